@@ -1,0 +1,67 @@
+# Every command of the project. `make` or `make help` lists them. Each sets up what it needs: Python, pip and make are enough.
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+SHELL := /bin/sh
+BIN := $(VENV)/bin
+RUN := $(BIN)/python
+
+.DEFAULT_GOAL := help
+.PHONY: help demo doctor test check check-format check-lint check-types check-imports format golden bench-compile clean
+
+help:  ## list these commands
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+
+demo: $(VENV)/.runtime  ## define, explain and run fusions here; ARGS="--input FILE.npy" for your own data
+	$(RUN) -m fuser demo $(ARGS)
+
+doctor: $(VENV)/.runtime  ## what this machine has, what is missing, what to do about it
+	$(RUN) -m fuser doctor $(ARGS)
+
+test: $(VENV)/.test  ## all tests that need no GPU; ARGS="-k name" for some
+	$(RUN) -m pytest -n 2 -m "not gpu" $(ARGS)
+
+check: check-format check-lint check-types check-imports  ## the four below; `make -k check` goes on after a failure
+
+check-format: $(VENV)/.test  ## is every file as `make format` would write it?
+	$(BIN)/ruff format --check --output-format=concise .
+
+check-lint: $(VENV)/.test  ## ruff's rules
+	$(BIN)/ruff check --output-format=concise .
+
+check-types: $(VENV)/.test  ## basedpyright, strict
+	$(BIN)/basedpyright --pythonpath $(RUN)
+
+check-imports: $(VENV)/.test  ## import-linter: imports go downward
+	$(BIN)/lint-imports
+
+format: $(VENV)/.test  ## rewrite files in the project's format, with the safe lint fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+golden: $(VENV)/.test  ## rewrite the tests' golden files; review the difference before committing
+	$(RUN) -m pytest -n 2 -m "not gpu" --update-golden $(ARGS)
+
+bench-compile: $(VENV)/.test  ## compile time and size of the generated kernels, stage by stage (needs no GPU)
+	$(RUN) benchmarks/compile_cost.py $(ARGS)
+
+clean:  ## remove environments, caches and dumps
+	rm -rf $(VENV) .venv-* .pytest_cache .ruff_cache .hypothesis .import_linter_cache .fuser_dump *.egg-info build dist
+
+# The marker files are younger than pyproject.toml when what it declares is installed.
+# Where Debian's python3-venv is missing, venv cannot bring pip; the pip outside installs into it then.
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "fuser needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) --version 2>&1`. Try: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m venv --clear --without-pip $(VENV) \
+	  && $(PYTHON) -m pip --python $(RUN) install pip; }
+	@touch $@
+
+$(VENV)/.runtime: $(VENV)/.python pyproject.toml
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.runtime pyproject.toml
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@

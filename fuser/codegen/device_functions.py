@@ -1,0 +1,261 @@
+"""Device functions of generated text: pure arithmetic and conversions, emitted only where a kernel uses them.
+
+Grammar
+    DEVICE_FUNCTIONS := name -> C text        every name starts with `fuser_`
+    closure(names)   := the texts that `names` need, each once, what it needs before it
+
+The text needs no header: math functions are those the compiler knows, 16-bit types are storage structs of our own,
+their conversions inline PTX. It compiles for every architecture from sm_75 on; `__CUDA_ARCH__` selects where an
+instruction is newer. Signed arithmetic goes through unsigned types so that it wraps. The semantics are those of
+`ir/numpy_functions.py`, value for value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fuser.codegen.complex_functions import COMPLEX_FUNCTIONS
+from fuser.ir.cuda_spelling import device_names
+
+_INLINE = "__device__ __forceinline__"
+
+
+def _clean(text: str) -> str:
+    return text.strip("\n").replace("INLINE", _INLINE)
+
+
+def _for_integers(text: str) -> str:
+    """`text` for int and long long: `$T` is the type, `$U` its unsigned counterpart, `$BITS` its width."""
+
+    def instance(signed: str, unsigned: str, bits: int) -> str:
+        return _clean(text).replace("$T", signed).replace("$U", unsigned).replace("$BITS", f"{bits}u")
+
+    return instance("int", "unsigned", 32) + "\n" + instance("long long", "unsigned long long", 64)
+
+
+_TYPES = {
+    "fuser_half": "struct fuser_half { unsigned short bits; };",
+    "fuser_bfloat16": "struct fuser_bfloat16 { unsigned short bits; };",
+}
+
+
+def _to_half(name: str, c_type: str, ptx: str, constraint: str) -> str:
+    return _clean(f"""
+INLINE fuser_half fuser_{name}_to_half({c_type} x) {{
+  fuser_half r;
+  asm("cvt.rn.f16.{ptx} %0, %1;" : "=h"(r.bits) : "{constraint}"(x));
+  return r;
+}}
+""")
+
+
+def _to_bfloat16_by_odd(name: str, c_type: str, truncation: str, differs: str) -> str:
+    # Truncating to float and setting the last bit if anything was lost keeps the second rounding right.
+    return _clean(f"""
+INLINE fuser_bfloat16 fuser_{name}_to_bfloat16({c_type} x) {{
+  float t = {truncation}(x);
+  if ({differs}) t = __uint_as_float(__float_as_uint(t) | 1u);
+  return fuser_float_to_bfloat16(t);
+}}
+""")
+
+
+_CONVERSIONS = {
+    "fuser_half_to_float": _clean("""
+INLINE float fuser_half_to_float(fuser_half x) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(x.bits));
+  return r;
+}
+"""),
+    "fuser_bfloat16_to_float": _clean("""
+INLINE float fuser_bfloat16_to_float(fuser_bfloat16 x) { return __uint_as_float((unsigned)x.bits << 16); }
+"""),
+    "fuser_float_to_half": _to_half("float", "float", "f32", "f"),
+    "fuser_double_to_half": _to_half("double", "double", "f64", "d"),
+    "fuser_int32_to_half": _to_half("int32", "int", "s32", "r"),
+    "fuser_int64_to_half": _to_half("int64", "long long", "s64", "l"),
+    "fuser_uint64_to_half": _to_half("uint64", "unsigned long long", "u64", "l"),
+    "fuser_bool_to_half": _clean("""
+INLINE fuser_half fuser_bool_to_half(bool x) { return fuser_half{(unsigned short)(x ? 0x3c00 : 0)}; }
+"""),
+    "fuser_float_to_bfloat16": _clean("""
+INLINE fuser_bfloat16 fuser_float_to_bfloat16(float x) {
+  fuser_bfloat16 r;
+#if __CUDA_ARCH__ >= 800
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r.bits) : "f"(x));
+#else
+  unsigned b = __float_as_uint(x);
+  // Round to nearest even by adding just under half a unit, one more if the kept part is odd; nan stays nan.
+  r.bits = (b & 0x7fffffffu) > 0x7f800000u ? 0x7fff : (unsigned short)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
+#endif
+  return r;
+}
+"""),
+    "fuser_double_to_bfloat16": _to_bfloat16_by_odd("double", "double", "__double2float_rz", "(double)t != x"),
+    "fuser_int64_to_bfloat16": _to_bfloat16_by_odd("int64", "long long", "__ll2float_rz", "(long long)t != x"),
+    "fuser_int32_to_bfloat16": _to_bfloat16_by_odd("int32", "int", "__int2float_rz", "(int)t != x"),
+    "fuser_uint64_to_bfloat16": _to_bfloat16_by_odd(
+        "uint64", "unsigned long long", "__ull2float_rz", "(unsigned long long)t != x"
+    ),
+    "fuser_bool_to_bfloat16": _clean("""
+INLINE fuser_bfloat16 fuser_bool_to_bfloat16(bool x) { return fuser_bfloat16{(unsigned short)(x ? 0x3f80 : 0)}; }
+"""),
+}
+
+_INTEGERS = {
+    "fuser_wrap_add": "INLINE $T fuser_wrap_add($T a, $T b) { return ($T)(($U)a + ($U)b); }",
+    "fuser_wrap_sub": "INLINE $T fuser_wrap_sub($T a, $T b) { return ($T)(($U)a - ($U)b); }",
+    "fuser_wrap_mul": "INLINE $T fuser_wrap_mul($T a, $T b) { return ($T)(($U)a * ($U)b); }",
+    "fuser_wrap_neg": "INLINE $T fuser_wrap_neg($T a) { return ($T)(0 - ($U)a); }",
+    "fuser_integer_abs": "INLINE $T fuser_integer_abs($T a) { return a < 0 ? fuser_wrap_neg(a) : a; }",
+    # Division by zero gives 0; the smallest integer over -1 wraps. Both are undefined in C.
+    "fuser_integer_div": """
+INLINE $T fuser_integer_div($T a, $T b) { return b == 0 ? 0 : b == -1 ? fuser_wrap_neg(a) : a / b; }
+""",
+    "fuser_integer_mod": """
+INLINE $T fuser_integer_mod($T a, $T b) { return b == 0 || b == -1 ? 0 : a % b; }
+""",
+    "fuser_integer_remainder": """
+INLINE $T fuser_integer_remainder($T a, $T b) {
+  $T r = fuser_integer_mod(a, b);
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+""",
+    "fuser_integer_pow": """
+INLINE $T fuser_integer_pow($T a, $T b) {
+  if (b < 0) return a == 1 ? 1 : a == -1 ? ((b & 1) ? -1 : 1) : 0;
+  $U base = ($U)a, r = 1;
+  for (; b; b >>= 1, base *= base)
+    if (b & 1) r *= base;
+  return ($T)r;
+}
+""",
+    "fuser_integer_lerp": """
+INLINE $T fuser_integer_lerp($T start, $T end, $T weight) {
+  $T d = fuser_wrap_sub(end, start);
+  return weight <= 0 ? fuser_wrap_add(start, fuser_wrap_mul(weight, d))
+                     : fuser_wrap_sub(end, fuser_wrap_mul(d, fuser_wrap_sub(($T)1, weight)));
+}
+""",
+    "fuser_shift_left": """
+INLINE $T fuser_shift_left($T a, $T n) { return ($U)n < $BITS ? ($T)(($U)a << n) : 0; }
+""",
+    "fuser_shift_right": """
+INLINE $T fuser_shift_right($T a, $T n) { return ($U)n < $BITS ? a >> n : a < 0 ? -1 : 0; }
+""",
+    "fuser_gcd": """
+INLINE $T fuser_gcd($T a, $T b) {
+  $U x = a < 0 ? 0 - ($U)a : ($U)a, y = b < 0 ? 0 - ($U)b : ($U)b;
+  while (y) {
+    $U r = x % y;
+    x = y;
+    y = r;
+  }
+  return ($T)x;
+}
+""",
+}
+
+_FLOATS = {
+    "fuser_isnan": "template <class T> INLINE bool fuser_isnan(T x) { return x != x; }",
+    "fuser_frac": "template <class T> INLINE T fuser_frac(T x) { return x - trunc(x); }",
+    "fuser_remainder": """
+template <class T> INLINE T fuser_remainder(T a, T b) {
+  T r = fmod(a, b);
+  if (r == 0) return copysign(r, b);
+  return (r < 0) != (b < 0) ? r + b : r;
+}
+""",
+    # exp(-|x|) does not overflow where the result is still a subnormal.
+    "fuser_sigmoid": """
+template <class T> INLINE T fuser_sigmoid(T x) {
+  T t = exp(-fabs(x));
+  return (x < 0 ? t : (T)1.0) / ((T)1.0 + t);
+}
+""",
+    # The exponential is split in two so that nothing is rounded to a subnormal before the end.
+    "fuser_silu": """
+template <class T> INLINE T fuser_silu(T x) {
+  T h = exp((T)-0.5 * fabs(x));
+  return (x < 0 ? (x * h) * h : x) / ((T)1.0 + h * h);
+}
+""",
+    "fuser_lerp": """
+template <class T> INLINE T fuser_lerp(T start, T end, T weight) {
+  T d = end - start;
+  return weight < (T)0.5 ? start + weight * d : end - d * ((T)1.0 - weight);
+}
+""",
+}
+
+_SIGNBIT = """
+INLINE bool fuser_signbit(float x) { return __float_as_int(x) < 0; }
+INLINE bool fuser_signbit(double x) { return __double_as_longlong(x) < 0; }
+"""
+
+
+def _extreme(name: str, comparison: str) -> str:
+    """Maximum or minimum: nan from either side, +0 above -0."""
+    return _clean(f"""
+INLINE int fuser_{name}(int a, int b) {{ return a {comparison} b ? a : b; }}
+INLINE long long fuser_{name}(long long a, long long b) {{ return a {comparison} b ? a : b; }}
+INLINE double fuser_{name}(double a, double b) {{ return a != a || b != b ? a + b : f{name}(a, b); }}
+INLINE float fuser_{name}(float a, float b) {{
+#if __CUDA_ARCH__ >= 800
+  float r;
+  asm("{name}.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+#else
+  return a != a || b != b ? a + b : f{name}f(a, b);
+#endif
+}}
+""")
+
+
+_TEMPLATES = {
+    "fuser_relu": "template <class T> INLINE T fuser_relu(T x) { return x <= 0 ? (T)0 : x; }",
+    "fuser_clamp": """
+template <class T> INLINE T fuser_clamp(T x, T low, T high) {
+  T r = x < low ? low : x;
+  return r > high ? high : r;
+}
+""",
+    "fuser_threshold": """
+template <class T> INLINE T fuser_threshold(T x, T limit, T value) { return x <= limit ? value : x; }
+""",
+}
+
+DEVICE_FUNCTIONS: dict[str, str] = {
+    **_TYPES,
+    **_CONVERSIONS,
+    **{name: _for_integers(text) for name, text in _INTEGERS.items()},
+    **{name: _clean(text) for name, text in _FLOATS.items()},
+    **{name: _clean(text) for name, text in _TEMPLATES.items()},
+    "fuser_signbit": _clean(_SIGNBIT),
+    "fuser_max": _extreme("max", ">"),
+    "fuser_min": _extreme("min", "<"),
+    **{name: _clean(text) for name, text in COMPLEX_FUNCTIONS.items()},
+}
+"""Every device function and type by name: its text, overloads together."""
+
+
+def function_closure(names: Iterable[str]) -> list[str]:
+    """The texts of `names` and of all they need, in an order in which each is declared before its use.
+
+    The order depends only on the set of names. Raises KeyError for a name that is no device function.
+    """
+    emitted: dict[str, str] = {}
+
+    def visit(name: str) -> None:
+        if name in emitted:
+            return
+        text = DEVICE_FUNCTIONS[name]
+        for needed in device_names(text):
+            if needed != name:
+                visit(needed)
+        emitted[name] = text
+
+    for name in sorted(set(names)):
+        visit(name)
+    return list(emitted.values())

@@ -1,0 +1,69 @@
+"""CUDA text of a kernel: what the kernel IR says, statement by statement, and nothing else.
+
+Nothing is optimised here; the compiler behind the text does that. The text has no header and only the device functions
+that it uses. Equal kernels give equal text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fuser.codegen.names import BUILTINS, Names
+from fuser.codegen.preamble import preamble, signature
+from fuser.codegen.statements import StatementWriter
+from fuser.codegen.values import ValueWriter
+from fuser.ir.kernel import Buffer, ExtentParameter, Kernel, ScalarParameter, VectorMove, stmt_writes, walk
+
+
+@dataclass(frozen=True, slots=True)
+class CudaSource:
+    """CUDA text with one `extern "C"` kernel, `entry`."""
+
+    text: str
+    entry: str
+
+
+def generate_cuda(kernel: Kernel) -> CudaSource:
+    """The text of an expanded kernel.
+
+    Launch bounds come from `-D` options at compile time: FUSER_MAX_THREADS, and at most one of FUSER_MIN_BLOCKS and
+    FUSER_MAX_REGISTERS. Raises InternalError for a collective that was not expanded, and for symbols and buffers that are never
+    defined; rules beyond that are `verify_kernel`'s.
+    """
+    names = Names()
+    for parameter in kernel.parameters:
+        match parameter:
+            case ExtentParameter(symbol):
+                names.symbols.declare(symbol)
+            case ScalarParameter(name, _):
+                names.scalars[name] = names.fresh(name)
+            case _:
+                names.buffers.declare(parameter.buffer)
+    written, alignments = _accesses(kernel)
+    values = ValueWriter(names, kernel.index_bits)
+    statements = StatementWriter(kernel, names, values, alignments)
+    statements.body(kernel.body, "  ")
+    head = signature(kernel, names, written, values.functions)
+
+    lines: list[str] = [head]
+    if statements.uses_shared:
+        lines.append("  extern __shared__ __align__(16) unsigned char shared_memory[];")
+    used = names.symbols.builtins
+    lines.extend(f"  const index_t {name} = {symbol.name};" for symbol, name in BUILTINS.items() if symbol in used)
+    lines.extend(statements.lines)
+    lines.append("}\n")
+    return CudaSource(preamble(kernel, values.functions) + "\n".join(lines), kernel.name)
+
+
+def _accesses(kernel: Kernel) -> tuple[set[Buffer], dict[Buffer, int]]:
+    """The buffers that are written, and the bytes of the widest vector move of each register array."""
+    written: set[Buffer] = set()
+    alignments: dict[Buffer, int] = {}
+    for stmt in walk(kernel.body):
+        written.update(buffer for buffer, _ in stmt_writes(stmt))
+        if isinstance(stmt, VectorMove):
+            nbytes = stmt.width * stmt.dst.dtype.itemsize
+            for buffer in (stmt.dst, stmt.src):
+                if buffer.is_register:
+                    alignments[buffer] = max(nbytes, alignments.get(buffer, 0))
+    return written, alignments

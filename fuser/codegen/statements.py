@@ -1,0 +1,229 @@
+"""Statements as CUDA text: one line each, nested ones indented by two spaces."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from fuser.codegen.names import Names
+from fuser.codegen.preamble import comment_lines
+from fuser.codegen.values import ValueWriter, is_scalar
+from fuser.errors import InternalError
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import CacheOp
+from fuser.ir.integers import Int
+from fuser.ir.kernel import (
+    Allocate,
+    AtomicAdd,
+    BlockBarrier,
+    Buffer,
+    Comment,
+    Fence,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    LoadIndex,
+    Reduce,
+    Role,
+    Shuffle,
+    ShuffleKind,
+    SpinWait,
+    Stmt,
+    Store,
+    VectorMove,
+    WarpBarrier,
+)
+
+# The type of one access, by its bytes.
+_ACCESS_TYPES = {2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
+_LOAD_FUNCTIONS = {CacheOp.all_levels: "__ldca", CacheOp.streaming: "__ldcs", CacheOp["global"]: "__ldcg"}
+_STORE_FUNCTIONS = {CacheOp.all_levels: "__stwb", CacheOp.streaming: "__stcs", CacheOp["global"]: "__stcg"}
+_SHUFFLES = {
+    ShuffleKind.xor: "__shfl_xor_sync",
+    ShuffleKind.down: "__shfl_down_sync",
+    ShuffleKind.index: "__shfl_sync",
+}
+_ALL_LANES = "0xffffffffu"
+# Roles that are worth a word in the text: the others follow from the code.
+_SHOWN_ROLES = (Role.owner, Role.unswitch, Role.initialise, Role.last_block, Role.semaphore_reset)
+
+
+class StatementWriter:
+    """Writes the statements of one kernel into `lines`."""
+
+    def __init__(self, kernel: Kernel, names: Names, values: ValueWriter, alignments: dict[Buffer, int]) -> None:
+        self.lines: list[str] = []
+        self.uses_shared = False
+        self._kernel = kernel
+        self._names = names
+        self._values = values
+        # Bytes of the widest access to each register array that vector moves touch.
+        self._alignments = alignments
+
+    def body(self, body: tuple[Stmt, ...], indent: str) -> None:
+        """A list of statements."""
+        for stmt in body:
+            self._stmt(stmt, indent)
+
+    def _stmt(self, stmt: Stmt, indent: str) -> None:
+        values = self._values
+        line = self.lines.append
+        match stmt:
+            case Store(buffer, index, value, role):
+                line(f"{indent}{values.element(buffer, index)} = {_bare(values.value(value))};{_role(role)}")
+            case Let(symbol, value):
+                text = values.integer(value)
+                line(f"{indent}const index_t {self._names.symbols.declare(symbol)} = {text};")
+            case If():
+                self._if(stmt, indent)
+            case For():
+                self._for(stmt, indent)
+            case VectorMove():
+                line(f"{indent}{self._move(stmt)}")
+            case Allocate(buffer):
+                line(f"{indent}{self._allocate(buffer)}")
+            case Shuffle():
+                self._shuffle(stmt, indent)
+            case BlockBarrier(reason):
+                line(f"{indent}__syncthreads();{_note(reason)}")
+            case WarpBarrier(reason):
+                line(f"{indent}__syncwarp();{_note(reason)}")
+            case Fence():
+                line(f"{indent}__threadfence();")
+            case LoadIndex(symbol, buffer, index):
+                text = self._volatile(buffer, index)
+                line(f"{indent}const index_t {self._names.symbols.declare(symbol)} = {text};")
+            case AtomicAdd(symbol, buffer, index, amount):
+                number = values.integer(amount)
+                narrow = number if self._kernel.index_bits == 32 or amount.is_const else f"(int)({number})"
+                call = f"atomicAdd(&{values.element(buffer, index)}, {narrow});"
+                result = "" if symbol is None else f"const index_t {self._names.symbols.declare(symbol)} = "
+                line(f"{indent}{result}{call}")
+            case SpinWait(buffer, index, target):
+                line(f"{indent}while ({self._volatile(buffer, index)} < {self._operand(target)}) {{")
+                line(f"{indent}  __nanosleep(32);")
+                line(f"{indent}}}")
+            case Comment(text):
+                self.lines.extend(comment_lines(text, indent))
+            case Reduce():
+                raise InternalError(
+                    f"the collective {stmt.name} reached code generation; expand_collectives must have run",
+                    pass_name="generate_cuda",
+                )
+            case _:
+                assert_never(stmt)
+
+    def _allocate(self, buffer: Buffer) -> str:
+        name, type_name = self._names.buffers.declare(buffer), self._values.type_name(buffer.dtype)
+        if buffer.is_shared:
+            offset = self._kernel.shared_offsets.get(buffer.name)
+            if offset is None:
+                raise InternalError(f"shared buffer {buffer.name} has no place", pass_name="generate_cuda")
+            self.uses_shared = True
+            place = f"&shared_memory[{self._values.integer(offset)}]"
+            return f"{type_name}* const {name} = reinterpret_cast<{type_name}*>({place});"
+        if is_scalar(buffer):
+            return f"{type_name} {name};"
+        alignment = self._alignments.get(buffer, 0)
+        aligned = f"alignas({alignment}) " if alignment > buffer.dtype.itemsize else ""
+        return f"{aligned}{type_name} {name}[{buffer.size.value}];"
+
+    def _for(self, stmt: For, indent: str) -> None:
+        values = self._values
+        start, stop = values.integer(stmt.start), self._operand(stmt.stop)
+        step = values.integer(stmt.step)
+        name = self._names.symbols.declare(stmt.symbol)
+        if stmt.unroll:
+            self.lines.append(f"{indent}#pragma unroll")
+        advance = f"++{name}" if step == "1" else f"{name} += {step}"
+        self.lines.append(f"{indent}for (index_t {name} = {start}; {name} < {stop}; {advance}) {{")
+        self.body(stmt.body, indent + "  ")
+        self.lines.append(indent + "}")
+
+    def _if(self, stmt: If, indent: str) -> None:
+        condition = self._values.integer(stmt.condition)
+        self.lines.append(f"{indent}if ({condition}) {{{_role(stmt.role)}")
+        self.body(stmt.then, indent + "  ")
+        if stmt.orelse:
+            self.lines.append(indent + "} else {")
+            self.body(stmt.orelse, indent + "  ")
+        self.lines.append(indent + "}")
+
+    def _move(self, stmt: VectorMove) -> str:
+        values = self._values
+        nbytes = stmt.width * stmt.dst.dtype.itemsize
+        to_device = stmt.dst.is_global and not stmt.src.is_global
+        if stmt.width == 1 and not (to_device and stmt.cache in _STORE_FUNCTIONS):
+            source = values.value(
+                Load(stmt.src, stmt.src_index, stmt.cache if stmt.src.is_global else CacheOp.unspecified)
+            )
+            return f"{values.element(stmt.dst, stmt.dst_index)} = {source};"
+        access = _ACCESS_TYPES.get(nbytes)
+        if access is None:
+            raise InternalError(f"a move of {nbytes} bytes is no single access", pass_name="generate_cuda")
+        target = f"reinterpret_cast<{access}*>(&{values.element(stmt.dst, stmt.dst_index)})"
+        source = f"reinterpret_cast<const {access}*>(&{values.element(stmt.src, stmt.src_index)})"
+        load = _LOAD_FUNCTIONS.get(stmt.cache) if stmt.src.is_global else None
+        read = f"*{source}" if load is None else f"{load}({source})"
+        store = _STORE_FUNCTIONS.get(stmt.cache) if to_device else None
+        return f"*{target} = {read};" if store is None else f"{store}({target}, {read});"
+
+    def _shuffle(self, stmt: Shuffle, indent: str) -> None:
+        values = self._values
+        target = values.element(stmt.dst, stmt.dst_index)
+        source = values.value(stmt.src)
+        function, rest = _SHUFFLES[stmt.kind], f"{values.integer(stmt.lane)}, {stmt.width}"
+
+        def moved(text: str) -> str:
+            return f"{function}({_ALL_LANES}, {text}, {rest})"
+
+        dtype = stmt.dst.dtype
+        if dtype.is_complex:
+            # The parts travel apart; a value that is more than an element is computed once.
+            if not isinstance(stmt.src, Load):
+                own = self._names.fresh("own")
+                self.lines.append(f"{indent}const {values.type_name(dtype)} {own} = {source};")
+                source = own
+            text = f"{values.type_name(dtype)}{{{moved(source + '.re')}, {moved(source + '.im')}}}"
+        elif dtype is DataType.Bool:
+            text = f"{moved(f'(int){source}')} != 0"
+        elif dtype.is_reduced_float:
+            bits = moved(f"(unsigned int)__builtin_bit_cast(unsigned short, {source})")
+            text = f"__builtin_bit_cast({values.type_name(dtype)}, (unsigned short){bits})"
+        else:
+            text = moved(source)
+        self.lines.append(f"{indent}{target} = {text};")
+
+    def _volatile(self, buffer: Buffer, index: Int) -> str:
+        """A read that the compiler neither drops, repeats nor moves across another one, and no first-level cache serves."""
+        name = self._names.buffers[buffer]
+        return f"static_cast<const volatile int*>({name})[{self._values.integer(index)}]"
+
+    def _operand(self, expression: Int) -> str:
+        """An index expression that may stand beside a comparison."""
+        text = self._values.integer(expression)
+        return text if expression.is_const or text.isidentifier() else f"({text})"
+
+
+def _bare(text: str) -> str:
+    """Without the one pair of parentheses that encloses the whole text."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for position, character in enumerate(text):
+        if character == "(":
+            depth += 1
+        elif character == ")":
+            depth -= 1
+            if depth == 0:
+                return text[1:-1] if position == len(text) - 1 else text
+    return text
+
+
+def _role(role: Role) -> str:
+    return f"  // {role.value}" if role in _SHOWN_ROLES else ""
+
+
+def _note(reason: str) -> str:
+    return f"  {' '.join(comment_lines(reason))}" if reason else ""

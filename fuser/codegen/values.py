@@ -1,0 +1,190 @@
+"""Values as CUDA expressions.
+
+Every text is an operand in the sense of `ir/cuda_spelling.py`: a name, an element, a literal, a call or a parenthesised
+expression, so that texts nest without regard to precedence.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import NamedTuple, assert_never
+
+import numpy as np
+
+from fuser.codegen.names import Names
+from fuser.errors import InternalError
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import CacheOp
+from fuser.ir.integers import Cond, Int, to_c
+from fuser.ir.kernel import Buffer, Call, Cast, IndexValue, Literal, Load, ScalarArgument, Value
+from fuser.ir.op_table import (
+    POINTWISE,
+    argument_dtypes,
+    cast_spelling,
+    cuda_literal,
+    cuda_type,
+    numpy_cast,
+    result_dtype,
+)
+
+# Loads with a cache hint. They are plain loads with a modifier, never the read-only path, so they see what the kernel
+# wrote before.
+_LOAD_FUNCTIONS = {CacheOp.all_levels: "__ldca", CacheOp.streaming: "__ldcs", CacheOp["global"]: "__ldcg"}
+
+# What carries the bits of a type through functions that know built-in types only.
+_CARRIERS = {
+    DataType.Half: "unsigned short",
+    DataType.BFloat16: "unsigned short",
+    DataType.Bool: "unsigned char",
+    DataType.ComplexFloat: "float2",
+    DataType.ComplexDouble: "double2",
+}
+
+
+class _Form(NamedTuple):
+    """How an op is written for one compute dtype."""
+
+    template: str
+    functions: tuple[str, ...]
+    arguments: tuple[DataType, ...]
+    result: DataType
+
+
+class ValueWriter:
+    """Writes values and index expressions of one kernel; `functions` collects the device functions and types used."""
+
+    def __init__(self, names: Names, index_bits: int) -> None:
+        self.functions: dict[str, None] = {}
+        self._names = names
+        self._symbol_name = names.symbols.__getitem__
+        self._index_dtypes = (DataType.Int32,) if index_bits == 32 else (DataType.Int, DataType.Index)
+
+    def integer(self, expression: Int | Cond) -> str:
+        """An index expression or condition, not parenthesised."""
+        return to_c(expression, self._symbol_name)
+
+    def type_name(self, dtype: DataType) -> str:
+        """The C type that stores `dtype`."""
+        name, functions = _type(dtype)
+        for function in functions:
+            self.functions[function] = None
+        return name
+
+    def element(self, buffer: Buffer, index: Int) -> str:
+        """One element as an lvalue. A register array of one element is a plain variable."""
+        name = self._names.buffers[buffer]
+        return name if is_scalar(buffer) else f"{name}[{to_c(index, self._symbol_name)}]"
+
+    def value(self, value: Value) -> str:
+        """A value of its own dtype."""
+        match value:
+            case Load(buffer, index, cache_op):
+                return self._load(buffer, index, cache_op)
+            case Call():
+                return self._call(value)
+            case Cast(inner, dtype):
+                return self.converted(inner, dtype)
+            case Literal(number, dtype):
+                return self._literal(number, dtype)
+            case ScalarArgument(name, _):
+                return self._names.scalars[name]
+            case IndexValue(expression, dtype):
+                text = f"({to_c(expression, self._symbol_name)})"
+                # Narrowing is explicit, and so is widening: int arithmetic inside, the wider type outside.
+                return text if dtype in self._index_dtypes else f"({self.type_name(dtype)}){text}"
+            case _:
+                assert_never(value)
+
+    def converted(self, value: Value, dtype: DataType) -> str:
+        """A value converted to `dtype`; literals are converted here and now."""
+        if value.dtype is dtype:
+            return self.value(value)
+        if isinstance(value, Literal):
+            number = _converted_number(repr(value.value), value.value, value.dtype, dtype)
+            if number is not None:
+                return self._literal(number, dtype)
+        return self._cast(self.value(value), value.dtype, dtype)
+
+    def _call(self, call: Call) -> str:
+        if call.op == "cast":
+            return self._cast(self.converted(call.args[0], call.compute), call.compute, call.dtype)
+        form = _form(call.op, call.compute)
+        for function in form.functions:
+            self.functions[function] = None
+        texts = [self.converted(a, dtype) for a, dtype in zip(call.args, form.arguments, strict=True)]
+        text = form.template.format(*texts)
+        return text if form.result is call.dtype else self._cast(text, form.result, call.dtype)
+
+    def _cast(self, text: str, source: DataType, target: DataType) -> str:
+        template, functions = _cast_form(source, target)
+        for function in functions:
+            self.functions[function] = None
+        return template.format(text)
+
+    def _literal(self, number: complex | float | int | bool, dtype: DataType) -> str:
+        self.type_name(dtype)
+        return _literal_text(repr(number), number, dtype)
+
+    def _load(self, buffer: Buffer, index: Int, cache_op: CacheOp) -> str:
+        element = self.element(buffer, index)
+        function = _LOAD_FUNCTIONS.get(cache_op)
+        if function is None:
+            return element
+        carrier = _CARRIERS.get(buffer.dtype)
+        if carrier is None:
+            return f"{function}(&{element})"
+        loaded = f"{function}(reinterpret_cast<const {carrier}*>(&{element}))"
+        return f"__builtin_bit_cast({self.type_name(buffer.dtype)}, {loaded})"
+
+
+def is_scalar(buffer: Buffer) -> bool:
+    """Whether the buffer is one plain variable in the text."""
+    return buffer.is_register and buffer.size.is_const and buffer.size.value == 1
+
+
+# The key starts with repr: 0.0 and -0.0, and 1, 1.0 and True, are equal as dictionary keys.
+@cache
+def _literal_text(_: str, number: complex | float | int | bool, dtype: DataType) -> str:
+    return cuda_literal(number, dtype)
+
+
+@cache
+def _converted_number(
+    _: str, number: complex | float | int | bool, source: DataType, target: DataType
+) -> complex | float | int | bool | None:
+    """`number`, of `source`, as a value of `target`; None where C does not define the result (nan to integer)."""
+    if isinstance(number, int) and not -(1 << 63) <= number < 1 << 64:
+        raise InternalError(f"the literal {number} does not fit {source.name}", pass_name="generate_cuda")
+    exact = np.asarray(numpy_cast(np.asarray(number), source))
+    if target.is_integral and not source.is_integral and source is not DataType.Bool:
+        real, limits = float(np.real(exact)), np.iinfo(target.numpy)
+        if not math.isfinite(real) or not limits.min <= math.trunc(real) <= limits.max:
+            return None
+    result = numpy_cast(exact, target)
+    if target.is_complex:
+        return complex(result)
+    if target.is_floating:
+        return float(result)
+    return int(result) if target.is_integral else bool(result)
+
+
+@cache
+def _type(dtype: DataType) -> tuple[str, tuple[str, ...]]:
+    spelling = cuda_type(dtype)
+    return spelling.template, spelling.functions
+
+
+@cache
+def _cast_form(source: DataType, target: DataType) -> tuple[str, tuple[str, ...]]:
+    spelling = cast_spelling(source, target)
+    return spelling.template, spelling.functions
+
+
+@cache
+def _form(op: str, compute: DataType) -> _Form:
+    row = POINTWISE.get(op)
+    if row is None:
+        raise InternalError(f"the op table has no row {op!r}", pass_name="generate_cuda")
+    spelling = row.cuda(compute)
+    return _Form(spelling.template, spelling.functions, argument_dtypes(row, compute), result_dtype(row, compute))

@@ -1,0 +1,129 @@
+"""Error classes: one base per family, and under it one class per builtin type that callers catch.
+
+    FuserError
+      DefinitionError   a call while defining a fusion       (…RuntimeError, …TypeError, …ValueError, NotSupportedError)
+      InputError        what was handed to execute           (InputRuntimeError, InputTypeError, InputValueError, …)
+      SchedulingError   a schedule that cannot be applied or lowered
+      CompilationError  NVRTC refused the text; carries the log
+      LaunchError       a launch that the kernel or the device cannot hold; driver errors
+      InternalError     a bug of this project; names the pass
+
+Every message says what was wrong in the user's terms, and the `location` attribute holds the user's
+file and line where one is known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fuser.source_location import SourceLocation
+
+
+class FuserError(Exception):
+    """Base of every error raised on purpose by the project.
+
+    `location` is the user's source line the error belongs to, when one is known; it is appended to the text.
+    """
+
+    def __init__(self, message: str, *, location: SourceLocation | None = None) -> None:
+        self.message = message
+        self.location = location
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        if self.location is None:
+            return self.message
+        return f"{self.message}\n{self.location.describe()}"
+
+
+class DefinitionError(FuserError):
+    """A mistake in a call that defines a fusion."""
+
+
+class DefinitionRuntimeError(DefinitionError, RuntimeError):
+    """A definition call with values that cannot work."""
+
+
+class DefinitionTypeError(DefinitionError, TypeError):
+    """A definition call that matches no overload."""
+
+
+class DefinitionValueError(DefinitionError, ValueError):
+    """A definition call with a value outside its domain."""
+
+
+class DefinitionAssertionError(DefinitionError, AssertionError):
+    """A definition used in a state that forbids it."""
+
+
+class NotSupportedError(DefinitionError, NotImplementedError):
+    """A name that exists but is not supported yet, or a definition that is empty."""
+
+
+class InputError(FuserError):
+    """Arguments of an execution that do not fit the definition."""
+
+
+class InputRuntimeError(InputError, RuntimeError):
+    """Inputs whose count, shape, device or overlap do not fit."""
+
+
+class InputTypeError(InputError, TypeError):
+    """An input of a kind that cannot be used."""
+
+
+class InputValueError(InputError, ValueError):
+    """An input value outside its domain."""
+
+
+class InputAssertionError(InputError, AssertionError):
+    """A device that cannot be used, or results that differ from the references."""
+
+
+class SchedulingError(FuserError, RuntimeError):
+    """A schedule that is illegal or cannot be lowered."""
+
+
+class CompilationError(FuserError, RuntimeError):
+    """NVRTC or ptxas refused the text. `log` holds their output."""
+
+    def __init__(self, message: str, *, log: str = "", location: SourceLocation | None = None) -> None:
+        super().__init__(message, location=location)
+        self.log = log
+
+
+class LaunchError(FuserError, RuntimeError):
+    """A launch outside the limits of the kernel or the device, or a failed driver call."""
+
+
+class LaunchTypeError(LaunchError, TypeError):
+    """An argument of a raw kernel that does not fit its declaration."""
+
+
+class LaunchValueError(LaunchError, ValueError):
+    """An argument of a raw kernel outside the range of its declared type."""
+
+
+class VariantUnavailableError(LaunchError):
+    """A binary for this block size is needed and NVRTC is not there to make it."""
+
+
+class NoDeviceError(LaunchError):
+    """The operation needs a GPU (or a kernel the simulator can run) and there is none."""
+
+
+class InternalError(FuserError, RuntimeError):
+    """A bug of this project. `pass_name` is the pass that failed, `reproducer` a script that shows it again."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        pass_name: str = "",
+        reproducer: str | None = None,
+        location: SourceLocation | None = None,
+    ) -> None:
+        super().__init__(message, location=location)
+        self.pass_name = pass_name
+        self.reproducer = reproducer

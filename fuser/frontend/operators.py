@@ -1,0 +1,53 @@
+"""Python operators on tensors and scalars. `//` floors, `%` has the sign of the divisor, `/` is true division."""
+
+from __future__ import annotations
+
+from fuser.frontend import scalars
+from fuser.frontend.elementwise import operand_class, pointwise_value
+from fuser.frontend.handles import Val
+from fuser.frontend.operation import fusion_of, operand_argument, operation
+from fuser.ir import fusion as ir
+from fuser.ir.op_table import POINTWISE, promoted_dtype
+
+
+def apply_operator(name: str, *operands: object) -> Val:
+    """The op behind an operator. Raises DefinitionTypeError for operands that are neither Vals nor numbers."""
+    if name == "matmul":
+        from fuser.frontend import ops
+
+        return ops.matmul(*operands)
+    if name == "floordiv":
+        return floordiv(*operands)
+    from fuser.frontend.elementwise import ELEMENTWISE
+
+    return ELEMENTWISE[name](*operands)
+
+
+@operation("floordiv(lhs: TensorView | Val | number, rhs: TensorView | Val | number)")
+def floordiv(lhs: object, rhs: object) -> Val:
+    """lhs / rhs rounded toward minus infinity; integers stay integers."""
+    left, right = operand_argument("lhs", lhs), operand_argument("rhs", rhs)
+    fusion = fusion_of("floordiv", left, right)
+    builder = fusion.builder()
+    values = [o.node if isinstance(o, Val) else scalars.constant(builder, o) for o in (left, right)]
+
+    def op(row: str, *arguments: ir.Val) -> ir.Val:
+        return pointwise_value(builder, POINTWISE[row], arguments)
+
+    dtype = promoted_dtype([operand_class(v) for v in values])
+    quotient = op("div", *values)
+    if dtype.is_floating or dtype.is_complex:
+        return fusion.handle(op("floor", quotient))
+    if all(isinstance(v, ir.Scalar) and v.expression is not None and _is_natural(v) for v in values):
+        return fusion.handle(quotient)
+    # Truncated quotient, less one where the division is inexact and the signs differ.
+    rest = op("fmod", *values)
+    zero = scalars.constant(builder, 0)
+    inexact = op("ne", rest, zero)
+    signs_differ = op("bitwise_xor", op("lt", rest, zero), op("lt", values[1], zero))
+    return fusion.handle(op("sub", quotient, op("logical_and", inexact, signs_differ)))
+
+
+def _is_natural(value: ir.Scalar) -> bool:
+    low = None if value.expression is None else value.expression.lo
+    return low is not None and low >= 0

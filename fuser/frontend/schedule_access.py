@@ -1,0 +1,210 @@
+"""Scheduling verbs and queries of the handles: the one place where handles meet `fuser.ir.schedule.ScheduleBuilder`.
+
+A verb freezes the definition if it is still open, and appends a record to its schedule. A query reads the scheduled
+state if a schedule has begun, else the definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fuser.errors import NotSupportedError, SchedulingError
+from fuser.frontend.handles import Expr, IterDomain, TensorView, Val
+from fuser.ir import fusion as ir
+from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
+from fuser.source_location import caller_location
+
+if TYPE_CHECKING:
+    from fuser.frontend.fusion_handle import Fusion
+    from fuser.ir.schedule import ScheduleBuilder
+
+
+# --- queries ----------------------------------------------------------------------------------------------------------
+
+
+def current_exprs(fusion: Fusion) -> list[ir.Expr]:
+    """Exprs as scheduled so far, host arithmetic included."""
+    schedule = fusion.schedule
+    if schedule is None:
+        return fusion.all_exprs
+    host = [e for e in fusion.ir_fusion.exprs if isinstance(e, (ir.ScalarOp, ir.ExtentOp))]
+    return [*host, *schedule.exprs]
+
+
+def current_tensor(tv: TensorView) -> ir.Tensor:
+    """The tensor as verbs left it (rfactor changes its dims)."""
+    schedule = tv.fusion.schedule
+    if schedule is None or tv.node.name not in schedule.states:
+        return tv.node
+    return schedule.state(tv.node.name).tensor
+
+
+def loop_domain(tv: TensorView) -> Sequence[ir.IterDomain]:
+    """Axes of the loop nest."""
+    schedule = tv.fusion.schedule
+    if schedule is None or tv.node.name not in schedule.states:
+        return tv.node.logical
+    return schedule.state(tv.node.name).loop
+
+
+def definition(val: Val) -> Expr | None:
+    """The expr that computes a value."""
+    name = val.node.name
+    for expr in current_exprs(val.fusion):
+        if any(v.name == name for v in ir.expr_outputs(expr)):
+            return val.fusion.expr_handle(expr)
+    return None
+
+
+def uses(val: Val) -> list[Expr]:
+    """The exprs that read a value, in order."""
+    name = val.node.name
+    readers = (e for e in current_exprs(val.fusion) if any(v.name == name for v in ir.expr_inputs(e)))
+    return [val.fusion.expr_handle(e) for e in readers]
+
+
+def uses_of_axis(axis: IterDomain) -> list[Expr]:
+    """Splits and merges of the tensor that take the axis, from its loop domain back to its dims."""
+    found: dict[ir.Transform, None] = {}
+    pending = list(loop_domain(axis.tensor))
+    while pending:
+        made_by = pending.pop().definition
+        if made_by is None:
+            continue
+        sources = [made_by.source] if isinstance(made_by, ir.Split) else [made_by.outer, made_by.inner]
+        if axis.node in sources:
+            found[made_by] = None
+        pending.extend(sources)
+    return [axis.fusion.transform_handle(axis.tensor, t) for t in found]
+
+
+def math_text(fusion: Fusion, from_outputs_only: bool) -> str:
+    """The exprs as text: as scheduled if a schedule has begun."""
+    from fuser.ir.print_fusion import math_text as print_exprs
+
+    current = fusion.ir_fusion
+    if fusion.schedule is not None or not from_outputs_only:
+        return print_exprs(current, current_exprs(fusion))
+    return print_exprs(current)
+
+
+def kernel_text(fusion: Fusion, compile_params: object) -> str:
+    """CUDA source of the fusion as currently scheduled."""
+    from fuser.compiler.kernel_executor import KernelExecutor
+
+    executor = KernelExecutor()
+    return executor.source_of(fusion, compile_params)
+
+
+def schedule_text(fusion: Fusion) -> str:
+    """The records of the schedule, one a line; empty if there is none."""
+    return "" if fusion.schedule is None else str(fusion.schedule)
+
+
+# --- verbs ------------------------------------------------------------------------------------------------------------
+
+
+def _schedule_of(tv: TensorView) -> tuple[ScheduleBuilder, str]:
+    """The schedule that a verb on `tv` changes, and the tensor's name in it."""
+    schedule = tv.fusion.start_schedule()
+    if tv.node.name not in schedule.states:
+        raise SchedulingError(
+            f"{tv} cannot be scheduled: no output of the fusion needs it", location=caller_location()
+        )
+    return schedule, tv.node.name
+
+
+def _handle(tv: TensorView, name: str) -> TensorView:
+    """The handle of a tensor that a verb created."""
+    return tv.fusion.tensor_handle(tv.fusion.start_schedule().state(name).tensor)
+
+
+def split(tv: TensorView, axis: int, factor: int, inner_split: bool) -> TensorView:
+    schedule, name = _schedule_of(tv)
+    schedule.split(name, axis, factor, inner_split)
+    return tv
+
+
+def merge(tv: TensorView, axis_o: int, axis_i: int | None) -> TensorView:
+    schedule, name = _schedule_of(tv)
+    schedule.merge(name, axis_o, axis_i)
+    return tv
+
+
+def reorder(tv: TensorView, old2new: Mapping[int, int]) -> TensorView:
+    schedule, name = _schedule_of(tv)
+    schedule.reorder(name, dict(old2new))
+    return tv
+
+
+def swizzle(tv: TensorView, x: int, y: int) -> TensorView:
+    raise NotSupportedError(
+        f"swizzle({x}, {y}) is not supported yet: schedules have splits, merges and permutations of axes",
+        location=caller_location(),
+    )
+
+
+def swizzle1d(tv: TensorView, x: int, parallel_type: ParallelType) -> TensorView:
+    raise NotSupportedError("swizzle1d needs several GPUs, which are not supported yet", location=caller_location())
+
+
+def set_device_mesh(tv: TensorView, mesh: object) -> None:
+    raise NotSupportedError("device meshes need several GPUs, which are not supported yet", location=caller_location())
+
+
+def rfactor(tv: TensorView, axes: Sequence[int]) -> TensorView:
+    schedule, name = _schedule_of(tv)
+    created = schedule.rfactor(name, list(axes))
+    if isinstance(created, tuple):
+        # Results of a Welford reduction are factored together; the producer of this one is asked for.
+        created = created[schedule.siblings(name).index(name)]
+    return _handle(tv, created)
+
+
+def cache_after(
+    tv: TensorView,
+    op_type: LoadStoreOpType | None,
+    cache_op: CacheOp | None,
+    propagate_allocation_domain: bool,
+    cached_uses: Sequence[Expr],
+) -> TensorView:
+    schedule, name = _schedule_of(tv)
+    readers: list[str] = [str(result.node.name) for e in cached_uses for result in e.outputs[:1]]
+    created = schedule.cache_after(
+        name,
+        op_type or LoadStoreOpType.set,
+        cache_op or CacheOp.unspecified,
+        propagate_allocation_domain,
+        readers,
+    )
+    return _handle(tv, created)
+
+
+def cache_before(tv: TensorView, op_type: LoadStoreOpType | None) -> TensorView:
+    schedule, name = _schedule_of(tv)
+    return _handle(tv, schedule.cache_before(name, op_type or LoadStoreOpType.set))
+
+
+def set_memory_type(tv: TensorView, memory_type: MemoryType) -> None:
+    schedule, name = _schedule_of(tv)
+    schedule.set_memory_type(name, memory_type)
+
+
+def set_allocation_domain(
+    tv: TensorView, new_allocation_domain: Sequence[IterDomain], new_contiguity: bool | Sequence[bool | None]
+) -> None:
+    schedule, name = _schedule_of(tv)
+    contiguous = new_contiguity if isinstance(new_contiguity, bool) else all(c is not False for c in new_contiguity)
+    schedule.set_allocation_domain(name, [axis.node for axis in new_allocation_domain], contiguous)
+
+
+def parallelize(axis: IterDomain, parallel_type: ParallelType) -> None:
+    schedule, name = _schedule_of(axis.tensor)
+    loop = schedule.state(name).loop
+    if axis.node not in loop:
+        raise SchedulingError(
+            f"axis {axis} is no longer in the loop domain of {axis.tensor}: a later split or merge used it up",
+            location=caller_location(),
+        )
+    schedule.parallelize(name, loop.index(axis.node), parallel_type)

@@ -1,0 +1,69 @@
+"""A host program for people: its text, and for each kernel how it is launched, what it assumes, what it uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from fuser.host_ir.print import kernel_label
+from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, StrideOf
+from fuser.runtime.compiled_kernel import CompiledKernel
+
+if TYPE_CHECKING:
+    from fuser.host_ir.program import HostProgram
+
+
+def explain_program(program: HostProgram) -> str:
+    """The program as Python, one paragraph per kernel, and the counters that are not zero."""
+    parts = [repr(program)]
+    parts += [_explain_kernel(label, kernel) for label, kernel in program.kernels.items()]
+    if program.updates:
+        parts.append(f"updated in place: {', '.join(program.updates)}")
+    counters = ", ".join(f"{name} {n}" for name, n in program.counters().items() if n)
+    if counters:
+        parts.append(f"so far: {counters}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _explain_kernel(label: str, kernel: CompiledKernel) -> str:
+    lines = [f'kernels["{label}"]: {kernel.entry} for {kernel.arch}, {kernel_label(kernel)}']
+    if kernel.plan is None:
+        lines.append("  raw source, no launch plan")
+    else:
+        lines += _explain_plan(kernel.plan)
+    for fact in sorted(kernel.facts, key=repr):
+        lines.append(f"  assumes     {fact}")
+    if kernel.resources is not None:
+        r = kernel.resources
+        lines.append(
+            f"  uses        {r.registers} registers, {r.spill_bytes} bytes spilled, {r.stack_bytes} bytes of stack, "
+            f"{r.static_shared_bytes} bytes of static shared memory; blocks up to {kernel.max_block_size}"
+        )
+    return "\n".join(lines)
+
+
+def _explain_plan(plan: LaunchPlan) -> list[str]:
+    lines = [
+        f"  arguments   {', '.join((*plan.tensor_arguments, *plan.scalar_arguments)) or 'none'}",
+        f"  grid        ({', '.join(map(str, plan.grid))})" + (", cooperative" if plan.cooperative else ""),
+        f"  block       ({', '.join(map(str, plan.block))})",
+    ]
+    if str(plan.shared_bytes) != "0":
+        lines.append(f"  shared      {plan.shared_bytes} bytes")
+    lines += [f"  workspace   {w.name}: {w.count} of {w.dtype.name}" for w in plan.workspaces]
+    if plan.semaphores is not None:
+        lines.append(f"  semaphores  {plan.semaphores}")
+    lines += [f"  where       {b.symbol} = {_explain_source(b, plan)}" for b in plan.bindings]
+    lines += [f"  computes    {s.name} = {s.op}({', '.join(map(str, s.operands))}) in {s.dtype.name}" for s in plan.scalars]
+    return lines
+
+
+def _explain_source(binding: Binding, plan: LaunchPlan) -> str:
+    match binding.source:
+        case ExtentOf(argument, dim):
+            return f"extent {dim} of {plan.tensor_arguments[argument]}"
+        case StrideOf(argument, dim):
+            return f"stride {dim} of {plan.tensor_arguments[argument]}"
+        case ScalarOf(name):
+            return f"scalar {name}"
+        case _:
+            assert_never(binding.source)

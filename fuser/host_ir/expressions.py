@@ -1,0 +1,125 @@
+"""Sizes in host programs: integer expressions over the extents, strides and values of slots.
+
+Grammar
+    size := int | extent(slot, dim) | stride(slot, dim) | scalar(slot) | size (+ - * // %) size
+
+The leaves are symbols of `fuser.ir.integers`, so sizes simplify, print as Python and compile like every other
+expression. A stride counts elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from fuser.errors import DefinitionRuntimeError, DefinitionTypeError
+from fuser.ir.integers import Int, Symbol, as_int, compile_function, symbol
+
+Size = Int | int
+
+
+class SlotSource(NamedTuple):
+    """What a leaf stands for. `dim` is 0 for scalars."""
+
+    what: Literal["extent", "stride", "scalar"]
+    slot: str
+    dim: int = 0
+
+
+# Symbols are interned for the life of the process, and so is this.
+_sources: dict[Symbol, SlotSource] = {}
+
+
+def extent(slot: str, dim: int) -> Int:
+    """Extent of dimension `dim` (logical order, from 0) of the tensor in `slot`."""
+    return _leaf(SlotSource("extent", slot, dim), f"extent({slot!r}, {dim})", 0)
+
+
+def stride(slot: str, dim: int) -> Int:
+    """Stride, in elements, of dimension `dim` of the tensor in `slot`."""
+    return _leaf(SlotSource("stride", slot, dim), f"stride({slot!r}, {dim})", None)
+
+
+def scalar(slot: str) -> Int:
+    """Value of the integer in `slot`."""
+    return _leaf(SlotSource("scalar", slot), f"scalar({slot!r})", None)
+
+
+def _leaf(source: SlotSource, name: str, low: int | None) -> Int:
+    if not isinstance(source.slot, str) or not isinstance(source.dim, int) or source.dim < 0:
+        raise DefinitionTypeError(f"{source.what} takes the name of a slot and a dimension from 0, got {name}")
+    leaf = symbol(name, low)
+    _sources[leaf] = source
+    return leaf
+
+
+def as_sizes(values: Sequence[Size], what: str) -> tuple[Size, ...]:
+    """A sequence of sizes, constants as plain ints. Raises DefinitionTypeError for other things."""
+    if isinstance(values, (str, Int)) or not hasattr(values, "__iter__"):
+        raise DefinitionTypeError(f"{what} takes a sequence of ints and expressions of extent(slot, dim), got {values!r}")
+    return tuple(as_size(v, what) for v in values)
+
+
+def as_size(value: Size, what: str) -> Size:
+    """One size, a constant as plain int. Raises DefinitionTypeError for other things."""
+    try:
+        node = as_int(value)
+    except TypeError:
+        raise DefinitionTypeError(f"{what} takes ints and expressions of extent(slot, dim), got {value!r}") from None
+    return node.value if node.is_const else node
+
+
+def sources_of(value: Size) -> list[SlotSource]:
+    """The leaves of a size, by name. Raises DefinitionRuntimeError for a symbol that is none."""
+    if isinstance(value, int):
+        return []
+    found: list[SlotSource] = []
+    for leaf in sorted(value.symbols, key=lambda s: s.name):
+        source = _sources.get(leaf)
+        if source is None:
+            raise DefinitionRuntimeError(f"size {value}: the symbol {leaf} is no extent, stride or scalar of a slot")
+        found.append(source)
+    return found
+
+
+class SlotReader(Protocol):
+    """What an executor tells about its slots while it runs."""
+
+    def read(self, source: SlotSource) -> int:
+        """Value of a leaf."""
+        ...
+
+
+SizeFunction = Callable[[SlotReader], tuple[int, ...]]
+
+
+def compile_sizes(values: Sequence[Size]) -> SizeFunction:
+    """A function that computes sizes from the slots at hand."""
+    if all(isinstance(v, int) for v in values):
+        constants = tuple(v for v in values if isinstance(v, int))
+        return lambda _: constants
+    leaves = {_symbol_of(s): s for v in values for s in sources_of(v)}
+    sources = tuple(leaves.values())
+    compute: Callable[..., tuple[int, ...]] = compile_function([as_int(v) for v in values], list(leaves))
+
+    def evaluate(slots: SlotReader) -> tuple[int, ...]:
+        return compute(*(slots.read(s) for s in sources))
+
+    return evaluate
+
+
+def _symbol_of(source: SlotSource) -> Symbol:
+    leaf = {"extent": extent, "stride": stride}[source.what](source.slot, source.dim) if source.what != "scalar" else None
+    result = scalar(source.slot) if leaf is None else leaf
+    assert isinstance(result, Symbol)
+    return result
+
+
+def substitute_slots(value: Size, slots: Mapping[str, str]) -> Size:
+    """A size with slots renamed."""
+    if isinstance(value, int):
+        return value
+    renamed = {
+        _symbol_of(s): _symbol_of(s._replace(slot=slots[s.slot])) for s in sources_of(value) if s.slot in slots
+    }
+    return as_size(value.substitute(renamed), "a size")

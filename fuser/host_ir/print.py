@@ -1,0 +1,129 @@
+"""Host programs as Python: the text rebuilds the program, given its kernels.
+
+Kernels are named `kernels["<entry>_<first 8 digits of the content hash>"]`; `HostProgram.kernels` is that dictionary and
+`parse_program` evaluates a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, assert_never
+
+from fuser.errors import DefinitionTypeError
+from fuser.host_ir.expressions import Size
+from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Fill, Instruction, LaunchKernel
+from fuser.runtime.compiled_kernel import CompiledKernel
+
+if TYPE_CHECKING:
+    from fuser.host_ir.program import HostProgram
+
+_INDENT = "    "
+
+
+def kernel_label(kernel: CompiledKernel) -> str:
+    """Short name of a kernel: entry and the start of its content hash."""
+    return f"{kernel.entry}_{kernel.content_hash[:8]}"
+
+
+def label_kernels(instructions: Sequence[Instruction]) -> dict[str, CompiledKernel]:
+    """Each different kernel of a program by a name; equal labels of different kernels are told apart by a number."""
+    found: dict[str, CompiledKernel] = {}
+    known: set[int] = set()
+    for instruction in instructions:
+        if isinstance(instruction, LaunchKernel) and id(instruction.kernel) not in known:
+            known.add(id(instruction.kernel))
+            label = base = kernel_label(instruction.kernel)
+            number = 1
+            while label in found:
+                number += 1
+                label = f"{base}_{number}"
+            found[label] = instruction.kernel
+    return found
+
+
+def _tuple(items: Sequence[str]) -> str:
+    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+
+
+def _sizes(sizes: Sequence[Size]) -> str:
+    return _tuple([str(s) for s in sizes])
+
+
+def print_instruction(instruction: Instruction, labels: Mapping[int, str] | None = None) -> str:
+    """One instruction as Python. `labels` maps the id of a kernel to its name; without, the short name is used."""
+    match instruction:
+        case Allocate(slot, shape, dtype, strides):
+            more = "" if strides is None else f", {_sizes(strides)}"
+            return f"Allocate({slot!r}, {_sizes(shape)}, {dtype!r}{more})"
+        case Deallocate(slot):
+            return f"Deallocate({slot!r})"
+        case Alias(slot, of, sizes, strides, offset):
+            parts = [repr(slot), repr(of)]
+            if sizes is not None:
+                parts.append(_sizes(sizes))
+            if strides is not None:
+                parts.append(f"strides={_sizes(strides)}")
+            if not (isinstance(offset, int) and offset == 0):
+                parts.append(f"offset={offset}")
+            return f"Alias({', '.join(parts)})"
+        case Copy(dst, src):
+            return f"Copy({dst!r}, {src!r})"
+        case Fill(slot, value):
+            return f"Fill({slot!r}, {_number(value)})"
+        case LaunchKernel(kernel, args, launch):
+            label = kernel_label(kernel) if labels is None else labels[id(kernel)]
+            more = "" if launch is None else f", {launch!r}"
+            words = _tuple([repr(a) if isinstance(a, str) else _number(a) for a in args])
+            return f'LaunchKernel(kernels["{label}"], {words}{more})'
+        case _:
+            assert_never(instruction)
+
+
+def _number(value: bool | int | float | complex) -> str:
+    text = repr(value)
+    # inf and nan have no literals.
+    return text if isinstance(value, int) or not ("inf" in text or "nan" in text) else f"{type(value).__name__}({text!r})"
+
+
+def print_program(program: HostProgram) -> str:
+    """The program as Python."""
+    labels = {id(kernel): label for label, kernel in program.kernels.items()}
+    lines = [
+        "HostProgram(",
+        f"{_INDENT}inputs={_tuple([repr(s) for s in program.inputs])},",
+        f"{_INDENT}outputs={_tuple([repr(s) for s in program.outputs])},",
+        f"{_INDENT}instructions=(",
+        *(f"{_INDENT * 2}{print_instruction(i, labels)}," for i in program.instructions),
+        f"{_INDENT}),",
+        ")",
+    ]
+    return "\n".join(lines)
+
+
+def parse_program(text: str, kernels: Mapping[str, CompiledKernel]) -> HostProgram:
+    """The program that `print_program` wrote. The text is executed: read none from a source you do not trust.
+
+    Raises DefinitionTypeError if it is no program.
+    """
+    from fuser.host_ir import expressions
+    from fuser.host_ir.program import HostProgram
+    from fuser.ir import integers
+    from fuser.ir.dtypes import DataType
+    from fuser.runtime.launch_params import LaunchParams
+
+    classes = (HostProgram, Allocate, Deallocate, Alias, Copy, Fill, LaunchKernel, LaunchParams, DataType)
+    names = {c.__name__: c for c in classes}
+    functions = {
+        "extent": expressions.extent,
+        "stride": expressions.stride,
+        "scalar": expressions.scalar,
+        "min": integers.minimum,
+        "max": integers.maximum,
+        "select": integers.select,
+        "float": float,
+        "complex": complex,
+    }
+    program = eval(text, {"__builtins__": {}, **names, **functions, "kernels": dict(kernels)})
+    if not isinstance(program, HostProgram):
+        raise DefinitionTypeError(f"expected the text of a HostProgram, got that of a {type(program).__name__}")
+    return program

@@ -1,0 +1,176 @@
+"""Facts: what a kernel assumes about the arguments it was compiled for, checked again at every launch.
+
+Grammar
+    facts := frozenset of fact
+    fact  := ExtentIs(tensor, dim, value)            the extent is exactly `value` (0 or 1)
+           | ExtentDivisible(tensor, dim, divisor)
+           | UnitStride(tensor, dim)                 stride 1, or at most one element along the dim
+           | ZeroStride(tensor, dim)                 stride 0: one stored element
+           | DenseStride(tensor, dim, inner)         stride = extent(inner) * stride(inner), or extent <= 1
+           | StrideDivisible(tensor, dim, bytes)     stride in bytes, or extent <= 1
+           | Aligned(tensor, bytes)                  base address
+           | IndexBound(tensor, limit)               sum((extent-1)*|stride|) of the tensor is at most limit
+           | LoopBound(limit, products)              every padded trip product of the kernel is at most limit
+           | Disjoint(tensor, other)                 the bytes of two arguments do not overlap
+
+Lowering may use nothing else about the first inputs. Every fact holds vacuously for a tensor without elements, but for
+ExtentIs and ExtentDivisible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.integers import Int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDescriptor:
+    """What planning and fact checks see of a tensor argument. Strides in elements.
+
+    `alignment` is the largest power of two, up to 256, that divides the base address; `address` is 0 when there is no
+    storage yet (a descriptor made by hand), and then overlaps cannot be seen.
+    """
+
+    dtype: DataType
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    alignment: int = 256
+    address: int = 0
+
+    @property
+    def numel(self) -> int:
+        """Number of elements the shape spans."""
+        total = 1
+        for n in self.sizes:
+            total *= n
+        return total
+
+    @property
+    def byte_range(self) -> tuple[int, int]:
+        """Addresses [first, past the last) of the stored bytes; empty for a tensor without elements."""
+        if self.numel == 0:
+            return self.address, self.address
+        low = high = 0
+        for n, s in zip(self.sizes, self.strides, strict=True):
+            span = (n - 1) * s
+            low, high = (low + span, high) if span < 0 else (low, high + span)
+        itemsize = self.dtype.itemsize
+        return self.address + low * itemsize, self.address + (high + 1) * itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class ExtentIs:
+    tensor: str
+    dim: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExtentDivisible:
+    tensor: str
+    dim: int
+    divisor: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitStride:
+    tensor: str
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroStride:
+    tensor: str
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class DenseStride:
+    tensor: str
+    dim: int
+    inner: int
+
+
+@dataclass(frozen=True, slots=True)
+class StrideDivisible:
+    tensor: str
+    dim: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    tensor: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexBound:
+    tensor: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoopBound:
+    limit: int
+    products: tuple[Int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Disjoint:
+    tensor: str
+    other: str
+
+
+Fact = (
+    ExtentIs
+    | ExtentDivisible
+    | UnitStride
+    | ZeroStride
+    | DenseStride
+    | StrideDivisible
+    | Aligned
+    | IndexBound
+    | LoopBound
+    | Disjoint
+)
+Facts = frozenset[Fact]
+
+
+def holds(fact: Fact, tensors: Mapping[str, TensorDescriptor], evaluate: Callable[[Int], int]) -> bool:
+    """Whether a fact is true of the arguments. `evaluate` gives the value of a launch-plan expression for them."""
+    if isinstance(fact, LoopBound):
+        return all(evaluate(p) <= fact.limit for p in fact.products)
+    t = tensors[fact.tensor]
+    if isinstance(fact, ExtentIs):
+        return t.sizes[fact.dim] == fact.value
+    if isinstance(fact, ExtentDivisible):
+        return t.sizes[fact.dim] % fact.divisor == 0
+    if t.numel == 0:
+        return True
+    match fact:
+        case UnitStride(_, dim):
+            return t.strides[dim] == 1 or t.sizes[dim] == 1
+        case ZeroStride(_, dim):
+            return t.strides[dim] == 0 or t.sizes[dim] == 1
+        case DenseStride(_, dim, inner):
+            return t.sizes[dim] == 1 or t.strides[dim] == t.sizes[inner] * t.strides[inner]
+        case StrideDivisible(_, dim, nbytes):
+            return t.sizes[dim] == 1 or t.strides[dim] * t.dtype.itemsize % nbytes == 0
+        case Aligned(_, nbytes):
+            return t.alignment % nbytes == 0
+        case IndexBound(_, limit):
+            return sum((n - 1) * abs(s) for n, s in zip(t.sizes, t.strides, strict=True)) <= limit
+        case Disjoint(_, other):
+            a, b = t.byte_range, tensors[other].byte_range
+            return a[1] <= b[0] or b[1] <= a[0]
+
+
+def first_broken(
+    facts: Iterable[Fact], tensors: Mapping[str, TensorDescriptor], evaluate: Callable[[Int], int]
+) -> Fact | None:
+    """A fact that does not hold, or None if all do."""
+    return next((f for f in facts if not holds(f, tensors, evaluate)), None)

@@ -1,0 +1,447 @@
+"""Fusion IR: the algorithm, immutable once built, schedule-free.
+
+Grammar
+    fusion := Fusion(inputs: [val], exprs: [expr], outputs: [Output(tensor, alias_of, hidden)], constraints)
+    val    := Tensor | Scalar
+    Tensor := (name, dtype, logical: [IterDomain], root: [IterDomain] or None, stride_order, contiguity)
+    IterDomain := (name, extent: Int, kind, expanded)            kind := iteration | reduction | broadcast
+    expr   := Pointwise(op, inputs, output)        one row of the op table; `set` and `cast` included
+            | Reduction(op, input, output)         sum, prod, max, min; reduced dims are output.logical of kind reduction
+            | Welford(input, mean, m2, count)
+            | Broadcast(input, output, flags)      flags[d] True: output dim d is new, of extent 1
+            | Squeeze(input, output, flags)        flags[d] True: input dim d (extent 1, or expanded) is dropped
+            | Expand(input, output, extents)       broadcast dims become expanded dims of a given extent
+            | Permute(input, output, dims)         output dim i is input dim dims[i]
+            | Full(value, output, extents) | Iota(start, step, output, length)
+            | ScalarOp(op, inputs, output)         host arithmetic
+            | ExtentOp(tensor, dim, output)        the extent of a dim as a scalar
+
+Semantics
+    * SSA: every value is defined once, in `exprs` order; names `t<k>` / `c<k>` with k the creation number.
+    * A dim of kind broadcast has one element and combines with any extent; which input dim meets which output dim of an
+      expr is `dim_pairs`, the only definition of "the same dimension" in the project.
+    * Extents are integer expressions over the symbols `t<k>_size<d>` (inputs) and `c<k>` (scalars used in shapes).
+      Extents that an op requires to be equal and that are not equal by structure are listed in `constraints`.
+    * Result dims of Reduction/Welford of kind reduction are not visible to users or consumers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.integers import Int
+from fuser.source_location import SourceLocation
+
+if TYPE_CHECKING:
+    from fuser.ir.fusion_equality import Structure
+
+
+class IterKind(Enum):
+    iteration = "i"
+    reduction = "r"
+    broadcast = "b"
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+@dataclass(slots=True, eq=False)
+class IterDomain:
+    """One dimension, or an axis that transforms made of dimensions. Compares by identity; never changed once made.
+
+    `expanded`: one stored element is seen `extent` times. `definition` is the transform that made it, if one did.
+    """
+
+    name: str
+    extent: Int
+    kind: IterKind = IterKind.iteration
+    expanded: bool = False
+    definition: Transform | None = None
+
+    @property
+    def is_broadcast(self) -> bool:
+        return self.kind is IterKind.broadcast
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.kind is IterKind.reduction
+
+    def __repr__(self) -> str:
+        return f"{self.kind.value}{{{self.name}: {self.extent}}}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """`source` of extent E becomes (outer, inner) = (ceil(E/f), f), or (f, ceil(E/f)) if not `inner_split`."""
+
+    source: IterDomain
+    factor: Int
+    inner_split: bool
+    outer: IterDomain
+    inner: IterDomain
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Merge:
+    """(outer, inner) become one axis of their product."""
+
+    outer: IterDomain
+    inner: IterDomain
+    result: IterDomain
+
+
+Transform = Split | Merge
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scalar:
+    """A scalar value. `value` is its constant, if it is one; `expression` its value as an integer expression where it
+    has one (constants, extents)."""
+
+    name: str
+    dtype: DataType
+    value: bool | int | float | complex | None = None
+    expression: Int | None = None
+    location: SourceLocation | None = None
+
+    @property
+    def is_constant(self) -> bool:
+        return self.value is not None
+
+    def __repr__(self) -> str:
+        return repr(self.value) if self.is_constant else self.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """A tensor value.
+
+    logical       dims as the user sees them, reduced ones included
+    root          dims as the defining expr produces them, where root -> logical transforms exist (rfactor); else None
+    stride_order  per visible dim, its rank from fastest (0) to slowest; as in define_tensor
+    contiguity    in memory order, slowest dim first; None for broadcast and expanded dims
+    """
+
+    name: str
+    dtype: DataType
+    logical: tuple[IterDomain, ...]
+    stride_order: tuple[int, ...]
+    contiguity: tuple[bool | None, ...]
+    root: tuple[IterDomain, ...] | None = None
+    is_cpu: bool = False
+    location: SourceLocation | None = None
+
+    @property
+    def visible(self) -> tuple[IterDomain, ...]:
+        """Logical dims without the reduced ones: what users index and consumers see."""
+        return tuple(d for d in self.logical if not d.is_reduction)
+
+    @property
+    def produced(self) -> tuple[IterDomain, ...]:
+        """Dims as the defining expr produces them."""
+        return self.root if self.root is not None else self.logical
+
+    @property
+    def ndim(self) -> int:
+        return len(self.visible)
+
+    def __repr__(self) -> str:
+        return f"{self.name}[{', '.join(map(repr, self.logical))}]"
+
+
+Val = Tensor | Scalar
+
+
+# --- exprs ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pointwise:
+    op: str
+    inputs: tuple[Val, ...]
+    output: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduction:
+    op: str
+    input: Tensor
+    output: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Welford:
+    """Mean, sum of squared deviations and count over the reduced dims. An rfactored second stage takes the triple of the
+    first (`partial` = its m2 and count)."""
+
+    input: Tensor
+    mean: Tensor
+    m2: Tensor
+    count: Tensor
+    partial: tuple[Tensor, Tensor] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Broadcast:
+    input: Tensor
+    output: Tensor
+    flags: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Squeeze:
+    input: Tensor
+    output: Tensor
+    flags: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expand:
+    """`extents`: per output dim, the scalar its extent was given as; None where it is a constant or kept."""
+
+    input: Tensor
+    output: Tensor
+    extents: tuple[Scalar | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Permute:
+    input: Tensor
+    output: Tensor
+    dims: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Full:
+    """`extents`: per dim, the scalar its extent was given as; None where it is a constant."""
+
+    value: Scalar
+    output: Tensor
+    extents: tuple[Scalar | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Iota:
+    """start + i * step. `length`: the scalar the extent was given as, None where it is a constant."""
+
+    start: Scalar
+    step: Scalar
+    output: Tensor
+    length: Scalar | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScalarOp:
+    op: str
+    inputs: tuple[Scalar, ...]
+    output: Scalar
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExtentOp:
+    tensor: Tensor
+    dim: int
+    output: Scalar
+
+
+TensorExpr = Pointwise | Reduction | Welford | Broadcast | Squeeze | Expand | Permute | Full | Iota
+Expr = TensorExpr | ScalarOp | ExtentOp
+
+
+def expr_inputs(expr: Expr) -> tuple[Val, ...]:
+    """Operands, left to right."""
+    match expr:
+        case Pointwise() | ScalarOp():
+            return expr.inputs
+        case Welford():
+            return (expr.input, *(expr.partial or ()))
+        case Reduction() | Broadcast() | Squeeze() | Expand() | Permute():
+            return (expr.input,)
+        case Full():
+            return (expr.value,)
+        case Iota():
+            return (expr.start, expr.step)
+        case ExtentOp():
+            return (expr.tensor,)
+
+
+def expr_outputs(expr: Expr) -> tuple[Val, ...]:
+    """Results, in order."""
+    if isinstance(expr, Welford):
+        return (expr.mean, expr.m2, expr.count)
+    return (expr.output,)
+
+
+def extent_operands(expr: Expr) -> tuple[Scalar, ...]:
+    """Scalars that only say how large the result is: the host needs them, a kernel does not."""
+    match expr:
+        case Expand() | Full():
+            return tuple(s for s in expr.extents if s is not None)
+        case Iota():
+            return () if expr.length is None else (expr.length,)
+        case _:
+            return ()
+
+
+def tensor_inputs(expr: Expr) -> tuple[Tensor, ...]:
+    """Tensor operands, left to right."""
+    return tuple(v for v in expr_inputs(expr) if isinstance(v, Tensor))
+
+
+def tensor_outputs(expr: TensorExpr) -> tuple[Tensor, ...]:
+    """Tensor results."""
+    return (expr.mean, expr.m2, expr.count) if isinstance(expr, Welford) else (expr.output,)
+
+
+def dim_pairs(expr: TensorExpr, producer: Tensor, consumer: Tensor) -> Iterator[tuple[IterDomain, IterDomain]]:
+    """(dim of `producer`, dim of `consumer`) for each pair that an op iterates together.
+
+    A broadcast dim of the producer may meet an iteration dim of the consumer; dims made or dropped by the op are not listed.
+    """
+    source, target = producer.visible, consumer.produced
+    match expr:
+        case Pointwise() | Reduction() | Welford() | Expand():
+            # Expand may add dims on the left.
+            yield from zip(source, target[len(target) - len(source) :], strict=True)
+        case Broadcast():
+            yield from zip(source, (d for d, new in zip(target, expr.flags, strict=True) if not new), strict=True)
+        case Squeeze():
+            yield from zip((d for d, gone in zip(source, expr.flags, strict=True) if not gone), target, strict=True)
+        case Permute():
+            for d, position in zip(target, expr.dims, strict=True):
+                yield source[position], d
+        case Full() | Iota():
+            return
+
+
+def map_expr(expr: TensorExpr, tensors: dict[Tensor, Tensor]) -> TensorExpr:
+    """The same expr over replaced tensors."""
+
+    def get(t: Tensor) -> Tensor:
+        return tensors.get(t, t)
+
+    match expr:
+        case Pointwise():
+            return Pointwise(expr.op, tuple(get(v) if isinstance(v, Tensor) else v for v in expr.inputs), get(expr.output))
+        case Reduction():
+            return Reduction(expr.op, get(expr.input), get(expr.output))
+        case Welford():
+            partial = (get(expr.partial[0]), get(expr.partial[1])) if expr.partial else None
+            return Welford(get(expr.input), get(expr.mean), get(expr.m2), get(expr.count), partial)
+        case Broadcast():
+            return Broadcast(get(expr.input), get(expr.output), expr.flags)
+        case Squeeze():
+            return Squeeze(get(expr.input), get(expr.output), expr.flags)
+        case Expand():
+            return Expand(get(expr.input), get(expr.output), expr.extents)
+        case Permute():
+            return Permute(get(expr.input), get(expr.output), expr.dims)
+        case Full():
+            return Full(expr.value, get(expr.output), expr.extents)
+        case Iota():
+            return Iota(expr.start, expr.step, get(expr.output), expr.length)
+
+
+# --- fusion -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One `add_output`. `alias_of`: the input whose storage the tensor is written to; `hidden`: not in the returned list."""
+
+    tensor: Tensor
+    alias_of: Tensor | None = None
+
+    @property
+    def hidden(self) -> bool:
+        """An in-place update returns nothing."""
+        return self.alias_of is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ExtentConstraint:
+    """Two extents that must be equal when inputs are bound. `what` names the op and dims for the message."""
+
+    left: Int
+    right: Int
+    what: str
+    location: SourceLocation | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Fusion:
+    """An immutable fusion. Equality and hash are structural (fuser.ir.fusion_equality); names do not count."""
+
+    inputs: tuple[Val, ...]
+    exprs: tuple[Expr, ...]
+    outputs: tuple[Output, ...]
+    constraints: tuple[ExtentConstraint, ...] = ()
+    # (symbol name -> scalar name) of scalars used as extents
+    extent_scalars: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def structure(self) -> Structure:
+        """What equality and hash look at."""
+        from fuser.ir.fusion_equality import structure_of
+
+        return structure_of(self)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Fusion) and self.structure == other.structure
+
+    def __hash__(self) -> int:
+        return hash(self.structure)
+
+    @cached_property
+    def definitions(self) -> dict[Val, Expr]:
+        """The expr that defines each computed value."""
+        return {v: e for e in self.exprs for v in expr_outputs(e)}
+
+    @cached_property
+    def tensor_exprs(self) -> tuple[TensorExpr, ...]:
+        """The exprs that kernels compute, in order."""
+        return tuple(e for e in self.exprs if not isinstance(e, (ScalarOp, ExtentOp)))
+
+    @cached_property
+    def input_tensors(self) -> tuple[Tensor, ...]:
+        return tuple(v for v in self.inputs if isinstance(v, Tensor))
+
+    @cached_property
+    def input_scalars(self) -> tuple[Scalar, ...]:
+        return tuple(v for v in self.inputs if isinstance(v, Scalar))
+
+    @cached_property
+    def output_tensors(self) -> tuple[Tensor, ...]:
+        """Distinct output tensors in order of first registration."""
+        return tuple(dict.fromkeys(o.tensor for o in self.outputs))
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Every tensor: inputs, then results in order."""
+        made = itertools.chain.from_iterable(tensor_outputs(e) for e in self.tensor_exprs)
+        return tuple(dict.fromkeys(itertools.chain(self.input_tensors, made)))
+
+    def uses(self, value: Val) -> list[Expr]:
+        """Exprs that read a value, in order."""
+        return [e for e in self.exprs if value in expr_inputs(e)]
+
+
+def row_major_order(ndim: int) -> tuple[int, ...]:
+    """Stride order of a row-major tensor."""
+    return tuple(range(ndim - 1, -1, -1))
+
+
+def memory_order(stride_order: Sequence[int]) -> tuple[int, ...]:
+    """Visible dims from slowest to fastest."""
+    ndim = len(stride_order)
+    order = [0] * ndim
+    for dim, rank in enumerate(stride_order):
+        order[ndim - 1 - rank] = dim
+    return tuple(order)

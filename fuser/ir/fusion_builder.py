@@ -1,0 +1,313 @@
+"""`FusionBuilder`: makes the exprs of a fusion one by one, inferring dims, and freezes it.
+
+The builder knows shapes, not dtypes rules: the frontend decides result dtypes and inserts casts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from fuser.errors import DefinitionRuntimeError
+from fuser.ir.dtypes import DataType
+from fuser.ir.fusion import (
+    Broadcast,
+    Expand,
+    Expr,
+    ExtentConstraint,
+    ExtentOp,
+    Full,
+    Fusion,
+    Iota,
+    IterDomain,
+    IterKind,
+    Output,
+    Permute,
+    Pointwise,
+    Reduction,
+    Scalar,
+    ScalarOp,
+    Squeeze,
+    Tensor,
+    Val,
+    Welford,
+    expr_inputs,
+    expr_outputs,
+    extent_operands,
+    row_major_order,
+)
+from fuser.ir.integers import Int, const, symbol
+from fuser.source_location import caller_location
+
+
+class FusionBuilder:
+    """Collects inputs, exprs and outputs. Not thread safe: one builder belongs to one definition."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Val] = []
+        self.exprs: list[Expr] = []
+        self.outputs: list[Output] = []
+        # (position of the expr that asks for it, constraint): constraints of dead exprs are dropped with them.
+        self.constraints: list[tuple[int, ExtentConstraint]] = []
+        self.extent_scalars: dict[str, str] = {}
+        self.next_number = 0
+        # Names that the next results take instead of fresh ones, when a fusion is rebuilt under its old names.
+        self.given_names: deque[str] = deque()
+
+    # --- values ---
+
+    def new_name(self, prefix: str) -> str:
+        """A fresh name, `t<k>` or `c<k>`."""
+        if self.given_names:
+            return self.given_names.popleft()
+        self.next_number += 1
+        return f"{prefix}{self.next_number - 1}"
+
+    def tensor(
+        self,
+        dtype: DataType,
+        dims: Sequence[tuple[Int, IterKind, bool]],
+        *,
+        stride_order: tuple[int, ...] | None = None,
+        contiguity: tuple[bool | None, ...] | None = None,
+        is_cpu: bool = False,
+        name: str | None = None,
+    ) -> Tensor:
+        """A tensor value with dims given as (extent, kind, expanded); dense row major unless a layout is given."""
+        name = name or self.new_name("t")
+        logical = tuple(IterDomain(f"{name}.{i}", extent, kind, expanded) for i, (extent, kind, expanded) in enumerate(dims))
+        visible = [d for d in logical if not d.is_reduction]
+        order = stride_order if stride_order is not None else row_major_order(len(visible))
+        if contiguity is None:
+            memory = [visible[i] for i in sorted(range(len(visible)), key=lambda d: -order[d])]
+            contiguity = tuple(None if d.is_broadcast or d.expanded else True for d in memory)
+        return Tensor(name, dtype, logical, order, contiguity, None, is_cpu, caller_location())
+
+    def input_tensor(
+        self,
+        dtype: DataType,
+        shape: Sequence[int],
+        *,
+        expanded: Sequence[bool] = (),
+        stride_order: tuple[int, ...] | None = None,
+        contiguity: tuple[bool | None, ...] | None = None,
+        is_cpu: bool = False,
+        register: bool = True,
+    ) -> Tensor:
+        """A fusion input. Shape entries: -1 symbolic, 1 broadcast, 0 or above 1 static."""
+        name = self.new_name("t")
+        dims: list[tuple[Int, IterKind, bool]] = []
+        for d, n in enumerate(shape):
+            is_expanded = bool(expanded) and expanded[d]
+            extent = symbol(f"{name}_size{d}", 0) if n == -1 else const(n)
+            kind = IterKind.broadcast if n == 1 and not is_expanded else IterKind.iteration
+            dims.append((extent, kind, is_expanded))
+        result = self.tensor(
+            dtype, dims, stride_order=stride_order, contiguity=contiguity, is_cpu=is_cpu, name=name
+        )
+        if register:
+            self.inputs.append(result)
+        return result
+
+    def input_scalar(self, dtype: DataType, *, register: bool = True) -> Scalar:
+        """A symbolic scalar input."""
+        result = Scalar(self.new_name("c"), dtype, location=caller_location())
+        if register:
+            self.inputs.append(result)
+        return result
+
+    def constant(self, value: bool | int | float | complex, dtype: DataType) -> Scalar:
+        """A constant; `value` already converted to the Python type of `dtype`."""
+        expression = const(int(value)) if dtype.is_integral and isinstance(value, int) else None
+        return Scalar(self.new_name("c"), dtype, value, expression, caller_location())
+
+    def extent_of_scalar(self, scalar: Scalar) -> Int:
+        """The integer expression of a scalar used as an extent (a fresh non-negative symbol if it is not a known one)."""
+        if scalar.expression is not None:
+            return scalar.expression
+        self.extent_scalars[scalar.name] = scalar.name
+        return symbol(scalar.name, 0)
+
+    def _require_equal(self, left: Int, right: Int, what: str) -> None:
+        """Ask that two extents are equal for the expr that is being made (it is appended after its dims are known)."""
+        self.constraints.append((len(self.exprs), ExtentConstraint(left, right, what, caller_location())))
+
+    # --- exprs ---
+
+    def scalar_op(
+        self, op: str, inputs: Sequence[Scalar], dtype: DataType, expression: Int | None = None
+    ) -> Scalar:
+        """Host arithmetic; constants are the caller's business to fold.
+
+        `expression`: the result as an integer expression, where it is one of extents.
+        """
+        output = Scalar(self.new_name("c"), dtype, None, expression, caller_location())
+        self.exprs.append(ScalarOp(op, tuple(inputs), output))
+        return output
+
+    def size(self, tensor: Tensor, dim: int) -> Scalar:
+        """Extent of visible dim `dim` as an Int scalar; a constant where the extent is one."""
+        extent = tensor.visible[dim].extent
+        if extent.is_const:
+            return Scalar(self.new_name("c"), DataType.Int, extent.value, extent, caller_location())
+        output = Scalar(self.new_name("c"), DataType.Int, None, extent, caller_location())
+        self.exprs.append(ExtentOp(tensor, dim, output))
+        return output
+
+    def pointwise(self, op: str, inputs: Sequence[Val], dtype: DataType) -> Tensor:
+        """An elementwise op over tensors of equal rank (size-1 broadcast dims combine with any extent) and scalars.
+
+        Raises DefinitionRuntimeError where two static extents differ; symbolic ones become constraints.
+        """
+        tensors = [v for v in inputs if isinstance(v, Tensor)]
+        dims = [self._joined_dim(op, [t.visible[i] for t in tensors], i) for i in range(tensors[0].ndim)]
+        if op in ("set", "segment_set", "cast"):
+            dims = [(d.extent, d.kind, d.expanded) for d in tensors[0].visible]
+        output = self.tensor(dtype, dims)
+        self.exprs.append(Pointwise(op, tuple(inputs), output))
+        return output
+
+    def _joined_dim(self, op: str, operands: Sequence[IterDomain], position: int) -> tuple[Int, IterKind, bool]:
+        concrete = [d for d in operands if not d.is_broadcast]
+        if not concrete:
+            return const(1), IterKind.broadcast, False
+        chosen = next((d for d in concrete if d.extent.is_const), concrete[0])
+        for other in concrete:
+            if other.extent is chosen.extent:
+                continue
+            if other.extent.is_const and chosen.extent.is_const:
+                sizes = [str(d.extent) for d in operands]
+                raise DefinitionRuntimeError(
+                    f"Expected sizes to match in {op}: dim {position} of the operands has extents {', '.join(sizes)}",
+                    location=caller_location(),
+                )
+            self._require_equal(chosen.extent, other.extent, f"{op}, dim {position}")
+        return chosen.extent, IterKind.iteration, False
+
+    def _reduced(self, tensor: Tensor, axes: Sequence[int], dtype: DataType) -> Tensor:
+        dims = [
+            (d.extent, IterKind.reduction if i in axes else d.kind, False) for i, d in enumerate(tensor.visible)
+        ]
+        return self.tensor(dtype, dims)
+
+    def reduction(self, op: str, tensor: Tensor, axes: Sequence[int], dtype: DataType) -> Tensor:
+        """Reduce visible dims `axes` (non-negative, unique, none of kind broadcast: squeeze those)."""
+        output = self._reduced(tensor, axes, dtype)
+        self.exprs.append(Reduction(op, tensor, output))
+        return output
+
+    def welford(self, tensor: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """(mean, m2, count) over visible dims `axes`; count is Index."""
+        mean, m2 = self._reduced(tensor, axes, tensor.dtype), self._reduced(tensor, axes, tensor.dtype)
+        count = self._reduced(tensor, axes, DataType.Index)
+        self.exprs.append(Welford(tensor, mean, m2, count))
+        return mean, m2, count
+
+    def broadcast(self, tensor: Tensor, flags: Sequence[bool]) -> Tensor:
+        """New extent-1 dims where `flags` is True."""
+        source = iter(tensor.visible)
+        dims: list[tuple[Int, IterKind, bool]] = []
+        for new in flags:
+            if new:
+                dims.append((const(1), IterKind.broadcast, False))
+            else:
+                d = next(source)
+                dims.append((d.extent, d.kind, d.expanded))
+        output = self.tensor(tensor.dtype, dims)
+        self.exprs.append(Broadcast(tensor, output, tuple(flags)))
+        return output
+
+    def squeeze(self, tensor: Tensor, flags: Sequence[bool]) -> Tensor:
+        """Drop visible dims where `flags` is True; a dim not known to have one stored element becomes a constraint."""
+        dims: list[tuple[Int, IterKind, bool]] = []
+        for i, (d, gone) in enumerate(zip(tensor.visible, flags, strict=True)):
+            if not gone:
+                dims.append((d.extent, d.kind, d.expanded))
+            elif not d.is_broadcast and not d.expanded:
+                self._require_equal(d.extent, const(1), f"squeeze of dim {i}")
+        output = self.tensor(tensor.dtype, dims)
+        self.exprs.append(Squeeze(tensor, output, tuple(flags)))
+        return output
+
+    def expand(
+        self, tensor: Tensor, extents: Sequence[Int | None], scalars: Sequence[Scalar | None] = ()
+    ) -> Tensor:
+        """Expand broadcast dims to the given extents (None keeps a dim); extra dims on the left are new.
+
+        `scalars`: per dim the scalar its extent was given as, None for constants and kept dims.
+        """
+        added = len(extents) - tensor.ndim
+        dims: list[tuple[Int, IterKind, bool]] = []
+        for i, extent in enumerate(extents):
+            d = tensor.visible[i - added] if i >= added else None
+            if extent is None or (d is not None and d.extent is extent):
+                assert d is not None, "a new dim needs an extent"
+                dims.append((d.extent, d.kind, d.expanded))
+            elif d is None or d.is_broadcast:
+                one = extent.is_const and extent.value == 1
+                dims.append((const(1), IterKind.broadcast, False) if one else (extent, IterKind.iteration, True))
+            else:
+                if d.extent.is_const and extent.is_const:
+                    raise DefinitionRuntimeError(
+                        f"Invalid expand size: dim {i} has extent {d.extent}, it cannot become {extent}",
+                        location=caller_location(),
+                    )
+                self._require_equal(d.extent, extent, f"expand, dim {i}")
+                dims.append((extent if extent.is_const else d.extent, d.kind, d.expanded))
+        output = self.tensor(tensor.dtype, dims)
+        self.exprs.append(Expand(tensor, output, tuple(scalars) or (None,) * len(extents)))
+        return output
+
+    def permute(self, tensor: Tensor, dims: Sequence[int]) -> Tensor:
+        """Output dim i is input dim dims[i]."""
+        source = tensor.visible
+        output = self.tensor(tensor.dtype, [(source[p].extent, source[p].kind, source[p].expanded) for p in dims])
+        self.exprs.append(Permute(tensor, output, tuple(dims)))
+        return output
+
+    def _factory_dims(self, extents: Sequence[Int]) -> list[tuple[Int, IterKind, bool]]:
+        return [
+            (e, IterKind.broadcast if e.is_const and e.value == 1 else IterKind.iteration, False) for e in extents
+        ]
+
+    def full(
+        self, extents: Sequence[Int], value: Scalar, dtype: DataType, scalars: Sequence[Scalar | None] = ()
+    ) -> Tensor:
+        """A tensor of one value. `scalars`: per dim the scalar its extent was given as, None for constants."""
+        output = self.tensor(dtype, self._factory_dims(extents))
+        self.exprs.append(Full(value, output, tuple(scalars) or (None,) * len(extents)))
+        return output
+
+    def iota(self, length: Int, start: Scalar, step: Scalar, dtype: DataType, scalar: Scalar | None = None) -> Tensor:
+        """start + i * step. `scalar`: the one the length was given as, None for a constant."""
+        output = self.tensor(dtype, self._factory_dims([length]))
+        self.exprs.append(Iota(start, step, output, scalar))
+        return output
+
+    # --- outputs ---
+
+    def add_output(self, tensor: Tensor, alias_of: Tensor | None = None) -> None:
+        """Register an output; checks are the frontend's."""
+        self.outputs.append(Output(tensor, alias_of))
+
+    def freeze(self) -> Fusion:
+        """The fusion built so far, less what no output needs."""
+        live = self._live_positions()
+        return Fusion(
+            tuple(self.inputs),
+            tuple(e for i, e in enumerate(self.exprs) if i in live),
+            tuple(self.outputs),
+            tuple(c for i, c in self.constraints if i in live),
+            dict(self.extent_scalars),
+        )
+
+    def _live_positions(self) -> set[int]:
+        needed: set[Val] = {o.tensor for o in self.outputs}
+        live: set[int] = set()
+        for i in range(len(self.exprs) - 1, -1, -1):
+            expr = self.exprs[i]
+            if not needed.isdisjoint(expr_outputs(expr)):
+                live.add(i)
+                needed.update(expr_inputs(expr))
+                needed.update(extent_operands(expr))
+        return live

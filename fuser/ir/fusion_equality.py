@@ -1,0 +1,113 @@
+"""Structural equality of fusions: same inputs, exprs, attributes, outputs and aliases; names and order do not count.
+
+Grammar
+    structure := (inputs, exprs, outputs)            exprs in canonical order (fuser.ir.live_order)
+    operand   := number of a value in canonical order | (dtype, text) of a constant
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias, assert_never
+
+from fuser.ir.fusion import (
+    Broadcast,
+    Expand,
+    Expr,
+    ExtentOp,
+    Full,
+    Fusion,
+    Iota,
+    Permute,
+    Pointwise,
+    Reduction,
+    Scalar,
+    ScalarOp,
+    Squeeze,
+    Tensor,
+    Val,
+    Welford,
+    expr_inputs,
+    expr_outputs,
+)
+from fuser.ir.live_order import live_exprs
+
+Structure: TypeAlias = tuple[object, ...]
+
+
+def structure_of(fusion: Fusion) -> Structure:
+    """A hashable value that is equal for two fusions exactly when they compute the same thing in the same way."""
+    numbers: dict[Val, int] = {}
+    for value in fusion.inputs:
+        numbers.setdefault(value, len(numbers))
+    inputs = tuple(_input_structure(v) for v in fusion.inputs)
+    exprs: list[object] = []
+    for expr in live_exprs(fusion):
+        exprs.append(_expr_structure(expr, numbers))
+        for value in expr_outputs(expr):
+            numbers.setdefault(value, len(numbers))
+    outputs = tuple(
+        (_operand(o.tensor, numbers), None if o.alias_of is None else _operand(o.alias_of, numbers))
+        for o in fusion.outputs
+    )
+    # A stride order given to an output beyond what its definition implies is part of the structure.
+    layouts = tuple((o.tensor.stride_order, o.tensor.contiguity) for o in fusion.outputs)
+    return inputs, tuple(exprs), outputs, layouts
+
+
+def _input_structure(value: Val) -> object:
+    if isinstance(value, Scalar):
+        return "scalar", value.dtype
+    # Extents of inputs are constants or symbols of their own.
+    dims = tuple((d.extent.value if d.extent.is_const else -1, d.kind, d.expanded) for d in value.logical)
+    return "tensor", value.dtype, dims, value.stride_order, value.contiguity, value.is_cpu
+
+
+def _operand(value: Val | None, numbers: dict[Val, int]) -> object:
+    if value is None:
+        return None
+    number = numbers.get(value)
+    if number is not None:
+        return number
+    if isinstance(value, Scalar) and value.is_constant:
+        # Text, so that 0.0 and -0.0 differ, nan equals nan, and True is not 1.
+        return value.dtype, repr(value.value)
+    # A value that nothing defines and that is no input: equal to itself only.
+    return id(value)
+
+
+def _expr_structure(expr: Expr, numbers: dict[Val, int]) -> object:
+    operands = tuple(_operand(v, numbers) for v in expr_inputs(expr))
+    match expr:
+        case Pointwise() | ScalarOp():
+            return type(expr).__name__, expr.op, expr.output.dtype, operands
+        case Reduction():
+            return "Reduction", expr.op, expr.output.dtype, _reduced_dims(expr.output), operands
+        case Welford():
+            return "Welford", expr.mean.dtype, _reduced_dims(expr.mean), operands
+        case Broadcast() | Squeeze():
+            return type(expr).__name__, expr.flags, operands
+        case Expand():
+            return "Expand", _extents(expr.output, expr.extents, numbers), operands
+        case Permute():
+            return "Permute", expr.dims, operands
+        case Full():
+            return "Full", expr.output.dtype, _extents(expr.output, expr.extents, numbers), operands
+        case Iota():
+            return "Iota", expr.output.dtype, _extents(expr.output, (expr.length,), numbers), operands
+        case ExtentOp():
+            return "ExtentOp", expr.dim, operands
+        case unreachable:
+            assert_never(unreachable)
+
+
+def _reduced_dims(output: Tensor) -> tuple[int, ...]:
+    return tuple(i for i, d in enumerate(output.produced) if d.is_reduction)
+
+
+def _extents(output: Tensor, scalars: tuple[Scalar | None, ...], numbers: dict[Val, int]) -> tuple[object, ...]:
+    """Per dim: its constant, the number of the scalar that gave it, or -1 for a dim that is kept."""
+    given = scalars or (None,) * len(output.logical)
+    return tuple(
+        d.extent.value if d.extent.is_const else -1 if s is None else ("scalar", _operand(s, numbers))
+        for d, s in zip(output.logical, given, strict=True)
+    )

@@ -1,0 +1,206 @@
+"""Which tensors share loops: inlining positions, promotion of broadcasts, and whether an order of the loops exists.
+
+Tensor T inlined at position p shares its first p loops with each of its consumers. Sharing is transitive; tensors that
+share a loop form its *loop class*. Where T has a broadcast axis that a consumer's loop resolves, T is computed in the wider
+loop: the broadcast is *promoted* (fuser.ir.iteration_graph.unify).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuser.errors import SchedulingError
+from fuser.ir.enums import ParallelType
+from fuser.ir.fusion import tensor_inputs, tensor_outputs
+from fuser.ir.iteration_graph import Group, IterationGraph, unify
+
+if TYPE_CHECKING:
+    from fuser.ir.schedule import ScheduleBuilder, TensorState
+
+
+class LoopSharing:
+    """Loop classes and promotions of a scheduled fusion. Names stand for exprs: the first result's name."""
+
+    def __init__(self, builder: ScheduleBuilder, graph: IterationGraph) -> None:
+        self.builder = builder
+        self.graph = graph
+        self.leader: dict[str, str] = {}
+        self.order: dict[str, int] = {}
+        self.edges: dict[str, list[str]] = {}
+        for i, expr in enumerate(builder.exprs):
+            outputs = tensor_outputs(expr)
+            for t in outputs:
+                self.leader[t.name] = outputs[0].name
+            self.order[outputs[0].name] = i
+            self.edges[outputs[0].name] = []
+        for expr in builder.exprs:
+            target = tensor_outputs(expr)[0].name
+            for t in tensor_inputs(expr):
+                producer = self.leader.get(t.name)
+                if producer is not None and target not in self.edges[producer]:
+                    self.edges[producer].append(target)
+        # Consumers of a leader: of any sibling.
+        self.positions: dict[str, int] = dict.fromkeys(self.order, 0)
+        self.promotions: dict[str, dict[Group, Group]] = {}
+        self._loops: dict[str, list[Group]] = {}
+        self._class: dict[tuple[str, int], tuple[str, int]] = {}
+
+    # --- promoted loops ---
+
+    def loops(self, name: str) -> list[Group]:
+        """Promoted loop groups of a tensor (of its expr)."""
+        leader = self.leader[name]
+        found = self._loops.get(leader)
+        if found is None:
+            promoted = self.promotions.get(leader)
+            found = [self.graph.group(a, promoted) for a in self.builder.state(leader).loop]
+            self._loops[leader] = found
+        return found
+
+    def set_position(self, leader: str, position: int) -> int:
+        """Inline an expr's results at up to `position`; returns the position that the graph allows, and applies it."""
+        self._loops.pop(leader, None)
+        self.promotions.pop(leader, None)
+        reached, promoted = self._unified(leader, position)
+        reached = self._ordered(leader, reached)
+        if reached:
+            _, promoted = self._unified(leader, reached)
+        self.promotions[leader] = promoted
+        self.positions[leader] = reached
+        for consumer in self.edges[leader]:
+            for k in range(reached):
+                self._union((leader, k), (consumer, k))
+        return reached
+
+    def _unified(self, leader: str, position: int) -> tuple[int, dict[Group, Group]]:
+        state = self.builder.state(leader)
+        consumers = self.edges[leader]
+        promoted: dict[Group, Group] = {}
+        self.stopped_by = ""
+        if not consumers:
+            self.stopped_by = f"{leader} has no consumers"
+            return 0, promoted
+        for k in range(min(position, len(state.loop))):
+            axis = state.loop[k]
+            if axis.is_reduction:
+                self.stopped_by = f"axis {k} of {leader} is reduced, its consumers need the complete result"
+                return k, promoted
+            if state.parallel_type(axis) is ParallelType.vectorize:
+                self.stopped_by = f"axis {k} of {leader} is vectorized"
+                return k, promoted
+            trial = dict(promoted)
+            for consumer in consumers:
+                theirs = self.builder.state(consumer)
+                if k >= len(theirs.loop):
+                    self.stopped_by = f"{consumer} has only {len(theirs.loop)} loop axes"
+                    return k, promoted
+                if theirs.parallel_type(theirs.loop[k]) is ParallelType.vectorize:
+                    self.stopped_by = f"axis {k} of its consumer {consumer} is vectorized"
+                    return k, promoted
+                if not unify(self.graph, axis, self.loops(consumer)[k], trial):
+                    self.stopped_by = f"axis {k} of {leader} is not the same loop as axis {k} of {consumer}"
+                    return k, promoted
+                if not _compatible(state, theirs, k):
+                    self.stopped_by = f"axis {k} of {leader} and of {consumer} have different parallel types"
+                    return k, promoted
+            promoted = trial
+        return min(position, len(state.loop)), promoted
+
+    # --- loop classes ---
+
+    def find(self, key: tuple[str, int]) -> tuple[str, int]:
+        """Representative of the loop class of axis k of an expr."""
+        parent = self._class
+        root = key
+        while parent.get(root, root) != root:
+            root = parent[root]
+        while key != root:
+            parent[key], key = root, parent.get(key, key)
+        return root
+
+    def _union(self, a: tuple[str, int], b: tuple[str, int]) -> None:
+        ra, rb = self.find(a), self.find(b)
+        if ra != rb:
+            self._class[rb] = ra
+
+    def _ordered(self, leader: str, position: int) -> int:
+        """The largest position up to `position` at which the loops can still be put in order."""
+        for k in range(position):
+            if self._is_cyclic(leader, k):
+                self.stopped_by = (
+                    f"loop {k} would have to be left and entered again between the consumers of {leader}"
+                )
+                return k
+        return position
+
+    def _is_cyclic(self, leader: str, k: int) -> bool:
+        """Whether joining `leader` with its consumers at depth k closes a cycle between loop classes."""
+        joined = {self.find((leader, k))} | {self.find((c, k)) for c in self.edges[leader]}
+        members: dict[tuple[str, int], list[str]] = {}
+        for name in self.order:
+            members.setdefault(self.find((name, k)), []).append(name)
+        start = [n for c in joined for n in members.get(c, ())]
+        inside = set(start)
+        if any(t in inside and n != leader and self.positions[n] <= k for n in start for t in self.edges[n]):
+            return True  # a member needs another's complete result
+        seen: set[tuple[str, int]] = set()
+        stack = [self.find((t, k)) for n in start for t in self.edges[n] if t not in inside]
+        while stack:
+            c = stack.pop()
+            if c in joined:
+                return True
+            if c in seen:
+                continue
+            seen.add(c)
+            for n in members[c]:
+                for t in self.edges[n]:
+                    target = self.find((t, k))
+                    if target != c:
+                        stack.append(target)
+        return False
+
+
+def _compatible(a: TensorState, b: TensorState, k: int) -> bool:
+    """Shared loops have one parallel type; a serial axis takes the other's."""
+    kinds = {s.parallel_type(s.loop[k]) for s in (a, b)} - {ParallelType.serial}
+    return len(kinds) <= 1
+
+
+def share_loops(builder: ScheduleBuilder, graph: IterationGraph) -> LoopSharing:
+    """Loop classes of the inline positions that a schedule holds.
+
+    Raises SchedulingError where a position is not legal any more (a transform after inlining).
+    """
+    sharing = LoopSharing(builder, graph)
+    for expr in reversed(builder.exprs):
+        leader = tensor_outputs(expr)[0].name
+        wanted = builder.state(leader).inline_at
+        if sharing.set_position(leader, wanted) < wanted:
+            raise SchedulingError(f"{leader} cannot stay inlined at position {wanted}: {sharing.stopped_by}")
+    return sharing
+
+
+class Inliner:
+    """Sets inline positions of a builder, consumers before producers."""
+
+    def __init__(self, builder: ScheduleBuilder) -> None:
+        self.builder = builder
+        self.reason = ""
+        graph = IterationGraph(builder.exprs, builder.tensors)
+        self.sharing = share_loops(builder, graph)
+
+    def inline(self, name: str, position: int | None) -> int:
+        """Inline a tensor at `position` (None: the deepest legal one); never less than it already is. Returns what was reached."""
+        leader = self.sharing.leader.get(name)
+        if leader is None:
+            return 0
+        state = self.builder.state(leader)
+        if any(n in self.builder.output_names and not self.sharing.edges[leader] for n in self.builder.siblings(leader)):
+            return len(state.loop)  # nothing consumes it: any position is trivially met
+        wanted = len(state.loop) if position is None else position
+        wanted = max(wanted, state.inline_at)
+        reached = self.sharing.set_position(leader, wanted)
+        self.reason = self.sharing.stopped_by
+        for n in self.builder.siblings(leader):
+            self.builder.state(n).inline_at = reached
+        return reached

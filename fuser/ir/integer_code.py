@@ -1,0 +1,441 @@
+"""What integer expressions turn into: C text, Python and NumPy functions, SymPy expressions, plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from fuser.ir.integer_core import (
+    ATOM_LEVEL,
+    DIVISION_LEVEL,
+    FALSE,
+    SUM_LEVEL,
+    TRUE,
+    ZERO,
+    AllOf,
+    AnyOf,
+    Compare,
+    Cond,
+    FloorDiv,
+    Int,
+    Max,
+    Min,
+    Mod,
+    Printer,
+    Select,
+    Symbol,
+    SymbolQuotient,
+    Truth,
+    all_of,
+    any_of,
+    as_int,
+    const,
+    equal,
+    less_equal,
+    maximum,
+    minimum,
+    not_equal,
+    prove_less_equal,
+    select,
+    symbol,
+)
+
+if TYPE_CHECKING:
+    import sympy
+
+Data: TypeAlias = "str | int | tuple[Data, ...]"
+
+# ------------------------------------------------------------------------------------------------------------- C text
+
+
+class _CPrinter(Printer):
+    """C text for signed integers; division rounds towards minus infinity whatever the sign of the numerator."""
+
+    def __init__(self, names: Callable[[Symbol], str], suffix: str) -> None:
+        self.names = names
+        self.suffix = suffix
+
+    def name(self, symbol: Symbol) -> str:
+        return self.names(symbol)
+
+    def literal(self, value: int) -> str:
+        return f"{value}{self.suffix}"
+
+    def truth(self, value: bool) -> str:
+        return "true" if value else "false"
+
+    def quotient(self, numerator: Int, divisor: Int) -> tuple[str, int]:
+        x, d = self.operand(numerator), self.operand(divisor)
+        if prove_less_equal(ZERO, numerator):
+            return f"{x} / {d}", DIVISION_LEVEL
+        # C rounds towards zero: one less where a remainder is left of a negative numerator.
+        return f"{x} / {d} - ({x} % {d} < 0)", SUM_LEVEL
+
+    def remainder(self, numerator: Int, divisor: Int) -> tuple[str, int]:
+        x, d = self.operand(numerator), self.operand(divisor)
+        if prove_less_equal(ZERO, numerator):
+            return f"{x} % {d}", DIVISION_LEVEL
+        return f"({x} % {d} + {d}) % {d}", DIVISION_LEVEL
+
+    def extremum(self, name: str, arguments: Sequence[Int]) -> tuple[str, int]:
+        # Ternaries: a call of min() is ambiguous in CUDA when the types of the arguments differ.
+        compare = "<" if name == "min" else ">"
+        text = self.operand(arguments[-1])
+        for argument in reversed(arguments[:-1]):
+            other = self.operand(argument)
+            text = f"({other} {compare} {text} ? {other} : {text})"
+        return text, ATOM_LEVEL
+
+    def selection(self, node: Select) -> tuple[str, int]:
+        condition = self.condition(node.condition)
+        return f"({condition} ? {self.expression(node.chosen)} : {self.expression(node.otherwise)})", ATOM_LEVEL
+
+    def junction(self, arguments: Sequence[Cond], every: bool) -> str:
+        parts = [f"({self.condition(a)})" if isinstance(a, (AllOf, AnyOf)) else self.condition(a) for a in arguments]
+        return (" && " if every else " || ").join(parts)
+
+
+def to_c(expression: Int | Cond, names: Callable[[Symbol], str] | None = None, suffix: str = "") -> str:
+    """C text of an expression or condition over signed integers.
+
+    `names` gives the C name of a symbol (its own name by default), `suffix` follows every literal ("LL"). Divisions of
+    a numerator that is not proved nonnegative get a form that still rounds towards minus infinity. The text is not
+    parenthesised as a whole.
+    """
+    printer = _CPrinter(names or (lambda s: s.name), suffix)
+    return printer.expression(expression) if isinstance(expression, Int) else printer.condition(expression)
+
+
+# ---------------------------------------------------------------------------------------------------- Python functions
+
+
+class _PythonPrinter(Printer):
+    """Python text over local variables: parameters and the subexpressions that are computed once."""
+
+    def __init__(self, parameters: dict[Symbol, str]) -> None:
+        self.parameters = parameters
+        self.locals: dict[Int, str] = {}
+        # How deep the text stands inside branches of selections, which may not be evaluated.
+        self.branch_depth = 0
+
+    def name(self, symbol: Symbol) -> str:
+        return self.parameters[symbol]
+
+    def atom(self, node: Int) -> tuple[str, int]:
+        local = self.locals.get(node)
+        return super().atom(node) if local is None else (local, ATOM_LEVEL)
+
+    def text(self, node: Int) -> tuple[str, int]:
+        local = self.locals.get(node)
+        return super().text(node) if local is None else (local, ATOM_LEVEL)
+
+    def selection(self, node: Select) -> tuple[str, int]:
+        condition = self.condition(node.condition)
+        self.branch_depth += 1
+        text = f"({self.expression(node.chosen)} if {condition} else {self.expression(node.otherwise)})"
+        self.branch_depth -= 1
+        return text, ATOM_LEVEL
+
+
+class _NumpyPrinter(_PythonPrinter):
+    """Text that works on arrays elementwise. Both branches of a selection are evaluated."""
+
+    def quotient(self, numerator: Int, divisor: Int) -> tuple[str, int]:
+        return f"{self.operand(numerator)}//{self.divisor(divisor)}", DIVISION_LEVEL
+
+    def remainder(self, numerator: Int, divisor: Int) -> tuple[str, int]:
+        return f"{self.operand(numerator)}%{self.divisor(divisor)}", DIVISION_LEVEL
+
+    def divisor(self, node: Int) -> str:
+        # In a branch that is not taken the divisor may be 0, which the condition excluded.
+        if self.branch_depth and (node.lo is None or node.lo < 1):
+            return f"maximum({self.expression(node)}, 1)"
+        return self.operand(node)
+
+    def extremum(self, name: str, arguments: Sequence[Int]) -> tuple[str, int]:
+        function = "minimum" if name == "min" else "maximum"
+        text = self.expression(arguments[0])
+        for argument in arguments[1:]:
+            text = f"{function}({text}, {self.expression(argument)})"
+        return text, ATOM_LEVEL
+
+    def selection(self, node: Select) -> tuple[str, int]:
+        condition = self.condition(node.condition)
+        self.branch_depth += 1
+        text = f"where({condition}, {self.expression(node.chosen)}, {self.expression(node.otherwise)})"
+        self.branch_depth -= 1
+        return text, ATOM_LEVEL
+
+    def junction(self, arguments: Sequence[Cond], every: bool) -> str:
+        return (" & " if every else " | ").join(f"({self.condition(a)})" for a in arguments)
+
+
+def compile_function(
+    outputs: Sequence[Int | Cond], parameters: Sequence[Symbol]
+) -> Callable[..., tuple[int | bool, ...]]:
+    """A Python function of ints, in the order of `parameters`, that returns the tuple of `outputs`.
+
+    Subexpressions that occur more than once are computed once, unless only a branch of a selection needs them.
+    ValueError names symbols that are no parameter.
+    """
+    names = _parameter_names(outputs, parameters)
+    return _build_function(outputs, _PythonPrinter(names), {"min": min, "max": max})
+
+
+def compile_vectorized(outputs: Sequence[Int | Cond], parameters: Sequence[Symbol]) -> Callable[..., tuple[Any, ...]]:
+    """As `compile_function`, for ints and NumPy integer arrays (of shapes that broadcast together).
+
+    An output is an int64 or bool array, or a scalar where nothing it depends on is an array. Both branches of a
+    selection are evaluated; a divisor of 0 in the branch that is not taken does no harm.
+    """
+    import numpy as np
+
+    names = _parameter_names(outputs, parameters)
+    scope = {"minimum": np.minimum, "maximum": np.maximum, "where": np.where}
+    return _build_function(outputs, _NumpyPrinter(names), scope)
+
+
+def _parameter_names(outputs: Sequence[Int | Cond], parameters: Sequence[Symbol]) -> dict[Symbol, str]:
+    names = {parameter: f"p{index}" for index, parameter in enumerate(parameters)}
+    missing = sorted({s.name for output in outputs for s in output.symbols if s not in names})
+    if missing:
+        raise ValueError(f"no parameter for the symbols {', '.join(missing)}")
+    return names
+
+
+def _build_function(
+    outputs: Sequence[Int | Cond], printer: _PythonPrinter, scope: dict[str, Any]
+) -> Callable[..., tuple[Any, ...]]:
+    lines = [f"def evaluate({', '.join(printer.parameters.values())}):"]
+    for index, node in enumerate(_shared_nodes(outputs)):
+        text = printer.expression(node)
+        printer.locals[node] = f"t{index}"
+        lines.append(f"    t{index} = {text}")
+    results = [printer.expression(o) if isinstance(o, Int) else printer.condition(o) for o in outputs]
+    lines.append(f"    return ({''.join(f'{result}, ' for result in results)})")
+    space: dict[str, Any] = {"__builtins__": {}, **scope}
+    exec(compile("\n".join(lines), "<integer expressions>", "exec"), space)
+    return space["evaluate"]
+
+
+def _shared_nodes(outputs: Sequence[Int | Cond]) -> list[Int]:
+    """Nodes that occur more than once outside the branches of selections, operands before their users."""
+    uses: dict[Int, int] = {}
+    order: list[Int] = []
+
+    def visit(node: Int) -> None:
+        if not node.terms or isinstance(node, (Symbol, SymbolQuotient)):
+            return
+        count = uses.get(node, 0)
+        uses[node] = count + 1
+        if count:
+            return
+        match node:
+            case FloorDiv() | Mod():
+                visit(node.numerator)
+                visit(node.divisor)
+            case Min() | Max():
+                for argument in node.arguments:
+                    visit(argument)
+            case Select():
+                visit_condition(node.condition)
+            case _:
+                for monomial, _ in node.terms:
+                    for factor in monomial:
+                        visit(factor)
+        order.append(node)
+
+    def visit_condition(node: Cond) -> None:
+        match node:
+            case Compare():
+                # The comparison prints the terms, not the operand itself.
+                for monomial, _ in node.operand.terms:
+                    for factor in monomial:
+                        visit(factor)
+            case AllOf() | AnyOf():
+                for argument in node.arguments:
+                    visit_condition(argument)
+            case _:
+                pass
+
+    for output in outputs:
+        if isinstance(output, Int):
+            visit(output)
+        else:
+            visit_condition(output)
+    return [node for node in order if uses[node] > 1]
+
+
+# -------------------------------------------------------------------------------------------------------------- SymPy
+
+
+def to_sympy(expression: Int | Cond) -> sympy.Basic:
+    """The expression in SymPy, over integer symbols of the same names (nonnegative where the range says so)."""
+    import sympy
+
+    known: dict[Int, Any] = {}
+
+    def convert(node: Int) -> Any:
+        result = known.get(node)
+        if result is not None:
+            return result
+        match node:
+            case Symbol():
+                signs = {"nonnegative": True} if node.lo is not None and node.lo >= 0 else {}
+                result = sympy.Symbol(node.name, integer=True, **signs)
+            case SymbolQuotient():
+                result = sympy.floor(convert(node.symbol) / sympy.Integer(node.symbol.multiple))
+            case FloorDiv():
+                result = sympy.floor(convert(node.numerator) / convert(node.divisor))
+            case Mod():
+                result = sympy.Mod(convert(node.numerator), convert(node.divisor))
+            case Min():
+                result = sympy.Min(*(convert(a) for a in node.arguments))
+            case Max():
+                result = sympy.Max(*(convert(a) for a in node.arguments))
+            case Select():
+                first = convert(node.chosen), decide(node.condition)
+                result = sympy.Piecewise(first, (convert(node.otherwise), True))
+            case _:
+                result = sympy.Integer(node.constant)
+                for monomial, coefficient in node.terms:
+                    result += sympy.Mul(coefficient, *(convert(factor) for factor in monomial))
+        known[node] = result
+        return result
+
+    def decide(node: Cond) -> Any:
+        match node:
+            case Truth():
+                return sympy.true if node.value else sympy.false
+            case Compare(kind=">="):
+                return sympy.Ge(convert(node.operand), 0)
+            case Compare(kind="=="):
+                return sympy.Eq(convert(node.operand), 0)
+            case Compare():
+                return sympy.Ne(convert(node.operand), 0)
+            case AllOf():
+                return sympy.And(*(decide(a) for a in node.arguments))
+            case AnyOf():
+                return sympy.Or(*(decide(a) for a in node.arguments))
+            case _:
+                raise TypeError(f"expected a condition, got {type(node).__name__}")
+
+    return convert(expression) if isinstance(expression, Int) else decide(expression)
+
+
+# --------------------------------------------------------------------------------------------------------------- data
+
+# An absent bound of a symbol, as data hold only strings and ints.
+_OPEN: Final = ""
+
+
+def to_data(expression: Int | Cond) -> Data:
+    """Nested tuples of strings and ints from which `from_data` rebuilds the expression (JSON lists serve as well)."""
+    match expression:
+        case Symbol(lo=lo, hi=hi, below=below):
+            return (
+                "symbol",
+                expression.name,
+                _OPEN if lo is None else lo,
+                _OPEN if hi is None else hi,
+                expression.multiple,
+                _OPEN if below is None else to_data(below),
+            )
+        case SymbolQuotient():
+            return ("unit", to_data(expression.symbol))
+        case FloorDiv():
+            return ("//", to_data(expression.numerator), to_data(expression.divisor))
+        case Mod():
+            return ("%", to_data(expression.numerator), to_data(expression.divisor))
+        case Min():
+            return ("min", *(to_data(a) for a in expression.arguments))
+        case Max():
+            return ("max", *(to_data(a) for a in expression.arguments))
+        case Select():
+            return ("select", to_data(expression.condition), to_data(expression.chosen), to_data(expression.otherwise))
+        case Int():
+            if not expression.terms:
+                return expression.constant
+            terms = (("*", c, *(to_data(factor) for factor in m)) for m, c in expression.terms)
+            return ("+", expression.constant, *terms)
+        case Truth():
+            return ("true",) if expression.value else ("false",)
+        case Compare():
+            return (expression.kind, to_data(expression.operand))
+        case AllOf():
+            return ("and", *(to_data(a) for a in expression.arguments))
+        case AnyOf():
+            return ("or", *(to_data(a) for a in expression.arguments))
+        case _:
+            raise TypeError(f"expected an integer expression or a condition, got {type(expression).__name__}")
+
+
+def from_data(data: Any) -> Int | Cond:
+    """The expression that `to_data` wrote. ValueError for data of another form."""
+    if isinstance(data, int):
+        return const(data)
+    match data:
+        case ["symbol", str(name), lo, hi, int(multiple), below]:
+            return symbol(
+                name,
+                None if lo == _OPEN else lo,
+                None if hi == _OPEN else hi,
+                multiple=multiple,
+                below=None if below == _OPEN else _int_from(below),
+            )
+        case ["unit", data_of_symbol]:
+            whole = from_data(data_of_symbol)
+            if not isinstance(whole, Symbol):
+                raise ValueError(f"expected a symbol, got {whole}")
+            return whole.unit
+        case ["//", numerator, divisor]:
+            return _int_from(numerator) // _int_from(divisor)
+        case ["%", numerator, divisor]:
+            return _int_from(numerator) % _int_from(divisor)
+        case ["min", first, *others]:
+            result = _int_from(first)
+            for other in others:
+                result = minimum(result, _int_from(other))
+            return result
+        case ["max", first, *others]:
+            result = _int_from(first)
+            for other in others:
+                result = maximum(result, _int_from(other))
+            return result
+        case ["select", condition, chosen, otherwise]:
+            return select(_cond_from(condition), _int_from(chosen), _int_from(otherwise))
+        case ["+" | "*" as operator, int(first), *others]:
+            result = const(first)
+            for other in others:
+                result = result + _int_from(other) if operator == "+" else result * _int_from(other)
+            return result
+        case ["true"]:
+            return TRUE
+        case ["false"]:
+            return FALSE
+        case [">=", operand]:
+            return less_equal(0, _int_from(operand))
+        case ["==", operand]:
+            return equal(_int_from(operand), 0)
+        case ["!=", operand]:
+            return not_equal(_int_from(operand), 0)
+        case ["and", *arguments]:
+            return all_of(*(_cond_from(a) for a in arguments))
+        case ["or", *arguments]:
+            return any_of(*(_cond_from(a) for a in arguments))
+        case _:
+            raise ValueError(f"not the data of an integer expression: {data!r}")
+
+
+def _int_from(data: Any) -> Int:
+    node = from_data(data)
+    if not isinstance(node, Int):
+        raise ValueError(f"expected an expression, got the condition {node}")
+    return as_int(node)
+
+
+def _cond_from(data: Any) -> Cond:
+    node = from_data(data)
+    if isinstance(node, Int):
+        raise ValueError(f"expected a condition, got the expression {node}")
+    return node

@@ -1,0 +1,216 @@
+"""The iteration-domain graph: which iteration domains are the same, and the transforms between them.
+
+Nodes are *groups* of iteration domains. Dimensions are grouped once, by union-find over the ops (`dim_pairs`); an axis made
+by a transform belongs to the group that the same transform makes of the groups of its sources. Transforms on groups are
+hash-consed, so two tensors that were both split by 128 share the resulting groups without anyone replaying anything.
+
+Two views: the exact view groups dims that iterate over the same extent; the resolving view also groups a broadcast dim with
+the dim that resolves it. The exact view serves lowering, the resolving one serves the propagation of schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from fuser.ir.fusion import IterDomain, Merge, Split, Tensor, TensorExpr, dim_pairs, tensor_inputs, tensor_outputs
+from fuser.ir.integers import Int, ceil_div
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """A node: iteration domains that are the same. `origin` is the transform that makes it, if one does."""
+
+    name: str
+    extent: Int
+    is_broadcast: bool
+    origin: GroupTransform | None = None
+    uses: list[GroupTransform] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.extent}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupSplit:
+    source: Group
+    factor: Int
+    inner_split: bool
+    outer: Group
+    inner: Group
+    divides: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupMerge:
+    outer: Group
+    inner: Group
+    result: Group
+
+
+GroupTransform = GroupSplit | GroupMerge
+
+
+class IterationGraph:
+    """Groups of the iteration domains of some tensors.
+
+    `resolving`: the resolving view. `rewrite` maps extents (facts, canonical symbols).
+    """
+
+    def __init__(
+        self,
+        exprs: Iterable[TensorExpr],
+        tensors: Iterable[Tensor],
+        *,
+        resolving: bool = False,
+        rewrite: Callable[[Int], Int] = lambda e: e,
+        links: Iterable[tuple[IterDomain, IterDomain]] = (),
+    ) -> None:
+        self._parent: dict[IterDomain, IterDomain] = {}
+        self._rewrite = rewrite
+        self._members: dict[IterDomain, list[IterDomain]] = {}
+        self._groups: dict[IterDomain, Group] = {}
+        self._splits: dict[tuple[Group, Int, bool], GroupSplit] = {}
+        self._merges: dict[tuple[Group, Group], GroupMerge] = {}
+        for tensor in tensors:
+            for d in tensor.produced:
+                self._find(d)
+            for d in tensor.logical:
+                self._find(d)
+        for expr in exprs:
+            for producer in tensor_inputs(expr):
+                for consumer in tensor_outputs(expr):
+                    for a, b in dim_pairs(expr, producer, consumer):
+                        if resolving or a.is_broadcast == b.is_broadcast:
+                            self._union(a, b)
+            outputs = tensor_outputs(expr)
+            for sibling in outputs[1:]:
+                for a, b in zip(outputs[0].produced, sibling.produced, strict=True):
+                    self._union(a, b)
+        if resolving:
+            for a, b in links:
+                self._union(a, b)
+        for d in self._parent:
+            self._members.setdefault(self._find(d), []).append(d)
+
+    # --- union-find over dims ---
+
+    def _find(self, d: IterDomain) -> IterDomain:
+        parent = self._parent
+        if d not in parent:
+            parent[d] = d
+            return d
+        root = d
+        while parent[root] is not root:
+            root = parent[root]
+        while parent[d] is not root:
+            parent[d], d = root, parent[d]
+        return root
+
+    def _union(self, a: IterDomain, b: IterDomain) -> None:
+        ra, rb = self._find(a), self._find(b)
+        if ra is not rb:
+            self._parent[rb] = ra
+
+    def same_dims(self, d: IterDomain) -> list[IterDomain]:
+        """Every dim in the class of a dim, in order of first sight."""
+        return self._members.get(self._find(d), [d])
+
+    # --- groups ---
+
+    def group(self, d: IterDomain, promoted: Mapping[Group, Group] | None = None) -> Group:
+        """The group of a dim or axis; `promoted` replaces leaf groups (a broadcast computed in a wider loop)."""
+        if promoted:
+            return self._promoted_group(d, promoted)
+        known = self._groups.get(d)
+        if known is not None:
+            return known
+        root = self._find(d) if d in self._parent else d
+        found = self._groups.get(root)
+        if found is None:
+            members = self._members.get(root, [d])
+            made = next((m for m in members if m.definition is not None), None)
+            found = self._derived(made) if made is not None else self._leaf(members)
+            self._groups[root] = found
+        self._groups[d] = found
+        return found
+
+    def _leaf(self, members: list[IterDomain]) -> Group:
+        concrete = [m for m in members if not m.is_broadcast]
+        chosen = next((m for m in concrete if m.extent.is_const), (concrete or members)[0])
+        return Group(chosen.name, self._rewrite(chosen.extent), not concrete)
+
+    def _derived(self, d: IterDomain, promoted: Mapping[Group, Group] | None = None) -> Group:
+        t = d.definition
+        if isinstance(t, Split):
+            made = self.split(self.group(t.source, promoted), t.factor, t.inner_split)
+            return made.outer if t.outer is d else made.inner
+        assert isinstance(t, Merge)
+        return self.merge(self.group(t.outer, promoted), self.group(t.inner, promoted)).result
+
+    def _promoted_group(self, d: IterDomain, promoted: Mapping[Group, Group]) -> Group:
+        if d.definition is None:
+            group = self.group(d)
+            return promoted.get(group, group)
+        return self._derived(d, promoted)
+
+    def split(self, source: Group, factor: Int, inner_split: bool) -> GroupSplit:
+        """The (interned) split of a group."""
+        key = (source, factor, inner_split)
+        found = self._splits.get(key)
+        if found is None:
+            count = ceil_div(source.extent, factor)
+            outer_extent, inner_extent = (count, factor) if inner_split else (factor, count)
+            outer = Group(f"{source.name}/{factor}", outer_extent, source.is_broadcast)
+            inner = Group(f"{source.name}%{factor}", inner_extent, source.is_broadcast)
+            divides = (source.extent % factor).is_const and (source.extent % factor).value == 0
+            found = GroupSplit(source, factor, inner_split, outer, inner, divides)
+            outer.origin = inner.origin = found
+            source.uses.append(found)
+            self._splits[key] = found
+        return found
+
+    def merge(self, outer: Group, inner: Group) -> GroupMerge:
+        """The (interned) merge of two groups."""
+        found = self._merges.get((outer, inner))
+        if found is None:
+            result = Group(f"{outer.name}*{inner.name}", outer.extent * inner.extent, outer.is_broadcast and inner.is_broadcast)
+            found = GroupMerge(outer, inner, result)
+            result.origin = found
+            outer.uses.append(found)
+            inner.uses.append(found)
+            self._merges[outer, inner] = found
+        return found
+
+    def find_merge(self, outer: Group, inner: Group) -> Group | None:
+        """The group of the merge of two groups, if some tensor merges them."""
+        found = self._merges.get((outer, inner))
+        return found.result if found is not None else None
+
+
+def unify(graph: IterationGraph, axis: IterDomain, target: Group, promoted: dict[Group, Group]) -> bool:
+    """Whether an axis becomes `target` by promoting broadcast leaves; extends `promoted` when it does.
+
+    A broadcast dim that is computed inside a loop over the dim that resolves it is *promoted* to it: its axis is the same
+    transform of the wider dim. On failure `promoted` may hold additions: pass a copy.
+    """
+    current = graph.group(axis, promoted)
+    if current is target:
+        return True
+    t = axis.definition
+    if t is None:
+        leaf = graph.group(axis)
+        if not axis.is_broadcast or leaf in promoted:
+            return False
+        promoted[leaf] = target
+        return True
+    origin = target.origin
+    if isinstance(t, Split):
+        if not isinstance(origin, GroupSplit) or t.factor is not origin.factor or t.inner_split != origin.inner_split:
+            return False
+        if (t.outer is axis) != (origin.outer is target):
+            return False
+        return unify(graph, t.source, origin.source, promoted)
+    if not isinstance(origin, GroupMerge):
+        return False
+    return unify(graph, t.outer, origin.outer, promoted) and unify(graph, t.inner, origin.inner, promoted)

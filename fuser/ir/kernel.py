@@ -1,0 +1,555 @@
+"""Kernel IR: what lowering makes, what the simulator runs and CUDA text is generated from.
+
+Grammar
+    kernel    := Kernel(name, parameters, buffers, body, plan, index_bits, shared_offsets)
+    parameter := TensorParameter(buffer, tensor, ...)     pointer to an input or output tensor
+               | WorkspaceParameter(buffer)               scratch in device memory, supplied by the launch
+               | SemaphoreParameter(buffer)               zeroed Int32 counters, left zero by the kernel
+               | ExtentParameter(symbol)                  an extent or stride, of the index type
+               | ScalarParameter(name, dtype)             a user scalar or a rank-0 host tensor, by value
+    buffer    := Buffer(name, dtype, memory, size)        register array, shared array, or device memory
+    stmt      := Comment(text)
+               | Allocate(buffer)                         register or shared array comes into scope
+               | Let(symbol, value: Int)                  an index computed once
+               | Store(buffer, index, value, role)
+               | VectorMove(dst, dst_index, src, src_index, width, cache)
+               | For(symbol, start, stop, step, body, unroll)
+               | If(condition, then, orelse, role)
+               | Shuffle(dst, dst_index, src: value, kind, lane: Int, width)
+               | LoadIndex(symbol, buffer, index)         an integer in memory becomes an index symbol
+               | AtomicAdd(symbol or None, buffer, index, amount: Int)   symbol receives the old value
+               | Fence()                                  orders this thread's writes for the device
+               | BlockBarrier() | WarpBarrier()
+               | SpinWait(buffer, index, target: Int)     until buffer[index] >= target; suspends the block
+               | Reduce(...)                              collective; gone after expand_collectives
+    value     := Literal(value, dtype) | Load(buffer, index, cache) | IndexValue(Int, dtype) | ScalarArgument(name, dtype)
+               | Call(op, args, compute, dtype) | Cast(value, dtype)
+
+Semantics
+    * Every statement is executed by all threads of a block; `threadIdx`/`blockIdx` are the symbols of `THREAD_SYMBOLS`.
+      Threads of a block run in any order between two barriers; a value is a per-thread quantity.
+    * Indices (`Int`) are integers without overflow: lowering picks `index_bits` so that none occurs.
+    * `Call` converts each argument to `compute`, applies the row of the op table, and converts the result to `dtype`,
+      rounding once. Integer arithmetic wraps. NaN follows the op's row.
+    * An unwritten element has no value: reading it is an error that the simulator reports.
+    * Barriers and shuffles must be reached by all threads they name, or by none (a condition that is the same for the block).
+    * Dynamic shared memory is one arena of bytes; `shared_offsets` says where each shared buffer starts. Buffers may
+      overlap where their lifetimes do not.
+    * Blocks run in any order. A block that meets SpinWait is suspended; all blocks of a cooperative grid are resident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import CacheOp, MemoryType, ParallelType
+from fuser.ir.integers import Cond, Int, Symbol, const, symbol
+from fuser.ir.launch_plan import LaunchPlan
+
+
+class Role(Enum):
+    """Why a statement is there: read by the printer, by messages and by the mutation test."""
+
+    plain = "plain"
+    predicate = "predicate"  # keeps a thread inside an extent
+    owner = "owner"  # one of several threads that hold the same value writes it
+    unswitch = "unswitch"  # one hoisted test for a whole loop nest
+    initialise = "initialise"  # identity of a reduction
+    last_block = "last block"  # work of the block that arrived last
+    semaphore_reset = "semaphore reset"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """An array of `size` elements in registers, shared memory or device memory; compares by identity.
+
+    `tensor` is the id of the tensor it holds, if it holds one. `size` may be symbolic except in registers.
+    """
+
+    name: str
+    dtype: DataType
+    memory: MemoryType
+    size: Int
+    tensor: str | None = None
+
+    @property
+    def is_register(self) -> bool:
+        return self.memory is MemoryType.local
+
+    @property
+    def is_shared(self) -> bool:
+        return self.memory is MemoryType.shared
+
+    @property
+    def is_global(self) -> bool:
+        return not (self.is_register or self.is_shared)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    value: bool | int | float | complex
+    dtype: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One element. `cache` is a hint for device memory."""
+
+    buffer: Buffer
+    index: Int
+    cache: CacheOp = CacheOp.unspecified
+
+    @property
+    def dtype(self) -> DataType:
+        return self.buffer.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class IndexValue:
+    """An index expression as a value of an integral type (Int, Int32, Index)."""
+
+    expression: Int
+    dtype: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarArgument:
+    name: str
+    dtype: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A pointwise row of the op table. Arguments may have any dtype: each is converted to `compute` first,
+    except the condition of `where`, which is Bool."""
+
+    op: str
+    args: tuple[Value, ...]
+    compute: DataType
+    dtype: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    value: Value
+    dtype: DataType
+
+
+Value = Literal | Load | IndexValue | ScalarArgument | Call | Cast
+
+
+# --- statements -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comment:
+    text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Allocate:
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Let:
+    symbol: Symbol
+    value: Int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Store:
+    """`buffer[index] = value`, the value already of the buffer's dtype."""
+
+    buffer: Buffer
+    index: Int
+    value: Value
+    role: Role = Role.plain
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorMove:
+    """Copy `width` consecutive elements between two buffers of one dtype, in one access on each memory side.
+
+    `width * itemsize` is 2, 4, 8 or 16 bytes and both addresses are multiples of it (registers excepted).
+    """
+
+    dst: Buffer
+    dst_index: Int
+    src: Buffer
+    src_index: Int
+    width: int
+    cache: CacheOp = CacheOp.unspecified
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class For:
+    """`for (symbol = start; symbol < stop; symbol += step)`."""
+
+    symbol: Symbol
+    start: Int
+    stop: Int
+    step: Int
+    body: tuple[Stmt, ...]
+    unroll: bool = False
+    # Asks the pass unswitch_loops for one hoisted bounds test; False afterwards.
+    unswitch: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class If:
+    condition: Cond
+    then: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...] = ()
+    role: Role = Role.predicate
+
+
+class ShuffleKind(Enum):
+    """Lane a value comes from: `xor` lane ^ n, `down` lane + n, `index` lane n of the group of `width`."""
+
+    xor = "xor"
+    down = "down"
+    index = "index"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shuffle:
+    """`dst[dst_index]` = `src` of another lane of the same group of `width` lanes. All lanes of the warp take part."""
+
+    dst: Buffer
+    dst_index: Int
+    src: Value
+    kind: ShuffleKind
+    lane: Int
+    width: int = 32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadIndex:
+    """Read an Int32 element of shared or device memory into an index symbol."""
+
+    symbol: Symbol
+    buffer: Buffer
+    index: Int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AtomicAdd:
+    """Relaxed device-scope atomic on an Int32 element; `symbol` receives the value before the addition."""
+
+    symbol: Symbol | None
+    buffer: Buffer
+    index: Int
+    amount: Int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fence:
+    """Device-scope memory fence of the executing thread (`__threadfence()`)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockBarrier:
+    """`__syncthreads()`; `reason` says which access pair needs it."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WarpBarrier:
+    """`__syncwarp()`."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpinWait:
+    """The executing thread waits until the Int32 `buffer[index]` is at least `target`. Only in cooperative kernels."""
+
+    buffer: Buffer
+    index: Int
+    target: Int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduce:
+    """Collective reduction of per-thread partials over parallel axes (a tuple of them for Welford).
+
+    On entry every element of the register arrays `partials` holds the thread's own partial (the identity where it has
+    none). Afterwards every thread of the block holds the result, for `block_axes` alone. With `grid_axes` the result is
+    valid in the last block of each group (`grid_broadcast` False: consumers run under `last_block == 1`), or in all
+    blocks (`grid_broadcast` True: the kernel is cooperative).
+
+    combine: name of a pointwise row (add, mul, maximum, minimum, logical_or, ...) or "welford" for a triple
+    (mean, m2, count). `slot` distinguishes executions of the collective inside serial loops (0 <= slot < slots).
+    """
+
+    partials: tuple[Buffer, ...]
+    combine: str
+    identity: tuple[Literal, ...]
+    block_axes: tuple[ParallelType, ...]
+    grid_axes: tuple[ParallelType, ...]
+    grid_broadcast: bool
+    slot: Int
+    slots: Int
+    name: str
+    last_block: Symbol | None = None
+
+
+Stmt = (
+    Comment
+    | Allocate
+    | Let
+    | Store
+    | VectorMove
+    | For
+    | If
+    | Shuffle
+    | LoadIndex
+    | AtomicAdd
+    | Fence
+    | BlockBarrier
+    | WarpBarrier
+    | SpinWait
+    | Reduce
+)
+
+
+# --- parameters and kernel --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorParameter:
+    """A pointer. `argument` is the position of the tensor among the launch arguments (inputs, then outputs)."""
+
+    buffer: Buffer
+    tensor: str
+    argument: int
+    is_output: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkspaceParameter:
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SemaphoreParameter:
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExtentParameter:
+    """An extent or stride symbol, passed with the kernel's index type."""
+
+    symbol: Symbol
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScalarParameter:
+    """A scalar by value; `name` is evaluated by the launch plan."""
+
+    name: str
+    dtype: DataType
+
+
+Parameter = TensorParameter | WorkspaceParameter | SemaphoreParameter | ExtentParameter | ScalarParameter
+
+# Upper bounds of the hardware; the bound of the launch at hand is the plan's.
+_LIMITS = {
+    ParallelType.grid_x: 2**31 - 1,
+    ParallelType.grid_y: 65535,
+    ParallelType.grid_z: 65535,
+    ParallelType.block_x: 1024,
+    ParallelType.block_y: 1024,
+    ParallelType.block_z: 64,
+}
+_INDEX_NAMES = {
+    ParallelType.grid_x: "blockIdx.x",
+    ParallelType.grid_y: "blockIdx.y",
+    ParallelType.grid_z: "blockIdx.z",
+    ParallelType.block_x: "threadIdx.x",
+    ParallelType.block_y: "threadIdx.y",
+    ParallelType.block_z: "threadIdx.z",
+}
+_SIZE_NAMES = {
+    ParallelType.grid_x: "gridDim.x",
+    ParallelType.grid_y: "gridDim.y",
+    ParallelType.grid_z: "gridDim.z",
+    ParallelType.block_x: "blockDim.x",
+    ParallelType.block_y: "blockDim.y",
+    ParallelType.block_z: "blockDim.z",
+}
+# gridDim / blockDim as symbols, and the thread's position, which is below them.
+SIZE_SYMBOLS: dict[ParallelType, Symbol] = {p: symbol(_SIZE_NAMES[p], 1, n) for p, n in _LIMITS.items()}
+THREAD_SYMBOLS: dict[ParallelType, Symbol] = {
+    p: symbol(_INDEX_NAMES[p], 0, n - 1, below=SIZE_SYMBOLS[p]) for p, n in _LIMITS.items()
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """A kernel. `buffers` lists every buffer once, parameters included; `plan` computes the launch from the arguments."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    body: tuple[Stmt, ...]
+    plan: LaunchPlan
+    index_bits: int = 32
+    shared_offsets: dict[str, Int] = field(default_factory=dict)
+    # What the body was lowered from, for comments in the text and for messages.
+    title: str = ""
+    max_registers: int = 255
+    min_blocks: int = 0
+
+
+def child_bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
+    """The nested statement lists of a statement."""
+    if isinstance(stmt, For):
+        return (stmt.body,)
+    if isinstance(stmt, If):
+        return (stmt.then, stmt.orelse)
+    return ()
+
+
+def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Every statement, outer before inner, in program order."""
+    for stmt in body:
+        yield stmt
+        for inner in child_bodies(stmt):
+            yield from walk(inner)
+
+
+def map_body(body: tuple[Stmt, ...], rewrite: Callable[[Stmt], tuple[Stmt, ...] | None]) -> tuple[Stmt, ...]:
+    """Rewrite statements bottom-up: `rewrite` gives the replacement, or None to keep the statement.
+
+    Sharing is kept: an unchanged list is returned as the same object.
+    """
+    result: list[Stmt] = []
+    changed = False
+    for stmt in body:
+        current: Stmt = stmt
+        if isinstance(stmt, For):
+            inner = map_body(stmt.body, rewrite)
+            if inner is not stmt.body:
+                current = For(stmt.symbol, stmt.start, stmt.stop, stmt.step, inner, stmt.unroll, stmt.unswitch)
+        elif isinstance(stmt, If):
+            then, orelse = map_body(stmt.then, rewrite), map_body(stmt.orelse, rewrite)
+            if then is not stmt.then or orelse is not stmt.orelse:
+                current = If(stmt.condition, then, orelse, stmt.role)
+        replacement = rewrite(current)
+        if replacement is None:
+            result.append(current)
+            changed = changed or current is not stmt
+        else:
+            result.extend(replacement)
+            changed = True
+    return tuple(result) if changed else body
+
+
+def value_loads(value: Value) -> Iterator[Load]:
+    """Every memory read inside a value."""
+    if isinstance(value, Load):
+        yield value
+    elif isinstance(value, Call):
+        for arg in value.args:
+            yield from value_loads(arg)
+    elif isinstance(value, Cast):
+        yield from value_loads(value.value)
+
+
+def stmt_reads(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
+    """(buffer, index) of every element the statement itself reads, nested statements excluded."""
+    if isinstance(stmt, Store):
+        for load in value_loads(stmt.value):
+            yield load.buffer, load.index
+    elif isinstance(stmt, VectorMove):
+        yield stmt.src, stmt.src_index
+    elif isinstance(stmt, Shuffle):
+        for load in value_loads(stmt.src):
+            yield load.buffer, load.index
+    elif isinstance(stmt, (LoadIndex, AtomicAdd, SpinWait)):
+        yield stmt.buffer, stmt.index
+    elif isinstance(stmt, Reduce):
+        for partial in stmt.partials:
+            yield partial, const(0)
+
+
+def stmt_writes(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
+    """(buffer, index) of every element the statement itself writes, nested statements excluded."""
+    if isinstance(stmt, (Store, AtomicAdd)):
+        yield stmt.buffer, stmt.index
+    elif isinstance(stmt, VectorMove):
+        yield stmt.dst, stmt.dst_index
+    elif isinstance(stmt, Shuffle):
+        yield stmt.dst, stmt.dst_index
+    elif isinstance(stmt, Reduce):
+        for partial in stmt.partials:
+            yield partial, const(0)
+
+
+def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tuple[Stmt, ...]:
+    """A body with symbols replaced in every index, bound and condition."""
+    known: dict[Int | Cond, Int | Cond] = {}
+
+    def index(e: Int) -> Int:
+        found = known.get(e)
+        if found is None:
+            found = known[e] = e.substitute(values)
+        assert isinstance(found, Int)
+        return found
+
+    def condition(c: Cond) -> Cond:
+        found = known.get(c)
+        if found is None:
+            found = known[c] = c.substitute(values)
+        assert isinstance(found, Cond)
+        return found
+
+    def value(v: Value) -> Value:
+        match v:
+            case Load():
+                return Load(v.buffer, index(v.index), v.cache)
+            case IndexValue():
+                return IndexValue(index(v.expression), v.dtype)
+            case Call():
+                return Call(v.op, tuple(value(a) for a in v.args), v.compute, v.dtype)
+            case Cast():
+                return Cast(value(v.value), v.dtype)
+            case Literal() | ScalarArgument():
+                return v
+
+    def stmt(s: Stmt) -> Stmt:
+        match s:
+            case Store():
+                return Store(s.buffer, index(s.index), value(s.value), s.role)
+            case VectorMove():
+                return VectorMove(s.dst, index(s.dst_index), s.src, index(s.src_index), s.width, s.cache)
+            case For():
+                inner = tuple(stmt(x) for x in s.body)
+                return For(s.symbol, index(s.start), index(s.stop), index(s.step), inner, s.unroll, s.unswitch)
+            case If():
+                return If(condition(s.condition), tuple(map(stmt, s.then)), tuple(map(stmt, s.orelse)), s.role)
+            case Let():
+                return Let(s.symbol, index(s.value))
+            case Shuffle():
+                return Shuffle(s.dst, index(s.dst_index), value(s.src), s.kind, index(s.lane), s.width)
+            case LoadIndex():
+                return LoadIndex(s.symbol, s.buffer, index(s.index))
+            case AtomicAdd():
+                return AtomicAdd(s.symbol, s.buffer, index(s.index), index(s.amount))
+            case SpinWait():
+                return SpinWait(s.buffer, index(s.index), index(s.target))
+            case Reduce() | Comment() | Allocate() | Fence() | BlockBarrier() | WarpBarrier():
+                return s
+
+    return tuple(stmt(s) for s in body)

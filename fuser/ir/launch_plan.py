@@ -1,0 +1,86 @@
+"""How a launch is computed from its arguments: symbolic grid, block, shared memory and workspaces.
+
+Grammar
+    plan     := LaunchPlan(bindings, scalars, grid, block, shared_bytes, workspaces, semaphores, cooperative)
+    binding  := Binding(symbol, source)
+    source   := ExtentOf(argument, dim) | StrideOf(argument, dim) | ScalarOf(name)
+    scalar   := ScalarStep(name, dtype, op, operands)    host arithmetic, in order; an operand is a name or a number
+
+A launch argument list is: tensor inputs, then outputs, then user scalars. `bindings` give every symbol that the expressions
+of the plan and the kernel's ExtentParameters mention; the expressions become one Python code object on first use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.integers import Int, Symbol
+
+
+@dataclass(frozen=True, slots=True)
+class ExtentOf:
+    """Extent of dimension `dim` (logical order) of tensor argument `argument`."""
+
+    argument: int
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class StrideOf:
+    """Stride in elements of dimension `dim` of tensor argument `argument`."""
+
+    argument: int
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarOf:
+    """Value of an integer scalar: a user scalar or a ScalarStep, by name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    symbol: Symbol
+    source: ExtentOf | StrideOf | ScalarOf
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarStep:
+    """`name = op(operands)` on the host, in `dtype`; `op` is a row of the op table, "cast", or "extent" with operands
+    (argument, dim)."""
+
+    name: str
+    dtype: DataType
+    op: str
+    operands: tuple[str | bool | int | float | complex, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """`count` elements of scratch in device memory, uninitialised."""
+
+    name: str
+    dtype: DataType
+    count: Int
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """Symbolic launch. `block_is_static` True: all three block extents are constants."""
+
+    tensor_arguments: tuple[str, ...]  # ids, inputs then outputs
+    scalar_arguments: tuple[str, ...]  # names of user scalars, in order
+    bindings: tuple[Binding, ...]
+    scalars: tuple[ScalarStep, ...]
+    grid: tuple[Int, Int, Int]
+    block: tuple[Int, Int, Int]
+    shared_bytes: Int
+    workspaces: tuple[Workspace, ...] = ()
+    semaphores: Int | None = None
+    cooperative: bool = False
+    # Shape (logical order) and strides of each output, over the bound symbols.
+    output_shapes: tuple[tuple[Int, ...], ...] = ()
+    output_strides: tuple[tuple[Int, ...], ...] = ()

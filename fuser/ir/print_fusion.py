@@ -1,0 +1,253 @@
+"""Text of a fusion: `definition_text` rebuilds it when executed, `math_text` is for reading.
+
+Grammar of the definition
+    text  := header line*                    header is byte-exact, tools search for it
+    line  := <name> = fd.define_tensor(...) | <name> = fd.define_scalar(...)
+           | <names> = fd.ops.<op>(...) | fd.add_output(<name>[, <input>])
+    name  := tv<k> | c<k>                    k is the creation number of the value
+
+Inputs come first in registration order, then exprs in canonical order (fuser.ir.live_order), then outputs. Constants of
+dtype Bool, Int, Index, Double and ComplexDouble are literals, others are defined by a line of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.fusion import (
+    Broadcast,
+    Expand,
+    Expr,
+    ExtentOp,
+    Full,
+    Fusion,
+    Iota,
+    IterDomain,
+    Permute,
+    Pointwise,
+    Reduction,
+    Scalar,
+    ScalarOp,
+    Split,
+    Squeeze,
+    Tensor,
+    Transform,
+    Val,
+    Welford,
+    expr_inputs,
+    expr_outputs,
+    row_major_order,
+)
+from fuser.ir.live_order import all_operands, live_exprs
+
+HEADER = "def nvfuser_fusion(fd : FusionDefinition) -> None :"
+
+INLINE_DTYPES = frozenset(
+    (DataType.Bool, DataType.Int, DataType.Index, DataType.Double, DataType.ComplexDouble)
+)
+"""Dtypes whose constants are written as Python literals. An Index literal is read back as an Int, the same number."""
+
+
+# --- literals ---------------------------------------------------------------------------------------------------------
+
+
+def literal(value: bool | int | float | complex) -> str:
+    """Python text that evaluates to exactly `value`, signed zeros and nan included, with the builtins alone."""
+    if isinstance(value, complex):
+        return _complex_literal(value)
+    if isinstance(value, bool | int):
+        return repr(value)
+    if math.isnan(value):
+        return 'float("nan")'
+    if math.isinf(value):
+        return 'float("inf")' if value > 0 else 'float("-inf")'
+    short = f"{value:#.6g}"
+    return short if float(short) == value else repr(value)
+
+
+def _complex_literal(value: complex) -> str:
+    real, imaginary = literal(value.real), literal(value.imag)
+    finite = math.isfinite(value.real) and math.isfinite(value.imag)
+    # A sum of parts: -0.0 + 1j is 0.0+1j, and inf or nan have no literal.
+    if not finite or _is_negative_zero(value.real) or _is_negative_zero(value.imag):
+        return f"complex({real}, {imaginary})"
+    return f"{real}{'' if imaginary.startswith('-') else '+'}{imaginary}j"
+
+
+def _is_negative_zero(value: float) -> bool:
+    return value == 0 and math.copysign(1.0, value) < 0
+
+
+# --- definition -------------------------------------------------------------------------------------------------------
+
+
+def printed_name(value: Val) -> str:
+    """`tv<k>` for a tensor, `c<k>` for a scalar."""
+    return f"tv{value.name[1:]}" if isinstance(value, Tensor) else value.name
+
+
+def definition_text(fusion: Fusion, comments: Sequence[str] = ()) -> str:
+    """Python that rebuilds the fusion; `comments` are printed as comment lines at the start of the body."""
+    lines = [f"# {comment}" for comment in comments]
+    lines += [input_line(value) for value in fusion.inputs]
+    written: set[str] = set()
+    for expr in live_exprs(fusion):
+        for operand in all_operands(expr):
+            if isinstance(operand, Scalar) and not _is_inline(operand) and operand.is_constant:
+                if operand.name not in written:
+                    written.add(operand.name)
+                    lines.append(_constant_line(operand))
+        lines.append(expr_line(expr))
+    for output in fusion.outputs:
+        alias = "" if output.alias_of is None else f", {printed_name(output.alias_of)}"
+        lines.append(f"fd.add_output({printed_name(output.tensor)}{alias})")
+    body = "\n".join(f"    {line}" for line in lines if line) or "    pass"
+    if lines and all(line.startswith("#") for line in lines):
+        body += "\n    pass"
+    return f"{HEADER}\n{body}\n"
+
+
+def input_line(value: Val) -> str:
+    """The call that defines a fusion input."""
+    if isinstance(value, Scalar):
+        return f"{printed_name(value)} = fd.define_scalar(None, dtype={value.dtype!r})"
+    shape = [_shape_entry(d) for d in value.visible]
+    order = ""
+    if value.stride_order != row_major_order(value.ndim):
+        order = f", stride_order={list(value.stride_order)}"
+    return (
+        f"{printed_name(value)} = fd.define_tensor(shape={shape}, contiguity={list(value.contiguity)}, "
+        f"dtype={value.dtype!r}, is_cpu={value.is_cpu}{order})"
+    )
+
+
+def _shape_entry(dim: IterDomain) -> int:
+    return dim.extent.value if dim.extent.is_const else -1
+
+
+def _is_inline(value: Scalar) -> bool:
+    return value.is_constant and value.dtype in INLINE_DTYPES
+
+
+def _constant_line(value: Scalar) -> str:
+    assert value.value is not None
+    return f"{printed_name(value)} = fd.define_scalar({literal(value.value)}, dtype={value.dtype!r})"
+
+
+def operand_text(value: Val) -> str:
+    """A name, or the literal of an inline constant."""
+    if isinstance(value, Scalar) and value.value is not None and _is_inline(value):
+        return literal(value.value)
+    return printed_name(value)
+
+
+def expr_line(expr: Expr) -> str:
+    """`tv2 = fd.ops.mul(tv0, 2.00000)`."""
+    return f"{', '.join(printed_name(v) for v in expr_outputs(expr))} = fd.ops.{call_text(expr)}"
+
+
+def call_text(expr: Expr) -> str:
+    """The call of an expr, without its results."""
+    operands = ", ".join(operand_text(v) for v in expr_inputs(expr))
+    match expr:
+        case Pointwise(op="cast") | ScalarOp(op="cast"):
+            return f"cast({operands}, dtype={expr.output.dtype!r})"
+        case Pointwise() | ScalarOp():
+            return f"{expr.op}({operands})"
+        case Reduction():
+            dtype = f", dtype={expr.output.dtype!r}" if expr.op in ("sum", "prod") else ""
+            return f"{expr.op}({operands}, dims={_reduced_dims(expr.output)}{dtype})"
+        case Welford():
+            return f"welford({operands}, dims={_reduced_dims(expr.mean)})"
+        case Broadcast():
+            return f"broadcast({operands}, is_broadcast_dim={list(expr.flags)})"
+        case Squeeze():
+            dims = [i for i, gone in enumerate(expr.flags) if gone]
+            source = expr.input.visible
+            expanded = ", squeeze_expanded=True" if any(source[i].expanded for i in dims) else ""
+            return f"squeeze({operands}, dims={dims}{expanded})"
+        case Expand():
+            return f"expand({operands}, shape={_extent_list(expr.output, expr.extents)})"
+        case Permute():
+            return f"permute({operands}, dims={list(expr.dims)})"
+        case Full():
+            shape = _extent_list(expr.output, expr.extents)
+            return f"full(shape={shape}, fill_value={operands}, dtype={expr.output.dtype!r})"
+        case Iota():
+            return _iota_call(expr)
+        case ExtentOp():
+            return f"size({operands}, dim={expr.dim})"
+        case unreachable:
+            assert_never(unreachable)
+
+
+def _reduced_dims(output: Tensor) -> list[int]:
+    return [i for i, d in enumerate(output.produced) if d.is_reduction]
+
+
+def _extent_list(output: Tensor, scalars: Sequence[Scalar | None]) -> str:
+    entries = [
+        str(d.extent.value) if d.extent.is_const else "-1" if s is None else printed_name(s)
+        for d, s in zip(output.logical, scalars or (None,) * len(output.logical), strict=True)
+    ]
+    return f"[{', '.join(entries)}]"
+
+
+def _iota_call(expr: Iota) -> str:
+    extent = expr.output.logical[0].extent
+    length = str(extent.value) if extent.is_const else printed_name(expr.length) if expr.length else str(extent)
+    dtype = expr.output.dtype
+    start, step = (0.0, 1.0) if dtype.is_floating else (0, 1)
+    text = length
+    if not (expr.start.value == start and not math.copysign(1.0, expr.start.value.real) < 0):
+        text += f", start={operand_text(expr.start)}"
+    if expr.step.value != step:
+        text += f", step={operand_text(expr.step)}"
+    if dtype is not DataType.Int:
+        text += f", dtype={dtype!r}"
+    return f"iota({text})"
+
+
+# --- math -------------------------------------------------------------------------------------------------------------
+
+
+def dim_text(dim: IterDomain) -> str:
+    """`t0_size0`, or `r 64` for a reduced, `b 1` for a broadcast, `e 64` for an expanded dim."""
+    mark = "r " if dim.is_reduction else "b " if dim.is_broadcast else "e " if dim.expanded else ""
+    return f"{mark}{dim.extent}"
+
+
+def typed_text(value: Val) -> str:
+    """`tv0: Float[t0_size0, 64]`, `c1: Double`, or the literal of a constant."""
+    if isinstance(value, Tensor):
+        return f"{printed_name(value)}: {value.dtype.name}[{', '.join(map(dim_text, value.logical))}]"
+    return literal(value.value) if value.value is not None else f"{value.name}: {value.dtype.name}"
+
+
+def expr_text(expr: Expr) -> str:
+    """`tv2: Float[t0_size0] = mul(tv0, 2.00000)`."""
+    return f"{', '.join(map(typed_text, expr_outputs(expr)))} = {call_text(expr)}"
+
+
+def transform_text(transform: Transform) -> str:
+    """`outer, inner = split(source, 128)` or `axis = merge(outer, inner)`."""
+    if isinstance(transform, Split):
+        inner = transform.inner if transform.inner_split else transform.outer
+        direction = "inner" if transform.inner_split else "outer"
+        names = f"{dim_text(transform.outer)}, {dim_text(transform.inner)}"
+        return f"{names} = split({dim_text(transform.source)}, {inner.extent}, {direction})"
+    return f"{dim_text(transform.result)} = merge({dim_text(transform.outer)}, {dim_text(transform.inner)})"
+
+
+def math_text(fusion: Fusion, exprs: Iterable[Expr] | None = None) -> str:
+    """Inputs, exprs (those that outputs need unless `exprs` says which) and outputs, with dtypes and extents."""
+    lines = ["inputs", *(f"    {typed_text(v)}" for v in fusion.inputs), "exprs"]
+    lines += [f"    {expr_text(e)}" for e in (live_exprs(fusion) if exprs is None else exprs)]
+    lines.append("outputs")
+    for output in fusion.outputs:
+        alias = "" if output.alias_of is None else f" -> {printed_name(output.alias_of)}"
+        lines.append(f"    {printed_name(output.tensor)}{alias}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,228 @@
+"""Kernel IR as indented text: for dumps, `explain` and error messages. Deterministic; one statement per line.
+
+Grammar
+    kernel := header line, parameters, launch, body
+    line   := indent text                                      two spaces per nesting level
+    value  := 1.5:Float | t0[i] | t0[i].streaming | add:Float(a, b) | lt:Float->Bool(a, b) | cast:Half(a)
+            | index:Int(i + 1) | scalar s0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, assert_never
+
+from fuser.ir.enums import CacheOp
+from fuser.ir.kernel import (
+    Allocate,
+    AtomicAdd,
+    BlockBarrier,
+    Buffer,
+    Call,
+    Cast,
+    Comment,
+    ExtentParameter,
+    Fence,
+    For,
+    If,
+    IndexValue,
+    Kernel,
+    Let,
+    Literal,
+    Load,
+    LoadIndex,
+    Parameter,
+    Reduce,
+    Role,
+    ScalarArgument,
+    ScalarParameter,
+    SemaphoreParameter,
+    Shuffle,
+    SpinWait,
+    Stmt,
+    Store,
+    TensorParameter,
+    Value,
+    VectorMove,
+    WarpBarrier,
+    WorkspaceParameter,
+)
+
+
+class PrintedLine(NamedTuple):
+    """One line of a printed body; `stmt` is None for a line that only closes or continues one (`else`)."""
+
+    depth: int
+    text: str
+    stmt: Stmt | None
+
+
+def print_kernel(kernel: Kernel) -> str:
+    """The whole kernel: parameters, launch plan and body."""
+    lines = [*_header(kernel), ""]
+    lines.extend(f"{'  ' * line.depth}{line.text}" for line in body_lines(kernel.body, 1))
+    return "\n".join(lines) + "\n"
+
+
+def print_body(body: tuple[Stmt, ...]) -> str:
+    """A list of statements, nested ones indented."""
+    return "\n".join(f"{'  ' * line.depth}{line.text}" for line in body_lines(body))
+
+
+def print_around(body: tuple[Stmt, ...], marks: Mapping[int, str], context: int = 5) -> str:
+    """The body near some statements: `marks` maps `id(stmt)` to what to say under its line.
+
+    Marked lines start with `>`; runs of lines further than `context` lines from a mark become `...`.
+    """
+    lines = list(body_lines(body))
+    centres = [n for n, line in enumerate(lines) if line.stmt is not None and id(line.stmt) in marks]
+    shown = {n for c in centres for n in range(c - context, c + context + 1) if 0 <= n < len(lines)}
+    result: list[str] = []
+    previous = -1
+    for n in sorted(shown):
+        if n != previous + 1:
+            result.append("  ...")
+        line = lines[n]
+        marked = line.stmt is not None and id(line.stmt) in marks
+        result.append(f"{'>' if marked else ' '} {'  ' * line.depth}{line.text}")
+        if marked:
+            result.append(f"  {'  ' * line.depth}^ {marks[id(line.stmt)]}")
+        previous = n
+    if shown and previous != len(lines) - 1:
+        result.append("  ...")
+    return "\n".join(result)
+
+
+def body_lines(body: tuple[Stmt, ...], depth: int = 0) -> Iterator[PrintedLine]:
+    """The lines of a list of statements, each with its nesting depth."""
+    for stmt in body:
+        yield PrintedLine(depth, print_stmt(stmt), stmt)
+        if isinstance(stmt, For):
+            yield from body_lines(stmt.body, depth + 1)
+        elif isinstance(stmt, If):
+            yield from body_lines(stmt.then, depth + 1)
+            if stmt.orelse:
+                yield PrintedLine(depth, "else", None)
+                yield from body_lines(stmt.orelse, depth + 1)
+
+
+def print_stmt(stmt: Stmt) -> str:
+    """The statement's own line, without what is nested in it."""
+    match stmt:
+        case Comment(text):
+            return "# " + " ".join(text.split())
+        case Allocate(buffer):
+            return f"allocate {_declaration(buffer)}"
+        case Let(symbol, value):
+            return f"let {symbol} = {value}"
+        case Store(buffer, index, value, role):
+            return f"{buffer.name}[{index}] = {print_value(value)}{_role(role)}"
+        case VectorMove(dst, dst_index, src, src_index, width, cache):
+            return f"{dst.name}[{dst_index}] = {src.name}[{src_index}]{_cache(cache)}  # {width} elements, one access"
+        case For(symbol, start, stop, step, _, unroll):
+            return f"for {symbol} in {start} .. {stop} step {step}{' unroll' if unroll else ''}"
+        case If(condition, _, _, role):
+            return f"if {condition}{_role(role)}"
+        case Shuffle(dst, dst_index, src, kind, lane, width):
+            return f"{dst.name}[{dst_index}] = shuffle.{kind.value}({print_value(src)}, {lane}, width {width})"
+        case LoadIndex(symbol, buffer, index):
+            return f"let {symbol} = load {buffer.name}[{index}]"
+        case AtomicAdd(symbol, buffer, index, amount):
+            result = "" if symbol is None else f"let {symbol} = "
+            return f"{result}atomic_add {buffer.name}[{index}], {amount}"
+        case Fence():
+            return "fence"
+        case BlockBarrier(reason):
+            return "block barrier" + _note(reason)
+        case WarpBarrier(reason):
+            return "warp barrier" + _note(reason)
+        case SpinWait(buffer, index, target):
+            return f"wait until {buffer.name}[{index}] >= {target}"
+        case Reduce():
+            return _reduce(stmt)
+        case _:
+            assert_never(stmt)
+
+
+def print_value(value: Value) -> str:
+    """A value as nested calls."""
+    match value:
+        case Literal(number, dtype):
+            return f"{number!r}:{dtype.name}"
+        case Load(buffer, index, cache):
+            return f"{buffer.name}[{index}]{_cache(cache)}"
+        case IndexValue(expression, dtype):
+            return f"index:{dtype.name}({expression})"
+        case ScalarArgument(name, _):
+            return f"scalar {name}"
+        case Call(op, args, compute, dtype):
+            types = compute.name if dtype is compute else f"{compute.name}->{dtype.name}"
+            return f"{op}:{types}({', '.join(print_value(a) for a in args)})"
+        case Cast(inner, dtype):
+            return f"cast:{dtype.name}({print_value(inner)})"
+        case _:
+            assert_never(value)
+
+
+def _header(kernel: Kernel) -> Iterator[str]:
+    plan = kernel.plan
+    yield f"kernel {kernel.name}: int{kernel.index_bits} indices"
+    for line in kernel.title.splitlines():
+        yield f"  # {line}"
+    for parameter in kernel.parameters:
+        yield f"  parameter {_parameter(parameter)}"
+    grid, block = (", ".join(str(n) for n in sizes) for sizes in (plan.grid, plan.block))
+    yield f"  launch grid ({grid}), block ({block}), shared {plan.shared_bytes} bytes" + (
+        ", cooperative" if plan.cooperative else ""
+    )
+    for workspace in plan.workspaces:
+        yield f"  workspace {workspace.name}: {workspace.dtype.name}[{workspace.count}]"
+    if plan.semaphores is not None:
+        yield f"  semaphores {plan.semaphores}"
+    for name, offset in kernel.shared_offsets.items():
+        yield f"  shared {name} at byte {offset}"
+    if kernel.max_registers != 255 or kernel.min_blocks:
+        yield f"  limits: {kernel.max_registers} registers, at least {kernel.min_blocks} blocks"
+
+
+def _parameter(parameter: Parameter) -> str:
+    match parameter:
+        case TensorParameter(buffer, tensor, argument, is_output):
+            return f"{_declaration(buffer)}, {'output' if is_output else 'input'} {tensor}, argument {argument}"
+        case WorkspaceParameter(buffer):
+            return f"{_declaration(buffer)}, workspace"
+        case SemaphoreParameter(buffer):
+            return f"{_declaration(buffer)}, semaphores"
+        case ExtentParameter(symbol):
+            return f"{symbol}, extent"
+        case ScalarParameter(name, dtype):
+            return f"{name}: {dtype.name}, scalar"
+        case _:
+            assert_never(parameter)
+
+
+def _declaration(buffer: Buffer) -> str:
+    held = f" of {buffer.tensor}" if buffer.tensor is not None and buffer.tensor != buffer.name else ""
+    return f"{buffer.name}: {buffer.dtype.name}[{buffer.size}] {buffer.memory.name}{held}"
+
+
+def _reduce(stmt: Reduce) -> str:
+    partials = ", ".join(b.name for b in stmt.partials)
+    identity = ", ".join(print_value(v) for v in stmt.identity)
+    axes = ", ".join(axis.name for axis in (*stmt.block_axes, *stmt.grid_axes))
+    after = " to all blocks" if stmt.grid_broadcast else ""
+    flag = "" if stmt.last_block is None else f", last block in {stmt.last_block}"
+    slot = "" if stmt.slots.is_const and stmt.slots.value == 1 else f", slot {stmt.slot} of {stmt.slots}"
+    return f"{stmt.name}: reduce {stmt.combine} ({partials}) over ({axes}){after}, identity ({identity}){slot}{flag}"
+
+
+def _cache(cache: CacheOp) -> str:
+    return "" if cache is CacheOp.unspecified else f".{cache.name}"
+
+
+def _role(role: Role) -> str:
+    return "" if role is Role.plain else f"  # {role.value}"
+
+
+def _note(reason: str) -> str:
+    return f"  # {reason}" if reason else ""

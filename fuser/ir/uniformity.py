@@ -1,0 +1,128 @@
+"""Which conditions and loops differ between the threads that a barrier, a shuffle or a collective names.
+
+    varies      a symbol varies between threads if it derives from `threadIdx` or from the result of an atomic; what is
+                loaded from memory at an index that is the same for the block counts as the same
+    diverges    a condition or loop diverges in a block if symbols of its text vary; in a warp, if lanes may decide it
+                differently: it compares `threadIdx.x` (or `threadIdx.y`, `.z` where rows of threads are no whole warps)
+                with anything but a boundary between warps
+Undecided means: does not diverge in a warp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fuser.ir.enums import ParallelType
+from fuser.ir.integers import AllOf, AnyOf, Compare, Cond, Int, Symbol
+from fuser.ir.kernel import THREAD_SYMBOLS, For
+
+_WARP = 32
+_THREAD_X = THREAD_SYMBOLS[ParallelType.block_x]
+
+
+class Uniformity:
+    """What is known at one place of a kernel, for a walk that tells it of definitions, conditions and loops."""
+
+    def __init__(self, block: tuple[Int, Int, Int]) -> None:
+        self._block_varying = {symbol for axis, symbol in THREAD_SYMBOLS.items() if axis.is_block}
+        self._warp_varying = _lane_symbols(block)
+        # What Let symbols stand for, written out.
+        self._values: dict[Symbol, Int] = {}
+        # The conditions and loops around this place that differ between threads of the block: (text, lanes may differ).
+        self._around: list[tuple[str, bool]] = []
+
+    def define(self, symbol: Symbol, sources: Iterable[Int], value: Int | None = None) -> None:
+        """`symbol` is computed from `sources`; `value` is what it equals, if it is a Let."""
+        used = frozenset[Symbol]().union(*(source.symbols for source in sources))
+        for varying in (self._block_varying, self._warp_varying):
+            # A sibling scope may have defined the symbol before, from something else.
+            varying.discard(symbol)
+            if used & varying:
+                varying.add(symbol)
+        self._values.pop(symbol, None)
+        if value is not None:
+            known = {s: self._values[s] for s in value.symbols if s in self._values}
+            self._values[symbol] = value.substitute(known)
+
+    def define_varying(self, symbol: Symbol) -> None:
+        """`symbol` is another number in every thread."""
+        self._values.pop(symbol, None)
+        self._block_varying.add(symbol)
+        self._warp_varying.add(symbol)
+
+    def enter_condition(self, condition: Cond) -> bool:
+        """Step under a condition. True if threads of a block may decide it differently: then `leave` must follow."""
+        symbols = condition.symbols
+        if not symbols & self._block_varying:
+            return False
+        whole = condition.substitute({s: v for s, v in self._values.items() if s in symbols})
+        self._around.append((f"the condition {condition}", self._divides_warps(whole)))
+        return True
+
+    def enter_loop(self, loop: For) -> bool:
+        """Step into a loop. True if threads may leave it after different trips: then `leave` must follow."""
+        symbols = loop.stop.symbols | loop.step.symbols
+        if (loop.start.symbols & self._block_varying) and not _trips_agree(loop):
+            symbols |= loop.start.symbols
+        if not symbols & self._block_varying:
+            return False
+        self._around.append((f"the loop over {loop.symbol}", bool(symbols & self._warp_varying)))
+        return True
+
+    def leave(self) -> None:
+        """Step out of the innermost condition or loop that was entered with True."""
+        self._around.pop()
+
+    def divergence(self, *, in_block: bool) -> str | None:
+        """What around this place differs between threads of a block, or between lanes of a warp; None if nothing does."""
+        for what, between_lanes in self._around:
+            if in_block or between_lanes:
+                return what
+        return None
+
+    def _divides_warps(self, condition: Cond) -> bool:
+        match condition:
+            case AllOf() | AnyOf():
+                return any(self._divides_warps(argument) for argument in condition.arguments)
+            case Compare():
+                return self._comparison_divides_warps(condition)
+            case _:
+                return False
+
+    def _comparison_divides_warps(self, comparison: Compare) -> bool:
+        varying = comparison.symbols & self._warp_varying
+        if not varying:
+            return False
+        if varying != {_THREAD_X}:
+            return True
+        slope = next((c for monomial, c in comparison.operand.terms if monomial == (_THREAD_X,)), 0)
+        rest = comparison.operand - slope * _THREAD_X
+        if slope == 0 or _THREAD_X in rest.symbols:
+            return False  # threadIdx.x stands inside a quotient or a product: not decided
+        if comparison.kind != ">=":
+            return True
+        # In a warp the operand runs through `rest + slope * (32 * w + lane)`. It keeps its sign there if no multiple of
+        # 32 * slope lies between its first and last value, which the remainder of `rest` tells.
+        stride = _WARP * abs(slope)
+        remainder = rest.constant % stride
+        if (rest - rest.constant).multiple % stride != 0:
+            return True
+        return remainder >= slope if slope > 0 else remainder < (_WARP - 1) * -slope
+
+
+def _lane_symbols(block: tuple[Int, Int, Int]) -> set[Symbol]:
+    """The position symbols that are known to differ between lanes of a warp."""
+    varying = {_THREAD_X}
+    rows = block[0] * block[1]
+    for axis, threads in ((ParallelType.block_y, block[0]), (ParallelType.block_z, rows)):
+        if threads.is_const and threads.value % _WARP != 0:
+            varying.add(THREAD_SYMBOLS[axis])
+    return varying
+
+
+def _trips_agree(loop: For) -> bool:
+    """Whether every start in `[0, step)` gives the same number of trips, and the start is one."""
+    start, step = loop.start, loop.step
+    if not step.is_const or start.lo is None or start.hi is None:
+        return False
+    return start.lo >= 0 and start.hi < step.value and loop.stop.multiple % step.value == 0

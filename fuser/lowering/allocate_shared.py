@@ -1,0 +1,85 @@
+"""Lay out shared memory: an offset in the block's arena for every shared buffer, reused where lifetimes are disjoint.
+
+Before: shared buffers anywhere.
+After:  `offsets[buffer.name]` in bytes, multiples of 16, and the arena's size.
+
+Stands before insert_syncs, because reuse makes two buffers one memory: a write after another buffer's last read needs a barrier.
+A buffer lives from the first to the last statement that touches it; inside a loop that its `Allocate` stands outside of, for
+the whole loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fuser.ir.integers import ZERO, Int, ceil_div, prove_less_equal
+from fuser.ir.kernel import Allocate, Buffer, For, If, Stmt, stmt_reads, stmt_writes
+
+ALIGNMENT = 16
+
+
+@dataclass(slots=True, eq=False)
+class _Life:
+    buffer: Buffer
+    allocated: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedLayout:
+    """Offsets in bytes by buffer name, and the arena's size in bytes."""
+
+    offsets: dict[str, Int]
+    size: Int
+
+
+def allocate_shared(body: tuple[Stmt, ...]) -> SharedLayout:
+    """Offsets for every shared buffer of a body."""
+    lives: dict[Buffer, _Life] = {}
+    _collect(body, lives, 0, ())
+    offsets: dict[str, Int] = {}
+    end: Int = ZERO
+    places: list[tuple[Int, Int, list[_Life]]] = []  # offset, bytes, tenants
+    for life in sorted(lives.values(), key=lambda b: b.first):
+        nbytes = life.buffer.size * life.buffer.dtype.itemsize
+        for offset, room, tenants in places:
+            if prove_less_equal(nbytes, room) and all(t.last < life.first or life.last < t.first for t in tenants):
+                offsets[life.buffer.name] = offset
+                tenants.append(life)
+                break
+        else:
+            room = ceil_div(nbytes, ALIGNMENT) * ALIGNMENT
+            offsets[life.buffer.name] = end
+            places.append((end, room, [life]))
+            end = end + room
+    return SharedLayout(offsets, end)
+
+
+def _collect(body: Sequence[Stmt], lives: dict[Buffer, _Life], position: int, loops: tuple[tuple[int, list[Buffer]], ...]) -> int:
+    for stmt in body:
+        position += 1
+        if isinstance(stmt, Allocate) and stmt.buffer.is_shared:
+            lives[stmt.buffer] = _Life(stmt.buffer, position, 1 << 60, -1)
+            continue
+        if isinstance(stmt, For):
+            start = position
+            touched: list[Buffer] = []
+            position = _collect(stmt.body, lives, position, (*loops, (start, touched)))
+            position += 1
+            for buffer in touched:
+                life = lives[buffer]
+                if life.allocated <= start:
+                    life.first, life.last = min(life.first, start), max(life.last, position)
+            continue
+        if isinstance(stmt, If):
+            position = _collect(stmt.then, lives, position, loops)
+            position = _collect(stmt.orelse, lives, position, loops)
+            continue
+        for buffer in {b for b, _ in (*stmt_reads(stmt), *stmt_writes(stmt)) if b.is_shared}:
+            life = lives[buffer]
+            life.first, life.last = min(life.first, position), max(life.last, position)
+            for _, touched in loops:
+                touched.append(buffer)
+    return position

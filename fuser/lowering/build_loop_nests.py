@@ -1,0 +1,854 @@
+"""Build the loop nests of a scheduled fusion: exprs in order, sharing loops, indexed and predicated.
+
+Before: exprs over tensors, each with a loop domain, parallel types and an inline position.
+After:  kernel IR statements with collectives (`Reduce`) and without barriers.
+
+Stands first: everything after it works on statements. Collectives stay whole because barriers and shared memory are decided
+once all of them are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fuser.errors import InternalError, SchedulingError
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, CacheOp, MemoryType, ParallelType
+from fuser.ir.fusion import (
+    Broadcast,
+    Expand,
+    Full,
+    Iota,
+    Permute,
+    Pointwise,
+    Reduction,
+    Scalar,
+    Squeeze,
+    Tensor,
+    TensorExpr,
+    Val,
+    Welford,
+    tensor_inputs,
+    tensor_outputs,
+)
+from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, all_of, const, equal, less, prove_less, symbol
+from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit
+from fuser.ir.kernel import (
+    Allocate,
+    Buffer,
+    Call,
+    Cast,
+    For,
+    If,
+    IndexValue,
+    Literal,
+    Load,
+    Reduce,
+    Role,
+    ScalarArgument,
+    Stmt,
+    Store,
+    Value,
+    VectorMove,
+)
+from fuser.ir.op_table import REDUCTIONS, compute_dtype
+from fuser.lowering.context import LoweringContext, Storage, global_storage, is_argument, local_storage
+from fuser.lowering.indexing import Indexer
+
+MAX_REGISTER_ELEMENTS = 4096
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nest:
+    """Loops around a statement: index of each loop group, and the serial loops among them with their extents."""
+
+    indices: dict[Group, Int]
+    serial: tuple[tuple[Symbol, Int], ...] = ()
+    vector: tuple[Symbol, int] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Accumulator:
+    """Per-thread partials of a reduction: one register array per result, over the axes inside `depth`."""
+
+    depth: int
+    buffers: tuple[Buffer, ...]
+    axes: tuple[tuple[Group, Int], ...]
+    last_block: Symbol | None = None
+
+
+@dataclass(slots=True, eq=False)
+class LoweredBody:
+    """Result of the pass."""
+
+    body: tuple[Stmt, ...]
+    arguments: dict[str, Buffer]
+    workspaces: list[Buffer]
+    private_buffers: set[str]
+    scalars: dict[str, DataType] = field(default_factory=dict)
+    cooperative: bool = False
+
+
+class NestBuilder:
+    """One use: `build()`."""
+
+    def __init__(self, context: LoweringContext) -> None:
+        self.context = context
+        self.builder = context.builder
+        self.sharing = context.sharing
+        self.graph = context.graph
+        self.exprs: dict[str, TensorExpr] = {tensor_outputs(e)[0].name: e for e in self.builder.exprs}
+        self.leaders = self.sharing.leader
+        self.storage: dict[str, Storage] = {}
+        self.accumulators: dict[str, Accumulator] = {}
+        self.arguments: dict[str, Buffer] = {}
+        self.workspaces: list[Buffer] = []
+        self.scalars: dict[str, DataType] = {}
+        self.shared_reads: dict[str, bool] = {}
+        self.cooperative = False
+        self._symbol_count = 0
+        self._last_block: dict[str, set[str]] = {}
+        self._guarded_by: set[str] = set()
+        self._find_grid_reductions()
+
+    # --- preparation ---
+
+    def _new_symbol(self, extent: Int, prefix: str = "i") -> Symbol:
+        self._symbol_count += 1
+        hi = extent.hi - 1 if extent.hi is not None and extent.hi >= 1 else None
+        return symbol(f"{prefix}{self._symbol_count - 1}", 0, hi, below=extent)
+
+    def _downstream(self, leader: str) -> set[str]:
+        found: set[str] = set()
+        stack = [leader]
+        while stack:
+            for consumer in self.sharing.edges[stack.pop()]:
+                if consumer not in found:
+                    found.add(consumer)
+                    stack.append(consumer)
+        return found
+
+    def _find_grid_reductions(self) -> None:
+        """For each expr, the grid reductions whose result only the last block holds and that it depends on."""
+        self.grid_broadcast: dict[str, bool] = {}
+        for leader in self.exprs:
+            axes = self._reduction_types(leader, GRID_TYPES)
+            if not axes:
+                continue
+            downstream = self._downstream(leader)
+            spread = any(
+                p in axes and not group.is_broadcast
+                for name in downstream
+                for p, group in self._parallel_axes(name)
+            )
+            self.grid_broadcast[leader] = spread
+            if spread:
+                self.cooperative = True
+                continue
+            for name in downstream:
+                self._last_block.setdefault(name, set()).add(leader)
+
+    def _parallel_axes(self, leader: str) -> list[tuple[ParallelType, Group]]:
+        state = self.context.state(leader)
+        return [
+            (p, group)
+            for axis, group in zip(state.loop, self.context.loops(leader), strict=True)
+            if (p := state.parallel_type(axis)) in THREAD_TYPES
+        ]
+
+    def _reduction_types(self, leader: str, among: Sequence[ParallelType]) -> tuple[ParallelType, ...]:
+        """Parallel types of the reduction axes of the expr that computes `leader`."""
+        if not isinstance(self.exprs[leader], (Reduction, Welford)):
+            return ()
+        state = self.context.state(leader)
+        return tuple(p for p in among if any(a.is_reduction and state.parallel_type(a) is p for a in state.loop))
+
+    # --- nests ---
+
+    def build(self) -> LoweredBody:
+        """Lower every expr."""
+        body = self._body(list(self.exprs), 0, Nest({}))
+        private = {name for name, private in self.shared_reads.items() if private}
+        return LoweredBody(tuple(body), self.arguments, self.workspaces, private, self.scalars, self.cooperative)
+
+    def _body(self, members: list[str], depth: int, nest: Nest) -> list[Stmt]:
+        """Statements of exprs that share the loops around `depth`."""
+        stmts: list[Stmt] = []
+        for node in self._ordered_nodes(members, depth):
+            guards = self._guards(node)
+            outer_guards = self._guarded_by
+            self._guarded_by = outer_guards | set(guards)
+            inner: list[Stmt] = []
+            for name in node:
+                inner += self._open(name, depth)
+            loops = self.context.loops(node[0])
+            if len(loops) == depth:
+                inner += self._statement(node[0], nest)
+            else:
+                inner += self._loop(node, depth, nest)
+            for name in node:
+                inner += self._close(name, depth, nest)
+            for guard in guards.values():
+                # Storage is declared outside the test, where later guarded nests see it too.
+                declared = [s for s in inner if isinstance(s, Allocate)]
+                rest = tuple(s for s in inner if not isinstance(s, Allocate))
+                inner = [*declared, If(guard, rest, role=Role.last_block)]
+            self._guarded_by = outer_guards
+            stmts += inner
+        return stmts
+
+    def _guards(self, node: list[str]) -> dict[str, Cond]:
+        """Tests for work of the last block, where the whole node depends on a grid reduction outside it."""
+        common: set[str] | None = None
+        for name in node:
+            needed = {r for r in self._last_block.get(name, ()) if r not in node}
+            common = needed if common is None else common & needed
+        guards: dict[str, Cond] = {}
+        for r in sorted(common or (), key=lambda n: self.sharing.order[n]):
+            if r in self._guarded_by:
+                continue
+            accumulator = self.accumulators.get(r)
+            flag = accumulator.last_block if accumulator is not None else None
+            if flag is None:
+                raise SchedulingError(f"{node[0]} reads the grid reduction {r} outside the loops that {r} is computed in")
+            guards[r] = equal(flag, 1)
+        return guards
+
+    def _ordered_nodes(self, members: list[str], depth: int) -> list[list[str]]:
+        """Exprs grouped by the loop they share at `depth`, in dependency order (definition order where free)."""
+        keys: dict[str, object] = {}
+        nodes: dict[object, list[str]] = {}
+        for name in members:
+            inside = len(self.context.loops(name)) > depth
+            key: object = self.sharing.find((name, depth)) if inside else name
+            keys[name] = key
+            nodes.setdefault(key, []).append(name)
+        if len(nodes) == 1:
+            return list(nodes.values())
+        waiting: dict[object, set[object]] = {k: set() for k in nodes}
+        for name in members:
+            for consumer in self.sharing.edges[name]:
+                if consumer in keys and keys[consumer] != keys[name]:
+                    waiting[keys[consumer]].add(keys[name])
+        ordered: list[list[str]] = []
+        remaining = list(nodes)
+        done: set[object] = set()
+        while remaining:
+            ready = next((k for k in remaining if waiting[k] <= done), None)
+            if ready is None:
+                a, b = nodes[remaining[0]][0], nodes[remaining[1]][0]
+                raise SchedulingError(f"no order of the loops exists: {a} and {b} need each other's loops first")
+            remaining.remove(ready)
+            done.add(ready)
+            ordered.append(nodes[ready])
+        return ordered
+
+    def _loop(self, node: list[str], depth: int, nest: Nest) -> list[Stmt]:
+        """The loop that the exprs of a node share at `depth`."""
+        groups = {self.context.loops(n)[depth] for n in node}
+        group = next(iter(groups)) if len(groups) == 1 else self._widest(node, depth)
+        parallel = ParallelType.serial
+        for name in node:
+            state = self.context.state(name)
+            p = state.parallel_type(state.loop[depth])
+            if p is not ParallelType.serial:
+                parallel = p
+        indices = dict(nest.indices)
+        if parallel in THREAD_TYPES:
+            # An extent-1 axis is computed by all workers alike: whoever stores it says which one writes.
+            indices[group] = ZERO if group.is_broadcast else self.context.threads[parallel]
+            return self._body(node, depth + 1, Nest(indices, nest.serial, nest.vector))
+        extent = group.extent
+        if parallel is ParallelType.vectorize:
+            if not extent.is_const:
+                raise SchedulingError(f"{node[0]}: a vectorized axis needs a constant extent, it has {extent}")
+            lane = self._new_symbol(extent, "v")
+            indices[group] = lane
+            return self._body(node, depth + 1, Nest(indices, nest.serial, (lane, extent.value)))
+        if extent.is_const and extent.value == 1:
+            indices[group] = ZERO
+            return self._body(node, depth + 1, Nest(indices, nest.serial, nest.vector))
+        index = self._new_symbol(extent)
+        indices[group] = index
+        unroll = parallel in (ParallelType.unroll, ParallelType.unswitch)
+        if unroll and not extent.is_const:
+            raise SchedulingError(f"{node[0]}: an {parallel.name} axis needs a constant extent, it has {extent}")
+        if not unroll and extent.is_const and self._holds_registers(node, depth):
+            unroll = True
+        inner = self._body(node, depth + 1, Nest(indices, (*nest.serial, (index, extent)), nest.vector))
+        return [For(index, ZERO, extent, ONE, tuple(inner), unroll, parallel is ParallelType.unswitch)]
+
+    def _holds_registers(self, node: list[str], depth: int) -> bool:
+        """Whether the loop indexes a register array: such arrays need constant indices to stay in registers."""
+        for name in node:
+            for t in (*tensor_inputs(self.exprs[name]), *tensor_outputs(self.exprs[name])):
+                if is_argument(self.context, t.name):
+                    continue
+                state = self.context.state(t.name)
+                if state.memory is MemoryType.local and (t.name not in node or state.inline_at <= depth):
+                    return True
+        return any(self._accumulator_depth(n) <= depth for n in node if isinstance(self.exprs[n], (Reduction, Welford))
+                   and not self.context.state(n).loop[depth].is_reduction)
+
+    def _widest(self, node: list[str], depth: int) -> Group:
+        raise InternalError(
+            f"{', '.join(node)} share loop {depth} but disagree on its group", pass_name="build_loop_nests"
+        )
+
+    # --- allocation, initialisation and completion ---
+
+    def _accumulator_depth(self, name: str) -> int:
+        """Depth at which the partials of a reduction live: outside its reduction axes where the rest fits in registers."""
+        state = self.context.state(name)
+        loops = self.context.loops(name)
+        first = next((k for k, a in enumerate(state.loop) if a.is_reduction), len(loops))
+        inside = 1
+        for axis, group in list(zip(state.loop, loops, strict=True))[first:]:
+            if axis.is_reduction or group.is_broadcast or state.parallel_type(axis) in THREAD_TYPES:
+                continue
+            inside = inside * group.extent.value if group.extent.is_const else MAX_REGISTER_ELEMENTS + 1
+        if inside <= MAX_REGISTER_ELEMENTS:
+            return first
+        serial = [
+            k for k, a in enumerate(state.loop) if a.is_reduction and state.parallel_type(a) not in THREAD_TYPES
+        ]
+        return serial[0] if serial else len(loops)
+
+    def _open(self, leader: str, depth: int) -> list[Stmt]:
+        """What must stand before the loop at `depth`: storage, and partials with their identities."""
+        expr = self.exprs[leader]
+        stmts: list[Stmt] = []
+        reduces = isinstance(expr, (Reduction, Welford))
+        accumulator_depth = self._accumulator_depth(leader) if reduces else -1
+        if reduces and accumulator_depth == depth:
+            accumulator = self._make_accumulator(leader, depth)
+            self.accumulators[leader] = accumulator
+            stmts += [Allocate(b) for b in accumulator.buffers]
+            for buffer, identity in zip(accumulator.buffers, self._identities(expr), strict=True):
+                stmts += self._fill(buffer, identity)
+        position = self.sharing.positions[leader]
+        for t in tensor_outputs(expr):
+            if position == depth and t.name not in self.storage and not is_argument(self.context, t.name):
+                self._place(t, stmts)
+        return stmts
+
+    def _place(self, t: Tensor, stmts: list[Stmt]) -> None:
+        """Give an intermediate its storage."""
+        state = self.context.state(t.name)
+        leader = self.leaders[t.name]
+        accumulator = self.accumulators.get(leader)
+        if (
+            state.memory is MemoryType.local
+            and accumulator is not None
+            and accumulator.depth == self.sharing.positions[leader]
+            and state.allocation is None
+        ):
+            index = [o.name for o in tensor_outputs(self.exprs[leader])].index(t.name)
+            if accumulator.buffers[index].dtype is t.dtype:
+                self.storage[t.name] = Storage(t, accumulator.buffers[index], accumulator.axes)
+                return
+        storage = local_storage(self.context, t, state.memory)
+        size = storage.buffer.size
+        if state.memory is MemoryType.local and (not size.is_const or size.value > MAX_REGISTER_ELEMENTS):
+            raise SchedulingError(
+                f"{t.name} would need {size} registers per thread: split and parallelize its loops, inline it, or move it to "
+                "shared memory",
+                location=t.location,
+            )
+        self.storage[t.name] = storage
+        if storage.buffer.is_global:
+            self.workspaces.append(storage.buffer)
+        else:
+            stmts.append(Allocate(storage.buffer))
+
+    def _make_accumulator(self, leader: str, depth: int) -> Accumulator:
+        state = self.context.state(leader)
+        loops = self.context.loops(leader)
+        kept: list[Group] = []
+        for k, (axis, group) in enumerate(zip(state.loop, loops, strict=True)):
+            if k < depth or axis.is_reduction or group.is_broadcast or state.parallel_type(axis) in THREAD_TYPES:
+                continue
+            kept.append(group)
+        axes: list[tuple[Group, Int]] = []
+        running: Int = ONE
+        for group in reversed(kept):
+            axes.append((group, running))
+            running = running * group.extent
+        if not running.is_const:
+            raise SchedulingError(f"{leader} needs {running} partial sums per thread: that must be a constant")
+        buffers = tuple(
+            Buffer(f"{t.name}_partial", t.dtype, MemoryType.local, running) for t in tensor_outputs(self.exprs[leader])
+        )
+        return Accumulator(depth, buffers, tuple(reversed(axes)))
+
+    def _identities(self, expr: TensorExpr) -> tuple[Literal, ...]:
+        if isinstance(expr, Reduction):
+            dtype = expr.output.dtype
+            return (Literal(REDUCTIONS[expr.op].identity(dtype), dtype),)
+        assert isinstance(expr, Welford)
+        return tuple(
+            Literal(0 if t.dtype.is_integral else 0.0, t.dtype) for t in tensor_outputs(expr)
+        )
+
+    def _fill(self, buffer: Buffer, value: Literal) -> list[Stmt]:
+        if buffer.size.value == 1:
+            return [Store(buffer, ZERO, value, Role.initialise)]
+        i = self._new_symbol(buffer.size)
+        return [For(i, ZERO, buffer.size, ONE, (Store(buffer, i, value, Role.initialise),), unroll=True)]
+
+    def _close(self, leader: str, depth: int, nest: Nest) -> list[Stmt]:
+        """What must stand after the loop at `depth`: the collective of a reduction, and its stores."""
+        accumulator = self.accumulators.get(leader)
+        if accumulator is None or accumulator.depth != depth:
+            return []
+        expr = self.exprs[leader]
+        stmts: list[Stmt] = []
+        block_axes = self._reduction_types(leader, BLOCK_TYPES)
+        grid_axes = self._reduction_types(leader, GRID_TYPES)
+        block_axes = tuple(p for p in block_axes if not _is_one(self.context.sizes[p]))
+        if block_axes or grid_axes:
+            stmts.append(self._collective(leader, accumulator, block_axes, grid_axes, nest))
+        stores: list[Stmt] = []
+        for t, partial in zip(tensor_outputs(expr), accumulator.buffers, strict=True):
+            target = self.storage.get(t.name)
+            if target is None and is_argument(self.context, t.name):
+                target = self._argument_storage(t)
+            if target is None or target.buffer is partial:
+                continue
+            stores += self._store_result(leader, t, target, accumulator, partial, nest)
+        if stores and accumulator.last_block is not None:
+            stores = [If(equal(accumulator.last_block, 1), tuple(stores), role=Role.last_block)]
+        return stmts + stores
+
+    def _collective(
+        self, leader: str, accumulator: Accumulator, block_axes: tuple[ParallelType, ...], grid_axes: tuple[ParallelType, ...], nest: Nest
+    ) -> Reduce:
+        expr = self.exprs[leader]
+        slot: Int = ZERO
+        slots: Int = ONE
+        if grid_axes:
+            for s, extent in nest.serial:
+                slot = slot * extent + s
+                slots = slots * extent
+            if not self.grid_broadcast[leader]:
+                accumulator.last_block = symbol(f"{leader}_is_last", 0, 1)
+        combine = "welford" if isinstance(expr, Welford) else REDUCTIONS[expr.op].combine if isinstance(expr, Reduction) else ""
+        return Reduce(
+            accumulator.buffers,
+            combine,
+            self._identities(expr),
+            block_axes,
+            grid_axes,
+            self.grid_broadcast.get(leader, False),
+            slot,
+            slots,
+            leader,
+            accumulator.last_block,
+        )
+
+    def _store_result(
+        self, leader: str, t: Tensor, target: Storage, accumulator: Accumulator, partial: Buffer, nest: Nest
+    ) -> list[Stmt]:
+        """Copy a finished partial to where the tensor lives, over the axes that the partial holds."""
+        state = self.context.state(leader)
+        loops = self.context.loops(leader)
+        indices = dict(nest.indices)
+        opened: list[tuple[Symbol, Int]] = []
+        kept: list[Group] = []
+        for k, (axis, group) in enumerate(zip(state.loop, loops, strict=True)):
+            p = state.parallel_type(axis)
+            if axis.is_reduction:
+                continue
+            kept.append(group)
+            if k < accumulator.depth:
+                continue
+            if p in THREAD_TYPES:
+                indices[group] = ZERO if group.is_broadcast else self.context.threads[p]
+            elif _is_one(group.extent):
+                indices[group] = ZERO
+            else:
+                i = self._new_symbol(group.extent)
+                indices[group] = i
+                opened.append((i, group.extent))
+        indexer = Indexer(self.graph, indices)
+        value: Value = Load(partial, self._offset(indexer, accumulator.axes, t))
+        stmt: Stmt = Store(target.buffer, self._offset(indexer, target.axes, t), value)
+        stmts = self._guarded([stmt], indexer, kept, leader, target)
+        for i, extent in reversed(opened):
+            stmts = [For(i, ZERO, extent, ONE, tuple(stmts), unroll=True)]
+        return stmts
+
+    # --- statements ---
+
+    def _statement(self, leader: str, nest: Nest) -> list[Stmt]:
+        """The statement that computes an expr, inside all its loops."""
+        expr = self.exprs[leader]
+        indexer = Indexer(self.graph, nest.indices)
+        loops = self.context.loops(leader)
+        if isinstance(expr, (Reduction, Welford)):
+            stmts = self._accumulate(leader, expr, indexer)
+            return self._predicated(stmts, self._predicates(leader, loops, indexer))
+        target = self._target(expr.output)
+        if nest.vector is not None:
+            return self._vector_move(leader, expr, target, nest, loops)
+        value = self._value(expr, indexer)
+        stmt = Store(target.buffer, self._offset(indexer, target.axes, expr.output), value)
+        return self._guarded([stmt], indexer, loops, leader, target)
+
+    def _target(self, t: Tensor) -> Storage:
+        found = self.storage.get(t.name)
+        return found if found is not None else self._argument_storage(t)
+
+    def _argument_storage(self, t: Tensor) -> Storage:
+        found = self.storage.get(t.name)
+        if found is None:
+            size: Int = ONE
+            for d in t.visible:
+                size = size * self.graph.group(d).extent
+            buffer = Buffer(t.name, t.dtype, self.context.state(t.name).memory, size, t.name)
+            found = global_storage(self.context, t, buffer)
+            self.storage[t.name] = found
+            self.arguments[t.name] = buffer
+        return found
+
+    def _offset(self, indexer: Indexer, axes: Sequence[tuple[Group, Int]], t: Tensor) -> Int:
+        offset: Int = ZERO
+        for group, stride in axes:
+            index = indexer.index(group)
+            if index is None:
+                raise SchedulingError(
+                    f"{t.name} cannot be indexed: its axis {group.name} does not follow from the loops around its use",
+                    location=t.location,
+                )
+            offset = offset + index * stride
+        return offset
+
+    def _value(self, expr: TensorExpr, indexer: Indexer) -> Value:
+        match expr:
+            case Pointwise():
+                args = tuple(self._read(v, indexer) for v in expr.inputs)
+                if expr.op == "set":
+                    return args[0]
+                if expr.op == "cast":
+                    return Cast(args[0], expr.output.dtype)
+                return Call(expr.op, args, call_dtype(expr), expr.output.dtype)
+            case Broadcast() | Squeeze() | Expand() | Permute():
+                return self._read(expr.input, indexer)
+            case Full():
+                value = self._read(expr.value, indexer)
+                return value if value.dtype is expr.output.dtype else Cast(value, expr.output.dtype)
+            case Iota():
+                return self._iota(expr, indexer)
+            case Reduction() | Welford():
+                raise InternalError("a reduction is no value", pass_name="build_loop_nests")
+
+    def _iota(self, expr: Iota, indexer: Indexer) -> Value:
+        dtype = expr.output.dtype
+        dim = expr.output.visible[0]
+        index = ZERO if dim.is_broadcast else indexer.index(self.graph.group(dim))
+        if index is None:
+            raise SchedulingError(f"{expr.output.name} cannot be indexed")
+        position: Value = IndexValue(index, DataType.Int)
+        compute = compute_dtype(dtype)
+        step, start = self._read(expr.step, indexer), self._read(expr.start, indexer)
+        if not (isinstance(step, Literal) and step.value == 1):
+            position = Call("mul", (position, step), compute, compute)
+        if not (isinstance(start, Literal) and start.value == 0):
+            position = Call("add", (position, start), compute, compute)
+        return position if position.dtype is dtype else Cast(position, dtype)
+
+    def _read(self, value: Val, indexer: Indexer) -> Value:
+        """An operand at the loops at hand."""
+        if isinstance(value, Scalar):
+            if value.value is not None:
+                return Literal(value.value, value.dtype)
+            if value.expression is not None:
+                return IndexValue(self.context.rewrite(value.expression), value.dtype)
+            self.scalars[value.name] = value.dtype
+            return ScalarArgument(value.name, value.dtype)
+        if value.is_cpu:
+            self.scalars[value.name] = value.dtype
+            return ScalarArgument(value.name, value.dtype)
+        storage = self._target(value)
+        self._check_owner(value, indexer)
+        cache = self.context.state(value.name).cache_op
+        return Load(storage.buffer, self._offset(indexer, storage.axes, value), cache)
+
+    def _check_owner(self, t: Tensor, indexer: Indexer) -> None:
+        """A value spread over threads must be read by the thread that holds it, or live in memory that the reader shares."""
+        leader = self.leaders.get(t.name)
+        if leader is None:
+            return
+        state = self.context.state(t.name)
+        memory = state.memory
+        private = True
+        held: set[ParallelType] = set()
+        for k, (axis, group) in enumerate(zip(state.loop, self.context.loops(t.name), strict=True)):
+            p = state.parallel_type(axis)
+            if p not in THREAD_TYPES or axis.is_reduction or group.is_broadcast:
+                continue
+            held.add(p)
+            if k < self.sharing.positions[leader] or indexer.index(group) is self.context.threads[p]:
+                continue
+            private = False
+            needed = "shared or global" if p.is_block else "global"
+            if memory is MemoryType.local or (memory is MemoryType.shared and p.is_grid):
+                raise SchedulingError(
+                    f"{t.name} is spread over {p.name} along {group.name}, and is read by a thread that does not hold it: "
+                    f"it must live in {needed} memory",
+                    location=t.location,
+                )
+            if p.is_grid:
+                raise SchedulingError(
+                    f"{t.name} is spread over {p.name} and is read by another block: that needs a grid-wide wait, which only "
+                    "reductions have; cut the fusion there",
+                    location=t.location,
+                )
+        active = {p for p in BLOCK_TYPES if p in self.context.sizes and not _is_one(self.context.sizes[p])}
+        if not active <= held:
+            private = False
+        if not self.context.state(t.name).memory is MemoryType.local:
+            self.shared_reads[t.name] = self.shared_reads.get(t.name, True) and private
+
+    def _accumulate(self, leader: str, expr: Reduction | Welford, indexer: Indexer) -> list[Stmt]:
+        accumulator = self.accumulators[leader]
+        offset = self._offset(indexer, accumulator.axes, tensor_outputs(expr)[0])
+        if isinstance(expr, Reduction):
+            buffer = accumulator.buffers[0]
+            value = self._read(expr.input, indexer)
+            compute = compute_dtype(buffer.dtype)
+            combined = Call(REDUCTIONS[expr.op].combine, (Load(buffer, offset), value), compute, buffer.dtype)
+            return [Store(buffer, offset, combined)]
+        if expr.partial is not None:
+            other = tuple(self._read(t, indexer) for t in (expr.input, *expr.partial))
+            return welford_combine(accumulator.buffers, offset, other, f"{leader}_w{self._next()}")
+        return welford_add(accumulator.buffers, offset, self._read(expr.input, indexer), f"{leader}_w{self._next()}")
+
+    def _next(self) -> int:
+        self._symbol_count += 1
+        return self._symbol_count - 1
+
+    def _vector_move(self, leader: str, expr: TensorExpr, target: Storage, nest: Nest, loops: list[Group]) -> list[Stmt]:
+        """One wide access for the copy inside a vectorized axis."""
+        assert nest.vector is not None
+        lane, width = nest.vector
+        t = tensor_outputs(expr)[0]
+        if not (isinstance(expr, Pointwise) and expr.op == "set" and isinstance(expr.inputs[0], Tensor)):
+            raise SchedulingError(f"{t.name} cannot be vectorized: only a copy can (cache_before or cache_after makes one)", location=t.location)
+        source_tensor = expr.inputs[0]
+        nbytes = width * t.dtype.itemsize
+        if nbytes not in (1, 2, 4, 8, 16):
+            raise SchedulingError(f"{t.name} cannot be vectorized by {width}: one access would be {nbytes} bytes, at most 16 and a power of two", location=t.location)
+        indexer = Indexer(self.graph, nest.indices)
+        source = self._target(source_tensor)
+        self._check_owner(source_tensor, indexer)
+        starts: list[Int] = []
+        for storage, tensor in ((target, t), (source, source_tensor)):
+            offset = self._offset(indexer, storage.axes, tensor)
+            start = offset.substitute({lane: 0})
+            if offset - start is not lane:
+                raise SchedulingError(
+                    f"{t.name} cannot be vectorized: {tensor.name} is not contiguous along the vectorized axis "
+                    f"(its offset is {offset}); the extents must be divisible by {width} and the stride must be 1",
+                    location=t.location,
+                )
+            if not storage.buffer.is_register and start.multiple % width != 0:
+                raise SchedulingError(
+                    f"{t.name} cannot be vectorized by {width}: the offset {start} of {tensor.name} is not known to be a multiple "
+                    f"of {width} elements ({nbytes} bytes)",
+                    location=t.location,
+                )
+            starts.append(start)
+        at_zero = Indexer(self.graph, {g: i.substitute({lane: 0}) for g, i in nest.indices.items()})
+        cache = self.context.state(t.name).cache_op
+        if width == 1:
+            stmt: Stmt = Store(target.buffer, starts[0], Load(source.buffer, starts[1], cache))
+        else:
+            stmt = VectorMove(target.buffer, starts[0], source.buffer, starts[1], width, cache)
+        return self._guarded([stmt], at_zero, loops, leader, target)
+
+    # --- predicates ---
+
+    def _predicate_list(self, leader: str, loops: Sequence[Group], indexer: Indexer) -> list[Cond]:
+        """index < extent for every split on the way to the loops that does not divide, and every padded parallel axis."""
+        conds: dict[Cond, None] = {}
+        state = self.context.state(leader)
+        kinds = {g: state.parallel_type(a) for a, g in zip(state.loop, self.context.loops(leader), strict=True)}
+        seen: set[Group] = set()
+        splits: dict[GroupSplit, None] = {}
+
+        def visit(group: Group) -> None:
+            if group in seen:
+                return
+            seen.add(group)
+            match group.origin:
+                case GroupSplit() as s:
+                    visit(s.source)
+                    if not s.divides:
+                        splits[s] = None
+                case GroupMerge() as m:
+                    visit(m.outer)
+                    visit(m.inner)
+                case None:
+                    pass
+
+        for group in loops:
+            visit(group)
+        bounded: set[GroupSplit] = set()
+        for split in splits:
+            index = indexer.index(split.source)
+            if index is None:
+                continue
+            bounded.add(split)
+            parent = split.source.origin
+            if isinstance(parent, GroupSplit) and parent in bounded and parent.outer is split.source:
+                continue  # outer * f + inner < E implies outer < ceil(E / f)
+            if not prove_less(index, split.source.extent):
+                conds[less(index, split.source.extent)] = None
+        for group in loops:
+            p = kinds.get(group, ParallelType.serial)
+            index = indexer.loops.get(group)
+            if p in THREAD_TYPES and index is not None and not group.is_broadcast and not prove_less(index, group.extent):
+                conds[less(index, group.extent)] = None
+        return list(conds)
+
+    def _predicates(self, leader: str, loops: Sequence[Group], indexer: Indexer) -> Cond:
+        return all_of(*self._predicate_list(leader, loops, indexer))
+
+    @staticmethod
+    def _predicated(stmts: list[Stmt], condition: Cond, role: Role = Role.predicate) -> list[Stmt]:
+        if condition is all_of():
+            return stmts
+        return [If(condition, tuple(stmts), role=role)]
+
+    def _guarded(
+        self, stmts: list[Stmt], indexer: Indexer, loops: Sequence[Group], leader: str, target: Storage
+    ) -> list[Stmt]:
+        """Predicates, and for memory that several threads share, the test that lets one of the holders write."""
+        owner = self._owner_condition(leader, target, indexer)
+        stmts = self._predicated(stmts, owner, Role.owner)
+        return self._predicated(stmts, self._predicates(leader, loops, indexer))
+
+    def _owner_condition(self, leader: str, target: Storage, indexer: Indexer) -> Cond:
+        if target.buffer.is_register:
+            return all_of()
+        state = self.context.state(leader)
+        spread: set[ParallelType] = set()
+        for axis, group in zip(state.loop, self.context.loops(leader), strict=True):
+            if not axis.is_reduction and not group.is_broadcast:
+                spread.add(state.parallel_type(axis))
+        conds: list[Cond] = []
+        for p in THREAD_TYPES:
+            size = self.context.sizes.get(p)
+            if size is None or _is_one(size) or p in spread:
+                continue
+            if p.is_grid and (target.buffer.is_shared or self._is_last_block_only(leader, p)):
+                continue
+            conds.append(equal(self.context.threads[p], 0))
+        for wide in self.sharing.promotions.get(leader, {}).values():
+            index = indexer.index(wide)
+            if index is not None:
+                conds.append(equal(index, 0))
+        return all_of(*conds)
+
+    def _is_last_block_only(self, leader: str, p: ParallelType) -> bool:
+        """Whether only the last block along a grid axis gets here: it is the one that holds a reduction's result."""
+        sources = set(self._last_block.get(leader, ()))
+        if leader in self.grid_broadcast and not self.grid_broadcast[leader]:
+            sources.add(leader)
+        return any(p in self._reduction_types(r, GRID_TYPES) for r in sources)
+
+
+def _is_one(size: Int) -> bool:
+    return size.is_const and size.value == 1
+
+
+def call_dtype(expr: Pointwise) -> DataType:
+    """Compute dtype of a pointwise expr: of its result for `where`, else of its operands."""
+    if expr.op == "where":
+        return compute_dtype(expr.output.dtype)
+    tensors = [v for v in expr.inputs if isinstance(v, Tensor)]
+    return compute_dtype(tensors[0].dtype)
+
+
+def _temporary(name: str, dtype: DataType) -> Buffer:
+    return Buffer(name, dtype, MemoryType.local, ONE)
+
+
+def welford_add(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> list[Stmt]:
+    """Fold one element into (mean, m2, count): Welford's update.
+
+    delta = x - mean; mean += delta / count; m2 += delta * (x - mean)
+    """
+    mean, m2, count = acc
+    real = m2.dtype
+    value, delta = _temporary(f"{name}_x", mean.dtype), _temporary(f"{name}_delta", mean.dtype)
+    one = Literal(1, count.dtype)
+    return [
+        Allocate(value),
+        Allocate(delta),
+        Store(value, ZERO, x),
+        Store(count, at, Call("add", (Load(count, at), one), count.dtype, count.dtype)),
+        Store(delta, ZERO, Call("sub", (Load(value, ZERO), Load(mean, at)), mean.dtype, mean.dtype)),
+        Store(
+            mean,
+            at,
+            Call(
+                "add",
+                (Load(mean, at), Call("div", (Load(delta, ZERO), Cast(Load(count, at), real)), mean.dtype, mean.dtype)),
+                mean.dtype,
+                mean.dtype,
+            ),
+        ),
+        Store(
+            m2,
+            at,
+            Call(
+                "add",
+                (
+                    Load(m2, at),
+                    Call(
+                        "mul",
+                        (Load(delta, ZERO), Call("sub", (Load(value, ZERO), Load(mean, at)), mean.dtype, mean.dtype)),
+                        real,
+                        real,
+                    ),
+                ),
+                real,
+                real,
+            ),
+        ),
+    ]
+
+
+def welford_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], name: str) -> list[Stmt]:
+    """Join two (mean, m2, count) triples (Chan et al. 1979); an empty side changes nothing.
+
+    n = na + nb; f = nb / n (0 if n = 0); d = mean_b - mean_a; mean = mean_a + d * f; m2 = m2_a + m2_b + d * d * na * f
+    """
+    mean, m2, count = acc
+    real = m2.dtype
+    dtype = mean.dtype
+    total = _temporary(f"{name}_n", count.dtype)
+    other_count = _temporary(f"{name}_nb", count.dtype)
+    fraction, delta = _temporary(f"{name}_f", real), _temporary(f"{name}_delta", dtype)
+    other_mean, other_m2, nb = other
+
+    def call(op: str, a: Value, b: Value, d: DataType) -> Call:
+        return Call(op, (a, b), d, d)
+
+    is_empty = Call("eq", (Load(total, ZERO), Literal(0, count.dtype)), count.dtype, DataType.Bool)
+    quotient = call("div", Cast(Load(other_count, ZERO), real), Cast(Load(total, ZERO), real), real)
+    gain = call("mul", call("mul", Load(delta, ZERO), Load(delta, ZERO), real), call("mul", Cast(Load(count, at), real), Load(fraction, ZERO), real), real)
+    return [
+        *(Allocate(b) for b in (total, other_count, fraction, delta)),
+        Store(other_count, ZERO, nb),
+        Store(total, ZERO, call("add", Load(count, at), Load(other_count, ZERO), count.dtype)),
+        Store(fraction, ZERO, Call("where", (is_empty, Literal(0.0, real), quotient), real, real)),
+        Store(delta, ZERO, call("sub", other_mean, Load(mean, at), dtype)),
+        Store(mean, at, call("add", Load(mean, at), call("mul", Load(delta, ZERO), Load(fraction, ZERO), dtype), dtype)),
+        Store(m2, at, call("add", call("add", Load(m2, at), other_m2, real), gain, real)),
+        Store(count, at, Load(total, ZERO)),
+    ]
+

@@ -1,0 +1,260 @@
+"""What lowering knows before it makes a statement: groups under the facts, loop sharing, sizes of parallel axes, storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fuser.errors import SchedulingError
+from fuser.ir.enums import MemoryType, ParallelType, THREAD_TYPES
+from fuser.ir.facts import (
+    DenseStride,
+    ExtentDivisible,
+    ExtentIs,
+    Facts,
+    LoopBound,
+    StrideDivisible,
+    UnitStride,
+    ZeroStride,
+)
+from fuser.ir.fusion import Fusion, IterDomain, Tensor, memory_order, tensor_outputs
+from fuser.ir.inlining import LoopSharing, share_loops
+from fuser.ir.integers import ONE, ZERO, Int, Symbol, const, maximum, symbol
+from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, IterationGraph
+from fuser.ir.kernel import THREAD_SYMBOLS, Buffer
+from fuser.ir.schedule import ScheduleBuilder, TensorState
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Storage:
+    """Where a tensor's elements are: per stored axis its group and stride in elements, slowest first."""
+
+    tensor: Tensor
+    buffer: Buffer
+    axes: tuple[tuple[Group, Int], ...]
+
+
+def canonical_symbols(builder: ScheduleBuilder, facts: Facts) -> dict[Symbol, Int]:
+    """What each extent symbol stands for: one symbol per set of dims that are the same, with its known divisor."""
+    graph = IterationGraph(builder.exprs, builder.tensors)
+    divisors: dict[tuple[str, int], int] = {}
+    fixed: dict[tuple[str, int], int] = {}
+    for fact in facts:
+        if isinstance(fact, ExtentDivisible):
+            divisors[fact.tensor, fact.dim] = fact.divisor
+        elif isinstance(fact, ExtentIs):
+            fixed[fact.tensor, fact.dim] = fact.value
+    owner: dict[Symbol, list[tuple[str, int]]] = {}
+    for t in builder.fusion.input_tensors:
+        for d, dim in enumerate(t.visible):
+            if isinstance(dim.extent, Symbol):
+                owner.setdefault(dim.extent, []).append((t.name, d))
+    result: dict[Symbol, Int] = {}
+    seen: set[IterDomain] = set()
+    for t in builder.tensors:
+        for dim in t.produced:
+            if dim in seen:
+                continue
+            members = [m for m in graph.same_dims(dim) if not m.is_broadcast]
+            seen.update(members)
+            symbols = list(dict.fromkeys(m.extent for m in members if isinstance(m.extent, Symbol)))
+            constant = next((m.extent for m in members if m.extent.is_const), None)
+            if not symbols:
+                continue
+            places = [p for s in symbols for p in owner.get(s, ())]
+            value = constant if constant is not None else next((const(fixed[p]) for p in places if p in fixed), None)
+            if value is None:
+                first = symbols[0]
+                known = result.get(first)
+                base = known if isinstance(known, Symbol) else first
+                divisor = max((divisors.get(p, 1) for p in places), default=1)
+                value = symbol(base.name, 0, multiple=max(divisor, base.multiple))
+            for s in symbols:
+                result[s] = value
+    return result
+
+
+class LoweringContext:
+    """Groups, loop classes and storage of a scheduled fusion under facts."""
+
+    def __init__(self, builder: ScheduleBuilder, facts: Facts) -> None:
+        self.builder = builder
+        self.fusion: Fusion = builder.fusion
+        self.facts = facts
+        self.symbols = canonical_symbols(builder, facts)
+        self.graph = IterationGraph(builder.exprs, builder.tensors, rewrite=self.rewrite)
+        self.sharing: LoopSharing = share_loops(builder, self.graph)
+        self.index_bits = 32 if any(isinstance(f, LoopBound) for f in facts) else 64
+        self.sizes: dict[ParallelType, Int] = {}
+        self._collect_sizes()
+        self.threads: dict[ParallelType, Symbol] = {p: self._thread_symbol(p, n) for p, n in self.sizes.items()}
+        self._strides: dict[str, dict[int, Int]] = {}
+        self._stride_facts = self._index_stride_facts()
+        self.alias_of: dict[str, Tensor] = {o.tensor.name: o.alias_of for o in self.fusion.outputs if o.alias_of is not None}
+
+    def rewrite(self, extent: Int) -> Int:
+        """An extent in canonical symbols."""
+        return extent.substitute(self.symbols) if self.symbols else extent
+
+    def state(self, name: str) -> TensorState:
+        return self.builder.state(name)
+
+    def loops(self, name: str) -> list[Group]:
+        """Promoted loop groups."""
+        return self.sharing.loops(name)
+
+    # --- parallel axes ---
+
+    def _collect_sizes(self) -> None:
+        for expr in self.builder.exprs:
+            name = tensor_outputs(expr)[0].name
+            state = self.state(name)
+            used: set[ParallelType] = set()
+            for axis, group in zip(state.loop, self.loops(name), strict=True):
+                p = state.parallel_type(axis)
+                if p not in THREAD_TYPES:
+                    continue
+                if p in used:
+                    raise SchedulingError(f"{name} has two loop axes on {p.name}: a {p.name} axis appears once per tensor")
+                used.add(p)
+                known = self.sizes.get(p)
+                self.sizes[p] = group.extent if known is None else _larger(known, group.extent)
+
+    def _thread_symbol(self, p: ParallelType, size: Int) -> Symbol:
+        hardware = THREAD_SYMBOLS[p]
+        limit = hardware.hi
+        assert limit is not None
+        hi = min(limit, size.hi - 1) if size.hi is not None and size.hi >= 1 else limit
+        return symbol(hardware.name, 0, hi, below=size)
+
+    # --- strides of arguments ---
+
+    def _index_stride_facts(self) -> dict[tuple[str, int], object]:
+        found: dict[tuple[str, int], object] = {}
+        for fact in self.facts:
+            if isinstance(fact, (UnitStride, ZeroStride, DenseStride)):
+                found[fact.tensor, fact.dim] = fact
+        return found
+
+    def strides(self, tensor: Tensor) -> dict[int, Int]:
+        """Stride in elements of each visible dim of an argument: an expression where facts or the layout give one, else a symbol."""
+        found = self._strides.get(tensor.name)
+        if found is None:
+            source = self.alias_of.get(tensor.name)
+            if source is not None:
+                found = self.strides(source)
+            elif any(t.name == tensor.name for t in self.fusion.input_tensors):
+                found = {d: self._input_stride(tensor, d) for d in range(tensor.ndim)}
+            else:
+                found = dense_strides(tensor, self)
+            self._strides[tensor.name] = found
+        return found
+
+    def _input_stride(self, tensor: Tensor, dim: int) -> Int:
+        fact = self._stride_facts.get((tensor.name, dim))
+        match fact:
+            case UnitStride():
+                return ONE
+            case ZeroStride():
+                return ZERO
+            case DenseStride(_, _, inner):
+                extent = self.rewrite(tensor.visible[inner].extent)
+                return extent * self._input_stride(tensor, inner)
+            case _:
+                pass
+        multiple = 1
+        for f in self.facts:
+            if isinstance(f, StrideDivisible) and f.tensor == tensor.name and f.dim == dim:
+                multiple = max(multiple, f.bytes // tensor.dtype.itemsize)
+        return symbol(f"{tensor.name}_stride{dim}", 0, multiple=multiple)
+
+
+def _larger(a: Int, b: Int) -> Int:
+    return a if a is b else maximum(a, b)
+
+
+def dense_strides(tensor: Tensor, context: LoweringContext) -> dict[int, Int]:
+    """Strides of a dense tensor in its stride order."""
+    result: dict[int, Int] = {}
+    running: Int = ONE
+    for dim in reversed(memory_order(tensor.stride_order)):
+        result[dim] = running
+        running = running * context.graph.group(tensor.visible[dim]).extent
+    return result
+
+
+def global_storage(context: LoweringContext, tensor: Tensor, buffer: Buffer) -> Storage:
+    """Storage of an input or output: its visible dims with their strides, contiguous runs folded where the graph merges them."""
+    strides = context.strides(tensor)
+    axes: list[tuple[Group, Int]] = []
+    for dim in memory_order(tensor.stride_order):
+        d = tensor.visible[dim]
+        if d.is_broadcast:
+            continue
+        axes.append((context.graph.group(d), strides[dim]))
+        while len(axes) > 1:
+            (outer, outer_stride), (inner, stride) = axes[-2:]
+            merged = context.graph.find_merge(outer, inner)
+            if merged is None or outer_stride is not inner.extent * stride:
+                break
+            axes[-2:] = [(merged, stride)]
+    return Storage(tensor, buffer, tuple(axes))
+
+
+def local_storage(context: LoweringContext, tensor: Tensor, memory: MemoryType) -> Storage:
+    """Storage of an intermediate: loop axes that are not inlined, without those spread over the workers that do not share it."""
+    state = context.state(tensor.name)
+    loops = context.loops(tensor.name)
+    stored: list[Group] = []
+    for k, (axis, group) in enumerate(zip(state.loop, loops, strict=True)):
+        if k < state.inline_at or axis.is_reduction or group.is_broadcast:
+            continue
+        p = state.parallel_type(axis)
+        if memory is MemoryType.local and p in THREAD_TYPES:
+            continue
+        if memory is MemoryType.shared and p.is_grid:
+            continue
+        stored.append(group)
+    if state.allocation is not None:
+        stored = _in_allocation_order(context, state, loops, stored)
+    axes: list[tuple[Group, Int]] = []
+    running: Int = ONE
+    for group in reversed(stored):
+        axes.append((group, running))
+        running = running * group.extent
+    buffer = Buffer(tensor.name, tensor.dtype, memory, running, tensor.name)
+    return Storage(tensor, buffer, tuple(reversed(axes)))
+
+
+def _in_allocation_order(
+    context: LoweringContext, state: TensorState, loops: list[Group], stored: list[Group]
+) -> list[Group]:
+    assert state.allocation is not None
+    promoted: Mapping[Group, Group] | None = context.sharing.promotions.get(context.sharing.leader[state.tensor.name])
+    order = [context.graph.group(d, promoted) for d in state.allocation]
+    if all(g in order for g in stored):
+        return [g for g in order if g in stored]
+    # The allocation domain is over logical dims that the loops split: every stored loop axis must come from one dim.
+    inside = [g for g in order if any(_made_from(s, g) for s in stored)]
+    for s in stored:
+        if not any(_made_from(s, g) for g in inside):
+            raise SchedulingError(f"the allocation domain of {state.tensor.name} does not cover its loop axis {s.name}")
+    rank = {s: next(i for i, g in enumerate(inside) if _made_from(s, g)) for s in stored}
+    return sorted(stored, key=lambda s: rank[s])
+
+
+def _made_from(group: Group, source: Group) -> bool:
+    if group is source:
+        return True
+    match group.origin:
+        case GroupSplit() as s:
+            return _made_from(s.source, source)
+        case GroupMerge() as m:
+            return _made_from(m.outer, source) or _made_from(m.inner, source)
+        case None:
+            return False
+
+
+def is_argument(context: LoweringContext, name: str) -> bool:
+    """Whether a tensor is an input or output of the fusion."""
+    return name in context.builder.input_names or name in context.builder.output_names

@@ -1,0 +1,359 @@
+"""Turn every collective into shuffles, shared exchanges, atomics and fences.
+
+Before: Reduce(t3_partial, add, block=(block_x), grid=())
+After:  butterflies inside a warp; one shared slot per warp, read by every thread; across blocks one partial per block in a
+        workspace, one semaphore, and the last block (or, after a wait, every block) sums the partials in block order.
+
+Stands before shared memory is laid out and barriers are inserted: both treat scratch like any other shared buffer. Only the
+barriers of the grid protocol, which order fences and not shared accesses, are written here.
+
+Publication across blocks: the writer stores, fences, and (after a barrier, where several threads wrote) one thread adds to
+the semaphore; that thread fences again before the barrier that lets the others read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import BLOCK_TYPES, GLOBAL_MEMORY, GRID_TYPES, CacheOp, MemoryType, ParallelType
+from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, all_of, const, equal, select, symbol
+from fuser.ir.kernel import (
+    Allocate,
+    AtomicAdd,
+    BlockBarrier,
+    Buffer,
+    Call,
+    Fence,
+    For,
+    If,
+    IndexValue,
+    Let,
+    Literal,
+    Load,
+    LoadIndex,
+    Reduce,
+    Role,
+    Shuffle,
+    ShuffleKind,
+    SpinWait,
+    Stmt,
+    Store,
+    Value,
+    map_body,
+)
+from fuser.ir.op_table import compute_dtype
+from fuser.lowering.build_loop_nests import welford_combine
+
+WARP = 32
+
+
+@dataclass(slots=True, eq=False)
+class Expanded:
+    """The body without collectives, and what the launch must supply."""
+
+    body: tuple[Stmt, ...]
+    workspaces: list[Buffer] = field(default_factory=list)
+    semaphores: Buffer | None = None
+
+
+def expand_collectives(
+    body: tuple[Stmt, ...], threads: Mapping[ParallelType, Symbol], sizes: Mapping[ParallelType, Int]
+) -> Expanded:
+    """Expand every Reduce of a body. `threads` and `sizes`: index and extent of each parallel axis of the kernel."""
+    expander = _Expander(threads, sizes)
+    result = map_body(body, lambda s: tuple(expander.expand(s)) if isinstance(s, Reduce) else None)
+    return Expanded(result, expander.workspaces, expander.semaphore_buffer())
+
+
+class _Expander:
+    def __init__(self, threads: Mapping[ParallelType, Symbol], sizes: Mapping[ParallelType, Int]) -> None:
+        self.threads = threads
+        self.sizes = sizes
+        self.active = [p for p in reversed(BLOCK_TYPES) if p in sizes and not _is_one(sizes[p])]
+        self.active.sort(key=lambda p: (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z).index(p))
+        self.workspaces: list[Buffer] = []
+        self.semaphores: Int = ZERO
+        self._semaphores = Buffer("semaphores", DataType.Int32, GLOBAL_MEMORY, ZERO)
+        self._count = 0
+
+    def semaphore_buffer(self) -> Buffer | None:
+        if self.semaphores is ZERO:
+            return None
+        object.__setattr__(self._semaphores, "size", self.semaphores)
+        return self._semaphores
+
+    # --- positions ---
+
+    def _linear(self, axes: Sequence[ParallelType], index: Mapping[ParallelType, Int] | None = None) -> Int:
+        """Position among `axes`, the first one fastest."""
+        position: Int = ZERO
+        for p in reversed(axes):
+            position = position * self.sizes[p] + (index[p] if index else self.threads[p])
+        return position
+
+    def _count_of(self, axes: Sequence[ParallelType]) -> Int:
+        count: Int = ONE
+        for p in axes:
+            count = count * self.sizes[p]
+        return count
+
+    def _symbol(self, prefix: str, extent: Int) -> Symbol:
+        self._count += 1
+        hi = extent.hi - 1 if extent.hi is not None and extent.hi >= 1 else None
+        return symbol(f"{prefix}{self._count - 1}", 0, hi, below=extent)
+
+    # --- expansion ---
+
+    def expand(self, r: Reduce) -> list[Stmt]:
+        """Statements of one collective."""
+        stmts = self._block(r) if r.block_axes else []
+        if r.grid_axes:
+            stmts += self._grid_broadcast(r) if r.grid_broadcast else self._grid_last_block(r)
+        return stmts
+
+    def _elements(self, r: Reduce, make: Callable[[Int], list[Stmt]]) -> list[Stmt]:
+        """`make(e)` for every element of the partials."""
+        count = r.partials[0].size
+        if _is_one(count):
+            return make(ZERO)
+        e = self._symbol("e", count)
+        return [For(e, ZERO, count, ONE, tuple(make(e)), unroll=True)]
+
+    def _combine(self, r: Reduce, at: Int, other: tuple[Value, ...]) -> list[Stmt]:
+        if r.combine == "welford":
+            self._count += 1
+            return welford_combine(r.partials, at, other, f"{r.name}_c{self._count - 1}")
+        partial = r.partials[0]
+        dtype = partial.dtype
+        return [Store(partial, at, Call(r.combine, (Load(partial, at), other[0]), compute_dtype(dtype), dtype))]
+
+    # --- within a block ---
+
+    def _block(self, r: Reduce) -> list[Stmt]:
+        reduced = [p for p in self.active if p in r.block_axes]
+        total = self._count_of(self.active)
+        count = self._count_of(reduced)
+        contiguous = reduced == self.active[: len(reduced)]
+        if contiguous and count.is_const and total.is_const and total.value % WARP == 0:
+            if count.value <= WARP and count.value & (count.value - 1) == 0:
+                return self._elements(r, lambda e: self._butterfly(r, e, count.value))
+            if count.value % WARP == 0:
+                return self._warp_then_slots(r, count.value, total.value)
+        return self._exchange(r, reduced, total, count)
+
+    def _butterfly(self, r: Reduce, at: Int, width: int) -> list[Stmt]:
+        """All lanes of each aligned group of `width` end with the group's result."""
+        stmts: list[Stmt] = []
+        offset = width // 2
+        while offset:
+            received: list[Buffer] = []
+            for partial in r.partials:
+                self._count += 1
+                other = Buffer(f"{partial.name}_x{self._count - 1}", partial.dtype, MemoryType.local, ONE)
+                stmts += [
+                    Allocate(other),
+                    Shuffle(other, ZERO, Load(partial, at), ShuffleKind.xor, const(offset)),
+                ]
+                received.append(other)
+            stmts += self._combine(r, at, tuple(Load(b, ZERO) for b in received))
+            offset //= 2
+        return stmts
+
+    def _scratch(self, r: Reduce, size: Int) -> tuple[Buffer, ...]:
+        self._count += 1
+        return tuple(
+            Buffer(f"{p.name}_shared{self._count - 1}", p.dtype, MemoryType.shared, p.size * size) for p in r.partials
+        )
+
+    def _warp_then_slots(self, r: Reduce, count: int, total: int) -> list[Stmt]:
+        stmts = self._elements(r, lambda e: self._butterfly(r, e, WARP))
+        if count == WARP:
+            return stmts
+        warps, per_group = total // WARP, count // WARP
+        linear = self._linear(self.active)
+        scratch = self._scratch(r, const(warps))
+        stmts += [Allocate(b) for b in scratch]
+
+        def write(e: Int) -> list[Stmt]:
+            return [
+                Store(s, e * warps + linear // WARP, Load(p, e)) for s, p in zip(scratch, r.partials, strict=True)
+            ]
+
+        def read(e: Int) -> list[Stmt]:
+            base = e * warps + linear // count * per_group
+            first = [Store(p, e, Load(s, base)) for s, p in zip(scratch, r.partials, strict=True)]
+            w = self._symbol("w", const(per_group - 1))
+            rest = self._combine(r, e, tuple(Load(s, base + w + 1) for s in scratch))
+            return [*first, For(w, ZERO, const(per_group - 1), ONE, tuple(rest), unroll=True)]
+
+        stmts.append(If(equal(linear % WARP, 0), tuple(self._elements(r, write)), role=Role.owner))
+        return stmts + self._elements(r, read)
+
+    def _exchange(self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int) -> list[Stmt]:
+        """Every thread writes its partial and reads those of its group, in order of the reduced axes."""
+        scratch = self._scratch(r, total)
+        linear = self._linear(self.active)
+        stmts: list[Stmt] = [Allocate(b) for b in scratch]
+
+        def write(e: Int) -> list[Stmt]:
+            return [Store(s, e * total + linear, Load(p, e)) for s, p in zip(scratch, r.partials, strict=True)]
+
+        def place(e: Int, position: Int) -> Int:
+            index: dict[ParallelType, Int] = {p: self.threads[p] for p in self.active}
+            for p in reduced:
+                index[p] = position % self.sizes[p] if p is not reduced[-1] else position
+                position = position // self.sizes[p]
+            return e * total + self._linear(self.active, index)
+
+        def read(e: Int) -> list[Stmt]:
+            first = [Store(p, e, Load(s, place(e, ZERO))) for s, p in zip(scratch, r.partials, strict=True)]
+            k = self._symbol("k", count)
+            rest = self._combine(r, e, tuple(Load(s, place(e, k)) for s in scratch))
+            return [*first, For(k, ONE, count, ONE, tuple(rest))]
+
+        return stmts + self._elements(r, write) + self._elements(r, read)
+
+    # --- across blocks ---
+
+    def _grid_parts(self, r: Reduce) -> _GridParts:
+        grid = [p for p in GRID_TYPES if p in self.sizes]
+        reduced = [p for p in grid if p in r.grid_axes]
+        kept = [p for p in grid if p not in r.grid_axes]
+        lanes = [p for p in self.active if p not in r.block_axes]
+        spread = [p for p in self.active if p in r.block_axes]
+        blocks = self._count_of(reduced)
+        segment = self._linear(kept) * r.slots + r.slot
+        segments = self._count_of(kept) * r.slots
+        elements = r.partials[0].size
+        lane_count = self._count_of(lanes)
+        self._count += 1
+        buffers = tuple(
+            Buffer(f"{p.name}_blocks{self._count - 1}", p.dtype, GLOBAL_MEMORY, segments * elements * blocks * lane_count)
+            for p in r.partials
+        )
+        self.workspaces += buffers
+
+        def place(e: Int, block: Int) -> Int:
+            return ((segment * elements + e) * blocks + block) * lane_count + self._linear(lanes)
+
+        return _GridParts(buffers, place, self._linear(reduced), blocks, segment, segments, lanes, spread)
+
+    def _publish(self, r: Reduce, g: _GridParts, after: Sequence[Stmt]) -> list[Stmt]:
+        """Store this block's partials, then let one thread add to the semaphore and go on with `after`."""
+
+        def write(e: Int) -> list[Stmt]:
+            return [Store(b, g.place(e, g.block), Load(p, e)) for b, p in zip(g.buffers, r.partials, strict=True)]
+
+        stores = [*self._elements(r, write), Fence()]
+        writes = all_of(*(equal(self.threads[p], 0) for p in g.spread))
+        one_thread = all_of(*(equal(self.threads[p], 0) for p in self.active))
+        if writes is one_thread:
+            # The writer is the thread that signals: its own fence is enough.
+            return _guarded(one_thread, [*stores, *after])
+        return [
+            *_guarded(writes, stores),
+            BlockBarrier("every thread's partial is published before one thread signals"),
+            *_guarded(one_thread, list(after)),
+        ]
+
+    def _finish(self, r: Reduce, g: _GridParts) -> list[Stmt]:
+        """Sum the partials of all blocks in block order; threads along the block's reduced axes share the work."""
+        count = self._count_of(g.spread)
+        stmts: list[Stmt] = []
+
+        def start(e: Int) -> list[Stmt]:
+            return [Store(p, e, identity, Role.initialise) for p, identity in zip(r.partials, r.identity, strict=True)]
+
+        def add(e: Int) -> list[Stmt]:
+            b = self._symbol("b", g.blocks)
+            other = tuple(Load(w, g.place(e, b), _LEVEL_2) for w in g.buffers)
+            return [For(b, self._linear(g.spread), g.blocks, count, tuple(self._combine(r, e, other)))]
+
+        stmts += self._elements(r, start)
+        stmts += self._elements(r, add)
+        if g.spread:
+            stmts += self._block(r)
+        return stmts
+
+    def _grid_last_block(self, r: Reduce) -> list[Stmt]:
+        assert r.last_block is not None
+        g = self._grid_parts(r)
+        base = self.semaphores
+        self.semaphores = base + g.segments
+        at = base + g.segment
+        old = self._symbol("arrived", g.blocks)
+        one_thread = all_of(*(equal(self.threads[p], 0) for p in self.active))
+        signal: list[Stmt] = [AtomicAdd(old, self._semaphores, at, ONE), Fence()]
+        if not self.active:
+            stmts = [*self._publish(r, g, signal)]
+            stmts.append(Let(r.last_block, select(equal(old, g.blocks - 1), ONE, ZERO)))
+        else:
+            self._count += 1
+            flag = Buffer(f"{r.name}_arrived{self._count - 1}", DataType.Int32, MemoryType.shared, ONE)
+            seen = self._symbol("seen", g.blocks)
+            stmts = [
+                Allocate(flag),
+                *self._publish(r, g, [*signal, Store(flag, ZERO, IndexValue(old, DataType.Int32))]),
+                LoadIndex(seen, flag, ZERO),
+                Let(r.last_block, select(equal(seen, g.blocks - 1), ONE, ZERO)),
+            ]
+        reset = Store(self._semaphores, at, Literal(0, DataType.Int32), Role.semaphore_reset)
+        last = [*self._finish(r, g), *_guarded(one_thread, [reset])]
+        return [*stmts, If(equal(r.last_block, 1), tuple(last), role=Role.last_block)]
+
+    def _grid_broadcast(self, r: Reduce) -> list[Stmt]:
+        g = self._grid_parts(r)
+        base = self.semaphores
+        self.semaphores = base + g.segments * 2
+        arrive, depart = base + g.segment * 2, base + g.segment * 2 + 1
+        left = self._symbol("left", g.blocks)
+        one_thread = all_of(*(equal(self.threads[p], 0) for p in self.active))
+        wait: list[Stmt] = [
+            AtomicAdd(None, self._semaphores, arrive, ONE),
+            SpinWait(self._semaphores, arrive, g.blocks),
+            Fence(),
+        ]
+        zero = Literal(0, DataType.Int32)
+        leave: list[Stmt] = [
+            AtomicAdd(left, self._semaphores, depart, ONE),
+            If(
+                equal(left, g.blocks - 1),
+                (
+                    Fence(),
+                    Store(self._semaphores, arrive, zero, Role.semaphore_reset),
+                    Store(self._semaphores, depart, zero, Role.semaphore_reset),
+                ),
+                role=Role.last_block,
+            ),
+        ]
+        barrier: list[Stmt] = [BlockBarrier("all blocks have arrived")] if self.active else []
+        return [*self._publish(r, g, wait), *barrier, *self._finish(r, g), *_guarded(one_thread, leave)]
+
+
+_LEVEL_2 = CacheOp["global"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _GridParts:
+    """Addresses of one grid reduction: `place(element, block)` in the workspaces."""
+
+    buffers: tuple[Buffer, ...]
+    place: Callable[[Int, Int], Int]
+    block: Int
+    blocks: Int
+    segment: Int
+    segments: Int
+    lanes: list[ParallelType]
+    spread: list[ParallelType]
+
+
+def _guarded(condition: Cond, stmts: list[Stmt]) -> list[Stmt]:
+    if condition is all_of():
+        return stmts
+    return [If(condition, tuple(stmts), role=Role.owner)]
+
+
+def _is_one(size: Int) -> bool:
+    return size.is_const and size.value == 1

@@ -1,0 +1,239 @@
+"""Put the kernel together: parameters, launch plan, shared memory.
+
+After: a `Kernel` whose plan computes grid, block, shared memory and workspaces from the extents of the arguments. The parameters
+are the tensors used, workspaces, semaphores, the extents and strides that the body mentions, and the scalars it reads.
+
+Stands last: only now is it known what the body mentions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from fuser.errors import SchedulingError
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import GRID_TYPES, ParallelType
+from fuser.ir.facts import LoopBound
+from fuser.ir.fusion import ExtentOp, Scalar, ScalarOp, Tensor
+from fuser.ir.integers import ONE, Int, Symbol
+from fuser.ir.kernel import (
+    THREAD_SYMBOLS,
+    AtomicAdd,
+    Buffer,
+    Call,
+    Cast,
+    ExtentParameter,
+    For,
+    If,
+    IndexValue,
+    Kernel,
+    Let,
+    LoadIndex,
+    Parameter,
+    ScalarParameter,
+    SemaphoreParameter,
+    Shuffle,
+    Stmt,
+    Store,
+    TensorParameter,
+    Value,
+    WorkspaceParameter,
+    stmt_reads,
+    stmt_writes,
+    substitute_symbols,
+    walk,
+)
+from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, ScalarStep, StrideOf, Workspace
+from fuser.lowering.allocate_shared import SharedLayout
+from fuser.lowering.build_loop_nests import LoweredBody
+from fuser.lowering.context import LoweringContext
+from fuser.lowering.expand_collectives import Expanded
+
+_GRID_LIMITS = {ParallelType.grid_x: 2**31 - 1, ParallelType.grid_y: 65535, ParallelType.grid_z: 65535}
+
+
+def finish_kernel(
+    name: str, body: tuple[Stmt, ...], context: LoweringContext, lowered: LoweredBody, expanded: Expanded, layout: SharedLayout
+) -> Kernel:
+    """The kernel of a lowered body."""
+    # Inside lowering a parallel index knows the extent of its axis; in the kernel it is the hardware's.
+    body = substitute_symbols(body, {s: THREAD_SYMBOLS[p] for p, s in context.threads.items()})
+    fusion = context.fusion
+    inputs = [t.name for t in fusion.input_tensors]
+    outputs = [t for t in fusion.output_tensors if t.name not in context.builder.input_names]
+    arguments = (*inputs, *(t.name for t in outputs))
+    workspaces = [*lowered.workspaces, *expanded.workspaces]
+    used = _used_buffers(body)
+    parameters: list[Parameter] = [
+        TensorParameter(buffer, tensor, arguments.index(tensor), tensor not in inputs)
+        for tensor, buffer in sorted(lowered.arguments.items(), key=lambda item: arguments.index(item[0]))
+        if buffer in used
+    ]
+    parameters += [WorkspaceParameter(b) for b in workspaces]
+    if expanded.semaphores is not None:
+        parameters.append(SemaphoreParameter(expanded.semaphores))
+    sources = _symbol_sources(context, arguments)
+    mentioned = _mentioned_symbols(body)
+    parameters += [ExtentParameter(s) for s in sorted(mentioned, key=lambda s: s.name) if s.name in sources]
+    parameters += [ScalarParameter(n, d) for n, d in lowered.scalars.items()]
+    grid = tuple(context.sizes.get(p, ONE) for p in GRID_TYPES)
+    block = tuple(context.sizes.get(p, ONE) for p in (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z))
+    _check_limits(grid, block)
+    shapes = tuple(tuple(_extent(context, t, d) for d in range(t.ndim)) for t in outputs)
+    strides = tuple(tuple(context.strides(t)[d] for d in range(t.ndim)) for t in outputs)
+    plan_expressions: list[Int] = [
+        *grid, *block, layout.size, *(b.size for b in workspaces), *(e for s in shapes for e in s), *(e for s in strides for e in s),
+    ]
+    if expanded.semaphores is not None:
+        plan_expressions.append(expanded.semaphores.size)
+    for fact in context.facts:
+        if isinstance(fact, LoopBound):
+            plan_expressions += fact.products
+    needed = {s for e in plan_expressions for s in e.symbols} | mentioned
+    bindings = tuple(
+        Binding(s, sources[s.name]) for s in sorted(needed, key=lambda s: (s.name, str(s.multiple))) if s.name in sources
+    )
+    scalar_names = [*lowered.scalars, *(b.source.name for b in bindings if isinstance(b.source, ScalarOf))]
+    plan = LaunchPlan(
+        tensor_arguments=arguments,
+        scalar_arguments=tuple(s.name for s in fusion.input_scalars),
+        bindings=bindings,
+        scalars=scalar_program(context, scalar_names, arguments),
+        grid=(grid[0], grid[1], grid[2]),
+        block=(block[0], block[1], block[2]),
+        shared_bytes=layout.size,
+        workspaces=tuple(Workspace(b.name, b.dtype, b.size) for b in workspaces),
+        semaphores=expanded.semaphores.size if expanded.semaphores is not None else None,
+        cooperative=lowered.cooperative,
+        output_shapes=shapes,
+        output_strides=strides,
+    )
+    return Kernel(name, tuple(parameters), body, plan, context.index_bits, layout.offsets)
+
+
+def _check_limits(grid: Iterable[Int], block: Iterable[Int]) -> None:
+    threads = 1
+    for extent in block:
+        if extent.is_const:
+            threads *= extent.value
+    if threads > 1024:
+        raise SchedulingError(f"the schedule needs {threads} threads per block, a block holds at most 1024")
+    for p, extent in zip(GRID_TYPES, grid, strict=True):
+        if extent.is_const and extent.value > _GRID_LIMITS[p]:
+            raise SchedulingError(f"{p.name} needs {extent.value} blocks, the device takes at most {_GRID_LIMITS[p]}")
+
+
+def _extent(context: LoweringContext, t: Tensor, dim: int) -> Int:
+    d = t.visible[dim]
+    return ONE if d.is_broadcast else context.rewrite(d.extent)
+
+
+def _used_buffers(body: tuple[Stmt, ...]) -> set[Buffer]:
+    return {b for s in walk(body) for b, _ in (*stmt_reads(s), *stmt_writes(s))}
+
+
+def _symbol_sources(context: LoweringContext, arguments: tuple[str, ...]) -> dict[str, ExtentOf | StrideOf | ScalarOf]:
+    sources: dict[str, ExtentOf | StrideOf | ScalarOf] = {}
+    for t in context.fusion.input_tensors:
+        at = arguments.index(t.name)
+        for d, dim in enumerate(t.visible):
+            if isinstance(dim.extent, Symbol):
+                sources[dim.extent.name] = ExtentOf(at, d)
+            sources[f"{t.name}_stride{d}"] = StrideOf(at, d)
+    for symbol_name, scalar in context.fusion.extent_scalars.items():
+        sources[symbol_name] = ScalarOf(scalar)
+    return sources
+
+
+def _stmt_ints(stmt: Stmt) -> Iterator[Int]:
+    for _, index in (*stmt_reads(stmt), *stmt_writes(stmt)):
+        yield index
+    match stmt:
+        case For():
+            yield from (stmt.start, stmt.stop, stmt.step)
+        case Let():
+            yield stmt.value
+        case Store():
+            yield from _value_ints(stmt.value)
+        case Shuffle():
+            yield stmt.lane
+            yield from _value_ints(stmt.src)
+        case AtomicAdd():
+            yield stmt.amount
+        case _:
+            target = getattr(stmt, "target", None)
+            if isinstance(target, Int):
+                yield target
+
+
+def _value_ints(value: Value) -> Iterator[Int]:
+    match value:
+        case IndexValue():
+            yield value.expression
+        case Call():
+            for arg in value.args:
+                yield from _value_ints(arg)
+        case Cast():
+            yield from _value_ints(value.value)
+        case _:
+            pass
+
+
+def _mentioned_symbols(body: tuple[Stmt, ...]) -> set[Symbol]:
+    """Symbols that statements use and none defines."""
+    used: set[Symbol] = set()
+    defined: set[Symbol] = set()
+    for stmt in walk(body):
+        for expression in _stmt_ints(stmt):
+            used |= expression.symbols
+        match stmt:
+            case If():
+                used |= stmt.condition.symbols
+            case For() | Let() | LoadIndex():
+                defined.add(stmt.symbol)
+            case AtomicAdd() if stmt.symbol is not None:
+                defined.add(stmt.symbol)
+            case _:
+                pass
+    return used - defined
+
+
+def scalar_program(context: LoweringContext, names: Iterable[str], arguments: tuple[str, ...]) -> tuple[ScalarStep, ...]:
+    """Host steps that compute the named scalars from user scalars, extents and rank-0 host tensors."""
+    fusion = context.fusion
+    by_name: dict[str, ScalarOp | ExtentOp] = {
+        e.output.name: e for e in fusion.exprs if isinstance(e, (ScalarOp, ExtentOp))
+    }
+    host_tensors = {t.name: t for t in fusion.input_tensors if t.is_cpu}
+    steps: dict[str, ScalarStep] = {}
+
+    def need(name: str) -> None:
+        if name in steps:
+            return
+        tensor = host_tensors.get(name)
+        if tensor is not None:
+            steps[name] = ScalarStep(name, tensor.dtype, "host_tensor", (arguments.index(name),))
+            return
+        expr = by_name.get(name)
+        if isinstance(expr, ExtentOp):
+            if expr.tensor.name in arguments:
+                operands: tuple[int, ...] = (arguments.index(expr.tensor.name), expr.dim)
+                steps[name] = ScalarStep(name, DataType.Int, "extent", operands)
+            else:
+                raise SchedulingError(f"the extent {name} of {expr.tensor.name} is not known from the arguments")
+        elif isinstance(expr, ScalarOp):
+            for s in expr.inputs:
+                if s.value is None:
+                    need(s.name)
+            steps[name] = ScalarStep(name, expr.output.dtype, expr.op, tuple(_operand(s) for s in expr.inputs))
+
+    for name in names:
+        need(name)
+    return tuple(steps.values())
+
+
+def _operand(s: Scalar) -> str | bool | int | float | complex:
+    return s.name if s.value is None else s.value
+
+
+__all__ = ["finish_kernel", "scalar_program"]

@@ -1,0 +1,73 @@
+"""Index of a group of iteration domains, found by walking the graph from the loops at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fuser.ir.integers import ZERO, Int
+from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, IterationGraph
+
+
+class Indexer:
+    """Indices inside one loop nest: `loops` gives the index of each loop group, everything else follows.
+
+    Walking backwards through a split gives outer * inner_extent + inner, forwards // and %; through a merge backwards
+    // and % by the inner extent, forwards outer * inner_extent + inner. A group of extent 1 has index 0.
+    """
+
+    def __init__(self, graph: IterationGraph, loops: Mapping[Group, Int]) -> None:
+        self.graph = graph
+        self.loops = loops
+        self._known: dict[Group, Int | None] = dict(loops)
+
+    def index(self, group: Group) -> Int | None:
+        """Index of a group, or None if the loops do not determine it."""
+        return self._walk(group, set())
+
+    def _walk(self, group: Group, visiting: set[Group]) -> Int | None:
+        known = self._known.get(group)
+        if known is not None:
+            return known
+        if group.extent.is_const and group.extent.value == 1:
+            self._known[group] = ZERO
+            return ZERO
+        if group in self._known or group in visiting:
+            return None
+        visiting.add(group)
+        found = self._backward(group, visiting)
+        if found is None:
+            found = self._forward(group, visiting)
+        visiting.discard(group)
+        # A failure while other groups are on the stack may be due to them: only a clean failure is remembered.
+        if found is not None or not visiting:
+            self._known[group] = found
+        return found
+
+    def _backward(self, group: Group, visiting: set[Group]) -> Int | None:
+        for use in group.uses:
+            match use:
+                case GroupSplit():
+                    outer, inner = self._walk(use.outer, visiting), self._walk(use.inner, visiting)
+                    if outer is not None and inner is not None:
+                        return outer * use.inner.extent + inner
+                case GroupMerge():
+                    merged = self._walk(use.result, visiting)
+                    if merged is not None:
+                        return merged // use.inner.extent if use.outer is group else merged % use.inner.extent
+        return None
+
+    def _forward(self, group: Group, visiting: set[Group]) -> Int | None:
+        origin = group.origin
+        match origin:
+            case GroupSplit():
+                source = self._walk(origin.source, visiting)
+                if source is None:
+                    return None
+                return source // origin.inner.extent if origin.outer is group else source % origin.inner.extent
+            case GroupMerge():
+                outer, inner = self._walk(origin.outer, visiting), self._walk(origin.inner, visiting)
+                if outer is None or inner is None:
+                    return None
+                return outer * origin.inner.extent + inner
+            case None:
+                return None

@@ -1,0 +1,175 @@
+"""Insert the block barriers that accesses to shared memory need, and no others.
+
+Before: statements that exchange values through memory several threads share, without barriers.
+After:  between two accesses of the same memory by different threads, one of them a write, there is a barrier on every path.
+
+A pair is a read after a write (RAW), a write after a read (WAR) or after a write (WAW); round a loop, the last accesses of one
+iteration meet the first of the next. A barrier is placed as late as possible, right before the second access, so each one has a
+pair that no other barrier separates. A buffer whose every element is read by the thread that wrote it needs none.
+
+Stands after allocate_shared (buffers at one offset are one memory) and before predicates are merged: a barrier may stand only
+where the whole block passes, which holds outside predicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from fuser.errors import InternalError
+from fuser.ir.integers import Int
+from fuser.ir.kernel import (
+    Allocate,
+    BlockBarrier,
+    Buffer,
+    For,
+    If,
+    Role,
+    Stmt,
+    child_bodies,
+    stmt_reads,
+    stmt_writes,
+)
+
+_DIVERGENT = (Role.predicate, Role.owner, Role.unswitch)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One access; `memory` is what two buffers at one place share."""
+
+    memory: object
+    buffer: Buffer
+    is_write: bool
+
+
+@dataclass(slots=True, eq=False)
+class _Flow:
+    """What a statement list leaves visible: accesses before its first barrier and after its last one."""
+
+    stmts: tuple[Stmt, ...]
+    head: list[Access]
+    tail: list[Access]
+    has_barrier: bool
+
+
+def insert_syncs(
+    body: tuple[Stmt, ...], offsets: Mapping[str, Int], private: AbstractSet[str], exchanged: AbstractSet[str]
+) -> tuple[Stmt, ...]:
+    """Add barriers.
+
+    offsets     place of each shared buffer
+    private     names of shared buffers whose elements never cross threads
+    exchanged   names of device-memory buffers through which threads of one block pass values
+    """
+    return _Inserter(offsets, private, exchanged).run(body).stmts
+
+
+class _Inserter:
+    def __init__(self, offsets: Mapping[str, Int], private: AbstractSet[str], exchanged: AbstractSet[str]) -> None:
+        self.offsets = offsets
+        self.private = private
+        self.exchanged = exchanged
+
+    def _memory(self, buffer: Buffer) -> object | None:
+        if buffer.is_shared:
+            return self.offsets[buffer.name]
+        return buffer if buffer.is_global and buffer.name in self.exchanged else None
+
+    def _accesses(self, stmt: Stmt) -> list[Access]:
+        """Tracked accesses of a statement and everything inside it."""
+        found: list[Access] = []
+        for pairs, is_write in ((stmt_reads(stmt), False), (stmt_writes(stmt), True)):
+            for buffer, _ in pairs:
+                memory = self._memory(buffer)
+                if memory is not None:
+                    found.append(Access(memory, buffer, is_write))
+        for body in child_bodies(stmt):
+            for inner in body:
+                found += self._accesses(inner)
+        return found
+
+    def _conflict(self, before: Sequence[Access], after: Sequence[Access]) -> tuple[Access, Access] | None:
+        for b in after:
+            for a in before:
+                if a.memory is not b.memory or not (a.is_write or b.is_write):
+                    continue
+                if a.buffer is b.buffer and a.buffer.name in self.private:
+                    continue
+                return a, b
+        return None
+
+    @staticmethod
+    def _barrier(pair: tuple[Access, Access]) -> BlockBarrier:
+        a, b = pair
+        words = {False: "read", True: "written"}
+        return BlockBarrier(f"{a.buffer.name} {words[a.is_write]} before {b.buffer.name} is {words[b.is_write]}")
+
+    def run(self, body: Sequence[Stmt]) -> _Flow:
+        """Barriers inside one statement list."""
+        out: list[Stmt] = []
+        head: list[Access] = []
+        tail: list[Access] = []
+        passed = False
+
+        def meet(accesses: list[Access]) -> None:
+            nonlocal tail, passed
+            pair = self._conflict(tail, accesses)
+            if pair is not None:
+                out.append(self._barrier(pair))
+                tail, passed = [], True
+
+        for stmt in body:
+            if isinstance(stmt, BlockBarrier):
+                out.append(stmt)
+                tail, passed = [], True
+                continue
+            if isinstance(stmt, Allocate):
+                out.append(stmt)
+                continue
+            if isinstance(stmt, For) and self._contains_exchange(stmt):
+                flow = self._loop(stmt)
+            elif isinstance(stmt, If) and stmt.role not in _DIVERGENT:
+                flow = self._branch(stmt)
+            else:
+                flow = self._leaf(stmt)
+            meet(flow.head)
+            if not passed:
+                head += flow.head
+            tail = flow.tail if flow.has_barrier else tail + flow.tail
+            passed = passed or flow.has_barrier
+            out += flow.stmts
+        return _Flow(tuple(out), head, tail, passed)
+
+    def _contains_exchange(self, stmt: For) -> bool:
+        return bool(self._accesses(stmt)) or any(isinstance(s, BlockBarrier) for s in stmt.body)
+
+    def _leaf(self, stmt: Stmt) -> _Flow:
+        accesses = self._accesses(stmt)
+        if isinstance(stmt, (If, For)):
+            inner = self.run([s for body in child_bodies(stmt) for s in body])
+            if inner.has_barrier:
+                raise InternalError(
+                    f"a barrier would be needed inside divergent control flow: {accesses}", pass_name="insert_syncs"
+                )
+        return _Flow((stmt,), accesses, accesses, False)
+
+    def _loop(self, stmt: For) -> _Flow:
+        flow = self.run(stmt.body)
+        body = flow.stmts
+        tail, passed = flow.tail, flow.has_barrier
+        pair = self._conflict(tail, flow.head)
+        if pair is not None:
+            body = (*body, self._barrier(pair))
+            tail, passed = [], True
+        if body is not stmt.body:
+            stmt = For(stmt.symbol, stmt.start, stmt.stop, stmt.step, body, stmt.unroll, stmt.unswitch)
+        return _Flow((stmt,), flow.head, tail, passed)
+
+    def _branch(self, stmt: If) -> _Flow:
+        """A test that the whole block answers alike: barriers may stand inside, but count only if both sides have one."""
+        then, orelse = self.run(stmt.then), self.run(stmt.orelse)
+        made = If(stmt.condition, then.stmts, orelse.stmts, stmt.role)
+        both = then.has_barrier and orelse.has_barrier
+        return _Flow((made,), then.head + orelse.head, then.tail + orelse.tail, both)

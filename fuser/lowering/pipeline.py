@@ -1,0 +1,89 @@
+"""The order of lowering: scheduled fusion and facts in, verified kernel out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
+
+from fuser.errors import FuserError, InternalError
+from fuser.ir.facts import Facts
+from fuser.ir.fusion import tensor_inputs
+from fuser.ir.kernel import Kernel, Stmt
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.verify_kernel import verify_kernel
+from fuser.lowering.allocate_shared import allocate_shared
+from fuser.lowering.build_loop_nests import NestBuilder
+from fuser.lowering.context import LoweringContext
+from fuser.lowering.expand_collectives import expand_collectives
+from fuser.lowering.finish_kernel import finish_kernel
+from fuser.lowering.insert_syncs import insert_syncs
+from fuser.lowering.merge_predicates import merge_predicates
+from fuser.lowering.unswitch_loops import unswitch_loops
+
+_T = TypeVar("_T")
+
+# Names of the passes in order: dumps, faults and errors use them.
+PASSES = (
+    "build_loop_nests",
+    "expand_collectives",
+    "allocate_shared",
+    "insert_syncs",
+    "unswitch_loops",
+    "merge_predicates",
+    "finish_kernel",
+)
+
+
+class LoweringObserver(Protocol):
+    """Told of every pass's result; may replace it (a planted fault)."""
+
+    def passed(self, name: str, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]: ...
+
+
+def lower_fusion(
+    scheduled: ScheduleBuilder, facts: Facts, *, name: str = "fuser_kernel", observer: LoweringObserver | None = None
+) -> Kernel:
+    """Lower a scheduled fusion to a kernel that is right for all inputs for which `facts` hold.
+
+    Raises SchedulingError for a schedule that cannot be lowered, InternalError for a bug of a pass.
+    """
+
+    def seen(pass_name: str, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return observer.passed(pass_name, body) if observer is not None else body
+
+    def step(pass_name: str, run: Callable[[], tuple[Stmt, ...]]) -> tuple[Stmt, ...]:
+        return seen(pass_name, _named(pass_name, run))
+
+    context = LoweringContext(scheduled, facts)
+    builder = NestBuilder(context)
+    lowered = _named("build_loop_nests", builder.build)
+    body = seen("build_loop_nests", lowered.body)
+    expanded = _named("expand_collectives", lambda: expand_collectives(body, context.threads, context.sizes))
+    body = seen("expand_collectives", expanded.body)
+    layout = _named("allocate_shared", lambda: allocate_shared(body))
+    exchanged = _exchanged(lowered.private_buffers, lowered.arguments, (b.name for b in lowered.workspaces), context)
+    body = step("insert_syncs", lambda: insert_syncs(body, layout.offsets, lowered.private_buffers, exchanged))
+    body = step("unswitch_loops", lambda: unswitch_loops(body))
+    body = step("merge_predicates", lambda: merge_predicates(body))
+    kernel = _named("finish_kernel", lambda: finish_kernel(name, body, context, lowered, expanded, layout))
+    verify_kernel(kernel)
+    return kernel
+
+
+def _named(pass_name: str, run: Callable[[], _T]) -> _T:
+    """Run a pass; what escapes it unforeseen is a bug of that pass."""
+    try:
+        return run()
+    except FuserError:
+        raise
+    except Exception as error:
+        raise InternalError(f"{pass_name} failed: {type(error).__name__}: {error}", pass_name=pass_name) from error
+
+
+def _exchanged(
+    private: set[str], arguments: Iterable[str], workspaces: Iterable[str], context: LoweringContext
+) -> frozenset[str]:
+    """Device-memory tensors that the kernel both writes and reads through other threads of the block."""
+    candidates = {*arguments, *workspaces}
+    read = {t.name for e in context.builder.exprs for t in tensor_inputs(e)}
+    return frozenset(n for n in candidates & read if n not in private and n not in context.builder.input_names)

@@ -1,0 +1,83 @@
+"""Test an unswitched loop's bounds once.
+
+Before: for (i) { if (f(i) < n) a }                          with For.unswitch
+After:  if (f(last i) < n) { for (i) a } else { for (i) { if (f(i) < n) a } }
+
+A test is hoisted if its index never decreases as the loops inside go on, so the last iteration decides for all. Loops that
+hold a barrier keep their tests: the hoisted one differs between threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fuser.ir.integers import TRUE, AllOf, Compare, Cond, Int, Symbol, all_of
+from fuser.ir.kernel import BlockBarrier, For, If, Role, Shuffle, Stmt, WarpBarrier, map_body, walk
+
+
+def unswitch_loops(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """Hoist the tests of every outermost loop that asks for it."""
+    out: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case For() if stmt.unswitch:
+                out.append(_unswitch(_cleared(stmt)))
+            case For():
+                inner = unswitch_loops(stmt.body)
+                out.append(For(stmt.symbol, stmt.start, stmt.stop, stmt.step, inner, stmt.unroll))
+            case If():
+                out.append(If(stmt.condition, unswitch_loops(stmt.then), unswitch_loops(stmt.orelse), stmt.role))
+            case _:
+                out.append(stmt)
+    return tuple(out)
+
+
+def _cleared(loop: For) -> For:
+    def clear(s: Stmt) -> tuple[Stmt, ...] | None:
+        return (For(s.symbol, s.start, s.stop, s.step, s.body, s.unroll),) if isinstance(s, For) and s.unswitch else None
+
+    made = map_body((loop,), clear)[0]
+    assert isinstance(made, For)
+    return made
+
+
+def _unswitch(loop: For) -> Stmt:
+    inner = [s for s in walk((loop,)) if isinstance(s, For)]
+    if any(isinstance(s, (BlockBarrier, WarpBarrier, Shuffle)) for s in walk((loop,))):
+        return loop
+    symbols = {s.symbol: s for s in inner}
+    hoisted: dict[Cond, Cond] = {}
+    for stmt in walk((loop,)):
+        if isinstance(stmt, If) and stmt.role is Role.predicate and not stmt.orelse:
+            for part in _parts(stmt.condition):
+                last = _at_last(part, symbols)
+                if last is not None:
+                    hoisted[part] = last
+    if not hoisted:
+        return loop
+
+    def drop(s: Stmt) -> tuple[Stmt, ...] | None:
+        if not isinstance(s, If) or s.role is not Role.predicate or s.orelse:
+            return None
+        rest = all_of(*(p for p in _parts(s.condition) if p not in hoisted))
+        return s.then if rest is TRUE else (If(rest, s.then, role=s.role),)
+
+    return If(all_of(*hoisted.values()), map_body((loop,), drop), (loop,), role=Role.unswitch)
+
+
+def _parts(condition: Cond) -> Sequence[Cond]:
+    return condition.arguments if isinstance(condition, AllOf) else (condition,)
+
+
+def _at_last(condition: Cond, loops: dict[Symbol, For]) -> Cond | None:
+    """The condition (`operand >= 0`) with every inner loop at its last iteration, if that one is the hardest to meet."""
+    if not isinstance(condition, Compare) or condition.kind != ">=":
+        return None
+    values: dict[Symbol, Int | int] = {}
+    for s in sorted(condition.operand.symbols & loops.keys(), key=lambda s: s.name):
+        step = condition.operand.substitute({s: s + 1}) - condition.operand
+        loop = loops[s]
+        if step.hi is None or step.hi > 0 or loop.stop.symbols & loops.keys():
+            return None
+        values[s] = loop.stop - 1
+    return condition.substitute(values)

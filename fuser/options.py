@@ -1,0 +1,428 @@
+"""Every option of the project: one table of environment variables, one of enable/disable names.
+
+Grammar
+    environment := (FUSER_<NAME>=<text>)*          unknown names and unknown values are errors
+    list        := item (',' item)*                blanks around items are dropped, empty items too
+    enable      := list of names in ENABLE_OPTIONS (FUSER_ENABLE, `_enable_options=[...]` of one call)
+    disable     := list of names in DISABLE_OPTIONS (FUSER_DISABLE, `_disable_options=[...]`)
+
+To add an option, add a row. `OPTION.get()` parses the variable anew at each call (about a microsecond, no cache to go
+stale), so read options when something is built, never on the path of a launch.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
+
+from fuser.errors import InputRuntimeError, InputValueError
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+T = TypeVar("T")
+
+PREFIX = "FUSER_"
+
+
+class Option(NamedTuple, Generic[T]):
+    """A row of the options table.
+
+    `parse` turns the variable's text into the value and raises ValueError saying what it expects; `expects` is that
+    sentence for the documentation. An unset or empty variable gives `default`.
+    """
+
+    name: str
+    env: str
+    parse: Callable[[str], T]
+    default: T
+    expects: str
+    doc: str
+
+    def get(self, environ: Mapping[str, str] | None = None) -> T:
+        """The value in force. Raises InputValueError naming the variable if its text is none of the accepted ones."""
+        if environ is None:
+            _check_names_once()
+            environ = os.environ
+        text = environ.get(self.env, "")
+        if not text.strip():
+            return self.default
+        try:
+            return self.parse(text.strip())
+        except ValueError as error:
+            raise InputValueError(f"{self.env}={text!r} is not valid: {error}") from None
+
+
+# ---------------------------------------------------------------- value types
+
+
+def _parse_list(text: str) -> tuple[str, ...]:
+    return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
+def _parse_text(text: str) -> str:
+    return text
+
+
+def _parse_path(text: str) -> str:
+    return os.path.expanduser(text)
+
+
+def _parse_switch(text: str) -> bool:
+    match text.lower():
+        case "1" | "on" | "true" | "yes":
+            return True
+        case "0" | "off" | "false" | "no":
+            return False
+        case _:
+            raise ValueError("expected 0 or 1 (also off/on, false/true, no/yes)")
+
+
+def _parse_device(text: str) -> str:
+    if re.fullmatch(r"simulator|cuda(:\d+)?", text) is None:
+        raise ValueError("expected simulator, cuda or cuda:<index>")
+    return text
+
+
+def _parse_verify(text: str) -> frozenset[str]:
+    return _members(text, VERIFY_CHECKS)
+
+
+def _parse_log(text: str) -> str:
+    if text.lower() not in LOG_LEVELS:
+        raise ValueError(f"expected one of {', '.join(LOG_LEVELS)}")
+    return text.lower()
+
+
+def _parse_version(text: str) -> tuple[int, int]:
+    if re.fullmatch(r"\d+\.\d+", text) is None:
+        raise ValueError("expected major.minor, as in 13.0")
+    major, minor = text.split(".")
+    return int(major), int(minor)
+
+
+def _parse_enable(text: str) -> frozenset[str]:
+    return _members(text, ENABLE_OPTIONS)
+
+
+def _parse_disable(text: str) -> frozenset[str]:
+    return _members(text, DISABLE_OPTIONS)
+
+
+def _members(text: str, known: Iterable[str]) -> frozenset[str]:
+    names = _parse_list(text)
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{name!r} is not known; known are {', '.join(sorted(known))}")
+    return frozenset(names)
+
+
+VERIFY_CHECKS: dict[str, str] = {
+    "passes": "check the IR after every pass against what that pass ensures",
+    "proofs": "re-prove with SymPy every cancelled index, dropped predicate and claimed divisibility",
+}
+
+LOG_LEVELS = ("error", "warning", "info", "debug")
+
+
+# ---------------------------------------------------------------- the table
+
+DEVICE: Option[str | None] = Option(
+    "device",
+    "FUSER_DEVICE",
+    _parse_device,
+    None,
+    "simulator, cuda or cuda:<index>",
+    "Where NumPy inputs run. Unset: the current GPU if there is one, else the simulator.",
+)
+DUMP: Option[tuple[str, ...]] = Option(
+    "dump",
+    "FUSER_DUMP",
+    _parse_list,
+    (),
+    "comma list of stage names; `*` matches any part, `all` is every stage",
+    "Stages of the compilation to write out, by the names that fd.explain shows, such as kernel.cu.",
+)
+DUMP_DIR: Option[str] = Option(
+    "dump_dir",
+    "FUSER_DUMP_DIR",
+    _parse_path,
+    ".fuser_dump",
+    "a folder",
+    "Where FUSER_DUMP writes and where a failed compilation leaves its reproducer.",
+)
+VERIFY: Option[frozenset[str]] = Option(
+    "verify",
+    "FUSER_VERIFY",
+    _parse_verify,
+    frozenset(),
+    "comma list of " + ", ".join(VERIFY_CHECKS),
+    "; ".join(f"{name}: {doc}" for name, doc in VERIFY_CHECKS.items()) + ".",
+)
+FAULT: Option[str | None] = Option(
+    "fault",
+    "FUSER_FAULT",
+    _parse_text,
+    None,
+    "the name of a pass",
+    "Make that pass fail, to test how a failure of the compiler is reported.",
+)
+NVRTC: Option[str | None] = Option(
+    "nvrtc",
+    "FUSER_NVRTC",
+    _parse_path,
+    None,
+    "a path of libnvrtc",
+    "Use this NVRTC library instead of the newest one that the driver can run.",
+)
+CACHE: Option[bool] = Option(
+    "cache",
+    "FUSER_CACHE",
+    _parse_switch,
+    True,
+    "0 or 1",
+    "Keep compiled kernels and tuning records on disk between processes.",
+)
+CACHE_DIR: Option[str | None] = Option(
+    "cache_dir",
+    "FUSER_CACHE_DIR",
+    _parse_path,
+    None,
+    "a folder",
+    "Where the disk cache lives. Unset: fuser/ in the user's cache folder.",
+)
+ENABLE: Option[frozenset[str]] = Option(
+    "enable",
+    "FUSER_ENABLE",
+    _parse_enable,
+    frozenset(),
+    "comma list of names in the enable table",
+    "Enable options in force for every execution, before those of the call.",
+)
+DISABLE: Option[frozenset[str]] = Option(
+    "disable",
+    "FUSER_DISABLE",
+    _parse_disable,
+    frozenset(),
+    "comma list of names in the disable table",
+    "Disable options in force for every execution, before those of the call.",
+)
+LOG: Option[str] = Option(
+    "log",
+    "FUSER_LOG",
+    _parse_log,
+    "warning",
+    " | ".join(LOG_LEVELS),
+    "Least severe message that is printed to stderr: compiled or cached and how long, cache misses with their reason.",
+)
+EXPECT_NVRTC: Option[tuple[int, int] | None] = Option(
+    "expect_nvrtc",
+    "FUSER_EXPECT_NVRTC",
+    _parse_version,
+    None,
+    "major.minor",
+    "`fuser doctor` and the golden compile test fail unless this NVRTC is the one that gets loaded.",
+)
+
+OPTIONS: tuple[Option[object], ...] = tuple(
+    cast("Option[object]", row) for row in list(globals().values()) if isinstance(row, Option)
+)
+"""Every row above, in the order written: the documentation, `check_environment` and `fuser doctor` read it."""
+
+
+def check_environment(environ: Mapping[str, str] | None = None) -> None:
+    """Raise InputValueError if any FUSER_* variable is unknown or holds a text that its row does not accept."""
+    environ = os.environ if environ is None else environ
+    _check_names(environ)
+    for option in OPTIONS:
+        option.get(environ)
+
+
+def _check_names(environ: Mapping[str, str]) -> None:
+    known = {option.env for option in OPTIONS}
+    unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
+    if unknown:
+        raise InputValueError(
+            f"Unknown option{'s' if len(unknown) > 1 else ''} in the environment: {', '.join(unknown)}. "
+            f"Known are {', '.join(sorted(known))}"
+        )
+
+
+_names_checked = False
+
+
+def _check_names_once() -> None:
+    global _names_checked
+    if not _names_checked:
+        _check_names(os.environ)
+        _names_checked = True
+
+
+# ---------------------------------------------------------------- enable and disable names
+
+
+class Toggle(NamedTuple):
+    """A name that executions accept in their enable or disable list.
+
+    `nvrtc_flag` is what it adds to the NVRTC options. A toggle with a flag changes generated code, so it is part of the
+    cache key; one without has no meaning in this project and is accepted so that callers written for nvFuser run.
+    """
+
+    nvrtc_flag: str | None = None
+
+
+_NO_MEANING = Toggle()
+
+ENABLE_OPTIONS: dict[str, Toggle] = {
+    "fast_math": Toggle("--use_fast_math"),
+    "kernel_lineinfo": Toggle("-lineinfo"),
+    **dict.fromkeys(
+        (
+            "cutlass_scheduler",
+            "fuse_matmul",
+            "fuse_multiple_matmuls",
+            "host_ir_jit",
+            "host_ir_lowering",
+            "id_model_extra_validation",
+            "insert_resharding_after",
+            "io_to_lower_precision",
+            "kernel_db",
+            "kernel_debug",
+            "kernel_profile",
+            "memory_promotion",
+            "multicast_protocol",
+            "p2p_protocol",
+            "p2p_transport",
+            "reuse_zeroed_memory",
+            "static_fusion_count",
+            "tma_inner_persistent",
+            "tma_pointwise",
+            "tma_reduction",
+            "wait_debugger",
+            "warn_register_spill",
+            "ws_normalization",
+        ),
+        _NO_MEANING,
+    ),
+}
+
+DISABLE_OPTIONS: dict[str, Toggle] = {
+    "fma": Toggle("--fmad=false"),
+    **dict.fromkeys(
+        (
+            "compile_to_sass",
+            "contig_indexing",
+            "expr_simplify",
+            "fallback",
+            "greedy_scheduler",
+            "grouped_grid_welford_outer_opt",
+            "index_hoist",
+            "infer_contiguity",
+            "kernel_reuse",
+            "magic_zero",
+            "matmul_expr_eval",
+            "multidevice",
+            "nvrtc_caching",
+            "nvtx",
+            "parallel_compile",
+            "predicate_elimination",
+            "python_inline_definitions",
+            "resize_scheduler",
+            "reuse_mismatched_type_registers",
+            "var_name_remapping",
+            "welford_vectorization",
+        ),
+        _NO_MEANING,
+    ),
+}
+
+
+class OptionLists(NamedTuple):
+    """The enable and disable names in force for one execution: the environment's and the call's together."""
+
+    enable: frozenset[str]
+    disable: frozenset[str]
+
+    @property
+    def code_options(self) -> tuple[str, ...]:
+        """The names that change generated code, sorted, as `enable:<name>` or `disable:<name>`: part of a cache key."""
+        return tuple(sorted(name for name, toggle in self._toggles() if toggle.nvrtc_flag is not None))
+
+    @property
+    def nvrtc_flags(self) -> tuple[str, ...]:
+        """What these names add to the NVRTC options, sorted."""
+        return tuple(sorted(toggle.nvrtc_flag for _, toggle in self._toggles() if toggle.nvrtc_flag is not None))
+
+    def _toggles(self) -> list[tuple[str, Toggle]]:
+        return [
+            *((f"enable:{name}", ENABLE_OPTIONS[name]) for name in self.enable),
+            *((f"disable:{name}", DISABLE_OPTIONS[name]) for name in self.disable),
+        ]
+
+
+def check_option_lists(enable: Iterable[str] | None, disable: Iterable[str] | None) -> OptionLists:
+    """The lists of one execution on top of FUSER_ENABLE and FUSER_DISABLE; None is an empty list.
+
+    Raises InputRuntimeError `Unrecognized enable_option: <x>` or `Unrecognized disable_option: <x>`. Names without
+    meaning here are logged at debug level.
+    """
+    enabled = [] if enable is None else list(enable)
+    disabled = [] if disable is None else list(disable)
+    for name in enabled:
+        if name not in ENABLE_OPTIONS:
+            raise InputRuntimeError(f"Unrecognized enable_option: {name}")
+    for name in disabled:
+        if name not in DISABLE_OPTIONS:
+            raise InputRuntimeError(f"Unrecognized disable_option: {name}")
+    lists = OptionLists(ENABLE.get().union(enabled), DISABLE.get().union(disabled))
+    for name in enabled + disabled:
+        toggle = ENABLE_OPTIONS.get(name) or DISABLE_OPTIONS[name]
+        if toggle.nvrtc_flag is None:
+            logger().debug("option %s is accepted and has no effect", name)
+    return lists
+
+
+# ---------------------------------------------------------------- what the options steer
+
+
+def select_stages(patterns: Iterable[str], stages: Sequence[str]) -> frozenset[str]:
+    """The stages that FUSER_DUMP's items name.
+
+    `stages` are full stage names (`kernel.07-expand_collectives.py`). An item is a full name, a pass's own name
+    (`expand_collectives`), a name without its number and suffix (`kernel.expand_collectives`), a pattern with `*`, or
+    `all`. Raises InputValueError, listing the stages, for an item that names none of them.
+    """
+    from fnmatch import fnmatchcase
+
+    selected: set[str] = set()
+    for pattern in patterns:
+        wanted = "*" if pattern == "all" else pattern
+        found = {stage for stage in stages if any(fnmatchcase(name, wanted) for name in _stage_spellings(stage))}
+        if not found:
+            raise InputValueError(f"{DUMP.env}: no stage is called {pattern!r}; the stages are {', '.join(stages)}")
+        selected |= found
+    return frozenset(selected)
+
+
+def _stage_spellings(stage: str) -> tuple[str, ...]:
+    """`kernel.07-expand_collectives.py` -> itself, `kernel.expand_collectives`, `expand_collectives`."""
+    numbered = re.fullmatch(r"(\w+)\.\d+-(\w+)\.py", stage)
+    if numbered is None:
+        return (stage, stage.removesuffix(".py"))
+    family, pass_name = numbered.groups()
+    return (stage, f"{family}.{pass_name}", pass_name)
+
+
+def logger() -> logging.Logger:
+    """The project's logger, `fuser`. If FUSER_LOG is set, it prints that level and above to stderr."""
+    import logging
+
+    result = logging.getLogger("fuser")
+    if os.environ.get(LOG.env) and not result.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("fuser %(levelname)s: %(message)s"))
+        result.addHandler(handler)
+        result.setLevel(LOG.get().upper())
+    return result

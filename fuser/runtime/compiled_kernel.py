@@ -1,0 +1,90 @@
+"""`CompiledKernel`: the one object that crosses from compilation to execution. Immutable and free of any driver."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fuser.ir.facts import Facts
+    from fuser.ir.kernel import Kernel, Parameter
+    from fuser.ir.launch_plan import LaunchPlan
+    from fuser.runtime.raw_signature import RawParameter
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What ptxas reported for one entry. Bytes, but `registers` per thread."""
+
+    registers: int
+    spill_bytes: int
+    stack_bytes: int
+    static_shared_bytes: int
+    constant_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class CompiledKernel:
+    """A compiled kernel.
+
+    source             CUDA text (the same for all variants)
+    entry              name of the `extern "C"` entry, or the lowered name of a raw kernel
+    arch               `sm_90a`, ...
+    cubin              machine code of this binary; None when compiled for the simulator only
+    kernel_ir          verified kernel IR, what the simulator runs; None for raw source
+    parameters         kernel parameters in order (raw source: parsed declarations)
+    plan               launch plan; None for raw source
+    facts              what the kernel assumes; checked at every launch
+    resources          ptxas report of this binary; None without a cubin
+    max_block_size     largest block this binary serves (top of its rung); 0 without a cubin
+    register_limit     registers per thread that rung allows
+    register_cap       explicit `maxrregcount` below 255, else None
+    min_blocks         second launch-bounds argument, 0 for none
+    options            every NVRTC option but the bounds
+    nvrtc_version      (major, minor) that made the cubin, or None
+    content_hash       hex digest of source, options, arch, NVRTC version
+    log                NVRTC and ptxas output
+    bounded            True if the text carries __launch_bounds__(FUSER_MAX_THREADS); a raw source may not
+    fixed_bounds       largest block that a raw source's own launch bounds allow, None if it has none
+    name_expression    how NVRTC is asked for the entry of a raw source (`scale<float, 4>`), "" if that is `entry`
+    """
+
+    source: str
+    entry: str
+    arch: str
+    cubin: bytes | None
+    kernel_ir: Kernel | None
+    parameters: tuple[Parameter, ...] | tuple[RawParameter, ...]
+    plan: LaunchPlan | None
+    facts: Facts
+    resources: Resources | None
+    max_block_size: int
+    register_limit: int
+    options: tuple[str, ...]
+    nvrtc_version: tuple[int, int] | None
+    content_hash: str
+    register_cap: int | None = None
+    min_blocks: int = 0
+    log: str = field(default="", repr=False)
+    bounded: bool = True
+    fixed_bounds: int | None = None
+    name_expression: str = ""
+
+    @property
+    def launch_plan(self) -> LaunchPlan | None:
+        """Symbolic grid, block, shared memory and workspaces; None for raw source."""
+        return self.plan
+
+
+def content_hash(
+    source: str, options: Sequence[str], arch: str, nvrtc_version: tuple[int, int] | None, entry: str = ""
+) -> str:
+    """Hex digest of what decides the binary. Every part is length-prefixed, so that no two inputs run together."""
+    digest = hashlib.sha256()
+    for part in (source, arch, repr(nvrtc_version), entry, *options):
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()

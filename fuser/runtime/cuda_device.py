@@ -1,0 +1,567 @@
+"""A CUDA device: memory, copies, loading of binaries, launches. Implements the protocol of `runtime/device.py`.
+
+What happens to a launch, in order, all of it before anything is enqueued: sizes against the limits of the device, the
+variant for the block (`variants.py`), loading into the context, dynamic shared memory, residency of a cooperative grid or
+of clusters, packing. Each check names the kernel and the sizes.
+
+State per device: a memory pool of our own, the loaded binaries (never unloaded: a graph or a launch in flight may still
+run them), the semaphore pools.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fuser.errors import LaunchError
+from fuser.ir.device_info import DeviceInfo
+from fuser.runtime import driver
+from fuser.runtime.device import Allocation, ArgumentValue, Launch
+from fuser.runtime.pack import ArgumentCells, ArgumentLayout, PackedValue
+from fuser.runtime.raw_signature import RawParameter
+from fuser.runtime.variants import VARIANTS, Binary, KernelVariants
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fuser.runtime.compiled_kernel import CompiledKernel
+
+# Share of the nominal bandwidth that a long copy reaches (measured on an H200: 4.275 of 4.8 TB/s).
+_REACHABLE_BANDWIDTH = 0.89
+# Bytes per nanosecond assumed where the driver does not tell the memory clock.
+_UNKNOWN_BANDWIDTH = 1000.0
+_PORTABLE_CLUSTER = 8
+_STATIC_SHARED_LIMIT = 49152
+_GRID_LIMITS = (2**31 - 1, 65535, 65535)
+_BLOCK_LIMITS = (1024, 1024, 64)
+# Int32 counters: the smallest pool of a stream, and what is kept in reserve for streams that are being captured.
+_SEMAPHORE_POOL = 4096
+_CAPTURE_RESERVE = 65536
+_STREAM_NON_BLOCKING = 1
+_KEEP_ALL = 2**64 - 1
+
+
+@dataclass(slots=True, eq=False)
+class LoadedKernel:
+    """A binary in one context. Attributes of the function are raised when a launch needs more, never lowered."""
+
+    binary: Binary
+    function: Any
+    registers: int
+    static_shared: int
+    max_threads: int
+    dynamic_shared: int = 0  # what the function is allowed by now
+    allows_large_clusters: bool = False
+
+
+class CudaDevice:
+    """CUDA device `index`. Raises NoDeviceError where there is none. All methods may be called from several threads."""
+
+    kind = "cuda"
+
+    def __init__(self, index: int = 0, variants: KernelVariants = VARIANTS) -> None:
+        self.index = index
+        self.context = driver.primary_context(index)
+        self.info = _read_info(index)
+        self.variants = variants
+        self._lock = threading.RLock()
+        self._pool: Any = None
+        self._loaded: dict[Binary, LoadedKernel] = {}
+        self._semaphores = _SemaphorePools()
+        self._sites = _LaunchSites()
+        # (function, threads, dynamic shared bytes, cluster) -> resident blocks or clusters
+        self._resident: dict[tuple[int, int, int, tuple[int, int, int] | None], int] = {}
+
+    def __repr__(self) -> str:
+        return f"CudaDevice({self.index}, {self.info.name!r}, {self.info.arch})"
+
+    # --- memory ---
+
+    def allocate(self, nbytes: int, stream: int) -> Allocation:
+        """Uninitialised memory, aligned to 256 bytes, ordered on `stream`. No bytes: the null address."""
+        if nbytes == 0:
+            return Allocation(0, 0)
+        switched = driver.enter_context(self.context)
+        try:
+            address = driver.call("cuMemAllocFromPoolAsync", nbytes, self._memory_pool(), stream)
+        finally:
+            if switched:
+                driver.leave_context()
+        return Allocation(int(address), nbytes)
+
+    def release(self, allocation: Allocation, stream: int) -> None:
+        """Give memory back; work enqueued on `stream` before may still use it."""
+        if allocation.address:
+            self._run("cuMemFreeAsync", allocation.address, stream)
+
+    def copy_from_host(self, address: int, data: np.ndarray, stream: int) -> None:
+        """Copy a C-contiguous host array to `address`; complete on return, so `data` may be changed."""
+        _check_contiguous(data)
+        if data.nbytes:
+            self._run("cuMemcpyHtoDAsync", address, data.ctypes.data, data.nbytes, stream)
+            # Pageable memory is staged before the call returns, pinned memory is not: wait, whatever it is.
+            self.synchronize(stream)
+
+    def copy_to_host(self, data: np.ndarray, address: int, stream: int) -> None:
+        """Copy `data.nbytes` from `address` into a C-contiguous host array; complete on return."""
+        _check_contiguous(data)
+        if data.nbytes:
+            self._run("cuMemcpyDtoHAsync", data.ctypes.data, address, data.nbytes, stream)
+        self.synchronize(stream)
+
+    def copy(self, dst: int, src: int, nbytes: int, stream: int) -> None:
+        """Copy within the device."""
+        if nbytes:
+            self._run("cuMemcpyDtoDAsync", dst, src, nbytes, stream)
+
+    def fill(self, address: int, pattern: bytes, count: int, stream: int) -> None:
+        """Write `pattern` (1, 2, 4, 8 or 16 bytes) `count` times."""
+        if count == 0:
+            return
+        width = len(pattern)
+        if width in (8, 16):
+            # One pass if all words are equal (zero, mostly), else one strided pass for each word of the pattern.
+            words = [int.from_bytes(pattern[i : i + 4], "little") for i in range(0, width, 4)]
+            if len(set(words)) == 1:
+                self._run("cuMemsetD32Async", address, words[0], count * len(words), stream)
+                return
+            for i, word in enumerate(words):
+                self._run("cuMemsetD2D32Async", address + 4 * i, width, word, 1, count, stream)
+            return
+        if width not in (1, 2, 4):
+            raise LaunchError(f"fill takes a pattern of 1, 2, 4, 8 or 16 bytes, got {width}")
+        call = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32Async"}[width]
+        self._run(call, address, int.from_bytes(pattern, "little"), count, stream)
+
+    def semaphores(self, count: int, stream: int) -> int:
+        """Address of at least `count` zeroed Int32 counters for one launch on `stream`; never shared between streams.
+
+        A stream that is being captured gets counters of its own out of a reserve made before, one set per capture:
+        the graph may be replayed on any stream. Raises LaunchError if the reserve is not there or is used up.
+        """
+        switched = driver.enter_context(self.context)
+        try:
+            with self._lock:
+                return self._find_semaphores(count, stream)
+        finally:
+            if switched:
+                driver.leave_context()
+
+    def _find_semaphores(self, count: int, stream: int) -> int:
+        pools = self._semaphores
+        capture = capture_of(stream)
+        found = pools.by_stream.get((stream, capture))
+        if found is not None and found.nbytes >= 4 * count:
+            return found.address
+        if capture:
+            if pools.reserve is None or pools.reserve_used + count > _CAPTURE_RESERVE:
+                raise LaunchError(
+                    f"a kernel that needs {count} semaphores is launched for the first time inside a stream capture; "
+                    "run it once before the capture begins"
+                )
+            address = pools.reserve.address + 4 * pools.reserve_used
+            pools.reserve_used += -(-count // 64) * 64
+            pools.by_stream[stream, capture] = Allocation(address, 4 * count)
+            return address
+        if pools.reserve is None:
+            pools.reserve = self._zeroed(_CAPTURE_RESERVE, stream)
+        # Work before on this stream may still use the old counters: stream order frees them after it.
+        pools.by_stream[stream, 0] = self._zeroed(max(count, _SEMAPHORE_POOL), stream)
+        if found is not None:
+            driver.call("cuMemFreeAsync", found.address, stream)
+        return pools.by_stream[stream, 0].address
+
+    def _zeroed(self, count: int, stream: int) -> Allocation:
+        address = int(driver.call("cuMemAllocFromPoolAsync", 4 * count, self._memory_pool(), stream))
+        driver.call("cuMemsetD32Async", address, 0, count, stream)
+        return Allocation(address, 4 * count)
+
+    def drop_semaphores(self) -> None:
+        """Forget all semaphore pools: after a failed launch nobody knows what the counters hold. The memory is not given
+        back, because kernels in flight may still count in it."""
+        with self._lock:
+            self._semaphores = _SemaphorePools()
+
+    def _memory_pool(self) -> Any:
+        """A pool of our own that keeps freed memory: the driver's default gives it back at every synchronisation."""
+        if self._pool is not None:
+            return self._pool
+        with self._lock:
+            if self._pool is not None:
+                return self._pool
+            module = driver.bindings()
+            properties = module.CUmemPoolProps()
+            properties.allocType = module.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+            properties.location.type = module.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+            properties.location.id = self.index
+            pool = driver.call("cuMemPoolCreate", properties)
+            threshold = module.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+            driver.call("cuMemPoolSetAttribute", pool, threshold, module.cuuint64_t(_KEEP_ALL))
+            self._pool = pool
+        return self._pool
+
+    # --- streams and events ---
+
+    def create_stream(self) -> int:
+        """A raw stream that does not block on the default one. It lives as long as the process."""
+        return int(self._run("cuStreamCreate", _STREAM_NON_BLOCKING))
+
+    def synchronize(self, stream: int) -> None:
+        """Wait for all work of `stream`."""
+        self._run("cuStreamSynchronize", stream)
+
+    def create_event(self) -> Any:
+        """An event that records times."""
+        return self._run("cuEventCreate", 0)
+
+    def record_event(self, event: Any, stream: int) -> None:
+        """Mark the work enqueued on `stream` so far."""
+        self._run("cuEventRecord", event, stream)
+
+    def elapsed_ms(self, first: Any, second: Any) -> float:
+        """Milliseconds between two recorded events; waits for the second."""
+        self._run("cuEventSynchronize", second)
+        return float(self._run("cuEventElapsedTime", first, second))
+
+    def destroy_event(self, event: Any) -> None:
+        self._run("cuEventDestroy", event)
+
+    # --- launches ---
+
+    def launch(self, kernel: CompiledKernel, launch: Launch, arguments: Sequence[ArgumentValue], stream: int) -> None:
+        """Run `kernel`. `arguments` has one value per kernel parameter: an address for pointers, else the number.
+
+        Raises LaunchError for sizes the kernel or device cannot hold (before anything is enqueued), and after any failed
+        launch drops the semaphore pools.
+        """
+        self.launch_packed(kernel, launch, arguments, stream)
+
+    def launch_packed(self, kernel: CompiledKernel, launch: Launch, values: Sequence[PackedValue], stream: int) -> None:
+        """`launch`, for raw kernels too, whose structs come as bytes."""
+        site = self._sites.of(kernel)
+        switched = driver.enter_context(self.context)
+        try:
+            if (site.launch is not launch and site.launch != launch) or site.stream != stream:
+                self._prepare(site, kernel, launch, stream)
+            site.cells.write(values)
+            try:
+                driver.call("cuLaunchKernelEx", site.config, site.function, site.cells.address, 0)
+            except driver.DriverError as error:
+                self.drop_semaphores()
+                raise LaunchError(f"launch of {kernel.entry} with {describe_launch(launch)}: {error.message}") from None
+        finally:
+            if switched:
+                driver.leave_context()
+
+    def prepare(self, kernel: CompiledKernel, launch: Launch, stream: int = 0) -> LoadedKernel:
+        """Do all that a launch of these sizes needs before it can be enqueued, and give the loaded kernel.
+
+        Raises the errors of `launch`.
+        """
+        switched = driver.enter_context(self.context)
+        try:
+            return self._ready(kernel, launch, stream)
+        finally:
+            if switched:
+                driver.leave_context()
+
+    def _prepare(self, site: _LaunchSite, kernel: CompiledKernel, launch: Launch, stream: int) -> None:
+        site.launch = None
+        loaded = self._ready(kernel, launch, stream)
+        site.config = _config(launch, stream)
+        site.function = loaded.function
+        site.launch, site.stream = launch, stream
+
+    def _ready(self, kernel: CompiledKernel, launch: Launch, stream: int) -> LoadedKernel:
+        check_launch(kernel.entry, launch, self.info)
+        loaded = self._load(kernel, launch, stream)
+        if launch.threads > loaded.max_threads:
+            raise LaunchError(
+                f"{kernel.entry}: a block of {launch.threads} threads, and the binary allows {loaded.max_threads} "
+                f"({loaded.registers} registers a thread)"
+            )
+        self._allow_shared(kernel, loaded, launch.shared_bytes)
+        if launch.cluster is not None:
+            self._check_clusters(kernel, loaded, launch)
+        if launch.cooperative:
+            self._check_residency(kernel, loaded, launch)
+        return loaded
+
+    def _load(self, kernel: CompiledKernel, launch: Launch, stream: int) -> LoadedKernel:
+        present = self.variants.binaries_of(kernel)
+        binary = next((b for b in present if b.max_threads >= launch.threads), None)
+        if (binary is None or binary not in self._loaded) and capture_of(stream):
+            raise LaunchError(
+                f"{kernel.entry} is launched for the first time with blocks of {launch.threads} threads inside a stream "
+                "capture, and compiling or loading would break the capture; run it once before the capture begins"
+            )
+        binary = self.variants.binary_for(kernel, launch.threads)
+        found = self._loaded.get(binary)
+        if found is not None:
+            return found
+        _check_arch(kernel, self.info)
+        with self._lock:
+            found = self._loaded.get(binary)
+            if found is None:
+                found = self._loaded[binary] = _load_binary(binary)
+                if kernel.parameters and isinstance(kernel.parameters[0], RawParameter):
+                    _check_parameters(kernel, found)
+        return found
+
+    def _allow_shared(self, kernel: CompiledKernel, loaded: LoadedKernel, dynamic: int) -> None:
+        """Raise what the function is allowed to what the launch needs; the driver allows 48 KB in all unasked."""
+        total = loaded.static_shared + dynamic
+        if total > self.info.shared_per_block_optin:
+            raise LaunchError(
+                f"{kernel.entry}: {total} bytes of shared memory ({loaded.static_shared} static, {dynamic} dynamic), and a "
+                f"block of this device has {self.info.shared_per_block_optin}"
+            )
+        if dynamic > loaded.dynamic_shared:
+            module = driver.bindings()
+            attribute = module.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            with self._lock:
+                if dynamic > loaded.dynamic_shared:
+                    driver.call("cuFuncSetAttribute", loaded.function, attribute, dynamic)
+                    loaded.dynamic_shared = dynamic
+
+    def _check_clusters(self, kernel: CompiledKernel, loaded: LoadedKernel, launch: Launch) -> None:
+        assert launch.cluster is not None
+        blocks = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
+        if blocks > _PORTABLE_CLUSTER and not loaded.allows_large_clusters:
+            module = driver.bindings()
+            attribute = module.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            with self._lock:
+                driver.call("cuFuncSetAttribute", loaded.function, attribute, 1)
+                loaded.allows_large_clusters = True
+        key = (id(loaded), launch.threads, launch.shared_bytes, launch.cluster)
+        resident = self._resident.get(key)
+        if resident is None:
+            resident = int(driver.call("cuOccupancyMaxActiveClusters", loaded.function, _config(launch, 0)))
+            self._resident[key] = resident
+        if resident < 1:
+            raise LaunchError(
+                f"{kernel.entry}: no cluster of {blocks} blocks fits on the device with {describe_launch(launch)}"
+            )
+
+    def _check_residency(self, kernel: CompiledKernel, loaded: LoadedKernel, launch: Launch) -> None:
+        """All blocks of a cooperative grid must be on the device at once, or it waits for ever."""
+        key = (id(loaded), launch.threads, launch.shared_bytes, None)
+        per_sm = self._resident.get(key)
+        if per_sm is None:
+            per_sm = int(
+                driver.call(
+                    "cuOccupancyMaxActiveBlocksPerMultiprocessor", loaded.function, launch.threads, launch.shared_bytes
+                )
+            )
+            self._resident[key] = per_sm
+        blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+        held = per_sm * self.info.sm_count
+        if blocks > held:
+            raise LaunchError(
+                f"{kernel.entry}: a cooperative grid of {blocks} blocks, and the device holds {held} at once "
+                f"({per_sm} on each of {self.info.sm_count} SMs) with {describe_launch(launch)}"
+            )
+
+    def _run(self, name: str, *arguments: Any) -> Any:
+        """A driver call in the context of this device."""
+        switched = driver.enter_context(self.context)
+        try:
+            return driver.call(name, *arguments)
+        finally:
+            if switched:
+                driver.leave_context()
+
+
+# --- checks and sizes -------------------------------------------------------------------------------------------------
+
+
+def check_launch(entry: str, launch: Launch, info: DeviceInfo) -> None:
+    """Raise LaunchError, with all sizes, for a launch that no kernel could have on the device."""
+    problems: list[str] = []
+    for axis, n, limit in zip("xyz", launch.grid, _GRID_LIMITS, strict=True):
+        if not 1 <= n <= limit:
+            problems.append(f"the grid has 1 to {limit} blocks along {axis}, not {n}")
+    for axis, n, limit in zip("xyz", launch.block, _BLOCK_LIMITS, strict=True):
+        if not 1 <= n <= limit:
+            problems.append(f"a block has 1 to {limit} threads along {axis}, not {n}")
+    if launch.threads > info.max_threads_per_block:
+        problems.append(f"a block has at most {info.max_threads_per_block} threads, not {launch.threads}")
+    if not 0 <= launch.shared_bytes <= info.shared_per_block_optin:
+        problems.append(
+            f"a block has up to {info.shared_per_block_optin} bytes of shared memory, not {launch.shared_bytes}"
+        )
+    if launch.cluster is not None:
+        if info.compute_capability < (9, 0):
+            problems.append(f"{info.arch} has no clusters")
+        for axis, n, blocks in zip("xyz", launch.cluster, launch.grid, strict=True):
+            if n < 1 or blocks % n:
+                problems.append(f"the grid of {blocks} blocks along {axis} is no multiple of the cluster's {n}")
+    if problems:
+        raise LaunchError(f"{entry} cannot be launched with {describe_launch(launch)}: {'; '.join(problems)}")
+
+
+def describe_launch(launch: Launch) -> str:
+    """`grid (8, 1, 1), block (256, 1, 1), 0 bytes of dynamic shared memory`."""
+    text = f"grid {launch.grid}, block {launch.block}, {launch.shared_bytes} bytes of dynamic shared memory"
+    if launch.cluster is not None:
+        text += f", cluster {launch.cluster}"
+    return f"{text}, cooperative" if launch.cooperative else text
+
+
+def capture_of(stream: int) -> int:
+    """Number of the capture that `stream` is in, 0 outside any. The current context must be the stream's."""
+    status, number = driver.call("cuStreamGetCaptureInfo", stream)[:2]
+    return int(number) if int(status) else 0
+
+
+def _check_contiguous(data: np.ndarray) -> None:
+    if not data.flags.c_contiguous:
+        raise LaunchError(f"copies between host and device take C-contiguous arrays, got strides {data.strides}")
+
+
+def _check_arch(kernel: CompiledKernel, info: DeviceInfo) -> None:
+    """Machine code with an `a` runs on its own architecture only, other code on later minor versions too."""
+    if kernel.arch == info.arch:
+        return
+    number = kernel.arch.removeprefix("sm_").rstrip("af")
+    major, minor = int(number[:-1]), int(number[-1])
+    here = info.compute_capability
+    if kernel.arch.endswith("a"):
+        runs = (major, minor) == here
+    else:
+        runs = major == here[0] and minor <= here[1]
+    if not runs:
+        raise LaunchError(f"{kernel.entry} was compiled for {kernel.arch}, and the device is {info.arch}")
+
+
+def _check_parameters(kernel: CompiledKernel, loaded: LoadedKernel) -> None:
+    """The driver's sizes of a raw kernel's parameters against the declared ones."""
+    for position, parameter in enumerate(kernel.parameters):
+        assert isinstance(parameter, RawParameter)
+        _, size = driver.call("cuFuncGetParamInfo", loaded.function, position)
+        if int(size) != parameter.nbytes:
+            raise LaunchError(
+                f"{kernel.entry}: parameter {position} ({parameter.name or parameter.type_name}) is declared with "
+                f"{parameter.nbytes} bytes and has {int(size)} in the binary"
+            )
+
+
+def _config(launch: Launch, stream: int) -> Any:
+    module = driver.bindings()
+    config = module.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
+    config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
+    config.sharedMemBytes = launch.shared_bytes
+    config.hStream = stream
+    attributes: list[Any] = []
+    if launch.cooperative:
+        value = module.CUlaunchAttributeValue()
+        value.cooperative = 1
+        attributes.append(_attribute(module, "COOPERATIVE", value))
+    if launch.cluster is not None:
+        value = module.CUlaunchAttributeValue()
+        value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = launch.cluster
+        attributes.append(_attribute(module, "CLUSTER_DIMENSION", value))
+    config.attrs = attributes
+    config.numAttrs = len(attributes)
+    return config
+
+
+def _attribute(module: Any, name: str, value: Any) -> Any:
+    attribute = module.CUlaunchAttribute()
+    attribute.id = getattr(module.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}")
+    attribute.value = value
+    return attribute
+
+
+def _load_binary(binary: Binary) -> LoadedKernel:
+    """Load into the current context. The module stays loaded as long as the process."""
+    module = driver.bindings()
+    handle = driver.call("cuModuleLoadData", binary.cubin)
+    function = driver.call("cuModuleGetFunction", handle, binary.entry.encode())
+    attributes = module.CUfunction_attribute
+    registers, static_shared, max_threads = (
+        int(driver.call("cuFuncGetAttribute", attribute, function))
+        for attribute in (
+            attributes.CU_FUNC_ATTRIBUTE_NUM_REGS,
+            attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+            attributes.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+        )
+    )
+    # Up to 48 KB in all need no attribute.
+    allowed = max(_STATIC_SHARED_LIMIT - static_shared, 0)
+    return LoadedKernel(binary, function, registers, static_shared, max_threads, allowed)
+
+
+def _read_info(index: int) -> DeviceInfo:
+    """Limits of a device as the driver reports them."""
+    module = driver.bindings()
+    handle = driver.call("cuDeviceGet", index)
+    attributes = module.CUdevice_attribute
+
+    def attribute(name: str) -> int:
+        return int(driver.call("cuDeviceGetAttribute", getattr(attributes, f"CU_DEVICE_ATTRIBUTE_{name}"), handle))
+
+    major, minor = attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")
+    raw = driver.call("cuDeviceGetName", 128, handle)
+    # kHz times bytes of the bus, at two transfers a cycle, in bytes per nanosecond.
+    nominal = 2 * attribute("MEMORY_CLOCK_RATE") * attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8 / 1e6
+    return DeviceInfo(
+        name=raw.split(b"\0")[0].decode(),
+        # From 9.0 on the widest instruction set of a device is the one with the suffix.
+        arch=f"sm_{major}{minor}{'a' if major >= 9 else ''}",
+        sm_count=attribute("MULTIPROCESSOR_COUNT"),
+        max_threads_per_block=attribute("MAX_THREADS_PER_BLOCK"),
+        max_threads_per_sm=attribute("MAX_THREADS_PER_MULTIPROCESSOR"),
+        max_blocks_per_sm=attribute("MAX_BLOCKS_PER_MULTIPROCESSOR"),
+        registers_per_sm=attribute("MAX_REGISTERS_PER_MULTIPROCESSOR"),
+        shared_per_block=attribute("MAX_SHARED_MEMORY_PER_BLOCK"),
+        shared_per_block_optin=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        shared_per_sm=attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
+        l2_bytes=attribute("L2_CACHE_SIZE"),
+        memory_bytes_per_ns=nominal * _REACHABLE_BANDWIDTH if nominal else _UNKNOWN_BANDWIDTH,
+        warp_size=attribute("WARP_SIZE"),
+        max_access_bytes=32 if major >= 10 else 16,
+        max_cluster=_PORTABLE_CLUSTER if major >= 9 else 1,
+    )
+
+
+# --- state ------------------------------------------------------------------------------------------------------------
+
+
+class _SemaphorePools:
+    """Counters by (stream, capture), and the reserve that captures take theirs from."""
+
+    def __init__(self) -> None:
+        self.by_stream: dict[tuple[int, int], Allocation] = {}
+        self.reserve: Allocation | None = None
+        self.reserve_used = 0
+
+
+class _LaunchSite:
+    """What one thread keeps of a kernel between launches: argument cells, and the configuration of the last launch."""
+
+    __slots__ = ("cells", "config", "function", "launch", "stream")
+
+    def __init__(self, layout: ArgumentLayout) -> None:
+        self.cells: ArgumentCells = layout.make_cells()
+        self.launch: Launch | None = None
+        self.stream = 0
+        self.config: Any = None
+        self.function: Any = None
+
+
+class _LaunchSites(threading.local):
+    """The launch sites of the current thread, by kernel."""
+
+    def __init__(self) -> None:
+        self._by_kernel: weakref.WeakKeyDictionary[CompiledKernel, _LaunchSite] = weakref.WeakKeyDictionary()
+
+    def of(self, kernel: CompiledKernel) -> _LaunchSite:
+        site = self._by_kernel.get(kernel)
+        if site is None:
+            site = self._by_kernel[kernel] = _LaunchSite(ArgumentLayout.of(kernel))
+        return site

@@ -1,0 +1,122 @@
+"""What a device must do, and the registry of devices by name.
+
+The two implementations live above this layer (`simulator`) or beside it (`cuda`); the registry resolves them by
+`importlib` on first use, so that nothing is imported before it is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fuser.ir.device_info import DeviceInfo
+    from fuser.runtime.compiled_kernel import CompiledKernel
+
+# name -> "module:factory"; the factory takes the device index.
+REGISTRY: dict[str, str] = {
+    "cuda": "fuser.runtime.cuda_device:CudaDevice",
+    "simulator": "fuser.simulator.device:SimulatorDevice",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Device memory. `address` is an address of the device's own address space (the simulator has one too)."""
+
+    address: int
+    nbytes: int
+    # Keeps foreign memory alive (a torch tensor, a pool block); None when the device owns it.
+    owner: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Concrete launch sizes; shared memory in bytes."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int = 0
+    cluster: tuple[int, int, int] | None = None
+    cooperative: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Threads of one block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+
+ArgumentValue = int | float | complex | bool
+
+
+class Device(Protocol):
+    """One device. A stream is a raw handle (int); 0 is the default stream of the device.
+
+    Every failing driver call raises LaunchError. All methods are safe to call from several threads.
+    """
+
+    kind: str
+    index: int
+    info: DeviceInfo
+
+    def allocate(self, nbytes: int, stream: int) -> Allocation:
+        """Uninitialised memory, aligned to 256 bytes, ordered on `stream`."""
+        ...
+
+    def release(self, allocation: Allocation, stream: int) -> None:
+        """Give memory back; work enqueued on `stream` before may still use it."""
+        ...
+
+    def copy_from_host(self, address: int, data: np.ndarray, stream: int) -> None:
+        """Copy a C-contiguous host array to `address`; `data` may be changed by the caller afterwards."""
+        ...
+
+    def copy_to_host(self, data: np.ndarray, address: int, stream: int) -> None:
+        """Copy `data.nbytes` from `address` into a C-contiguous host array; complete on return."""
+        ...
+
+    def copy(self, dst: int, src: int, nbytes: int, stream: int) -> None:
+        """Copy within the device."""
+        ...
+
+    def fill(self, address: int, pattern: bytes, count: int, stream: int) -> None:
+        """Write `pattern` (1, 2, 4, 8 or 16 bytes) `count` times."""
+        ...
+
+    def semaphores(self, count: int, stream: int) -> int:
+        """Address of at least `count` zeroed Int32 counters for one launch on `stream`; never shared between streams."""
+        ...
+
+    def launch(self, kernel: CompiledKernel, launch: Launch, arguments: Sequence[ArgumentValue], stream: int) -> None:
+        """Run `kernel`. `arguments` has one value per kernel parameter: an address for pointers, else the number.
+
+        Raises LaunchError for sizes the kernel or device cannot hold (before anything is enqueued), and after any failed
+        launch drops the semaphore pool of the device.
+        """
+        ...
+
+    def synchronize(self, stream: int) -> None:
+        """Wait for all work of `stream`."""
+        ...
+
+
+_devices: dict[tuple[str, int], Device] = {}
+_lock = threading.Lock()
+
+
+def get_device(kind: str, index: int = 0) -> Device:
+    """The device of that kind and index, made on first use."""
+    found = _devices.get((kind, index))
+    if found is None:
+        with _lock:
+            found = _devices.get((kind, index))
+            if found is None:
+                module, _, factory = REGISTRY[kind].partition(":")
+                found = getattr(importlib.import_module(module), factory)(index)
+                _devices[kind, index] = found
+    return found

@@ -1,0 +1,399 @@
+"""From a launch plan and concrete arguments to concrete sizes and parameter values.
+
+A plan is data (`ir/launch_plan.py`). On first use it becomes Python code: one function reads the bound symbols off the
+arguments, one computes every expression of the plan, one checks the facts. Nothing symbolic is walked per launch.
+
+    evaluation = evaluation_of(kernel)
+    values = evaluation.evaluate(sizes, strides, addresses, scalars)     facts checked
+    arguments = evaluation.arguments(values, addresses, workspaces, semaphores)
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, assert_never
+
+from fuser.errors import InputRuntimeError, InputTypeError, InternalError
+from fuser.ir.dtypes import DataType
+from fuser.ir.facts import (
+    Aligned,
+    DenseStride,
+    Disjoint,
+    ExtentDivisible,
+    ExtentIs,
+    Fact,
+    IndexBound,
+    LoopBound,
+    StrideDivisible,
+    TensorDescriptor,
+    UnitStride,
+    ZeroStride,
+    first_broken,
+)
+from fuser.ir.integers import Int, compile_function
+from fuser.ir.kernel import (
+    ExtentParameter,
+    ScalarParameter,
+    SemaphoreParameter,
+    TensorParameter,
+    WorkspaceParameter,
+)
+from fuser.ir.launch_plan import ExtentOf, LaunchPlan, ScalarOf, ScalarStep, StrideOf
+from fuser.runtime.arrays import Scalar, alignment_of, python_number
+from fuser.runtime.compiled_kernel import CompiledKernel
+
+Shapes = Sequence[Sequence[int]]
+Triple = tuple[int, int, int]
+
+
+class LaunchValues(NamedTuple):
+    """A plan with its symbols filled in. Workspaces in elements, shared memory in bytes.
+
+    `expressions` maps each integer expression of plan and parameters to its value, `scalars` each scalar's name.
+    """
+
+    grid: Triple
+    block: Triple
+    shared_bytes: int
+    workspaces: tuple[int, ...]
+    semaphores: int | None
+    expressions: Mapping[Int, int]
+    scalars: Mapping[str, Scalar]
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no block or thread would run: such a launch is skipped."""
+        return 0 in self.grid or 0 in self.block
+
+
+class PlanEvaluation:
+    """A kernel's launch plan as Python code.
+
+    `dtypes` are the element types of its tensor arguments, None where the kernel reads extents only.
+    """
+
+    def __init__(self, kernel: CompiledKernel) -> None:
+        plan = kernel.plan
+        if plan is None:
+            raise InternalError(f"kernel {kernel.entry} has no launch plan", pass_name="plan_evaluation")
+        # Not the kernel itself: it is the weak key under which evaluations are kept.
+        self.entry = kernel.entry
+        self.parameters = kernel.parameters
+        self.plan: LaunchPlan = plan
+        self.dtypes = argument_dtypes(kernel)
+        self._facts: tuple[Fact, ...] = tuple(sorted(kernel.facts, key=repr))
+        self._read = _compile_reader(plan)
+        self._outputs = self._expressions()
+        self._compute = compile_function(self._outputs, [b.symbol for b in plan.bindings])
+        self._check: Callable[..., bool] | None = None
+        self._check_ranks: tuple[int, ...] = ()
+
+    def _expressions(self) -> list[Int]:
+        """Every expression to compute, each once; the plan's launch sizes first."""
+        plan = self.plan
+        found: dict[Int, None] = dict.fromkeys((*plan.grid, *plan.block, plan.shared_bytes))
+        found.update(dict.fromkeys(w.count for w in plan.workspaces))
+        if plan.semaphores is not None:
+            found[plan.semaphores] = None
+        for parameter in self.parameters:
+            if isinstance(parameter, ExtentParameter):
+                found[parameter.symbol] = None
+        for fact in self._facts:
+            if isinstance(fact, LoopBound):
+                found.update(dict.fromkeys(fact.products))
+        for row in (*plan.output_shapes, *plan.output_strides):
+            found.update(dict.fromkeys(row))
+        return list(found)
+
+    def evaluate(
+        self, sizes: Shapes, strides: Shapes, addresses: Sequence[int], scalars: Sequence[Scalar]
+    ) -> LaunchValues:
+        """Launch sizes for the arguments.
+
+        One entry per tensor argument (strides in elements) and per user scalar. Raises InputRuntimeError naming the
+        tensor and what the kernel was compiled for, if a fact does not hold.
+        """
+        plan = self.plan
+        named = self._scalars(sizes, scalars)
+        results: tuple[Any, ...] = self._compute(*self._read(sizes, strides, named))
+        values: dict[Int, int] = dict(zip(self._outputs, results, strict=True))
+        if self._facts and not self._facts_hold(sizes, strides, addresses, values):
+            self._raise_broken(sizes, strides, addresses, values)
+        grid, block = plan.grid, plan.block
+        return LaunchValues(
+            (values[grid[0]], values[grid[1]], values[grid[2]]),
+            (values[block[0]], values[block[1]], values[block[2]]),
+            values[plan.shared_bytes],
+            tuple(values[w.count] for w in plan.workspaces),
+            None if plan.semaphores is None else values[plan.semaphores],
+            values,
+            named,
+        )
+
+    def output_layouts(
+        self, sizes: Shapes, strides: Shapes, scalars: Sequence[Scalar]
+    ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """(shape, strides) of every output, from the inputs alone: entries of outputs may be left out."""
+        named = self._scalars(sizes, scalars)
+        values = dict(zip(self._outputs, self._compute(*self._read(sizes, strides, named)), strict=True))
+        rows = zip(self.plan.output_shapes, self.plan.output_strides, strict=True)
+        return [(tuple(values[e] for e in shape), tuple(values[e] for e in steps)) for shape, steps in rows]
+
+    # --- scalars ------------------------------------------------------------------------------------------------------
+
+    def _scalars(self, sizes: Shapes, scalars: Sequence[Scalar]) -> dict[str, Scalar]:
+        named: dict[str, Scalar] = dict(zip(self.plan.scalar_arguments, scalars, strict=True))
+        for step in self.plan.scalars:
+            named[step.name] = _run_step(step, sizes, named)
+        return named
+
+    # --- facts --------------------------------------------------------------------------------------------------------
+
+    def _facts_hold(
+        self, sizes: Shapes, strides: Shapes, addresses: Sequence[int], values: Mapping[Int, int]
+    ) -> bool:
+        ranks = tuple(len(s) for s in sizes)
+        if self._check is None or ranks != self._check_ranks:
+            self._check = _compile_check(self._facts, self.plan, ranks, self.dtypes)
+            self._check_ranks = ranks
+        return self._check(sizes, strides, addresses, values)
+
+    def _raise_broken(
+        self, sizes: Shapes, strides: Shapes, addresses: Sequence[int], values: Mapping[Int, int]
+    ) -> None:
+        tensors = {
+            name: TensorDescriptor(
+                self.dtypes[i] or DataType.Float, tuple(sizes[i]), tuple(strides[i]), alignment_of(addresses[i]), addresses[i]
+            )
+            for i, name in enumerate(self.plan.tensor_arguments)
+        }
+        broken = first_broken(self._facts, tensors, lambda e: values[e])
+        if broken is None:
+            raise InternalError(f"facts of {self.entry} were found broken but all hold", pass_name="plan_evaluation")
+        raise InputRuntimeError(
+            f"kernel {self.entry} cannot run on these arguments: it was compiled for {_describe(broken)}, "
+            f"but got {_describe_actual(broken, tensors)}"
+        )
+
+    # --- parameter values ---------------------------------------------------------------------------------------------
+
+    def arguments(
+        self, values: LaunchValues, addresses: Sequence[int], workspaces: Sequence[int], semaphores: int
+    ) -> list[Scalar]:
+        """One value per kernel parameter: addresses for pointers, numbers for extents and scalars."""
+        result: list[Scalar] = []
+        workspace = iter(workspaces)
+        for parameter in self.parameters:
+            match parameter:
+                case TensorParameter(argument=argument):
+                    result.append(addresses[argument])
+                case WorkspaceParameter():
+                    result.append(next(workspace))
+                case SemaphoreParameter():
+                    result.append(semaphores)
+                case ExtentParameter(symbol):
+                    result.append(values.expressions[symbol])
+                case ScalarParameter(name, dtype):
+                    result.append(scalar_as(values.scalars[name], dtype, name))
+                case _:
+                    raise InternalError(f"a planned kernel has the parameter {parameter!r}", pass_name="plan_evaluation")
+        return result
+
+
+_evaluations: weakref.WeakKeyDictionary[CompiledKernel, PlanEvaluation] = weakref.WeakKeyDictionary()
+
+
+def evaluation_of(kernel: CompiledKernel) -> PlanEvaluation:
+    """The evaluation of a kernel's plan, made once. Two threads may both make it; either will do."""
+    found = _evaluations.get(kernel)
+    if found is None:
+        found = _evaluations[kernel] = PlanEvaluation(kernel)
+    return found
+
+
+def argument_dtypes(kernel: CompiledKernel) -> tuple[DataType | None, ...]:
+    """Element type of each tensor argument of a planned kernel; None where it has no pointer parameter."""
+    plan = kernel.plan
+    found: list[DataType | None] = [None] * (0 if plan is None else len(plan.tensor_arguments))
+    for parameter in kernel.parameters:
+        if isinstance(parameter, TensorParameter):
+            found[parameter.argument] = parameter.buffer.dtype
+    return tuple(found)
+
+
+def scalar_as(value: Scalar, dtype: DataType, name: str) -> Scalar:
+    """A number as a kernel parameter of `dtype` takes it. Raises InputTypeError where that would lose its kind."""
+    if dtype is DataType.Bool:
+        if isinstance(value, (bool, int)):
+            return bool(value)
+    elif dtype.is_integral:
+        if isinstance(value, (bool, int)):
+            return int(value)
+    elif dtype.is_floating:
+        if isinstance(value, (bool, int, float)):
+            return float(value)
+    else:
+        return complex(value)
+    raise InputTypeError(f"Scalar value {value} of {name} is not compatible with the expected data type: {dtype.c_name}.")
+
+
+def _run_step(step: ScalarStep, sizes: Shapes, named: Mapping[str, Scalar]) -> Scalar:
+    if step.op == "extent":
+        argument, dim = step.operands
+        if not isinstance(argument, int) or not isinstance(dim, int):
+            raise InternalError(f"extent step {step.name} has operands {step.operands}", pass_name="plan_evaluation")
+        return sizes[argument][dim]
+    operands = [named[o] if isinstance(o, str) else o for o in step.operands]
+    from fuser.ir.op_table import POINTWISE, evaluate_scalar, numpy_cast
+
+    if step.op != "cast":
+        return evaluate_scalar(POINTWISE[step.op], step.dtype, operands)
+    import numpy as np
+
+    # Host arithmetic is in double: a cast to single precision keeps the value, the kernel parameter rounds it.
+    wide = {DataType.Float: DataType.Double, DataType.ComplexFloat: DataType.ComplexDouble}.get(step.dtype, step.dtype)
+    return python_number(np.asarray(numpy_cast(np.asarray(operands[0]), wide))[()])
+
+
+# --- generated code ---------------------------------------------------------------------------------------------------
+
+
+def _build(name: str, lines: Sequence[str], scope: dict[str, Any]) -> Callable[..., Any]:
+    space: dict[str, Any] = {"__builtins__": {}, **scope}
+    exec(compile("\n".join(lines), f"<launch plan: {name}>", "exec"), space)
+    return space[name]
+
+
+def _compile_reader(plan: LaunchPlan) -> Callable[..., tuple[int, ...]]:
+    """`read(sizes, strides, scalars)`: the value of every bound symbol, in the order of the bindings."""
+    values: list[str] = []
+    for binding in plan.bindings:
+        match binding.source:
+            case ExtentOf(argument, dim):
+                values.append(f"sizes[{argument}][{dim}]")
+            case StrideOf(argument, dim):
+                values.append(f"strides[{argument}][{dim}]")
+            case ScalarOf(name):
+                values.append(f"int(scalars[{name!r}])")
+            case _:
+                assert_never(binding.source)
+    body = "".join(f"{value}, " for value in values)
+    return _build("read", ["def read(sizes, strides, scalars):", f"    return ({body})"], {"int": int})
+
+
+def _compile_check(
+    facts: Sequence[Fact], plan: LaunchPlan, ranks: Sequence[int], dtypes: Sequence[DataType | None]
+) -> Callable[..., bool]:
+    """`check(sizes, strides, addresses, values) -> bool`: whether every fact holds, as `ir.facts.holds` defines it."""
+    index = {name: i for i, name in enumerate(plan.tensor_arguments)}
+    scope: dict[str, Any] = {"abs": abs}
+    lines = ["def check(sizes, strides, addresses, values):"]
+    used = sorted({index[t] for f in facts if not isinstance(f, LoopBound) for t in _tensors_of(f)})
+    for i in used:
+        for prefix, source in (("n", "sizes"), ("s", "strides")):
+            names = "".join(f"{prefix}{i}_{d}, " for d in range(ranks[i]))
+            if names:
+                lines.append(f"    {names}= {source}[{i}]")
+        empty = " or ".join(f"not n{i}_{d}" for d in range(ranks[i])) or "False"
+        lines.append(f"    e{i} = {empty}")
+    for k, fact in enumerate(facts):
+        if isinstance(fact, LoopBound):
+            for j, product in enumerate(fact.products):
+                scope[f"x{k}_{j}"] = product
+                lines.append(f"    if values[x{k}_{j}] > {fact.limit}: return False")
+            continue
+        i = index[fact.tensor]
+        match fact:
+            case ExtentIs(_, dim, value):
+                condition = f"n{i}_{dim} == {value}"
+            case ExtentDivisible(_, dim, divisor):
+                condition = f"n{i}_{dim} % {divisor} == 0"
+            case UnitStride(_, dim):
+                condition = f"e{i} or s{i}_{dim} == 1 or n{i}_{dim} == 1"
+            case ZeroStride(_, dim):
+                condition = f"e{i} or s{i}_{dim} == 0 or n{i}_{dim} == 1"
+            case DenseStride(_, dim, inner):
+                condition = f"e{i} or n{i}_{dim} == 1 or s{i}_{dim} == n{i}_{inner} * s{i}_{inner}"
+            case StrideDivisible(_, dim, nbytes):
+                itemsize = (dtypes[i] or DataType.Float).itemsize
+                condition = f"e{i} or n{i}_{dim} == 1 or s{i}_{dim} * {itemsize} % {nbytes} == 0"
+            case Aligned(_, nbytes):
+                condition = f"e{i} or addresses[{i}] % {nbytes} == 0"
+            case IndexBound(_, limit):
+                reach = " + ".join(f"(n{i}_{d} - 1) * abs(s{i}_{d})" for d in range(ranks[i])) or "0"
+                condition = f"e{i} or {reach} <= {limit}"
+            case Disjoint(_, other):
+                j = index[other]
+                for t in (i, j):
+                    lines += _range_lines(t, ranks[t], (dtypes[t] or DataType.Float).itemsize)
+                condition = f"e{i} or high{i} <= low{j} or high{j} <= low{i}"
+            case _:
+                assert_never(fact)
+        lines.append(f"    if not ({condition}): return False")
+    lines.append("    return True")
+    return _build("check", lines, scope)
+
+
+def _range_lines(i: int, rank: int, itemsize: int) -> list[str]:
+    """Lines that compute low<i> and high<i>, the addresses of a tensor's stored bytes."""
+    lines = [f"    low{i} = high{i} = addresses[{i}]", f"    if not e{i}:", f"        high{i} += {itemsize}"]
+    for d in range(rank):
+        lines += [
+            f"        span = (n{i}_{d} - 1) * s{i}_{d} * {itemsize}",
+            f"        if span < 0: low{i} += span",
+            f"        else: high{i} += span",
+        ]
+    return lines
+
+
+def _tensors_of(fact: Fact) -> tuple[str, ...]:
+    if isinstance(fact, LoopBound):
+        return ()
+    return (fact.tensor, fact.other) if isinstance(fact, Disjoint) else (fact.tensor,)
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def _describe(fact: Fact) -> str:
+    match fact:
+        case ExtentIs(tensor, dim, value):
+            return f"extent {value} of dimension {dim} of {tensor}"
+        case ExtentDivisible(tensor, dim, divisor):
+            return f"an extent of dimension {dim} of {tensor} that is divisible by {divisor}"
+        case UnitStride(tensor, dim):
+            return f"stride 1 in dimension {dim} of {tensor}"
+        case ZeroStride(tensor, dim):
+            return f"stride 0 in dimension {dim} of {tensor}"
+        case DenseStride(tensor, dim, inner):
+            return f"dimension {dim} of {tensor} stored densely outside dimension {inner}"
+        case StrideDivisible(tensor, dim, nbytes):
+            return f"a stride of dimension {dim} of {tensor} that is a multiple of {nbytes} bytes"
+        case Aligned(tensor, nbytes):
+            return f"{tensor} aligned to {nbytes} bytes"
+        case IndexBound(tensor, limit):
+            return f"offsets of at most {limit} elements in {tensor}"
+        case LoopBound(limit, _):
+            return f"loops of at most {limit} steps"
+        case Disjoint(tensor, other):
+            return f"{tensor} and {other} in memory that does not overlap"
+        case _:
+            assert_never(fact)
+
+
+def _describe_actual(fact: Fact, tensors: Mapping[str, TensorDescriptor]) -> str:
+    match fact:
+        case LoopBound():
+            return "larger extents"
+        case Aligned(tensor, _):
+            return f"a base address aligned to {tensors[tensor].alignment} bytes"
+        case Disjoint(tensor, other):
+            a, b = tensors[tensor].byte_range, tensors[other].byte_range
+            return f"bytes [{a[0]:#x}, {a[1]:#x}) and [{b[0]:#x}, {b[1]:#x})"
+        case ExtentIs(tensor, dim, _) | ExtentDivisible(tensor, dim, _):
+            return f"extent {tensors[tensor].sizes[dim]} (shape {list(tensors[tensor].sizes)})"
+        case UnitStride(tensor) | ZeroStride(tensor) | DenseStride(tensor) | StrideDivisible(tensor) | IndexBound(tensor):
+            return f"shape {list(tensors[tensor].sizes)} with strides {list(tensors[tensor].strides)}"
+        case _:
+            assert_never(fact)

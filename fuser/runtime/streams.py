@@ -1,0 +1,116 @@
+"""Streams: what a stream argument may be, the order between two streams, and memory that must outlive enqueued work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from fuser.errors import InputTypeError
+from fuser.runtime import driver
+
+if TYPE_CHECKING:
+    from fuser.runtime.device import Device
+
+_EVENT_DISABLE_TIMING = 2
+_NOT_READY = 600  # CUDA_ERROR_NOT_READY
+
+_lock = threading.Lock()
+_own_streams: dict[int, int] = {}
+# Device index -> (event, what must stay alive until it has passed), oldest first.
+_in_flight: dict[int, list[tuple[Any, Sequence[object]]]] = {}
+
+
+def stream_handle(stream: Any) -> int:
+    """Raw handle of a stream argument: an int, a torch or CuPy stream, or any object with `__cuda_stream__()`.
+
+    Raises InputTypeError for anything else.
+    """
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        return stream
+    protocol: Any = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        pair: Any = protocol() if callable(protocol) else protocol
+        return int(pair[1])
+    for name in ("cuda_stream", "ptr"):  # torch.cuda.Stream, cupy.cuda.Stream
+        handle = getattr(stream, name, None)
+        if isinstance(handle, int):
+            return handle
+    raise InputTypeError(
+        "expected a stream as a raw handle, a torch or CuPy stream, or an object with __cuda_stream__; "
+        f"got {type(stream).__name__}"
+    )
+
+
+@contextmanager
+def _context_of(device: Device) -> Generator[None]:
+    must_leave = driver.enter_context(driver.primary_context(device.index))
+    try:
+        yield
+    finally:
+        if must_leave:
+            driver.leave_context()
+
+
+def _record(stream: int) -> Any:
+    """An event after everything in `stream` now. The caller destroys it."""
+    event = driver.call("cuEventCreate", _EVENT_DISABLE_TIMING)
+    try:
+        driver.call("cuEventRecord", event, stream)
+    except BaseException:
+        driver.call("cuEventDestroy", event)
+        raise
+    return event
+
+
+def order_after(device: Device, stream: int, earlier: int) -> None:
+    """Make later work of `stream` wait, on the device, for what is in `earlier` now."""
+    if stream == earlier or device.kind != "cuda":
+        return
+    with _context_of(device):
+        event = _record(earlier)
+        try:
+            driver.call("cuStreamWaitEvent", stream, event, 0)
+        finally:
+            # The driver keeps what it needs until the wait is over.
+            driver.call("cuEventDestroy", event)
+
+
+def own_stream(device: Device) -> int:
+    """This project's stream of a device, for callers without one: it does not block on the default stream."""
+    create = getattr(device, "create_stream", None)
+    if create is None:  # the simulator has no streams
+        return 0
+    found = _own_streams.get(device.index)
+    if found is None:
+        with _lock:
+            found = _own_streams.get(device.index)
+            if found is None:
+                found = _own_streams[device.index] = int(create())
+    return found
+
+
+def keep_until_done(device: Device, stream: int, objects: Sequence[object]) -> None:
+    """Keep `objects` alive until the work now in `stream` is over; what is over already is let go."""
+    if device.kind != "cuda" or not objects:
+        return
+    with _context_of(device):
+        event = _record(stream)
+        with _lock:
+            waiting = _in_flight.setdefault(device.index, [])
+            waiting.append((event, objects))
+            done = [entry for entry in waiting if _has_passed(entry[0])]
+            waiting[:] = [entry for entry in waiting if entry not in done]
+        for old, _ in done:
+            driver.call("cuEventDestroy", old)
+
+
+def _has_passed(event: Any) -> bool:
+    try:
+        driver.call("cuEventQuery", event)
+    except driver.DriverError as error:
+        if error.status == _NOT_READY:
+            return False
+        raise
+    return True

@@ -1,0 +1,174 @@
+"""torch tensors: description, memory from torch's allocator, torch's current stream. The one file that touches torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from fuser.errors import InputTypeError
+from fuser.ir.dtypes import DataType
+from fuser.runtime.arrays import ArrayView, framework_dtype
+from fuser.runtime.frameworks import Framework, HostFramework, Storage, device_tensor_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fuser.runtime.device import Device
+
+_HOST = ("cpu", 0)
+_cuda: list[tuple[str, int]] = [("cuda", i) for i in range(256)]
+_dtypes: dict[object, DataType] = {}
+# torch.strided; filled at the first tensor, when torch is imported for certain.
+_strided: object = None
+
+
+def describe_torch(tensor: Any) -> ArrayView:
+    """View of a torch tensor. Raises InputTypeError for sparse tensors, other devices and other element types."""
+    dtype = _dtypes.get(tensor.dtype)
+    if dtype is None or tensor.layout is not _strided:
+        dtype = _admit(tensor)
+    array = tensor
+    if tensor.is_neg() or (dtype.is_complex and tensor.is_conj()):
+        tensor = tensor.resolve_conj().resolve_neg()
+    if tensor.is_cuda:
+        device = _cuda[tensor.get_device()]
+    elif tensor.device.type == "cpu":
+        device = _HOST
+    else:
+        raise InputTypeError(f"torch tensors on device {tensor.device} are not supported: only CUDA and scalar CPU tensors are")
+    return ArrayView("torch", dtype, tuple(tensor.shape), tensor.stride(), tensor.data_ptr(), device, tensor, array)
+
+
+def _admit(tensor: Any) -> DataType:
+    """The slow half of the checks, for a dtype or layout seen for the first time."""
+    global _strided
+    if _strided is None:
+        import torch
+
+        _strided = torch.strided
+    if tensor.layout is not _strided:
+        raise InputTypeError(f"torch tensors with layout {tensor.layout} are not supported: call .to_dense()")
+    dtype = framework_dtype(tensor.dtype)
+    _dtypes[tensor.dtype] = dtype
+    return dtype
+
+
+@cache
+def _torch_dtype(dtype: DataType) -> Any:
+    import torch
+
+    name = "int64" if dtype is DataType.Index else dtype.numpy.name
+    return getattr(torch, name)
+
+
+def torch_to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
+    """A CPU tensor as NumPy, sharing its memory. Types that NumPy lacks go through integers of their width."""
+    dtype = describe_torch(tensor).dtype
+    tensor = tensor.detach()
+    if dtype.numpy.isbuiltin == 1:
+        return tensor.numpy()
+    import torch
+
+    carrier = torch.int16 if dtype.itemsize == 2 else torch.uint8
+    return tensor.view(carrier).numpy().view(dtype.numpy)
+
+
+def torch_from_numpy(array: np.ndarray[Any, Any]) -> Any:
+    """A CPU tensor over a NumPy array, sharing its memory."""
+    import torch
+
+    dtype = framework_dtype(array.dtype)
+    if dtype.numpy.isbuiltin == 1:
+        return torch.from_numpy(array)
+    import numpy as np
+
+    carrier = np.int16 if dtype.itemsize == 2 else np.uint8
+    return torch.from_numpy(array.view(carrier)).view(_torch_dtype(dtype))
+
+
+def _probe_current_stream() -> Callable[[int], int]:
+    """The fast private query of the current stream if this torch has it, else the public one (40 times slower)."""
+    import torch
+
+    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # noqa: SLF001
+    if raw is not None:
+        return raw
+    return lambda index: int(torch.cuda.current_stream(index).cuda_stream)
+
+
+def _probe_empty_strided() -> Callable[[Sequence[int], Sequence[int], Any], Any] | None:
+    """The fast private allocation on the current device if this torch has it."""
+    import torch
+
+    guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)  # noqa: SLF001
+    return getattr(guards, "_empty_strided_cuda", None)
+
+
+class TorchFramework:
+    """Memory and results of torch on one CUDA device."""
+
+    kind = "torch"
+
+    def __init__(self, index: int) -> None:
+        import torch
+
+        self._torch = torch
+        self._device = torch.device("cuda", index)
+        self._index = index
+        self._current_stream = _probe_current_stream()
+        self._fast_empty = _probe_empty_strided()
+
+    def current_stream(self, device: Device) -> int | None:
+        return self._current_stream(device.index)
+
+    def new_array(self, device: Device, dtype: DataType, sizes: Sequence[int], strides: Sequence[int], stream: int) -> Storage:
+        array = self._empty(sizes, strides, _torch_dtype(dtype), stream)
+        return Storage(array.data_ptr(), array.untyped_storage().nbytes(), array)
+
+    def scratch(self, device: Device, nbytes: int, stream: int) -> Storage:
+        array = self._empty((max(nbytes, 1),), (1,), self._torch.uint8, stream)
+        return Storage(array.data_ptr(), nbytes, array)
+
+    def _empty(self, sizes: Sequence[int], strides: Sequence[int], dtype: Any, stream: int) -> Any:
+        torch = self._torch
+        if stream != self._current_stream(self._index):
+            # The caching allocator reuses a block in the order of the stream that it was made on.
+            with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=self._device)):
+                return torch.empty_strided(sizes, strides, dtype=dtype, device=self._device)
+        if self._fast_empty is not None and torch.cuda.current_device() == self._index:
+            return self._fast_empty(tuple(sizes), tuple(strides), dtype)
+        return torch.empty_strided(sizes, strides, dtype=dtype, device=self._device)
+
+    def release(self, device: Device, storage: Storage, stream: int) -> None:
+        storage.array = None
+
+    def deliver(
+        self,
+        device: Device,
+        storage: Storage,
+        dtype: DataType,
+        sizes: tuple[int, ...],
+        strides: tuple[int, ...],
+        offset: int,
+        stream: int,
+    ) -> Any:
+        array = storage.array
+        if not isinstance(array, self._torch.Tensor):  # a view of another library's input
+            return self._torch.from_dlpack(device_tensor_of(device, storage, dtype, sizes, strides, offset, stream))
+        if offset == 0 and array.shape == sizes and array.stride() == strides:
+            return array
+        return array.as_strided(sizes, strides, array.storage_offset() + offset)
+
+
+@cache
+def _torch_cuda(index: int) -> TorchFramework:
+    return TorchFramework(index)
+
+
+_host = HostFramework("torch", torch_from_numpy)
+
+
+def torch_framework(device: Device) -> Framework:
+    """torch's memory on a GPU; CPU tensors for results of the simulator."""
+    return _torch_cuda(device.index) if device.kind == "cuda" else _host

@@ -1,0 +1,102 @@
+"""The simulator as a device."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fuser.errors import LaunchError, NoDeviceError
+from fuser.ir.device_info import H200, DeviceInfo
+from fuser.runtime.device import Allocation, ArgumentValue, Launch
+from fuser.simulator.machine import check_launch, run_kernel
+from fuser.simulator.memory import DeviceMemory
+
+if TYPE_CHECKING:
+    from fuser.runtime.compiled_kernel import CompiledKernel
+
+
+class SimulatorDevice:
+    """A device that runs kernel IR in NumPy and raises at the first defect it finds.
+
+    info        limits; replace it with smaller ones to reach other regimes
+    seed        of the block order of the next launch; every launch adds 1
+    checks      False leaves out the search for races
+    interleave  as for `run_kernel`
+
+    All work is complete when a call returns; streams only keep their semaphores apart.
+    """
+
+    def __init__(self, index: int = 0, info: DeviceInfo = H200) -> None:
+        self.kind = "simulator"
+        self.index = index
+        self.info = info
+        self.memory = DeviceMemory()
+        self.seed = 0
+        self.checks = True
+        self.interleave: bool | None = None
+        self._lock = threading.RLock()
+        # Stream -> address and number of its counters.
+        self._semaphores: dict[int, tuple[int, int]] = {}
+
+    def allocate(self, nbytes: int, stream: int) -> Allocation:
+        return Allocation(self.memory.allocate(nbytes), nbytes)
+
+    def release(self, allocation: Allocation, stream: int) -> None:
+        with self._lock:
+            self.memory.release(allocation.address)
+
+    def copy_from_host(self, address: int, data: np.ndarray, stream: int) -> None:
+        with self._lock:
+            self.memory.write(address, data)
+
+    def copy_to_host(self, data: np.ndarray, address: int, stream: int) -> None:
+        """Raises SimulatorError if a byte was never written."""
+        with self._lock:
+            self.memory.read(data, address)
+
+    def copy(self, dst: int, src: int, nbytes: int, stream: int) -> None:
+        with self._lock:
+            self.memory.copy(dst, src, nbytes)
+
+    def fill(self, address: int, pattern: bytes, count: int, stream: int) -> None:
+        if len(pattern) not in (1, 2, 4, 8, 16):
+            raise LaunchError(f"a fill pattern has 1, 2, 4, 8 or 16 bytes, not {len(pattern)}")
+        with self._lock:
+            self.memory.write(address, np.tile(np.frombuffer(pattern, np.uint8), count))
+
+    def semaphores(self, count: int, stream: int) -> int:
+        with self._lock:
+            address, size = self._semaphores.get(stream, (0, 0))
+            if size < count:
+                if size:
+                    self.memory.release(address)
+                address = self.memory.upload(np.zeros(count, np.int32), "semaphores")
+                self._semaphores[stream] = (address, count)
+            return address
+
+    def launch(self, kernel: CompiledKernel, launch: Launch, arguments: Sequence[ArgumentValue], stream: int) -> None:
+        """Raises SimulatorError for a defect of the kernel, NoDeviceError for raw source."""
+        if kernel.kernel_ir is None:
+            raise NoDeviceError(f"{kernel.entry} is raw CUDA source: it needs a GPU, the simulator runs kernel IR only")
+        check_launch(launch, self.info)
+        with self._lock:
+            self.seed += 1
+            report = run_kernel(
+                kernel.kernel_ir,
+                launch,
+                arguments,
+                self.memory,
+                seed=self.seed,
+                checks=self.checks,
+                info=self.info,
+                interleave=self.interleave,
+            )
+            if report.error is not None:
+                self._semaphores.clear()
+        report.check()
+
+    def synchronize(self, stream: int) -> None:
+        pass

@@ -1,0 +1,360 @@
+"""Runs a kernel: binds its arguments, cuts the grid into waves, lets them run in some order, and looks at what is left.
+
+Blocks run in an order drawn from the seed. Where blocks do not wait for one another, a wave of many blocks runs in lock
+step; races are found by what happened before what (`shadow`), so that order does not matter for what is reported.
+Blocks that wait (SpinWait) run one by one, switching at every atomic, or all in one wave if there are many threads; should
+that wave get stuck, the kernel is run again block by block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fuser.errors import LaunchError
+from fuser.ir.device_info import H200, DeviceInfo
+from fuser.ir.enums import ParallelType
+from fuser.ir.integers import Symbol
+from fuser.ir.kernel import THREAD_SYMBOLS, Kernel, ScalarParameter, SemaphoreParameter
+from fuser.ir.op_table import numpy_cast
+from fuser.runtime.device import ArgumentValue, Launch
+from fuser.simulator.binding import Binding, bind_arguments
+from fuser.simulator.communication import Communication
+from fuser.simulator.compile import Program, compile_kernel
+from fuser.simulator.errors import Kind, SimulatorError
+from fuser.simulator.indices import INT32_MAX, INT32_MIN, IndexGuard, Ranges
+from fuser.simulator.lanes import MAX_THREADS, SITE_MASK, Array, Index
+from fuser.simulator.memory import DeviceMemory, Region
+from fuser.simulator.shadow import Clock
+from fuser.simulator.views import MemoryView, RegisterArray
+from fuser.simulator.wave import Wave
+
+BlockPosition = tuple[int, int, int]
+
+# Threads of one wave: large enough that the cost of a statement is that of its arithmetic, small enough for the caches.
+_WAVE_THREADS = 1 << 16
+_WAVE_SHARED_BYTES = 1 << 26
+# Kernels whose blocks wait run block by block up to this many threads.
+_STEPPED_THREADS = 1 << 15
+# Blocks that run interleaved where they do not wait.
+_INTERLEAVED = 8
+# Shared memory the driver takes per block.
+_RESERVED_SHARED = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a simulated launch came to. `error` is the first defect found, None if there was none."""
+
+    error: SimulatorError | None
+    blocks: int
+    waves: int
+    interleaved: bool
+
+    def check(self) -> None:
+        """Raise the error, if there is one."""
+        if self.error is not None:
+            raise self.error
+
+
+class _StuckWave(Exception):
+    """The blocks of a wave wait for something that one of them does later."""
+
+
+def run_kernel(
+    kernel: Kernel,
+    launch: Launch,
+    arguments: Sequence[ArgumentValue],
+    memory: DeviceMemory,
+    *,
+    seed: int = 0,
+    block_order: Sequence[BlockPosition] | None = None,
+    checks: bool = True,
+    only_blocks: Sequence[BlockPosition] | None = None,
+    info: DeviceInfo = H200,
+    interleave: bool | None = None,
+) -> Report:
+    """Run an expanded kernel.
+
+    arguments    one value per kernel parameter, addresses for pointers
+    seed         of the order of blocks and of atomics
+    block_order  all blocks in the order to run them in, instead of a random one
+    checks       False leaves out the search for races
+    only_blocks  run just these blocks (semaphores are not looked at afterwards)
+    interleave   run blocks that communicate one by one, switching at atomics; None decides by size
+
+    Raises LaunchError for sizes the device cannot hold and InternalError for IR that cannot run. Defects of the kernel are
+    returned, not raised.
+    """
+    check_launch(launch, info)
+    try:
+        program = compile_kernel(kernel)
+        if program.has_waits:
+            _check_resident(launch, info)
+        blocks = _block_sequence(launch, block_order, only_blocks, seed)
+        threads = len(blocks) * launch.threads
+        stepped = program.has_communication and (
+            interleave if interleave is not None else program.has_waits and threads <= _STEPPED_THREADS
+        )
+        binding = bind_arguments(program, launch, arguments, memory)
+        saved = binding.save() if program.has_waits and not stepped else None
+        machine = Machine(program, binding, launch, blocks, seed, checks)
+        with np.errstate(all="ignore"):
+            try:
+                waves = machine.run_stepped() if stepped else machine.run_waves()
+            except _StuckWave:
+                assert saved is not None
+                binding.restore(saved)
+                stepped = True
+                machine = Machine(program, binding, launch, blocks, seed, checks)
+                waves = machine.run_stepped()
+        if only_blocks is None:
+            machine.check_semaphores()
+    except SimulatorError as error:
+        return Report(error, 0, 0, False)
+    return Report(None, len(blocks), waves, stepped)
+
+
+def check_launch(launch: Launch, info: DeviceInfo) -> None:
+    """LaunchError for sizes that no launch on the device can have."""
+    limits = ((2**31 - 1, 65535, 65535), (1024, 1024, 64))
+    for name, sizes, most in zip(("grid", "block"), (launch.grid, launch.block), limits, strict=True):
+        for axis, size, limit in zip("xyz", sizes, most, strict=True):
+            if not 1 <= size <= limit:
+                raise LaunchError(f"{name}.{axis} is {size}, it must be between 1 and {limit}")
+    if launch.threads > info.max_threads_per_block:
+        raise LaunchError(f"a block of {launch.threads} threads; {info.name} has at most {info.max_threads_per_block}")
+    if launch.shared_bytes > info.shared_per_block_optin:
+        most_shared = info.shared_per_block_optin
+        raise LaunchError(
+            f"{launch.shared_bytes} bytes of shared memory; {info.name} has at most {most_shared} per block"
+        )
+    if launch.cooperative:
+        total = launch.grid[0] * launch.grid[1] * launch.grid[2]
+        most_blocks = resident_blocks(launch, info)
+        if total > most_blocks:
+            raise LaunchError(f"a cooperative grid of {total} blocks; {info.name} holds {most_blocks} of them at once")
+
+
+def resident_blocks(launch: Launch, info: DeviceInfo) -> int:
+    """How many blocks of a launch the device holds at once, registers not counted."""
+    shared = launch.shared_bytes + _RESERVED_SHARED if launch.shared_bytes else 0
+    warps = -(-launch.threads // info.warp_size)
+    per_sm = min(info.max_blocks_per_sm, info.max_threads_per_sm // (warps * info.warp_size))
+    if shared:
+        per_sm = min(per_sm, info.shared_per_sm // shared)
+    return per_sm * info.sm_count
+
+
+def _check_resident(launch: Launch, info: DeviceInfo) -> None:
+    total = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    most = resident_blocks(launch, info)
+    if not launch.cooperative:
+        message = "blocks wait for one another, but the launch is not cooperative"
+        raise SimulatorError(Kind.over_resident, message)
+    if total > most:
+        raise SimulatorError(
+            Kind.over_resident, f"{total} blocks wait for one another, {info.name} holds {most} at once"
+        )
+
+
+def boundary_blocks(grid: BlockPosition) -> list[BlockPosition]:
+    """The blocks at both ends and in the middle of every axis, and their neighbours."""
+
+    def ends(size: int) -> list[int]:
+        return sorted({i for i in (0, 1, size // 2, size - 2, size - 1) if 0 <= i < size})
+
+    return [(x, y, z) for z in ends(grid[2]) for y in ends(grid[1]) for x in ends(grid[0])]
+
+
+def _block_sequence(
+    launch: Launch, order: Sequence[BlockPosition] | None, only: Sequence[BlockPosition] | None, seed: int
+) -> Array:
+    """Linear block numbers in the order of execution."""
+    gx, gy, gz = launch.grid
+    given = only if only is not None else order
+    if given is not None:
+        blocks = np.array([x + gx * (y + gy * z) for x, y, z in given], np.int64)
+        if order is not None and only is None and sorted(blocks.tolist()) != list(range(gx * gy * gz)):
+            raise LaunchError("block_order must name every block of the grid once")
+        if only is not None:
+            blocks = np.random.default_rng(seed).permutation(blocks)
+    else:
+        blocks = np.random.default_rng(seed).permutation(gx * gy * gz)
+    if len(blocks) * launch.threads >= MAX_THREADS:
+        raise LaunchError(f"{len(blocks)} blocks of {launch.threads} threads are too many to simulate; use only_blocks")
+    return blocks
+
+
+class Machine:
+    """One launch. Blocks are numbered by their place in `blocks`, which has their linear positions in the grid."""
+
+    def __init__(
+        self, program: Program, binding: Binding, launch: Launch, blocks: Array, seed: int, checks: bool
+    ) -> None:
+        self.program = program
+        self.binding = binding
+        self.launch = launch
+        self.blocks = blocks
+        self.rng = np.random.default_rng((seed, 1))
+        self.clock = Clock(len(blocks), launch.threads, has_warp_barriers=program.has_warp_barriers)
+        self.communication = Communication(self.clock) if program.has_communication and checks else None
+        self.index_bits = program.kernel.index_bits
+        self.checks = checks
+        self.steps = 0
+        numbers = {buffer: number for number, buffer in enumerate(program.buffers)}
+        self.site_buffers = np.full(max(len(program.sites), SITE_MASK + 1), -1)
+        for number, site in enumerate(program.sites):
+            if site.buffer is not None:
+                self.site_buffers[number] = numbers[site.buffer]
+        self.scalars = {
+            parameter.name: numpy_cast(np.asarray(value), parameter.dtype)
+            for parameter, value in zip(program.kernel.parameters, binding.arguments, strict=True)
+            if isinstance(parameter, ScalarParameter)
+        }
+        self.guards = self._make_guards() if self.index_bits == 32 else {}
+        self.shadows = binding.make_shadows(self.clock) if checks else {}
+        self._thread_symbols = self._positions(launch.block, np.arange(launch.threads)[None, :])
+
+    # --- what a wave is made of ---------------------------------------------------------------------------------------
+
+    def _positions(self, sizes: BlockPosition, linear: Array) -> tuple[Index, Index, Index]:
+        x: Index = linear % sizes[0] if sizes[0] > 1 else 0
+        y: Index = linear // sizes[0] % sizes[1] if sizes[1] > 1 else 0
+        z: Index = linear // (sizes[0] * sizes[1]) if sizes[2] > 1 else 0
+        return x, y, z
+
+    def wave_symbols(self, first: int, blocks: int) -> list[Index]:
+        """Values of `program.symbols` in a wave."""
+        x, y, z = self._positions(self.launch.grid, self.blocks[first : first + blocks, None])
+        if blocks == 1:
+            x, y, z = (p if isinstance(p, int) else int(p[0, 0]) for p in (x, y, z))
+        tx, ty, tz = self._thread_symbols
+        positions: dict[Symbol, Index] = {
+            THREAD_SYMBOLS[ParallelType.grid_x]: x,
+            THREAD_SYMBOLS[ParallelType.grid_y]: y,
+            THREAD_SYMBOLS[ParallelType.grid_z]: z,
+            THREAD_SYMBOLS[ParallelType.block_x]: tx,
+            THREAD_SYMBOLS[ParallelType.block_y]: ty,
+            THREAD_SYMBOLS[ParallelType.block_z]: tz,
+        }
+        return [positions[s] if s in positions else self.binding.values[s] for s in self.program.symbols]
+
+    def wave_buffers(self, wave: Wave) -> list[MemoryView | RegisterArray]:
+        """Views of `program.buffers` for a wave; shared memory and registers are new."""
+        arena = self.binding.make_arena(wave) if self.binding.shared_bytes else None
+        result: list[MemoryView | RegisterArray] = []
+        for buffer in self.program.buffers:
+            if buffer.is_register:
+                result.append(RegisterArray(wave, buffer, buffer.size.value))
+            elif buffer.is_shared:
+                assert arena is not None
+                result.append(arena.view(buffer))
+            else:
+                result.append(self.binding.view(wave, buffer, self.shadows))
+        return result
+
+    def thread_position(self, linear: int) -> BlockPosition:
+        bx, by, _ = self.launch.block
+        return linear % bx, linear // bx % by, linear // (bx * by)
+
+    def block_position(self, number: int) -> BlockPosition:
+        gx, gy, _ = self.launch.grid
+        linear = int(self.blocks[number])
+        return linear % gx, linear // gx % gy, linear // (gx * gy)
+
+    def _make_guards(self) -> dict[int, IndexGuard]:
+        ranges = Ranges()
+        for symbol, value in self.binding.values.items():
+            ranges.define(symbol, value, value)
+        for sizes, types in (
+            (self.launch.grid, (ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z)),
+            (self.launch.block, (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z)),
+        ):
+            for size, axis in zip(sizes, types, strict=True):
+                ranges.define(THREAD_SYMBOLS[axis], 0, size - 1)
+        for definition in self.program.definitions:
+            match definition.sources:
+                case ():
+                    ranges.define(definition.symbol, INT32_MIN, INT32_MAX)
+                case (value,):
+                    ranges.define(definition.symbol, *ranges.of(value))
+                case _:
+                    low = ranges.of(definition.sources[0])[0]
+                    ranges.define(definition.symbol, low, max(low, ranges.of(definition.sources[1])[1] - 1))
+        guards: dict[int, IndexGuard] = {}
+        for number, outputs in enumerate(self.program.evaluations):
+            guard = IndexGuard.make(outputs, ranges)
+            if guard is not None:
+                guards[number] = guard
+        return guards
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    def _start(self, first: int, blocks: int) -> tuple[Wave, Generator[bool, None, None] | None]:
+        wave = Wave(self, first, blocks)
+        return wave, self.program.function(wave)
+
+    def run_waves(self) -> int:
+        """Run all blocks, wave after wave; the number of waves."""
+        total = len(self.blocks)
+        size = max(1, _WAVE_THREADS // self.launch.threads)
+        if self.binding.shared_bytes:
+            size = max(1, min(size, _WAVE_SHARED_BYTES // self.binding.shared_bytes))
+        if self.program.has_waits:
+            size = total
+        for first in range(0, total, size):
+            try:
+                _, running = self._start(first, min(size, total - first))
+                if running is not None and any(running):
+                    raise _StuckWave
+            except ZeroDivisionError:
+                raise SimulatorError(Kind.division_by_zero, "an index divides by 0") from None
+        return -(-total // size)
+
+    def run_stepped(self) -> int:
+        """Run all blocks one by one, switching at every atomic and wait; the number of blocks."""
+        waiting_to_start = list(range(len(self.blocks)))
+        most = len(self.blocks) if self.program.has_waits else _INTERLEAVED
+        # Block, its generator, and at which step it was found waiting (-1: it can go on).
+        running: list[tuple[Wave, Generator[bool, None, None], int]] = []
+        while running or waiting_to_start:
+            while waiting_to_start and len(running) < most:
+                # Blocks start when their turn comes first, so that some may be far ahead of others.
+                wave, generator = self._start(waiting_to_start.pop(0), 1)
+                if generator is not None:
+                    running.append((wave, generator, -1))
+            able = [n for n, (_, _, step) in enumerate(running) if step != self.steps]
+            if not able:
+                blocked = running[0][0].waiting
+                assert blocked is not None
+                raise blocked
+            chosen = able[int(self.rng.integers(len(able)))]
+            wave, generator, _ = running[chosen]
+            try:
+                is_waiting = next(generator)
+            except StopIteration:
+                self.steps += 1
+                del running[chosen]
+            except ZeroDivisionError:
+                raise SimulatorError(Kind.division_by_zero, "an index divides by 0") from None
+            else:
+                running[chosen] = (wave, generator, self.steps if is_waiting else -1)
+        return len(self.blocks)
+
+    def check_semaphores(self) -> None:
+        """Report a semaphore that the kernel left other than zero."""
+        for parameter, address in zip(self.program.kernel.parameters, self.binding.arguments, strict=True):
+            if not isinstance(parameter, SemaphoreParameter) or not isinstance(address, int):
+                continue
+            bound = self.binding.buffers[parameter.buffer]
+            if not isinstance(bound.region, Region):
+                continue
+            values = bound.region.data.view(parameter.buffer.dtype.numpy)[bound.base : bound.base + bound.size]
+            left = np.flatnonzero(values)
+            if left.size:
+                index, value = int(left[0]), int(values[left[0]])
+                message = f"{parameter.buffer.name}[{index}] is {value} after the kernel"
+                raise SimulatorError(Kind.semaphore_not_reset, message, buffer=parameter.buffer.name)

@@ -1,0 +1,435 @@
+"""Typed access to memory by the threads of a wave: bounds, alignment, initialisation, races, then the data.
+
+    RegisterArray    elements of one thread each; a value per element for the whole wave
+    MemoryView       device or shared memory: gathers and scatters
+    VirtualView      device memory without storage
+
+Every method takes the active lanes and the number of the access site, and returns values of the wave (see `lanes`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fuser.errors import InternalError
+from fuser.ir.kernel import Buffer
+from fuser.simulator.errors import Kind
+from fuser.simulator.lanes import Array, Index, Lanes
+from fuser.simulator.memory import PAGE, VirtualRegion
+from fuser.simulator.shadow import Shadow
+
+if TYPE_CHECKING:
+    from fuser.simulator.wave import Wave
+
+# One element as wide as a vector access, and the written flags of an element.
+_PACKED = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "V16", 32: "V32"}
+_FLAGS = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}
+_ALL_WRITTEN = 0x0101010101010101
+
+
+class RegisterArray:
+    """A register array of every thread. `values[i]` is what element i holds, where `written[i]` says it holds something.
+
+    written[i] is True (all threads), a mask, or None (no thread).
+    """
+
+    __slots__ = ("buffer", "size", "values", "wave", "written")
+
+    def __init__(self, wave: Wave, buffer: Buffer, size: int) -> None:
+        self.wave = wave
+        self.buffer = buffer
+        self.size = size
+        self.values: list[Any] = [None] * size
+        self.written: list[Any] = [None] * size
+
+    def reset(self, lanes: Lanes) -> None:
+        """The array comes into scope: it holds nothing."""
+        self.values = [None] * self.size
+        self.written = [None] * self.size
+
+    def load(self, index: Index, lanes: Lanes, site: int) -> Any:
+        if not isinstance(index, int):
+            return self._gather(index, lanes, site)
+        if not 0 <= index < self.size:
+            self._outside(index, lanes, site)
+        written = self.written[index]
+        if written is not True and written is not lanes.mask:
+            if written is None:
+                missing: Any = True
+            elif lanes.mask is None:
+                missing = ~written
+            else:
+                missing = (lanes.mask & ~written).reshape(-1)[lanes.flat]
+            if missing is True or missing.any():
+                self.wave.report(
+                    Kind.uninitialised_read,
+                    f"element {index} of the register array {self.buffer.name} holds no value",
+                    lanes.position(missing),
+                    lanes,
+                    site,
+                    index,
+                )
+        elif written is None:
+            self.wave.report(
+                Kind.uninitialised_read,
+                f"element {index} of the register array {self.buffer.name} holds no value",
+                0,
+                lanes,
+                site,
+                index,
+            )
+        return self.values[index]
+
+    def store(self, index: Index, value: Any, lanes: Lanes, site: int) -> None:
+        if not isinstance(index, int):
+            self._scatter(index, value, lanes, site)
+            return
+        if not 0 <= index < self.size:
+            self._outside(index, lanes, site)
+        mask = lanes.mask
+        if mask is None:
+            self.values[index] = value
+            self.written[index] = True
+            return
+        written = self.written[index]
+        if written is None or written is mask:
+            self.values[index] = value
+            self.written[index] = mask
+        else:
+            self.values[index] = np.where(mask, value, self.values[index])
+            self.written[index] = True if written is True else written | mask
+
+    def load_row(self, index: Index, width: int, lanes: Lanes, site: int) -> Array:
+        """`width` elements, as picked lanes: shape (*lanes.shape, width)."""
+        rows = np.empty((*lanes.shape, width), self.buffer.dtype.numpy)
+        for k in range(width):
+            rows[..., k] = lanes.pick(self.load(index + k, lanes, site))
+        return rows
+
+    def store_row(self, index: Index, rows: Array, lanes: Lanes, site: int) -> None:
+        columns = np.ascontiguousarray(rows.reshape(-1, rows.shape[-1]).T)
+        for k, column in enumerate(columns):
+            self.store(index + k, lanes.spread(column.reshape(rows.shape[:-1])), lanes, site)
+
+    def _parts(self, index: Array, lanes: Lanes) -> list[tuple[int, Lanes]]:
+        """The lanes that use each element."""
+        picked = np.unique(lanes.pick(index))
+        parts = [(int(k), lanes.where(np.equal(index, k), self.wave.lanes)) for k in picked]
+        return [(k, part) for k, part in parts if part is not None]
+
+    def _gather(self, index: Array, lanes: Lanes, site: int) -> Any:
+        result = np.zeros(lanes.wave_shape, self.buffer.dtype.numpy)
+        for k, part in self._parts(index, lanes):
+            result = np.where(part.mask if part.mask is not None else True, self.load(k, part, site), result)
+        return result
+
+    def _scatter(self, index: Array, value: Any, lanes: Lanes, site: int) -> None:
+        for k, part in self._parts(index, lanes):
+            self.store(k, value, part, site)
+
+    def _outside(self, index: int, lanes: Lanes, site: int) -> None:
+        message = f"element {index} of the register array {self.buffer.name}, which has {self.size}"
+        self.wave.report(Kind.out_of_bounds, message, 0, lanes, site, index)
+
+
+class MemoryView:
+    """A buffer in device or shared memory.
+
+    data      the storage as elements of the buffer's dtype; element i of block b is `data[base + b * stride + i]`
+    flags     written flag per byte, viewed per element; None where everything is known to hold a value
+    size      number of elements that may be used
+    shadow    last accesses; None where nothing writes
+    """
+
+    def __init__(
+        self,
+        wave: Wave,
+        buffer: Buffer,
+        data: Array,
+        flags: Array | None,
+        *,
+        base: int,
+        stride: int,
+        size: int,
+        shadow: Shadow | None,
+        shares_bytes: bool = False,
+    ) -> None:
+        self.wave = wave
+        self.buffer = buffer
+        self.itemsize = buffer.dtype.itemsize
+        self.data = data.view(buffer.dtype.numpy)
+        self.base = base
+        self.stride = stride
+        self.size = size
+        self.shadow = shadow
+        # Another shared buffer lies on the same bytes: what it wrote is no value of this one.
+        self.shares_bytes = shares_bytes
+        self.raw = data
+        self.flags = flags
+        self._rows: dict[int, tuple[Array, Array | None]] = {}
+
+    # --- elements -----------------------------------------------------------------------------------------------------
+
+    def load(self, index: Index, lanes: Lanes, site: int) -> Any:
+        place = self._locate(index, 1, lanes, site)
+        data, flags = self._storage(1)
+        self._check_read(place, flags, 1, lanes, site)
+        return lanes.spread(data[place] if isinstance(place, int) else data.take(place))
+
+    def store(self, index: Index, value: Any, lanes: Lanes, site: int) -> None:
+        place = self._locate(index, 1, lanes, site)
+        place = np.broadcast_to(place, lanes.shape)
+        self._note_write(place, 1, lanes, site)
+        data, flags = self._storage(1)
+        data[place] = lanes.pick(value)
+        if flags is not None:
+            flags[place] = _ALL_WRITTEN & ((1 << 8 * flags.itemsize) - 1)
+
+    def load_row(self, index: Index, width: int, lanes: Lanes, site: int) -> Array:
+        """`width` elements in one access, as picked lanes: shape (*lanes.shape, width)."""
+        place = self._locate(index, width, lanes, site)
+        data, flags = self._storage(width)
+        row = place // width
+        self._check_read(row, flags, width, lanes, site)
+        rows = data.take(np.broadcast_to(row, lanes.shape))
+        return rows.view(self.data.dtype).reshape(*lanes.shape, width)
+
+    def store_row(self, index: Index, rows: Array, lanes: Lanes, site: int) -> None:
+        width = rows.shape[-1]
+        place = np.broadcast_to(self._locate(index, width, lanes, site), lanes.shape)
+        row = place // width
+        self._note_write(row, width, lanes, site)
+        data, flags = self._storage(width)
+        data[row] = np.ascontiguousarray(rows).view(data.dtype)[..., 0]
+        if flags is not None:
+            self._set_flags(flags, row)
+
+    def reset(self, lanes: Lanes) -> None:
+        """The buffer comes into scope: its bytes hold no value."""
+        if self.flags is None:
+            return
+        blocks = np.unique(lanes.block)
+        flags = self.flags.view(_FLAGS[min(self.itemsize, 8)])
+        per = self.itemsize // flags.itemsize
+        for block in blocks.tolist():
+            start = (self.base + block * self.stride) * per
+            flags[start : start + self.size * per] = 0
+
+    # --- bounds -------------------------------------------------------------------------------------------------------
+
+    def _locate(self, index: Index, width: int, lanes: Lanes, site: int) -> Any:
+        """Positions in `data` of the picked index, after the checks of bounds and alignment."""
+        i = lanes.pick(index)
+        limit = self.size - width
+        if isinstance(i, int):
+            if not 0 <= i <= limit:
+                self._outside(i, width, True, lanes, site)
+        elif i.min() < 0 or i.max() > limit:
+            self._outside(i, width, (i < 0) | (i > limit), lanes, site)
+        place = i + self.base if self.base else i
+        if width > 1:
+            wrong = place % width != 0 if isinstance(place, int) else (place & (width - 1)) != 0
+            if wrong if isinstance(wrong, bool) else wrong.any():
+                position = lanes.position(wrong)
+                first = int(lanes.value_at(i, position))
+                self.wave.report(
+                    Kind.misaligned,
+                    f"{width} elements of {self.buffer.name} from {first} on are not aligned to {width * self.itemsize} bytes",
+                    position,
+                    lanes,
+                    site,
+                    first,
+                )
+        if self.stride:
+            place = place + lanes.block * self.stride
+        return place
+
+    def _outside(self, i: Index, width: int, wrong: Any, lanes: Lanes, site: int) -> None:
+        position = lanes.position(wrong)
+        first = int(lanes.value_at(i, position))
+        what = f"element {first}" if width == 1 else f"elements {first} to {first + width - 1}"
+        message = f"{what} of {self.buffer.name}, which has {self.size}"
+        self.wave.report(Kind.out_of_bounds, message, position, lanes, site, first)
+
+    # --- initialisation and races -------------------------------------------------------------------------------------
+
+    def _storage(self, width: int) -> tuple[Array, Array | None]:
+        """Data and flags as arrays of `width` elements packed into one."""
+        found = self._rows.get(width)
+        if found is None:
+            nbytes = width * self.itemsize
+            data = self.data if width == 1 else self.raw.view(_PACKED[nbytes])
+            flags = self.flags
+            if flags is not None:
+                flags = flags.view(_FLAGS[nbytes]) if nbytes in _FLAGS else flags.view("u8").reshape(-1, nbytes // 8)
+            found = self._rows[width] = (data, flags)
+        return found
+
+    def _set_flags(self, flags: Array, row: Array) -> None:
+        flags[row] = _ALL_WRITTEN & ((1 << 8 * flags.itemsize) - 1)
+
+    def _check_read(self, row: Any, flags: Array | None, width: int, lanes: Lanes, site: int) -> None:
+        if self.shadow is not None:
+            units, record = self._units(row, width, lanes, site)
+            conflict = self.shadow.read(units, record)
+            if conflict is None and self.wave.communication is not None:
+                conflict = self.wave.communication.check_plain(self.shadow, units, record)
+            if conflict is not None:
+                self._race(conflict, units, lanes, site)
+            if self.shares_bytes:
+                self._check_owner(units, lanes, site)
+        if flags is not None:
+            found = flags[row]
+            bad = found != (_ALL_WRITTEN & ((1 << 8 * flags.itemsize) - 1))
+            if bad.any():
+                if flags.ndim == 2:
+                    bad = bad.any(-1)
+                self._unwritten(bad, row, width, lanes, site, "was never written")
+
+    def _check_owner(self, units: Array, lanes: Lanes, site: int) -> None:
+        assert self.shadow is not None
+        owner = self.wave.site_buffers[self.shadow.write_record[units] & 0xFFF]
+        bad = owner != self.wave.site_buffers[site]
+        if bad.any():
+            parts = units.size // lanes.count
+            unit = int(np.flatnonzero(bad)[0])
+            index = self.index_at(int(units.reshape(-1)[unit]) * self.shadow.unit + self.shadow.origin)
+            message = f"{self.buffer.name}[{index}] was last written as another shared buffer"
+            self.wave.report(Kind.uninitialised_read, message, unit // parts, lanes, site, index)
+
+    def _unwritten(self, bad: Any, row: Any, width: int, lanes: Lanes, site: int, why: str) -> None:
+        position = lanes.position(bad)
+        index = self.index_at(int(lanes.value_at(row, position)) * width * self.itemsize)
+        self.wave.report(Kind.uninitialised_read, f"{self.buffer.name}[{index}] {why}", position, lanes, site, index)
+
+    def index_at(self, byte: int) -> int:
+        """The element at a byte of the storage."""
+        place = byte // self.itemsize
+        return (place % self.stride if self.stride else place) - self.base
+
+    def _note_write(self, row: Array, width: int, lanes: Lanes, site: int) -> None:
+        if self.shadow is None:
+            return
+        units, record = self._units(row, width, lanes, site)
+        conflict = self.shadow.write(units, record)
+        if self.wave.communication is not None and self.shadow.atomic is not None:
+            if conflict is None:
+                conflict = self.wave.communication.check_plain(self.shadow, units, record)
+            self.wave.communication.end_sequence(self.shadow, units)
+        if conflict is not None:
+            self._race(conflict, units, lanes, site)
+
+    def _units(self, row: Any, width: int, lanes: Lanes, site: int) -> tuple[Array, Array]:
+        """Shadow units of an access, and the record of every one of them."""
+        shadow = self.shadow
+        assert shadow is not None
+        row = np.broadcast_to(row, lanes.shape)
+        record = lanes.record | self.wave.clock.stamp(site)
+        parts = width * self.itemsize // shadow.unit
+        first = shadow.origin // shadow.unit
+        if parts == 1:
+            return (row - first if first else row), record
+        units = (row * parts - first)[..., None] + np.arange(parts)
+        return units, np.broadcast_to(record[..., None], units.shape)
+
+    def _race(self, conflict: tuple[int, int], units: Array, lanes: Lanes, site: int) -> None:
+        position, earlier = conflict
+        unit = int(units.reshape(-1)[position])
+        assert self.shadow is not None
+        byte = unit * self.shadow.unit + self.shadow.origin
+        parts = units.size // lanes.count
+        self.wave.report_race(self, byte, position // parts, lanes, site, earlier)
+
+    # --- counters -----------------------------------------------------------------------------------------------------
+
+    def atomic_add(self, index: Index, amount: Index, lanes: Lanes, site: int) -> Any:
+        """Old values (int64) of Int32 elements to which each active thread adds its amount, in random order."""
+        wave = self.wave
+        place = np.broadcast_to(self._locate(index, 1, lanes, site), lanes.shape)
+        data, flags = self._storage(1)
+        self._check_flags_only(place, flags, lanes, site)
+        places = place.reshape(-1)
+        amounts = np.broadcast_to(lanes.pick(amount), lanes.shape).reshape(-1)
+        units, record = self._check_atomic(place, lanes, site)
+        old = np.zeros(places.shape, np.int64)
+        for lane in wave.rng.permutation(len(places)).tolist():
+            position = places[lane]
+            value = int(data[position])
+            old[lane] = value
+            total = value + int(amounts[lane])
+            data[position] = (total + 2**31) % 2**32 - 2**31
+            if units is not None and record is not None and wave.communication is not None and self.shadow is not None:
+                wave.communication.atomic(self.shadow, int(units[lane]), int(record[lane]), is_update=True)
+        wave.clock.advance()
+        wave.progress()
+        return lanes.spread(old.reshape(lanes.shape))
+
+    def reached(self, index: Index, target: Index, lanes: Lanes, site: int) -> bool:
+        """Whether the Int32 element is at least `target` for every active thread; those threads have then seen it."""
+        wave = self.wave
+        place = np.broadcast_to(self._locate(index, 1, lanes, site), lanes.shape)
+        data, flags = self._storage(1)
+        self._check_flags_only(place, flags, lanes, site)
+        short = data[place] < lanes.pick(target)
+        if np.any(short):
+            wave.wait(self, place, short, lanes, site)
+            return False
+        units, record = self._check_atomic(place, lanes, site)
+        if units is not None and record is not None and wave.communication is not None and self.shadow is not None:
+            for lane in range(len(units)):
+                wave.communication.atomic(self.shadow, int(units[lane]), int(record[lane]), is_update=False)
+        wave.clock.advance()
+        wave.progress()
+        return True
+
+    def _check_flags_only(self, place: Array, flags: Array | None, lanes: Lanes, site: int) -> None:
+        if flags is not None:
+            bad = flags[place] != (_ALL_WRITTEN & ((1 << 8 * flags.itemsize) - 1))
+            if bad.any():
+                self._unwritten(bad, place, 1, lanes, site, "was never written")
+
+    def _check_atomic(self, place: Array, lanes: Lanes, site: int) -> tuple[Array | None, Array | None]:
+        if self.shadow is None:
+            return None, None
+        units, record = self._units(place, 1, lanes, site)
+        if units.size != place.size:
+            raise InternalError("a counter shares memory with narrower elements", pass_name="simulator")
+        conflict = self.shadow.check_write(units, record)
+        if conflict is not None:
+            self._race(conflict, units, lanes, site)
+        return units.reshape(-1), record.reshape(-1)
+
+
+class VirtualView(MemoryView):
+    """A buffer in a `VirtualRegion`: positions are slots of its pages."""
+
+    def __init__(
+        self, wave: Wave, buffer: Buffer, region: VirtualRegion, base: int, size: int, shadow: Shadow | None
+    ) -> None:
+        super().__init__(wave, buffer, region.data, None, base=base, stride=0, size=size, shadow=shadow)
+        self.region = region
+
+    def _locate(self, index: Index, width: int, lanes: Lanes, site: int) -> Any:
+        place = np.asarray(super()._locate(index, width, lanes, site), np.int64)
+        slots = self.region.slots(place)
+        if self.shadow is not None:
+            self.shadow.grow(len(self.region.data) * self.itemsize // self.shadow.unit)
+        return slots
+
+    def _storage(self, width: int) -> tuple[Array, Array | None]:
+        data = self.region.data
+        written = self.region.written
+        if width == 1:
+            return data, written
+        packed = data.view(_PACKED[width * self.itemsize])
+        return packed, written.reshape(-1, width)
+
+    def _set_flags(self, flags: Array, row: Array) -> None:
+        flags[row] = True
+
+    def index_at(self, byte: int) -> int:
+        slot = byte // self.itemsize
+        page = next(page for page, start in self.region.pages.items() if start <= slot < start + PAGE)
+        return page * PAGE + slot - self.region.pages[page] - self.base

@@ -1,0 +1,221 @@
+"""A number of blocks that run in lock step, and what the compiled statements of a kernel ask of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from fuser.ir.kernel import Shuffle, ShuffleKind
+from fuser.simulator.errors import Access, Kind, SimulatorError
+from fuser.simulator.lanes import CLOCK_SHIFT, SITE_MASK, THREAD_SHIFT, Array, Index, Lanes
+from fuser.simulator.views import MemoryView, RegisterArray
+
+if TYPE_CHECKING:
+    from fuser.simulator.indices import IndexGuard
+    from fuser.simulator.machine import Machine
+
+_INT32 = 2**31
+
+
+class Wave:
+    """`blocks` blocks, number `first` and following in the order of execution.
+
+    symbols   thread position, sizes and extents, in the order the compiled kernel names them
+    buffers   views in the order the compiled kernel names them
+    """
+
+    def __init__(self, machine: Machine, first: int, blocks: int) -> None:
+        self.machine = machine
+        self.clock = machine.clock
+        self.communication = machine.communication
+        self.rng = machine.rng
+        self.site_buffers = machine.site_buffers
+        self.first = first
+        self.blocks = blocks
+        self.threads = machine.clock.threads
+        self.lanes = Lanes.whole(first, blocks, self.threads)
+        self.numbers = np.arange(first, first + blocks)
+        self.symbols: list[Index] = machine.wave_symbols(first, blocks)
+        self.buffers: list[MemoryView | RegisterArray] = machine.wave_buffers(self)
+        self.scalars = machine.scalars
+        # Where a thread waits: (address of the element in words, its view) and the access, for a report.
+        self.waiting: SimulatorError | None = None
+        self.guards: dict[int, IndexGuard] = machine.guards
+
+    # --- control flow -------------------------------------------------------------------------------------------------
+
+    def loop(self, lanes: Lanes, start: Index, stop: Index, step: Index, site: int) -> Iterator[tuple[Index, Lanes]]:
+        """The trips of a loop and the threads that make them."""
+        if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int):
+            if start < stop:
+                if step < 1:
+                    self.report(Kind.endless_loop, f"the step is {step}", 0, lanes, site)
+                last = start + (stop - start + step - 1) // step * step
+                if self.machine.index_bits == 32 and last >= _INT32:
+                    self.report(Kind.index_overflow, f"the loop variable ends at {last}", 0, lanes, site)
+                for value in range(start, stop, step):
+                    yield value, lanes
+            return
+        value: Any = start
+        active = lanes.where(np.less(value, stop), self.lanes)
+        if active is not None:
+            steps = active.pick(np.asarray(step))
+            if (steps < 1).any():
+                self.report(Kind.endless_loop, "the step is not positive", active.position(steps < 1), active, site)
+        while active is not None:
+            yield value, active
+            value = np.asarray(value + step)
+            if self.machine.index_bits == 32:
+                picked = active.pick(value)
+                if picked.max() >= _INT32:
+                    wrong = picked >= _INT32
+                    message = f"the loop variable reaches {int(picked.max())}"
+                    self.report(Kind.index_overflow, message, active.position(wrong), active, site)
+            active = active.where(value < stop, self.lanes)
+
+    def check_indices(self, number: int, lanes: Lanes, site: int, *values: Index) -> None:
+        """Report an index that does not fit the index type, for the expressions of guard `number`."""
+        found = self.guards[number].find(values, lanes)
+        if found is not None:
+            node, position, value = found
+            self.report(Kind.index_overflow, f"{node} is {value}", position, lanes, site)
+
+    def to_index(self, value: Any) -> Index:
+        """A loaded Int32 as an index."""
+        return value.astype(np.int64) if isinstance(value, np.ndarray) and value.ndim else int(value)
+
+    # --- synchronisation ----------------------------------------------------------------------------------------------
+
+    def block_barrier(self, lanes: Lanes, site: int) -> None:
+        blocks = self.numbers
+        if lanes.mask is not None:
+            arrived = np.count_nonzero(lanes.mask, axis=1)
+            if ((arrived != 0) & (arrived != self.threads)).any():
+                block = int(np.argmax((arrived != 0) & (arrived != self.threads)))
+                message = f"{int(arrived[block])} of {self.threads} threads of the block reach a block barrier"
+                self.report(Kind.divergent_barrier, message, lanes.position(lanes.block == block), lanes, site)
+            blocks = blocks[arrived != 0]
+        self.clock.block_time[blocks] = self.clock.advance()
+        if self.communication is not None:
+            self.communication.block_barrier(blocks)
+
+    def warp_barrier(self, lanes: Lanes, site: int) -> None:
+        now = self.clock.advance()
+        times = self.clock.warp_time
+        assert times is not None
+        whole = self._whole_warps(lanes, Kind.divergent_barrier, "a warp barrier", site)
+        if whole is None:
+            times[self.first : self.first + self.blocks] = now
+        else:
+            times[self.first : self.first + self.blocks][whole] = now
+        if self.communication is not None:
+            self.communication.warp_barrier((lanes.record.reshape(-1) >> THREAD_SHIFT) - 1)
+
+    def _whole_warps(self, lanes: Lanes, kind: Kind, what: str, site: int) -> Array | None:
+        """Which warps (blocks, warps) are active as a whole, None for all; a warp in part is reported."""
+        if lanes.mask is None:
+            return None
+        starts = np.arange(0, self.threads, 32)
+        arrived = np.add.reduceat(lanes.mask, starts, axis=1, dtype=np.int64)
+        sizes = np.minimum(self.threads - starts, 32)
+        wrong = (arrived != 0) & (arrived != sizes)
+        if wrong.any():
+            block, warp = (int(n) for n in np.argwhere(wrong)[0])
+            position = lanes.position((lanes.block == block) & ((lanes.record >> THREAD_SHIFT) - 1) % self.threads // 32 == warp)
+            message = f"{int(arrived[block, warp])} of {int(sizes[warp])} lanes of a warp reach {what}"
+            self.report(kind, message, position, lanes, site)
+        return arrived != 0
+
+    def fence(self, lanes: Lanes) -> None:
+        if self.communication is not None:
+            self.communication.fence(lanes)
+
+    def shuffle(self, value: Any, stmt: Shuffle, amount: Index, lanes: Lanes, site: int) -> Any:
+        """`value` of the lane that each active thread names."""
+        self._whole_warps(lanes, Kind.divergent_shuffle, "a shuffle", site)
+        thread = np.arange(self.threads)[None, :]
+        lane = thread % stmt.width
+        match stmt.kind:
+            case ShuffleKind.xor:
+                source = np.bitwise_xor(lane, amount)
+            case ShuffleKind.down:
+                source = lane + amount
+                source = np.where(source < stmt.width, source, lane)
+            case ShuffleKind.index:
+                source = np.zeros_like(lane) + amount
+        picked = lanes.pick(source)
+        if picked.min() < 0 or picked.max() >= stmt.width:
+            wrong = (picked < 0) | (picked >= stmt.width)
+            message = f"a shuffle reads a lane outside its group of {stmt.width}"
+            self.report(Kind.inactive_lane, message, lanes.position(wrong), lanes, site)
+        source = source + thread - lane
+        # Whole warps take part, so only the end of the block can cut a group short.
+        if self.threads % 32:
+            picked = lanes.pick(source)
+            if picked.max() >= self.threads:
+                message = "a shuffle reads a lane that the block does not have"
+                self.report(Kind.inactive_lane, message, lanes.position(picked >= self.threads), lanes, site)
+        if not isinstance(value, np.ndarray) or value.ndim == 0 or value.shape[1] == 1:
+            return value
+        # Lanes that are not active may name any source.
+        source = np.clip(source, 0, self.threads - 1)
+        if source.shape[0] == 1:
+            return value[:, source[0]]
+        return np.take_along_axis(np.broadcast_to(value, self.lanes.shape), source, axis=1)
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    def progress(self) -> None:
+        """Something happened that a waiting block may have waited for."""
+        self.machine.steps += 1
+        self.waiting = None
+
+    def wait(self, view: MemoryView, place: Array, short: Array, lanes: Lanes, site: int) -> None:
+        """Remember whom the wave waits for, should nothing happen any more."""
+        position = lanes.position(short)
+        index = view.index_at(int(place.reshape(-1)[position]) * view.itemsize)
+        found = int(view.data[int(place.reshape(-1)[position])])
+        access = self.access(lanes.thread_record(position), site, index)
+        message = f"no block can go on; one waits for {view.buffer.name}[{index}], which is {found}"
+        self.waiting = SimulatorError(Kind.deadlock, message, buffer=view.buffer.name, second=access)
+
+    # --- reports ------------------------------------------------------------------------------------------------------
+
+    def access(self, record: int, site: int, index: int | None) -> Access:
+        """The access of the thread of a record at a site."""
+        program = self.machine.program
+        number = (record >> THREAD_SHIFT) - 1
+        place = program.sites[site]
+        return Access(
+            place.action,
+            place.statement,
+            place.path,
+            "" if place.buffer is None else place.buffer.name,
+            index,
+            self.machine.thread_position(number % self.threads),
+            self.machine.block_position(number // self.threads),
+        )
+
+    def report(
+        self, kind: Kind, message: str, position: int, lanes: Lanes, site: int, index: int | None = None
+    ) -> NoReturn:
+        """Raise for the lane at a position of `lanes.shape`."""
+        access = self.access(lanes.thread_record(position), site, index)
+        raise SimulatorError(kind, message, buffer=access.buffer, second=access)
+
+    def report_race(
+        self, view: MemoryView, byte: int, position: int, lanes: Lanes, site: int, earlier: int
+    ) -> NoReturn:
+        """Raise for two unordered accesses to a byte of a view's storage."""
+        index = view.index_at(byte)
+        second = self.access(lanes.thread_record(position), site, index)
+        other_site = earlier & SITE_MASK
+        other_view = self.buffers[int(self.site_buffers[other_site])]
+        other_index = other_view.index_at(byte) if isinstance(other_view, MemoryView) else None
+        first = self.access(earlier, other_site, other_index)
+        message = f"{view.buffer.name}[{index}] is used by two threads with nothing that orders them"
+        if (earlier >> CLOCK_SHIFT) & ((1 << 24) - 1) == self.clock.now and other_site == site:
+            message = f"{view.buffer.name}[{index}] is written by two threads in one statement"
+        raise SimulatorError(Kind.race, message, buffer=view.buffer.name, first=first, second=second)

@@ -1,0 +1,36 @@
+"""Where in the user's program a value was made: the nearest frame outside this package."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NamedTuple
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+class SourceLocation(NamedTuple):
+    """A line of the user's program."""
+
+    filename: str
+    lineno: int
+    function: str
+
+    def describe(self) -> str:
+        """The place and, where the file can be read, the line itself."""
+        import linecache
+
+        text = linecache.getline(self.filename, self.lineno).strip()
+        place = f'  at File "{self.filename}", line {self.lineno}, in {self.function}'
+        return f"{place}\n    {text}" if text else place
+
+
+def caller_location() -> SourceLocation | None:
+    """The innermost frame that is not this package's, or None if every frame is."""
+    frame = sys._getframe(1)  # noqa: SLF001 - inspect.stack() costs milliseconds a call
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(_PACKAGE):
+            return SourceLocation(code.co_filename, frame.f_lineno, code.co_name)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None

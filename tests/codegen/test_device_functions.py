@@ -1,0 +1,370 @@
+"""Device functions and spellings: they compile for every architecture, and they compute what the op table says.
+
+The arithmetic is checked without a GPU by compiling the same text with the host's C++ compiler, where there is one:
+`__device__` is empty, the few CUDA intrinsics are written in C, PTX conversions go through `_Float16`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser.codegen.device_functions import DEVICE_FUNCTIONS, function_closure
+from fuser.ir.dtypes import DataType
+from fuser.ir.op_table import (
+    POINTWISE,
+    CudaSpelling,
+    PointwiseOp,
+    argument_dtypes,
+    cast_spelling,
+    cuda_type,
+    device_names,
+    result_dtype,
+)
+from tests.accuracy import Array, check_pointwise, draw_inputs
+
+COMPUTE_DTYPES = (
+    DataType.Double,
+    DataType.Float,
+    DataType.Int,
+    DataType.Int32,
+    DataType.UInt64,
+    DataType.Bool,
+    DataType.ComplexFloat,
+    DataType.ComplexDouble,
+)
+STORAGE_DTYPES = (*COMPUTE_DTYPES, DataType.Half, DataType.BFloat16, DataType.Index)
+
+
+def spellings() -> list[tuple[PointwiseOp, DataType, CudaSpelling]]:
+    """Every primitive op with every compute dtype that it has text for."""
+    found: list[tuple[PointwiseOp, DataType, CudaSpelling]] = []
+    for row in POINTWISE.values():
+        for dtype in COMPUTE_DTYPES:
+            try:
+                found.append((row, dtype, row.cuda(dtype)))
+            except TypeError:
+                continue
+    return found
+
+
+def _function(name: str, spelling: CudaSpelling, arguments: tuple[DataType, ...], result: DataType) -> str:
+    types = [cuda_type(d).template for d in arguments]
+    parameters = ", ".join(f"const {t}* x{i}" for i, t in enumerate(types))
+    body = spelling.apply(*(f"x{i}[i]" for i in range(len(types))))
+    parameters += f", {cuda_type(result).template}* out, long long n"
+    return f'extern "C" KERNEL void {name}({parameters}) {{ LOOP out[i] = {body}; }}'
+
+
+def _cases() -> list[tuple[str, CudaSpelling, tuple[DataType, ...], DataType]]:
+    ops = [
+        (f"op_{row.name}_{dtype.name}", text, argument_dtypes(row, dtype), result_dtype(row, dtype))
+        for row, dtype, text in spellings()
+    ]
+    casts = [
+        (f"cast_{source.name}_{target.name}", cast_spelling(source, target), (source,), target)
+        for source in STORAGE_DTYPES
+        for target in STORAGE_DTYPES
+    ]
+    return ops + casts
+
+
+def _program(cases: list[tuple[str, CudaSpelling, tuple[DataType, ...], DataType]]) -> str:
+    functions = [_function(*case) for case in cases]
+    return "\n".join([*function_closure(device_names("\n".join(functions))), *functions])
+
+
+# --- structure --------------------------------------------------------------------------------------------------------
+
+
+def test_every_kind_that_a_primitive_op_takes_has_text():
+    for row in POINTWISE.values():
+        if not row.primitive or row.name == "cast":
+            continue
+        texts = {dtype for r, dtype, _ in spellings() if r is row}
+        for dtype in COMPUTE_DTYPES:
+            kind = {"Int32": "i", "Int": "i", "UInt64": "u", "Bool": "b"}.get(dtype.name) or (
+                "c" if dtype.is_complex else "f"
+            )
+            needed = (kind in row.kinds and row.rule.name not in ("FLT", "FULL", "LOGICAL")) or kind == "f" in row.kinds
+            if needed and not (row.rule.name == "LOGICAL" and kind != "b"):
+                assert dtype in texts, (row.name, dtype)
+
+
+def test_templates_use_no_operand_twice():
+    for row, dtype, text in spellings():
+        for i in range(row.arity):
+            assert text.template.count(f"{{{i}}}") <= 1, (row.name, dtype, text.template)
+    for source in STORAGE_DTYPES:
+        for target in STORAGE_DTYPES:
+            assert cast_spelling(source, target).template.count("{0}") == 1
+
+
+def test_composites_and_casts_have_no_text():
+    for row in POINTWISE.values():
+        if not row.primitive or row.name == "cast":
+            with pytest.raises(TypeError, match="no CUDA text"):
+                row.cuda(DataType.Float)
+
+
+def test_every_device_function_is_used():
+    used: set[str] = set()
+    for _, text, arguments, result in _cases():
+        used.update(text.functions)
+        for dtype in (*arguments, result):
+            used.update(cuda_type(dtype).functions)
+    emitted = "\n".join(function_closure(used))
+    assert set(device_names(emitted)) == set(DEVICE_FUNCTIONS)
+
+
+def test_closure_is_ordered_minimal_and_deterministic():
+    texts = function_closure(["fuser_complex_acosh", "fuser_complex"])
+    assert texts == function_closure(["fuser_complex", "fuser_complex_acosh"])
+    assert len(texts) == len(set(texts))
+    for position, text in enumerate(texts):
+        for needed in device_names(text):
+            assert texts.index(DEVICE_FUNCTIONS[needed]) <= position
+    assert not any("exp(" in text for text in texts)
+    assert function_closure([]) == []
+    with pytest.raises(KeyError):
+        function_closure(["fuser_unknown"])
+
+
+def test_no_function_needs_a_header_or_a_fast_intrinsic():
+    for name, text in DEVICE_FUNCTIONS.items():
+        assert "#include" not in text
+        assert not re.search(r"\b__(expf|logf|sinf|cosf|powf|fdividef|tanf)\b", text), name
+        assert text.count("{") == text.count("}"), name
+
+
+# --- NVRTC ------------------------------------------------------------------------------------------------------------
+
+
+def _compile(source: str, arch: str) -> None:
+    nvrtc: Any = pytest.importorskip("cuda.bindings.nvrtc")
+    _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"ops.cu", 0, [], [])
+    options = [f"-arch={arch}".encode(), b"--std=c++17", b"-default-device", b"--no-cache", b"--Ofast-compile=max"]
+    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    _, size = nvrtc.nvrtcGetProgramLogSize(program)
+    log = bytes(size + 1)  # never one byte: Python shares one-byte objects, and this one is written to
+    nvrtc.nvrtcGetProgramLog(program, log)
+    nvrtc.nvrtcDestroyProgram(program)
+    text = log.replace(b"\0", b"").decode().strip()
+    assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS, text
+    assert not text, text
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90a", "sm_120a"])
+def test_everything_compiles(arch: str):
+    # One program, because each costs 20 ms; little optimisation, because this is about names and types.
+    source = _program(_cases()).replace("KERNEL", "__global__").replace("LOOP", "long long i = threadIdx.x;")
+    _compile(source, arch)
+
+
+def test_library_overloads_are_single_precision():
+    # A template that called the double function for floats would be slow and nobody would notice.
+    unary = re.findall(
+        r"\b(sin|cos|exp|log|sqrt|fabs|sinh|cosh|log1p|asinh|trunc)\(", "\n".join(DEVICE_FUNCTIONS.values())
+    )
+    binary = re.findall(r"\b(hypot|atan2|copysign|fmax|fmin|fmod)\(", "\n".join(DEVICE_FUNCTIONS.values()))
+    lines = [f"static_assert(sizeof({f}(1.0f)) == 4);" for f in sorted(set(unary))]
+    lines += [f"static_assert(sizeof({f}(1.0f, 1.0f)) == 4);" for f in sorted(set(binary))]
+    assert len(lines) > 12
+    _compile("\n".join(lines), "sm_90a")
+
+
+# --- the same text on the host ----------------------------------------------------------------------------------------
+
+_HOST = r"""
+#include <cmath>
+#include <cstring>
+using std::fabs; using std::sin; using std::cos; using std::exp; using std::log; using std::sqrt; using std::sinh;
+using std::cosh; using std::log1p; using std::asinh; using std::trunc; using std::hypot; using std::atan2;
+using std::copysign; using std::fmod;
+#define __device__
+#define __forceinline__ static inline
+#define __CUDA_ARCH__ 750
+#define KERNEL
+#define LOOP for (long long i = 0; i < n; ++i)
+template <class D, class S> static D bits(S s) { D d; static_assert(sizeof d == sizeof s); memcpy(&d, &s, sizeof d); return d; }
+static float __int_as_float(int x) { return bits<float>(x); }
+static int __float_as_int(float x) { return bits<int>(x); }
+static float __uint_as_float(unsigned x) { return bits<float>(x); }
+static unsigned __float_as_uint(float x) { return bits<unsigned>(x); }
+static double __longlong_as_double(long long x) { return bits<double>(x); }
+static long long __double_as_longlong(double x) { return bits<long long>(x); }
+template <class T> static float toward_zero(T x) {
+  float r = (float)x;
+  return fabsl((long double)r) > fabsl((long double)x) ? nextafterf(r, 0.0f) : r;
+}
+static float __double2float_rz(double x) { return toward_zero(x); }
+static float __ll2float_rz(long long x) { return toward_zero(x); }
+static float __ull2float_rz(unsigned long long x) { return toward_zero(x); }
+static float __int2float_rz(int x) { return toward_zero(x); }
+static float rsqrtf(float x) { return (float)(1 / sqrt((double)x)); }
+static double rsqrt(double x) { return (double)(1 / sqrtl((long double)x)); }
+// Of two zeros PTX takes +0 for the maximum and -0 for the minimum.
+static float fmax(float a, float b) { return a == b ? (std::signbit(a) ? b : a) : std::fmax(a, b); }
+static float fmin(float a, float b) { return a == b ? (std::signbit(a) ? a : b) : std::fmin(a, b); }
+static double host_fmax(double a, double b) { return a == b ? (std::signbit(a) ? b : a) : std::fmax(a, b); }
+static double host_fmin(double a, double b) { return a == b ? (std::signbit(a) ? a : b) : std::fmin(a, b); }
+#define fmaxf fmax
+#define fminf fmin
+"""
+
+_HOST_CONVERSION = (
+    "static inline fuser_half fuser_{0}_to_half({1} x) {{ return {{bits<unsigned short>((_Float16)x)}}; }}"
+)
+
+
+def _host_text(name: str, text: str) -> str:
+    if "asm(" not in text or "__CUDA_ARCH__" in text:
+        return text
+    if name == "fuser_half_to_float":
+        return "static inline float fuser_half_to_float(fuser_half x) { return (float)bits<_Float16>(x.bits); }"
+    found = re.search(r"fuser_(\w+)_to_half\(([\w ]+) x\)", text)
+    assert found is not None, text
+    return _HOST_CONVERSION.format(found[1], found[2])
+
+
+_NO_HOST_FUNCTION = {"erfinv", "erfcinv"}
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The spellings of all ops and casts, compiled with the host's compiler."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C++ compiler on this machine")
+    folder: Path = tmp_path_factory.mktemp("host")
+    cases = [c for c in _cases() if c[0].split("_")[1] not in _NO_HOST_FUNCTION]
+    functions = [_function(*case) for case in cases]
+    by_text = {text: name for name, text in DEVICE_FUNCTIONS.items()}
+    closure = [_host_text(by_text[t], t) for t in function_closure(device_names("\n".join(functions)))]
+    source = folder / "ops.cpp"
+    source.write_text("\n".join([_HOST, *closure, *functions]))
+    flags = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-fwrapv", "-mf16c"]
+    done = subprocess.run(
+        [compiler, *flags, "-o", str(folder / "ops.so"), str(source)], capture_output=True, text=True, check=False
+    )
+    if "_Float16" in done.stderr:
+        pytest.skip("the C++ compiler has no _Float16")
+    assert done.returncode == 0, done.stderr[:4000]
+    return ctypes.CDLL(str(folder / "ops.so"))
+
+
+def _run(library: ctypes.CDLL, name: str, inputs: list[Array], result: DataType) -> Array:
+    n = inputs[0].size
+    out = np.empty(inputs[0].shape, result.numpy)
+    arrays = [np.ascontiguousarray(x) for x in inputs]
+    function: Callable[..., None] = getattr(library, name)
+    function(*(ctypes.c_void_p(a.ctypes.data) for a in (*arrays, out)), ctypes.c_longlong(n))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("row", "dtype"),
+    [pytest.param(r, d, id=f"{r.name}-{d.name}") for r, d, _ in spellings() if r.name not in _NO_HOST_FUNCTION],
+)
+def test_text_computes_what_the_row_says(host: ctypes.CDLL, row: PointwiseOp, dtype: DataType):
+    rng = np.random.default_rng(7)
+    inputs = draw_inputs(row, dtype, (4000,), rng)
+    got = _run(host, f"op_{row.name}_{dtype.name}", inputs, result_dtype(row, dtype))
+    check_pointwise(row, inputs, got, result_dtype(row, dtype))
+
+
+def _values_to_cast(source: DataType, target: DataType) -> Array:
+    rng = np.random.default_rng(11)
+    storage = source.numpy
+    if source is DataType.Bool:
+        return rng.random(2000) < 0.5
+    if source.is_complex:
+        return draw_inputs(POINTWISE["set"], source, (2000,), rng)[0]
+    if source.is_floating:
+        form = format_of(source)
+        bits = rng.integers(0, 1 << 16, 20000, dtype=np.uint64) << np.uint64(8 * storage.itemsize - 16)
+        noise = rng.integers(0, 1 << 62, 20000, dtype=np.uint64) >> np.uint64(64 - 8 * storage.itemsize + 16)
+        x = (bits ^ noise).astype(f"uint{8 * storage.itemsize}").view(storage)
+        # Ties between two 16-bit values, with and without a last bit that decides.
+        tie = (1 + np.arange(1, 65, 2) * 2.0**-11)[:, None] + np.array([0, 2.0 ** (1 - form.digits), -(2.0**-45)])
+        x = np.concatenate([x, tie.reshape(-1).astype(storage), -(tie * 2.0**-20).reshape(-1).astype(storage)])
+        if target.is_integral:
+            wide = x.astype(np.float64)
+            limit = 2.0 ** (8 * target.itemsize - 1) * 0.999
+            low = 0.0 if target is DataType.UInt64 else -limit
+            return x[np.isfinite(wide) & (wide > low) & (wide < limit)]
+        return x
+    limits = np.iinfo(storage)
+    x = rng.integers(int(limits.min), int(limits.max), 20000, dtype=storage, endpoint=True)
+    x >>= rng.integers(0, 8 * storage.itemsize - 1, x.size).astype(storage)
+    return np.concatenate([x, np.array([limits.min, limits.max, 0, 1, 2049, 2051, 257, 259, (1 << 30) + 1], storage)])
+
+
+@pytest.mark.parametrize("source", STORAGE_DTYPES)
+@pytest.mark.parametrize("target", STORAGE_DTYPES)
+def test_casts_equal_those_of_numpy(host: ctypes.CDLL, source: DataType, target: DataType):
+    x = _values_to_cast(source, target)
+    if source.is_complex and target.is_integral:
+        x = x[np.isfinite(x) & (np.abs(x.real) < 1e9) & ((x.real >= 0) | (target is not DataType.UInt64))]
+    got = _run(host, f"cast_{source.name}_{target.name}", [x], target)
+    want = numpy_cast(x, target)
+    if want.dtype.kind in "biu":
+        np.testing.assert_array_equal(got, want)
+        return
+    nan = want != want
+    np.testing.assert_array_equal(nan, got != got)
+    np.testing.assert_array_equal(got[~nan].view(np.uint8), want[~nan].view(np.uint8))  # bits: signs of zeros too
+
+
+def test_16_bit_types_round_once():
+    # Between two BFloat16 values, just above the middle by less than a Float can hold: two roundings give the wrong one.
+    value = 1 + 2.0**-8 + 2.0**-40
+    assert float(numpy_cast(np.array([value]), DataType.BFloat16)[0]) == 1 + 2.0**-7
+    assert float(numpy_cast(np.array([1 + 2.0**-11 + 2.0**-40]), DataType.Half)[0]) == 1 + 2.0**-10
+    exact = np.array([(1 << 40) + (1 << 32) + 1], np.int64)
+    assert int(numpy_cast(exact, DataType.BFloat16)[0]) == (1 << 40) + (1 << 33)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "text"),
+    [
+        (0.1, DataType.Double, "0.1"),
+        (0.1, DataType.Float, "0.1f"),
+        (-0.0, DataType.Float, "(-0.0f)"),
+        (1e20, DataType.Float, "1e+20f"),
+        (3, DataType.Double, "3.0"),
+        (float("inf"), DataType.Float, "__int_as_float(0x7f800000)"),
+        (1e300, DataType.Float, "__int_as_float(0x7f800000)"),
+        (float("-inf"), DataType.Double, "__longlong_as_double(0xfff0000000000000ll)"),
+        (1.5, DataType.Half, "fuser_half{0x3e00}"),
+        (-2, DataType.BFloat16, "fuser_bfloat16{0xc000}"),
+        (7, DataType.Int32, "7"),
+        (-7, DataType.Int, "(-7ll)"),
+        (1 << 31, DataType.Int32, "(-2147483647 - 1)"),
+        (-(1 << 63), DataType.Int, "(-9223372036854775807ll - 1)"),
+        (-1, DataType.UInt64, "18446744073709551615ull"),
+        (2, DataType.Bool, "true"),
+        (0.0, DataType.Bool, "false"),
+        (1 - 0.5j, DataType.ComplexFloat, "fuser_complex<float>{1.0f, (-0.5f)}"),
+        (2, DataType.ComplexDouble, "fuser_complex<double>{2.0, 0.0}"),
+    ],
+)
+def test_literals(value: complex, dtype: DataType, text: str):
+    assert cuda_literal(value, dtype) == text
+
+
+def test_literals_are_exact(host: ctypes.CDLL):
+    # What Python prints as the shortest text that reads back as the same float is that for C as well.
+    rng = np.random.default_rng(0)
+    for x in rng.integers(0, 1 << 32, 2000, dtype=np.uint32).view(np.float32):
+        if np.isfinite(x):
+            text = cuda_literal(float(x), DataType.Float).strip("()").removesuffix("f")
+            assert np.float32(text) == x

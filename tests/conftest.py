@@ -1,0 +1,95 @@
+"""Test set-up: golden files, marks that follow from where a test lives or what it needs, a clean environment.
+
+Golden files lie beside the tests: `golden.check(text, ".cu")` in tests/codegen/test_loops.py compares with
+tests/codegen/golden/loops/<test name>.cu. A missing or different file fails and names the command that rewrites it,
+`pytest --update-golden`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import os
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
+
+
+class Golden:
+    """The golden files of one test."""
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        self.folder = request.path.parent / "golden" / request.path.stem.removeprefix("test_")
+        self.test_name = re.sub(r"[^\w.=-]+", "_", request.node.name.removeprefix("test_")).strip("_")
+        self.updating: bool = request.config.getoption("--update-golden")
+
+    def path(self, suffix: str = ".txt", name: str | None = None) -> Path:
+        """Where the golden text lives; `name` tells several texts of one test apart."""
+        return self.folder / (self.test_name + (f".{name}" if name else "") + suffix)
+
+    def check(self, text: str, suffix: str = ".txt", name: str | None = None) -> None:
+        """Fail unless `text` is the golden text (a closing newline aside); with --update-golden, write it."""
+        __tracebackhide__ = True
+        text = text.rstrip("\n") + "\n"
+        path = self.path(suffix, name)
+        if self.updating:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        shown = path.relative_to(TESTS.parent)
+        if not path.exists():
+            pytest.fail(f"{shown} does not exist; `pytest --update-golden` writes it. It is:\n{text}", pytrace=False)
+        expected = path.read_text(encoding="utf-8")
+        if text != expected:
+            difference = "\n".join(
+                difflib.unified_diff(expected.splitlines(), text.splitlines(), str(shown), "this run", lineterm="")
+            )
+            pytest.fail(f"{difference}\nIf the new text is right: `pytest --update-golden`.", pytrace=False)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    return Golden(request)
+
+
+@cache
+def _has_cuda_device() -> bool:
+    try:
+        from cuda.bindings import driver
+
+        (status,) = driver.cuInit(0)
+        return status == driver.CUresult.CUDA_SUCCESS
+    except (ImportError, RuntimeError):  # RuntimeError: no libcuda on this machine
+        return False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything under tests/gpu `gpu`; skip what needs a device or package that is not there."""
+    for item in items:
+        if TESTS / "gpu" in item.path.parents:
+            item.add_marker(pytest.mark.gpu)
+        if item.get_closest_marker("gpu") and not _has_cuda_device():
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+        if item.get_closest_marker("torch") and importlib.util.find_spec("torch") is None:
+            item.add_marker(pytest.mark.skip(reason="torch is not installed"))
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No FUSER_* setting of the person's shell reaches a test, and no test touches the person's kernel cache."""
+    for name in list(os.environ):
+        if name.startswith("FUSER_") and name not in KEPT_OPTIONS:
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("FUSER_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "kernel-cache"))
+
+
+KEPT_OPTIONS = {"FUSER_EXPECT_NVRTC", "FUSER_NVRTC"}
+"""Options that select the toolchain under test: an environment that sets them means them for the whole run."""
