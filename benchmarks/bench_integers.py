@@ -1,6 +1,6 @@
 """Time of integer expressions, in microseconds, median over fresh symbols (so that no interned result is found).
 
-    python benchmarks/bench_integers.py
+python benchmarks/bench_integers.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How long the simulator takes for two kernels of the usual shape, checks included.
 
-    python -m benchmarks.bench_simulator
+python -m benchmarks.bench_simulator
 """
 
 from __future__ import annotations

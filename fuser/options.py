@@ -407,10 +407,11 @@ def select_stages(patterns: Iterable[str], stages: Sequence[str]) -> frozenset[s
 
 
 def _stage_spellings(stage: str) -> tuple[str, ...]:
-    """`kernel.07-expand_collectives.py` -> itself, `kernel.expand_collectives`, `expand_collectives`."""
-    numbered = re.fullmatch(r"(\w+)\.\d+-(\w+)\.py", stage)
+    """`s1.kernel.07-expand_collectives.py` -> itself, `kernel.expand_collectives`, `expand_collectives`."""
+    plain = re.sub(r"^s\d+\.", "", stage)
+    numbered = re.fullmatch(r"(\w+)\.\d+-(\w+)\.py", plain)
     if numbered is None:
-        return (stage, stage.removesuffix(".py"))
+        return (stage, plain, plain.removesuffix(".py"))
     family, pass_name = numbered.groups()
     return (stage, f"{family}.{pass_name}", pass_name)
 

@@ -9,7 +9,9 @@ from fuser.errors import InputValueError
 __version__ = "0.1.0"
 
 # The parts of a release that count: numbers, and what comes before the first final release.
-_RELEASE = re.compile(r"\s*v?(\d+(?:\.\d+)*)(?:[-_.]?(a|alpha|b|beta|c|rc|pre|preview|dev)[-_.]?(\d*))?(?:\.?dev(\d*))?")
+_RELEASE = re.compile(
+    r"\s*v?(\d+(?:\.\d+)*)(?:[-_.]?(a|alpha|b|beta|c|rc|pre|preview|dev)[-_.]?(\d*))?(?:\.?dev(\d*))?"
+)
 _STAGES = {"dev": -4, "a": -3, "alpha": -3, "b": -2, "beta": -2, "c": -1, "rc": -1, "pre": -1, "preview": -1}
 
 Key = tuple[tuple[int, ...], int, int]

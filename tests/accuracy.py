@@ -119,7 +119,7 @@ _WIDER = {
 
 
 class Reference(NamedTuple):
-    """`value` as accurate as known, `magnitude` what ulps are measured at, the dtype computed in, and the output dtype."""
+    """`value` as accurate as known, `magnitude` what ulps are measured at, the compute dtype and the output dtype."""
 
     value: Array
     magnitude: Array
@@ -525,12 +525,11 @@ def draw_inputs(row: PointwiseOp, dtype: DataType, shape: tuple[int, ...], rng: 
             arrays.append(rng.random(shape) < 0.5)
             continue
         x = _draw(samples, dtype, shape, rng)
+        if index == 1 and row.arity == 2 and samples == row.samples[0]:
+            x = np.where(rng.random(shape) < 0.125, arrays[0], x)
         if samples.specials and x.size >= 16:
             _mix(x, _specials(samples, dtype), rng)
         arrays.append(x)
-    if row.arity == 2 and row.samples[0] == row.samples[1]:
-        equal = rng.random(shape) < 0.125
-        arrays[1] = np.where(equal, arrays[0], arrays[1])
     return arrays
 
 

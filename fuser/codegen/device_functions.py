@@ -195,19 +195,27 @@ INLINE bool fuser_signbit(double x) { return __double_as_longlong(x) < 0; }
 """
 
 
-def _extreme(name: str, comparison: str) -> str:
-    """Maximum or minimum: nan from either side, +0 above -0."""
+def _extreme(name: str, comparison: str, of_equals: str) -> str:
+    """Maximum or minimum: nan from either side, +0 above -0. `of_equals` joins the bits of equal values: of two zeros
+    `&` is -0 only if both are, `|` if either is."""
+
+    def by_comparison(to_bits: str, from_bits: str) -> str:
+        return f"""if (a != a || b != b) return a + b;
+  return a == b ? {from_bits}({to_bits}(a) {of_equals} {to_bits}(b)) : a {comparison} b ? a : b;"""
+
     return _clean(f"""
 INLINE int fuser_{name}(int a, int b) {{ return a {comparison} b ? a : b; }}
 INLINE long long fuser_{name}(long long a, long long b) {{ return a {comparison} b ? a : b; }}
-INLINE double fuser_{name}(double a, double b) {{ return a != a || b != b ? a + b : f{name}(a, b); }}
+INLINE double fuser_{name}(double a, double b) {{
+  {by_comparison("__double_as_longlong", "__longlong_as_double")}
+}}
 INLINE float fuser_{name}(float a, float b) {{
 #if __CUDA_ARCH__ >= 800
   float r;
   asm("{name}.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
   return r;
 #else
-  return a != a || b != b ? a + b : f{name}f(a, b);
+  {by_comparison("__float_as_int", "__int_as_float")}
 #endif
 }}
 """)
@@ -233,8 +241,8 @@ DEVICE_FUNCTIONS: dict[str, str] = {
     **{name: _clean(text) for name, text in _FLOATS.items()},
     **{name: _clean(text) for name, text in _TEMPLATES.items()},
     "fuser_signbit": _clean(_SIGNBIT),
-    "fuser_max": _extreme("max", ">"),
-    "fuser_min": _extreme("min", "<"),
+    "fuser_max": _extreme("max", ">", "&"),
+    "fuser_min": _extreme("min", "<", "|"),
     **{name: _clean(text) for name, text in COMPLEX_FUNCTIONS.items()},
 }
 """Every device function and type by name: its text, overloads together."""

@@ -96,7 +96,7 @@ class FusionDefinition:
     def fusion(self) -> Fusion | None:
         """The fusion: the executor cache's once there is one, else the one being defined, else None."""
         if "fec" in self.__dict__:
-            return self.fec.fusion()  # type: ignore[no-any-return]
+            return self.fec.fusion()
         return self.__dict__.get("_fusion")
 
     def _open_fusion(self, call: str) -> Fusion:
@@ -187,7 +187,7 @@ class FusionDefinition:
         """`fec`, made on first use."""
         found = self.__dict__.get("fec")
         if found is not None:
-            return found  # type: ignore[no-any-return]
+            return found
         if "ke" in self.__dict__:
             raise DefinitionAssertionError(
                 "KernelExecutor already exists! Use manual_execute() to execute the fusion.", location=caller_location()
@@ -220,7 +220,7 @@ class FusionDefinition:
             from fuser.frontend.input_descriptors import describe_inputs
 
             self.fake_inputs = describe_inputs(inputs)
-        return executor.execute(  # type: ignore[no-any-return]
+        return executor.execute(
             inputs, device=device, _enable_options=_enable_options, _disable_options=_disable_options
         )
 
@@ -344,5 +344,3 @@ def _simulated() -> bool:
     from fuser.runtime.arrays import has_gpu
 
     return not has_gpu()
-
-

@@ -24,7 +24,7 @@ from fuser.frontend.operation import (
     tensor_argument,
 )
 from fuser.ir import fusion as ir
-from fuser.ir.dtypes import DataType, scalar_type
+from fuser.ir.dtypes import DataType, scalar_type, widen
 from fuser.ir.op_table import POINTWISE, OperandClass, PointwiseOp, check_cast, operand_dtype, result_dtype
 from fuser.ir.promotion import DtypeRule
 
@@ -228,8 +228,10 @@ def sign(x: object, /) -> Val:
     def number(n: int) -> ir.Scalar:
         return scalars.constant(builder, n, dtype)
 
-    below = pointwise_value(builder, POINTWISE["lt"], [value, number(0)])
-    above = pointwise_value(builder, POINTWISE["gt"], [value, number(0)])
+    # One cast for both comparisons, which are made in Float for 16-bit floats.
+    compared = tensor_cast(builder, value, widen(dtype)) if isinstance(value, ir.Tensor) else value
+    below = pointwise_value(builder, POINTWISE["lt"], [compared, scalars.constant(builder, 0)])
+    above = pointwise_value(builder, POINTWISE["gt"], [compared, scalars.constant(builder, 0)])
     rest = pointwise_value(builder, POINTWISE["where"], [below, number(-1), number(0)])
     return fusion.handle(pointwise_value(builder, POINTWISE["where"], [above, number(1), rest]))
 
@@ -251,7 +253,9 @@ def logical_right_shift(lhs: object, rhs: object, /) -> Val:
     # An amount not below the width leaves the mask ~(-1 << 0) = 0.
     width = 8 * min(values[0].dtype.itemsize, dtype.itemsize)
     minus_one = scalars.constant(builder, -1, dtype)
-    left = op("maximum", op("sub", scalars.constant(builder, width, dtype), values[1]), scalars.constant(builder, 0, dtype))
+    left = op(
+        "maximum", op("sub", scalars.constant(builder, width, dtype), values[1]), scalars.constant(builder, 0, dtype)
+    )
     mask = op("bitwise_not", op("bitwise_left_shift", minus_one, left))
     return fusion.handle(op("bitwise_and", op("bitwise_right_shift", values[0], values[1]), mask))
 

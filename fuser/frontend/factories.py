@@ -100,7 +100,9 @@ def iota(length: object, start: object = None, step: object = None, dtype: objec
             raise DefinitionRuntimeError(
                 f"iota: {name} dtype does not match specified dtype argument: {_dtype_of(value).name} for {result.name}"
             )
-        constant = value if not isinstance(value, Val) else value.node.value if isinstance(value.node, ir.Scalar) else None
+        constant = (
+            value if not isinstance(value, Val) else value.node.value if isinstance(value.node, ir.Scalar) else None
+        )
         if constant is not None and not math.isfinite(constant.real):
             raise DefinitionRuntimeError("iota: length, start, step must be finite numbers.")
         if name == "step" and constant is not None and constant == 0:

@@ -268,9 +268,7 @@ class Fusion:
                 location=caller_location(),
             )
         if val.fusion is not self:
-            raise DefinitionRuntimeError(
-                f"{op}(): {val} belongs to another fusion", location=caller_location()
-            )
+            raise DefinitionRuntimeError(f"{op}(): {val} belongs to another fusion", location=caller_location())
 
     def print_math(self, from_outputs_only: bool = True) -> str:
         """The exprs as text, as scheduled so far; without `from_outputs_only` also those that no output needs."""

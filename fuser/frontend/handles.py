@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from fuser.frontend.fusion_handle import Fusion
     from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
-    from fuser.ir.integers import Int
 
     Number: TypeAlias = bool | int | float | complex
     Operand: TypeAlias = "Val | Number"
@@ -218,7 +217,7 @@ class TensorView(Val):
 
     __slots__ = ()
 
-    node: ir.Tensor
+    node: ir.Tensor  # type: ignore[reportIncompatibleVariableOverride] - set once, by the class that fits
 
     @property
     def ndim(self) -> int:

@@ -75,7 +75,7 @@ def mismatch_error(
 def kind_text(value: object) -> str:
     """The type of an argument as an error shows it."""
     if isinstance(value, list | tuple) and value:
-        inner = dict.fromkeys(kind_text(v) for v in value)  # type: ignore[reportUnknownVariableType]
+        inner = dict.fromkeys(kind_text(v) for v in value)
         return f"{type(value).__name__}[{' | '.join(inner)}]"
     return type(value).__name__
 
@@ -159,7 +159,7 @@ def sequence_argument(name: str, value: object) -> list[Any]:
     """The items of any sequence but text, or ArgumentMismatch."""
     if isinstance(value, str | bytes | Val) or not isinstance(value, Iterable):
         raise ArgumentMismatch(f"{name} must be a sequence, got {type(value).__name__}.")
-    return list(value)  # type: ignore[reportUnknownArgumentType]
+    return list(value)
 
 
 def int_list_argument(name: str, value: object) -> list[int]:

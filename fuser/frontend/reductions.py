@@ -52,9 +52,7 @@ def _kept(builder: FusionBuilder, tensor: ir.Tensor, axes: Sequence[int], keepdi
     return builder.broadcast(tensor, [d in axes for d in range(tensor.ndim + len(axes))])
 
 
-def _without_broadcast(
-    builder: FusionBuilder, tensor: ir.Tensor, axes: Sequence[int]
-) -> tuple[ir.Tensor, list[int]]:
+def _without_broadcast(builder: FusionBuilder, tensor: ir.Tensor, axes: Sequence[int]) -> tuple[ir.Tensor, list[int]]:
     """`tensor` less those `axes` that have one element by definition, and what the other axes are called then."""
     trivial = [a for a in axes if tensor.visible[a].is_broadcast]
     if not trivial:
@@ -268,4 +266,3 @@ REDUCTION_OPS: dict[str, Callable[..., object]] = {
     "var_mean": var_mean,
 }
 """Every reduction by name."""
-

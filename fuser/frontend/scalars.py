@@ -113,5 +113,3 @@ def extent_of(builder: FusionBuilder, scalar: Scalar) -> Int:
     if not scalar.dtype.is_integral:
         raise DefinitionRuntimeError(f"an extent must be an integer, got a scalar of dtype {scalar.dtype.name}")
     return builder.extent_of_scalar(scalar)
-
-

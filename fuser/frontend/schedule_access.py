@@ -109,9 +109,7 @@ def _schedule_of(tv: TensorView) -> tuple[ScheduleBuilder, str]:
     """The schedule that a verb on `tv` changes, and the tensor's name in it."""
     schedule = tv.fusion.start_schedule()
     if tv.node.name not in schedule.states:
-        raise SchedulingError(
-            f"{tv} cannot be scheduled: no output of the fusion needs it", location=caller_location()
-        )
+        raise SchedulingError(f"{tv} cannot be scheduled: no output of the fusion needs it", location=caller_location())
     return schedule, tv.node.name
 
 

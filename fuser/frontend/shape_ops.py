@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -83,16 +84,14 @@ def _expanded(tv: TensorView, tensor: ir.Tensor, entries: Sequence[Val | int]) -
             extent = kept if entry == -1 else const(entry)
         changed = extent is not kept or i < added
         extents.append(extent if changed else None)
-        symbolic = changed and not extent.is_const and isinstance(entry, Val)
-        given.append(entry.node if symbolic and isinstance(entry.node, ir.Scalar) else None)
+        node = entry.node if isinstance(entry, Val) else None
+        given.append(node if changed and not extent.is_const and isinstance(node, ir.Scalar) else None)
     if all(e is None for e in extents):
         return _copy(builder, tensor)
     return builder.expand(tensor, extents, given)
 
 
-@operation(
-    "broadcast_in_dim(arg: TensorView, shape: Sequence[Val | int], broadcast_dims: Sequence[int]) -> TensorView"
-)
+@operation("broadcast_in_dim(arg: TensorView, shape: Sequence[Val | int], broadcast_dims: Sequence[int]) -> TensorView")
 def broadcast_in_dim(arg: object, shape: object, broadcast_dims: object) -> TensorView:
     """Dim i of arg becomes dim broadcast_dims[i] of the result, other dims are new; then expanded to `shape`.
 
@@ -112,7 +111,7 @@ def broadcast_in_dim(arg: object, shape: object, broadcast_dims: object) -> Tens
             f"shape must have at least as many entries as the input has dims: {len(entries)} against {ndim}"
         )
     wrapped = [wrap_axis(p, len(entries)) for p in positions]
-    for before, after in zip(wrapped, wrapped[1:], strict=False):
+    for before, after in itertools.pairwise(wrapped):
         if after == before:
             raise DefinitionRuntimeError(f"broadcast_dims must not repeat a dim, got {positions}")
         if after < before:

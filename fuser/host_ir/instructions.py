@@ -9,7 +9,7 @@ Grammar
                  | Fill(slot, value)                          every element
                  | LaunchKernel(kernel, args, launch)
     slot        := name of an input (array or number) or of what Allocate or Alias made
-    arg         := slot | number
+    arg         := slot | number | size
 
 Slots hold tensors in device memory, or numbers. Shapes and strides are sizes (`expressions.py`), strides and offsets in
 elements. Instructions run in order on one stream; memory and numbers are all that passes from one to the next.
@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING
 from fuser.errors import DefinitionTypeError
 from fuser.host_ir.expressions import Size, as_size, as_sizes
 from fuser.ir.dtypes import DataType
+from fuser.ir.integers import Int
 from fuser.runtime.compiled_kernel import CompiledKernel
 
 if TYPE_CHECKING:
     from fuser.runtime.launch_params import LaunchParams
 
-Argument = str | bool | int | float | complex
+Argument = str | bool | int | float | complex | Int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Elements of `src` into `dst`, of the same shape and dtype; the two do not overlap."""
+    """Elements of `src` into `dst`, of the same shape and dtype. If the two overlap, `src` is read as it was before."""
 
     dst: str
     src: str
@@ -97,7 +98,8 @@ class Fill:
 class LaunchKernel:
     """Run a kernel.
 
-    args    a planned kernel's tensor inputs, then its outputs, then its user scalars; a raw kernel's parameters
+    args    a planned kernel's tensor inputs, then its outputs, then its user scalars; a raw kernel's parameters.
+            Numbers may be expressions of extents
     launch  None: the kernel's own plan. A planned kernel's launch sizes must agree with those set here; a raw kernel
             has no plan and needs them
 
@@ -115,8 +117,10 @@ class LaunchKernel:
             raise DefinitionTypeError(f"LaunchKernel takes a sequence of slots and numbers, got {self.args!r}")
         object.__setattr__(self, "args", tuple(self.args))
         for arg in self.args:
-            if not isinstance(arg, (str, bool, int, float, complex)):
-                raise DefinitionTypeError(f"an argument of LaunchKernel is the name of a slot or a number, got {arg!r}")
+            if not isinstance(arg, (str, bool, int, float, complex, Int)):
+                raise DefinitionTypeError(
+                    f"an argument of LaunchKernel is the name of a slot, a number or a size, got {arg!r}"
+                )
 
 
 def _kernel_of(kernel: object) -> CompiledKernel:

@@ -1,7 +1,7 @@
 """The reference executor of host programs: one instruction after another, every check made at every launch.
 
     bind      inputs described, device and stream chosen, streams joined
-    execute   instructions in order; host arrays reach the device when a kernel first needs them
+    execute   each instruction bound to a step (`steps.py`) and run; host arrays reach the device when first needed
     finish    updated host arrays written back, outputs handed out in the caller's kind of array
     release   everything that did not go out, after errors too
 """
@@ -14,9 +14,31 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from fuser.errors import FuserError, InputRuntimeError, InputTypeError, LaunchError
 from fuser.host_ir.expressions import Size, SizeFunction, SlotSource, compile_sizes
-from fuser.host_ir.instructions import Alias, Allocate, Argument, Copy, Deallocate, Fill, Instruction, LaunchKernel
+from fuser.host_ir.instructions import (
+    Alias,
+    Allocate,
+    Argument,
+    Copy,
+    Deallocate,
+    Fill,
+    Instruction,
+    LaunchKernel,
+)
+from fuser.host_ir.steps import (
+    AllocateStep,
+    BoundProgram,
+    CopyStep,
+    DeallocateStep,
+    FillStep,
+    Frame,
+    LaunchStep,
+    OutputPlan,
+    Place,
+    Step,
+)
 from fuser.ir.dtypes import DataType
-from fuser.ir.facts import TensorDescriptor
+from fuser.ir.facts import Disjoint, Fact, TensorDescriptor
+from fuser.ir.integers import Int
 from fuser.runtime.arrays import (
     ArrayView,
     Scalar,
@@ -28,12 +50,14 @@ from fuser.runtime.arrays import (
     resolve_device,
     row_major,
 )
+from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device, Launch
-from fuser.runtime.frameworks import Framework, Storage, framework_for
+from fuser.runtime.frameworks import Framework, HostFramework, Storage, framework_for
 from fuser.runtime.plan_evaluation import LaunchValues, Triple, evaluation_of, scalar_as
+from fuser.runtime.raw_signature import RawKind, RawParameter
 from fuser.runtime.streams import keep_until_done, order_after, own_stream, stream_handle
-from fuser.runtime.strided_copy import copy_strided, is_same_dense_layout
-from fuser.runtime.variants import VARIANTS, KernelVariants
+from fuser.runtime.strided_copy import is_same_dense_layout
+from fuser.runtime.variants import VARIANTS, KernelVariants, VariantCounters
 
 if TYPE_CHECKING:
     from fuser.host_ir.program import HostProgram
@@ -45,25 +69,34 @@ _BLOCK_LIMITS = (1024, 1024, 64)
 
 @dataclass(slots=True, eq=False)
 class Tensor:
-    """A tensor slot while the program runs. Strides and `offset` (from the storage's address) in elements."""
+    """A tensor slot while the program runs. Strides and `offset` (from the root's address) in elements."""
 
-    storage: Storage
+    root: int
     dtype: DataType
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int = 0
-    # Of inputs: what the caller handed in.
-    view: ArrayView | None = None
 
     @property
     def span(self) -> tuple[int, int]:
-        """Bytes [first, past the last) that hold the elements, from the storage's address."""
+        """Bytes [first, past the last) that hold the elements, from the root's address."""
         flat = TensorDescriptor(self.dtype, self.sizes, self.strides, address=self.offset * self.dtype.itemsize)
         return flat.byte_range
+
+    @property
+    def place(self) -> Place:
+        return self.root, self.offset * self.dtype.itemsize
 
 
 def interpret(program: HostProgram, inputs: Sequence[Any], stream: Any = None, device: Any = None) -> list[Any]:
     """Run a program once; `HostProgram.run` says what the arguments are."""
+    return interpret_and_bind(program, inputs, stream, device)[0]
+
+
+def interpret_and_bind(
+    program: HostProgram, inputs: Sequence[Any], stream: Any = None, device: Any = None
+) -> tuple[list[Any], BoundProgram]:
+    """Run a program once, and keep its steps for the launcher."""
     run = _Run(program, inputs, stream, device)
     try:
         for index, instruction in enumerate(program.instructions):
@@ -74,9 +107,9 @@ def interpret(program: HostProgram, inputs: Sequence[Any], stream: Any = None, d
                 raise
         results = run.finish()
     finally:
-        run.release()
+        run.frame.release()
     program.count(run.counts)
-    return results
+    return results, run.bound()
 
 
 def _note(program: HostProgram, index: int) -> str:
@@ -92,28 +125,34 @@ class _Run:
         self.program = program
         self.tensors: dict[str, Tensor] = {}
         self.numbers: dict[str, Scalar] = {}
-        # Memory to give back, by root slot; workspaces of a launch under names that no slot can have.
-        self.owned: dict[str, Storage] = {}
+        self.inputs: dict[str, ArrayView] = {}
         self.counts: dict[str, int] = {"runs": 1}
-        views = self._bind(inputs)
-        self.device: Device = _device_of(views, device)
-        first = next(iter(views), None)
-        self.framework: Framework = framework_for(first, self.device)
-        self.views = views
+        self.steps: list[Step] = []
+        self.disjoint: list[tuple[int, int, int, int, int, int]] = []
+        self._bind(inputs)
+        views = list(self.inputs.values())
+        self.device: Device = device_of(views, device)
+        self.framework: Framework = framework_for(views[0] if views else None, self.device)
         self.joined: list[int] = []
         self.in_use: list[object] = []
-        self.stream = self._choose_stream(stream)
+        self.stream = self._choose_stream(stream, views)
+        self.frame = Frame(self.device, self.framework, self.stream, len(program.roots), self.numbers)
+        for name, view in self.inputs.items():
+            root = program.roots[name]
+            self.frame.storages[root] = storage = borrow(view)
+            self.frame.addresses[root] = storage.address
+            if view.is_host:
+                self.frame.owned.append(root)
 
     # --- bind ---------------------------------------------------------------------------------------------------------
 
-    def _bind(self, inputs: Sequence[Any]) -> list[ArrayView]:
+    def _bind(self, inputs: Sequence[Any]) -> None:
         program = self.program
         facts = program.facts
         if len(inputs) != len(program.inputs):
             raise InputRuntimeError(
                 f"Expected {len(program.inputs)} inputs ({', '.join(program.inputs)}), got {len(inputs)}"
             )
-        views: list[ArrayView] = []
         for position, (name, value) in enumerate(zip(program.inputs, inputs, strict=True)):
             if is_scalar(value):
                 if name in facts.tensor_inputs:
@@ -133,14 +172,10 @@ class _Run:
                 )
             if name in facts.updates:
                 check_updatable(view, position, name)
-            views.append(view)
-            storage = _borrow(view)
-            self.tensors[name] = Tensor(storage, view.dtype, view.sizes, view.strides, 0, view)
-            if view.is_host:
-                self.owned[name] = storage
-        return views
+            self.inputs[name] = view
+            self.tensors[name] = Tensor(program.roots[name], view.dtype, view.sizes, view.strides)
 
-    def _choose_stream(self, requested: Any) -> int:
+    def _choose_stream(self, requested: Any, views: Sequence[ArrayView]) -> int:
         device = self.device
         if device.kind != "cuda":
             return 0
@@ -150,9 +185,9 @@ class _Run:
         elif current is not None:
             stream = current
         else:
-            others = (framework_for(v, device).current_stream(device) for v in self.views if not v.is_host)
-            stream = next((s for s in others if s is not None), None) or own_stream(device)
-        for view in self.views:
+            others = (framework_for(v, device).current_stream(device) for v in views if not v.is_host)
+            stream = next((s for s in others if s is not None), own_stream(device))
+        for view in views:
             if view.is_host or (view.kind == self.framework.kind and requested is None and current is not None):
                 continue
             self._join(view, stream, is_explicit=requested is not None)
@@ -161,18 +196,19 @@ class _Run:
     def _join(self, view: ArrayView, stream: int, is_explicit: bool) -> None:
         """Make the run's stream wait for the work that makes an input, and note who must wait for the run."""
         device = self.device
+        other: int | None = None
         match view.kind:
             case "torch" | "cupy":
-                if is_explicit:
-                    return  # whoever names a stream orders it against the library's own
-                other = framework_for(view, device).current_stream(device)
+                # Whoever names a stream orders it against the library's own.
+                if not is_explicit:
+                    other = framework_for(view, device).current_stream(device)
             case "fuser":
                 other = view.owner.stream
             case "jax" | "interface":
                 self.in_use += (view.array, view.owner)
                 other = _make_ready(view, stream)
             case "numpy":
-                return
+                pass
         if other is not None and other != stream and other not in self.joined:
             order_after(device, stream, other)
             self.joined.append(other)
@@ -199,179 +235,192 @@ class _Run:
         return _size_function(values)(self)
 
     def execute(self, instruction: Instruction) -> None:
+        """Bind one instruction and run the step, if it needs one."""
         match instruction:
             case Allocate(slot, shape, dtype, strides):
                 sizes = self.sizes(shape)
-                layout = row_major(sizes) if strides is None else self.sizes(strides)
-                self._allocate(slot, sizes, layout, dtype)
+                step = self._allocate(slot, sizes, row_major(sizes) if strides is None else self.sizes(strides), dtype)
+                self.count("allocations")
             case Deallocate(slot):
-                self.framework.release(self.device, self.owned.pop(slot), self.stream)
+                step = DeallocateStep(self.program.roots[slot])
                 self.count("deallocations")
             case Alias(slot, of, sizes, strides, offset):
-                source = self.tensors[of]
-                shape = source.sizes if sizes is None else self.sizes(sizes)
-                if strides is not None:
-                    layout = self.sizes(strides)
-                else:
-                    layout = source.strides if sizes is None else row_major(shape)
-                (shift,) = self.sizes((offset,))
-                self._alias(slot, of, shape, layout, shift)
+                self._alias(slot, of, sizes, strides, offset)
+                return
             case Copy(dst, src):
-                self._copy(dst, src)
+                step = self._copy(dst, src)
+                self.count("copies")
             case Fill(slot, value):
-                self._fill(slot, value)
-            case LaunchKernel(kernel, args, launch):
-                if kernel.plan is None:
-                    self._launch_raw(instruction)
-                else:
-                    self._launch_planned(instruction, launch)
-                del args
+                step = self._fill(slot, value)
+                self.count("fills")
+            case LaunchKernel(kernel):
+                step = self._launch_raw(instruction) if kernel.plan is None else self._launch_planned(instruction)
+                self.count("skipped_launches" if step is None else "launches")
             case _:
                 assert_never(instruction)
+        if step is None:
+            return
+        before = self._variants()
+        step.run(self.frame)
+        self.steps.append(step)
+        if isinstance(step, LaunchStep):
+            self._count_variants(step.kernel, before)
 
     def count(self, name: str, n: int = 1) -> None:
         self.counts[name] = self.counts.get(name, 0) + n
 
-    def address(self, tensor: Tensor) -> int:
+    def _variants(self) -> VariantCounters:
+        variants: KernelVariants = getattr(self.device, "variants", VARIANTS)
+        return variants.counters()
+
+    def _count_variants(self, kernel: CompiledKernel, before: VariantCounters) -> None:
+        after = self._variants()
+        self.count("variant_hits", after.hits - before.hits)
+        # A kernel that brought a binary needs another one only for a larger block.
+        self.count("recompiles" if kernel.cubin is not None else "compiles", after.compiles - before.compiles)
+
+    def _address(self, tensor: Tensor) -> int:
         """Address of the first element; a host array is copied to the device here."""
-        storage = tensor.storage
+        storage = self.frame.storages[tensor.root]
+        assert storage is not None
         if storage.pending is not None:
             from fuser.runtime.host_arrays import copy_in
 
-            root = next(t for t in self.tensors.values() if t.storage is storage and t.view is not None)
-            assert root.view is not None
-            copy_in(root.view, storage, self.device, self.framework, self.stream)
+            view = self.inputs[self.program.root_names[tensor.root]]
+            copy_in(view, storage, self.device, self.framework, self.stream)
+            self.frame.addresses[tensor.root] = storage.address
             self.count("host_to_device")
         return storage.address + tensor.offset * tensor.dtype.itemsize
 
-    def _allocate(self, slot: str, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: DataType) -> None:
+    def _allocate(self, slot: str, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: DataType) -> Step:
         if any(n < 0 for n in sizes) or any(s < 0 for s in strides):
             raise InputRuntimeError(f"slot {slot!r} would have shape {list(sizes)} with strides {list(strides)}")
-        if slot in self.program.facts.escaping:
-            storage = self.framework.new_array(self.device, dtype, sizes, strides, self.stream)
-        else:
-            nbytes = element_span(sizes, strides) * dtype.itemsize
-            storage = self.framework.scratch(self.device, nbytes, self.stream)
-        self.owned[slot] = storage
-        self.tensors[slot] = Tensor(storage, dtype, sizes, strides)
-        self.count("allocations")
+        root = self.program.roots[slot]
+        self.tensors[slot] = Tensor(root, dtype, sizes, strides)
+        nbytes = element_span(sizes, strides) * dtype.itemsize
+        return AllocateStep(root, dtype, sizes, strides, nbytes, slot in self.program.facts.escaping)
 
-    def _alias(self, slot: str, of: str, sizes: tuple[int, ...], strides: tuple[int, ...], shift: int) -> None:
+    def _alias(
+        self, slot: str, of: str, sizes: tuple[Size, ...] | None, strides: tuple[Size, ...] | None, offset: Size
+    ) -> None:
         source = self.tensors[of]
-        root = self.tensors[self.program.facts.roots[of]]
-        tensor = Tensor(source.storage, source.dtype, sizes, strides, source.offset + shift)
+        shape = source.sizes if sizes is None else self.sizes(sizes)
+        if strides is not None:
+            layout = self.sizes(strides)
+        else:
+            layout = source.strides if sizes is None else row_major(shape)
+        (shift,) = self.sizes((offset,))
+        tensor = Tensor(source.root, source.dtype, shape, layout, source.offset + shift)
         low, high = tensor.span
-        first, last = root.span
-        if low != high and not (first <= low and high <= last):
+        first, last = self.tensors[self.program.root_names[source.root]].span
+        if any(n < 0 for n in shape) or (low != high and not (first <= low and high <= last)):
             raise InputRuntimeError(
-                f"alias {slot!r} with shape {list(sizes)}, strides {list(strides)} and offset {shift} needs bytes "
+                f"alias {slot!r} with shape {list(shape)}, strides {list(layout)} and offset {shift} needs bytes "
                 f"[{low}, {high}) of {of!r}, which has [{first}, {last})"
             )
         self.tensors[slot] = tensor
 
-    def _copy(self, dst: str, src: str) -> None:
+    def _copy(self, dst: str, src: str) -> Step | None:
         target, source = self.tensors[dst], self.tensors[src]
         if target.sizes != source.sizes:
-            raise InputRuntimeError(f"{src!r} of shape {list(source.sizes)} is copied to {dst!r} of shape {list(target.sizes)}")
-        self.count("copies")
+            shapes = f"{src!r} of shape {list(source.sizes)} is copied to {dst!r} of shape {list(target.sizes)}"
+            raise InputRuntimeError(shapes)
+        if target.dtype is not source.dtype:
+            dtypes = f"{src!r} of dtype {source.dtype.name} is copied to {dst!r} of dtype {target.dtype.name}"
+            raise InputTypeError(dtypes)
         if 0 in target.sizes:
-            return
-        to, at = self.address(target), self.address(source)
+            return None
+        self._address(target)
+        self._address(source)
+        nbytes: int | None = None
         if is_same_dense_layout(target.sizes, target.strides, source.strides):
-            span = target.span
-            self.device.copy(to, at, span[1] - span[0], self.stream)
-            return
-        copy_strided(self.device, target.dtype, target.sizes, to, target.strides, at, source.strides, self.stream)
+            nbytes = element_span(target.sizes, target.strides) * target.dtype.itemsize
+        return CopyStep(
+            target.dtype, target.sizes, target.place, target.strides, source.place, source.strides, nbytes
+        )
 
-    def _fill(self, slot: str, value: Scalar) -> None:
+    def _fill(self, slot: str, value: Scalar) -> Step | None:
         import numpy as np
 
         tensor = self.tensors[slot]
-        self.count("fills")
         if 0 in tensor.sizes:
-            return
+            return None
         pattern = np.asarray(scalar_as(value, tensor.dtype, slot)).astype(tensor.dtype.numpy).tobytes()
-        address = self.address(tensor)
+        self._address(tensor)
+        count: int | None = None
         if is_same_dense_layout(tensor.sizes, tensor.strides, tensor.strides):
-            self.device.fill(address, pattern, element_span(tensor.sizes, tensor.strides), self.stream)
-            return
-        one = self._workspace(len(pattern))
-        self.device.fill(one.address, pattern, 1, self.stream)
-        nowhere = (0,) * len(tensor.sizes)
-        copy_strided(self.device, tensor.dtype, tensor.sizes, address, tensor.strides, one.address, nowhere, self.stream)
-        self._release_workspaces()
+            count = element_span(tensor.sizes, tensor.strides)
+        return FillStep(tensor.dtype, tensor.sizes, tensor.place, tensor.strides, pattern, count)
 
     # --- launches -----------------------------------------------------------------------------------------------------
 
     def _number(self, arg: Argument) -> Scalar:
+        if isinstance(arg, Int):
+            return self.sizes((arg,))[0]
         return self.numbers[arg] if isinstance(arg, str) else arg
 
-    def _launch_planned(self, instruction: LaunchKernel, launch: LaunchParams | None) -> None:
-        kernel = instruction.kernel
+    def _launch_planned(self, instruction: LaunchKernel) -> Step | None:
+        kernel, wanted = instruction.kernel, instruction.launch
         evaluation = evaluation_of(kernel)
         plan = evaluation.plan
         count = len(plan.tensor_arguments)
         tensors = [self.tensors[a] for a in instruction.args[:count] if isinstance(a, str)]
-        numbers = [self._number(a) for a in instruction.args[count:]]
-        addresses = [self.address(t) for t in tensors]
-        values = evaluation.evaluate([t.sizes for t in tensors], [t.strides for t in tensors], addresses, numbers)
-        if launch is not None:
-            _check_constraint(kernel.entry, launch, values)
-        if values.is_empty:
-            self.count("skipped_launches")
-            return
-        sizes = Launch(
-            values.grid,
-            values.block,
-            values.shared_bytes,
-            None if launch is None else launch.cluster,
-            plan.cooperative,
+        numbers = instruction.args[count:]
+        addresses = [self._address(t) for t in tensors]
+        values = evaluation.evaluate(
+            [t.sizes for t in tensors], [t.strides for t in tensors], addresses, [self._number(a) for a in numbers]
         )
-        check_launch(kernel.entry, sizes, self.device)
-        workspaces = [
-            self._workspace(n * w.dtype.itemsize).address for n, w in zip(values.workspaces, plan.workspaces, strict=True)
-        ]
-        semaphores = 0 if values.semaphores is None else self.device.semaphores(values.semaphores, self.stream)
-        arguments = evaluation.arguments(values, addresses, workspaces, semaphores)
-        self._launch(instruction, sizes, arguments)
-        self._release_workspaces()
+        if wanted is not None:
+            _check_constraint(kernel.entry, wanted, values)
+        if values.is_empty:
+            return None
+        cluster = None if wanted is None else wanted.cluster
+        launch = Launch(values.grid, values.block, values.shared_bytes, cluster, plan.cooperative)
+        check_launch(kernel.entry, launch, self.device)
+        self._note_disjoint(evaluation.facts, dict(zip(plan.tensor_arguments, tensors, strict=True)))
+        parameters = evaluation.parameter_values(values)
+        slot_of = {name: arg for name, arg in zip(plan.scalar_arguments, numbers, strict=True) if isinstance(arg, str)}
+        return LaunchStep(
+            kernel,
+            launch,
+            parameters.template,
+            tuple((position, *tensors[argument].place) for position, argument in parameters.pointers),
+            tuple((p, slot_of[name], dtype) for p, name, dtype in parameters.scalars if name in slot_of),
+            tuple(
+                (positions, n * w.dtype.itemsize)
+                for positions, n, w in zip(parameters.workspaces, values.workspaces, plan.workspaces, strict=True)
+            ),
+            None if values.semaphores is None else (parameters.semaphores, values.semaphores),
+        )
 
-    def _launch_raw(self, instruction: LaunchKernel) -> None:
-        kernel, launch = instruction.kernel, instruction.launch
-        if launch is None:
+    def _note_disjoint(self, facts: Sequence[Fact], tensors: dict[str, Tensor]) -> None:
+        """Remember which inputs must not overlap: the one fact that a later run with the same sizes may break."""
+        borrowed = {self.program.roots[name] for name in self.inputs}
+        for fact in facts:
+            if isinstance(fact, Disjoint):
+                a, b = tensors[fact.tensor], tensors[fact.other]
+                if a.root in borrowed and b.root in borrowed and a.span[0] != a.span[1] and b.span[0] != b.span[1]:
+                    self.disjoint.append((a.root, *a.span, b.root, *b.span))
+
+    def _launch_raw(self, instruction: LaunchKernel) -> Step:
+        kernel, wanted = instruction.kernel, instruction.launch
+        if wanted is None:
             raise LaunchError(f"kernel {kernel.entry} is raw source and needs launch=LaunchParams(...)")
-        from fuser.runtime.raw_signature import RawKind, RawParameter
-
-        arguments: list[Scalar] = []
-        for parameter, arg in zip(kernel.parameters, instruction.args, strict=True):
+        template: list[Scalar] = []
+        pointers: list[tuple[int, int, int]] = []
+        numbers: list[tuple[int, str, DataType | None]] = []
+        for position, (parameter, arg) in enumerate(zip(kernel.parameters, instruction.args, strict=True)):
+            template.append(0)
             if isinstance(parameter, RawParameter) and parameter.kind is RawKind.pointer and isinstance(arg, str):
-                arguments.append(self.address(self.tensors[arg]))
+                self._address(self.tensors[arg])
+                pointers.append((position, *self.tensors[arg].place))
+            elif isinstance(arg, str):
+                numbers.append((position, arg, None))
             else:
-                arguments.append(self._number(arg))
-        sizes = launch.launch()
-        check_launch(kernel.entry, sizes, self.device)
-        self._launch(instruction, sizes, arguments)
-
-    def _launch(self, instruction: LaunchKernel, sizes: Launch, arguments: list[Scalar]) -> None:
-        variants: KernelVariants = getattr(self.device, "variants", VARIANTS)
-        before = variants.counters()
-        self.device.launch(instruction.kernel, sizes, arguments, self.stream)
-        after = variants.counters()
-        compiled = after.compiles - before.compiles
-        self.count("launches")
-        self.count("variant_hits", after.hits - before.hits)
-        # A kernel that brought a binary needs another one only for a larger block.
-        self.count("recompiles" if instruction.kernel.cubin is not None else "compiles", compiled)
-
-    def _workspace(self, nbytes: int) -> Storage:
-        storage = self.framework.scratch(self.device, nbytes, self.stream)
-        self.owned[f"\0{len(self.owned)}"] = storage
-        self.count("allocations")
-        return storage
-
-    def _release_workspaces(self) -> None:
-        for name in [n for n in self.owned if n.startswith("\0")]:
-            self.framework.release(self.device, self.owned.pop(name), self.stream)
+                template[position] = self._number(arg)
+        launch = wanted.launch()
+        check_launch(kernel.entry, launch, self.device)
+        return LaunchStep(kernel, launch, tuple(template), tuple(pointers), tuple(numbers))
 
     # --- finish -------------------------------------------------------------------------------------------------------
 
@@ -379,11 +428,12 @@ class _Run:
         """Write updates back to host arrays and make the outputs."""
         program = self.program
         for name in program.updates:
-            tensor = self.tensors[name]
-            if tensor.view is not None and tensor.view.is_host:
+            view = self.inputs[name]
+            storage = self.frame.storages[program.roots[name]]
+            if view.is_host and storage is not None:
                 from fuser.runtime.host_arrays import copy_back
 
-                copy_back(tensor.view, tensor.storage, self.device, self.stream)
+                copy_back(view, storage, self.device, self.stream)
                 self.count("device_to_host")
         made: dict[str, Any] = {}
         for name in program.outputs:
@@ -395,35 +445,40 @@ class _Run:
         return [made[name] for name in program.outputs]
 
     def _output(self, name: str) -> Any:
+        if name in self.inputs:
+            return self.inputs[name].array
         tensor = self.tensors[name]
-        if tensor.view is not None:
-            return tensor.view.array
-        if tensor.storage.host is None and self.framework.kind == "numpy":
+        storage = self.frame.storages[tensor.root]
+        assert storage is not None
+        if isinstance(self.framework, HostFramework) and storage.host is None and storage.pending is None:
             self.count("device_to_host")
         return self.framework.deliver(
-            self.device, tensor.storage, tensor.dtype, tensor.sizes, tensor.strides, tensor.offset, self.stream
+            self.device, storage, tensor.dtype, tensor.sizes, tensor.strides, tensor.offset, self.stream
         )
 
-    def release(self) -> None:
-        """Give back what did not go out."""
-        errors: list[FuserError] = []
-        for storage in self.owned.values():
-            try:
-                self.framework.release(self.device, storage, self.stream)
-            except FuserError as error:
-                errors.append(error)
-        self.owned.clear()
-        if errors:
-            raise errors[0]
+    def bound(self) -> BoundProgram:
+        """The steps of this run, for the launcher."""
+        program = self.program
+        outputs: list[OutputPlan] = []
+        for name in program.outputs:
+            if name in self.inputs:
+                outputs.append(OutputPlan(program.inputs.index(name)))
+            else:
+                t = self.tensors[name]
+                outputs.append(OutputPlan(None, t.root, t.dtype, t.sizes, t.strides, t.offset))
+        skipped = ("variant_hits", "compiles", "recompiles")
+        counts = {name: n for name, n in self.counts.items() if name not in skipped}
+        return BoundProgram(tuple(self.steps), tuple(outputs), tuple(self.disjoint), counts)
 
 
-def _device_of(views: Sequence[ArrayView], requested: Any) -> Device:
+def device_of(views: Sequence[ArrayView], requested: Any) -> Device:
+    """The device of a run: the one given, or what `resolve_device` finds."""
     if requested is not None and hasattr(requested, "allocate") and hasattr(requested, "launch"):
         return requested
     return resolve_device(views, requested)
 
 
-def _borrow(view: ArrayView) -> Storage:
+def borrow(view: ArrayView) -> Storage:
     """The caller's memory as storage."""
     if view.is_host:
         from fuser.runtime.host_arrays import host_storage

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, assert_never
 
 from fuser.errors import DefinitionTypeError
 from fuser.host_ir.expressions import Size
-from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Fill, Instruction, LaunchKernel
+from fuser.host_ir.instructions import Alias, Allocate, Argument, Copy, Deallocate, Fill, Instruction, LaunchKernel
+from fuser.ir.integers import Int
 from fuser.runtime.compiled_kernel import CompiledKernel
 
 if TYPE_CHECKING:
@@ -73,10 +74,16 @@ def print_instruction(instruction: Instruction, labels: Mapping[int, str] | None
         case LaunchKernel(kernel, args, launch):
             label = kernel_label(kernel) if labels is None else labels[id(kernel)]
             more = "" if launch is None else f", {launch!r}"
-            words = _tuple([repr(a) if isinstance(a, str) else _number(a) for a in args])
+            words = _tuple([_argument(a) for a in args])
             return f'LaunchKernel(kernels["{label}"], {words}{more})'
         case _:
             assert_never(instruction)
+
+
+def _argument(value: Argument) -> str:
+    if isinstance(value, Int):
+        return str(value)
+    return repr(value) if isinstance(value, str) else _number(value)
 
 
 def _number(value: bool | int | float | complex) -> str:

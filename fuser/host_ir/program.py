@@ -18,12 +18,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fuser.host_ir.instructions import Instruction, LaunchKernel
+from fuser.host_ir.launcher import Launcher
 from fuser.host_ir.print import label_kernels, print_program
 from fuser.host_ir.verify import ProgramFacts, verify_program
 from fuser.runtime.compiled_kernel import CompiledKernel
 
 COUNTERS = (
     "runs",
+    "replays",
     "launches",
     "skipped_launches",
     "allocations",
@@ -47,13 +49,29 @@ class HostProgram:
     Raises DefinitionRuntimeError or DefinitionTypeError, naming the instruction, for a program that is not well formed.
     """
 
-    __slots__ = ("_counters", "_inputs", "_instructions", "_kernels", "_lock", "_outputs", "facts")
+    __slots__ = (
+        "_counters",
+        "_inputs",
+        "_instructions",
+        "_kernels",
+        "_launcher",
+        "_lock",
+        "_outputs",
+        "facts",
+        "root_names",
+        "roots",
+    )
 
     def __init__(self, inputs: Iterable[str], outputs: Iterable[str], instructions: Iterable[Instruction]) -> None:
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
         self._instructions = tuple(instructions)
         self.facts: ProgramFacts = verify_program(self._inputs, self._outputs, self._instructions)
+        # Memory that slots go back to, numbered: inputs and what Allocate makes.
+        # Inputs come first, in order.
+        self.root_names: tuple[str, ...] = tuple(dict.fromkeys(self.facts.roots.values()))
+        self.roots: dict[str, int] = {slot: self.root_names.index(root) for slot, root in self.facts.roots.items()}
+        self._launcher = Launcher(self)
         self._kernels = label_kernels(self._instructions)
         self._lock = threading.Lock()
         self._counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
@@ -91,6 +109,10 @@ class HostProgram:
         hold is InputRuntimeError), LaunchError for launches that the device cannot hold and for driver errors. After an
         error nothing is returned and all memory is given back.
         """
+        return self._launcher.run(inputs, stream, device)
+
+    def interpret(self, inputs: Sequence[Any], stream: Any = None, *, device: Any = None) -> list[Any]:
+        """`run` by the reference executor, which keeps nothing from earlier runs."""
         from fuser.host_ir.interpreter import interpret
 
         return interpret(self, inputs, stream, device)
@@ -98,11 +120,15 @@ class HostProgram:
     def counters(self) -> dict[str, int]:
         """How often since the program was built, over all threads.
 
+        replays are runs whose sizes and launches were known from an earlier run.
         compiles and recompiles (a kernel's first binary, and later ones for larger blocks) and variant_hits count what
         launches of this program asked of the process-wide table of variants.
         """
         with self._lock:
-            return dict(self._counters)
+            total = dict(self._counters)
+        for name, n in self._launcher.counters().items():
+            total[name] += n
+        return total
 
     def count(self, deltas: dict[str, int]) -> None:
         """Add to the counters (for executors)."""

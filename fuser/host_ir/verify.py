@@ -24,6 +24,7 @@ from fuser.host_ir.instructions import (
     LaunchKernel,
 )
 from fuser.ir.dtypes import DataType
+from fuser.ir.integers import Int
 from fuser.ir.launch_plan import LaunchPlan
 from fuser.runtime.plan_evaluation import argument_dtypes
 from fuser.runtime.raw_signature import RawKind, RawParameter
@@ -127,6 +128,13 @@ class _Walk:
         if not slot.is_input:
             self.fail(f"slot {name!r} is a tensor, but a number is needed here")
         slot.is_scalar = True
+
+    def use_argument(self, arg: Argument) -> None:
+        """An argument that is a number."""
+        if isinstance(arg, str):
+            self.use_number(arg)
+        elif isinstance(arg, Int):
+            self.use_sizes((arg,))
 
     def use_sizes(self, sizes: Sequence[Size]) -> None:
         for size in sizes:
@@ -264,8 +272,7 @@ def _verify_planned_launch(walk: _Walk, instruction: LaunchKernel, plan: LaunchP
         rank = len(plan.output_shapes[which]) if 0 <= which < len(plan.output_shapes) else None
         walk.write(args[position], dtypes[position], rank)
     for arg in args[len(tensors) :]:
-        if isinstance(arg, str):
-            walk.use_number(arg)
+        walk.use_argument(arg)
 
 
 def output_positions(instruction: LaunchKernel) -> tuple[int, ...]:
@@ -308,8 +315,7 @@ def _verify_raw_argument(walk: _Walk, parameter: RawParameter, position: int, ar
             else:
                 walk.write(arg, dtype)
         case RawKind.scalar:
-            if isinstance(arg, str):
-                walk.use_number(arg)
+            walk.use_argument(arg)
         case RawKind.struct:
             walk.fail(f"parameter {name} is a {parameter.type_name}: host programs pass no structures")
         case _:

@@ -174,3 +174,43 @@ def first_broken(
 ) -> Fact | None:
     """A fact that does not hold, or None if all do."""
     return next((f for f in facts if not holds(f, tensors, evaluate)), None)
+
+
+def layout_facts(name: str, tensor: TensorDescriptor) -> list[Fact]:
+    """Strides of an argument as facts, in whatever order its dims are laid out: dims of stride 0, then from the fastest dim
+    outwards each one that continues its neighbour densely. Where nothing holds, the kernel takes the stride as a number."""
+    if tensor.numel == 0:
+        return _dense_row_major(name, len(tensor.sizes))
+    facts: list[Fact] = []
+    inner: int | None = None
+    running = 1
+    rank = len(tensor.sizes)
+    # Dims of one element fit anywhere: they keep their place between their neighbours in row-major order.
+    order = sorted(range(rank), key=lambda d: (-tensor.strides[d] if tensor.sizes[d] != 1 else 0, d))
+    placed = [d for d in order if tensor.sizes[d] != 1]
+    for d in range(rank):
+        if tensor.sizes[d] == 1:
+            after = next((p for p, other in enumerate(placed) if other > d), len(placed))
+            placed.insert(after, d)
+    for d in reversed(placed):
+        size, stride = tensor.sizes[d], tensor.strides[d]
+        if size != 1 and stride == 0:
+            facts.append(ZeroStride(name, d))
+            continue
+        if inner is None and (size == 1 or stride == 1):
+            facts.append(UnitStride(name, d))
+        elif inner is not None and (size == 1 or stride == running):
+            facts.append(DenseStride(name, d, inner))
+        if size != 1:
+            running = stride
+        elif inner is None:
+            running = 1
+        running *= size
+        inner = d
+    return facts
+
+
+def _dense_row_major(name: str, rank: int) -> list[Fact]:
+    if not rank:
+        return []
+    return [UnitStride(name, rank - 1), *(DenseStride(name, d, d + 1) for d in range(rank - 1))]

@@ -47,7 +47,7 @@ class IterKind(Enum):
     reduction = "r"
     broadcast = "b"
 
-    __hash__ = object.__hash__  # type: ignore[assignment]
+    __hash__ = object.__hash__
 
 
 @dataclass(slots=True, eq=False)
@@ -327,7 +327,9 @@ def map_expr(expr: TensorExpr, tensors: dict[Tensor, Tensor]) -> TensorExpr:
 
     match expr:
         case Pointwise():
-            return Pointwise(expr.op, tuple(get(v) if isinstance(v, Tensor) else v for v in expr.inputs), get(expr.output))
+            return Pointwise(
+                expr.op, tuple(get(v) if isinstance(v, Tensor) else v for v in expr.inputs), get(expr.output)
+            )
         case Reduction():
             return Reduction(expr.op, get(expr.input), get(expr.output))
         case Welford():

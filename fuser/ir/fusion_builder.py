@@ -75,7 +75,9 @@ class FusionBuilder:
     ) -> Tensor:
         """A tensor value with dims given as (extent, kind, expanded); dense row major unless a layout is given."""
         name = name or self.new_name("t")
-        logical = tuple(IterDomain(f"{name}.{i}", extent, kind, expanded) for i, (extent, kind, expanded) in enumerate(dims))
+        logical = tuple(
+            IterDomain(f"{name}.{i}", extent, kind, expanded) for i, (extent, kind, expanded) in enumerate(dims)
+        )
         visible = [d for d in logical if not d.is_reduction]
         order = stride_order if stride_order is not None else row_major_order(len(visible))
         if contiguity is None:
@@ -102,9 +104,7 @@ class FusionBuilder:
             extent = symbol(f"{name}_size{d}", 0) if n == -1 else const(n)
             kind = IterKind.broadcast if n == 1 and not is_expanded else IterKind.iteration
             dims.append((extent, kind, is_expanded))
-        result = self.tensor(
-            dtype, dims, stride_order=stride_order, contiguity=contiguity, is_cpu=is_cpu, name=name
-        )
+        result = self.tensor(dtype, dims, stride_order=stride_order, contiguity=contiguity, is_cpu=is_cpu, name=name)
         if register:
             self.inputs.append(result)
         return result
@@ -134,9 +134,7 @@ class FusionBuilder:
 
     # --- exprs ---
 
-    def scalar_op(
-        self, op: str, inputs: Sequence[Scalar], dtype: DataType, expression: Int | None = None
-    ) -> Scalar:
+    def scalar_op(self, op: str, inputs: Sequence[Scalar], dtype: DataType, expression: Int | None = None) -> Scalar:
         """Host arithmetic; constants are the caller's business to fold.
 
         `expression`: the result as an integer expression, where it is one of extents.
@@ -185,9 +183,7 @@ class FusionBuilder:
         return chosen.extent, IterKind.iteration, False
 
     def _reduced(self, tensor: Tensor, axes: Sequence[int], dtype: DataType) -> Tensor:
-        dims = [
-            (d.extent, IterKind.reduction if i in axes else d.kind, False) for i, d in enumerate(tensor.visible)
-        ]
+        dims = [(d.extent, IterKind.reduction if i in axes else d.kind, False) for i, d in enumerate(tensor.visible)]
         return self.tensor(dtype, dims)
 
     def reduction(self, op: str, tensor: Tensor, axes: Sequence[int], dtype: DataType) -> Tensor:
@@ -229,9 +225,7 @@ class FusionBuilder:
         self.exprs.append(Squeeze(tensor, output, tuple(flags)))
         return output
 
-    def expand(
-        self, tensor: Tensor, extents: Sequence[Int | None], scalars: Sequence[Scalar | None] = ()
-    ) -> Tensor:
+    def expand(self, tensor: Tensor, extents: Sequence[Int | None], scalars: Sequence[Scalar | None] = ()) -> Tensor:
         """Expand broadcast dims to the given extents (None keeps a dim); extra dims on the left are new.
 
         `scalars`: per dim the scalar its extent was given as, None for constants and kept dims.
@@ -266,9 +260,7 @@ class FusionBuilder:
         return output
 
     def _factory_dims(self, extents: Sequence[Int]) -> list[tuple[Int, IterKind, bool]]:
-        return [
-            (e, IterKind.broadcast if e.is_const and e.value == 1 else IterKind.iteration, False) for e in extents
-        ]
+        return [(e, IterKind.broadcast if e.is_const and e.value == 1 else IterKind.iteration, False) for e in extents]
 
     def full(
         self, extents: Sequence[Int], value: Scalar, dtype: DataType, scalars: Sequence[Scalar | None] = ()

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from fuser.ir.integer_core import (
-    ATOM_LEVEL,
-    DIVISION_LEVEL,
+from fuser.ir.integer_conditions import all_of, any_of, equal, less_equal, not_equal
+from fuser.ir.integer_nodes import (
     FALSE,
-    SUM_LEVEL,
     TRUE,
-    ZERO,
     AllOf,
     AnyOf,
     Compare,
@@ -21,24 +18,16 @@ from fuser.ir.integer_core import (
     Max,
     Min,
     Mod,
-    Printer,
     Select,
     Symbol,
     SymbolQuotient,
     Truth,
-    all_of,
-    any_of,
     as_int,
     const,
-    equal,
-    less_equal,
-    maximum,
-    minimum,
-    not_equal,
-    prove_less_equal,
-    select,
     symbol,
 )
+from fuser.ir.integer_rules import extremum, has_plain_division, select
+from fuser.ir.integer_text import ATOM_LEVEL, DIVISION_LEVEL, SUM_LEVEL, Printer
 
 if TYPE_CHECKING:
     import sympy
@@ -66,14 +55,14 @@ class _CPrinter(Printer):
 
     def quotient(self, numerator: Int, divisor: Int) -> tuple[str, int]:
         x, d = self.operand(numerator), self.operand(divisor)
-        if prove_less_equal(ZERO, numerator):
+        if has_plain_division(numerator, divisor):
             return f"{x} / {d}", DIVISION_LEVEL
         # C rounds towards zero: one less where a remainder is left of a negative numerator.
         return f"{x} / {d} - ({x} % {d} < 0)", SUM_LEVEL
 
     def remainder(self, numerator: Int, divisor: Int) -> tuple[str, int]:
         x, d = self.operand(numerator), self.operand(divisor)
-        if prove_less_equal(ZERO, numerator):
+        if has_plain_division(numerator, divisor):
             return f"{x} % {d}", DIVISION_LEVEL
         return f"({x} % {d} + {d}) % {d}", DIVISION_LEVEL
 
@@ -392,16 +381,8 @@ def from_data(data: Any) -> Int | Cond:
             return _int_from(numerator) // _int_from(divisor)
         case ["%", numerator, divisor]:
             return _int_from(numerator) % _int_from(divisor)
-        case ["min", first, *others]:
-            result = _int_from(first)
-            for other in others:
-                result = minimum(result, _int_from(other))
-            return result
-        case ["max", first, *others]:
-            result = _int_from(first)
-            for other in others:
-                result = maximum(result, _int_from(other))
-            return result
+        case ["min" | "max" as name, _, *_]:
+            return extremum(Min if name == "min" else Max, [_int_from(argument) for argument in data[1:]])
         case ["select", condition, chosen, otherwise]:
             return select(_cond_from(condition), _int_from(chosen), _int_from(otherwise))
         case ["+" | "*" as operator, int(first), *others]:

@@ -4,8 +4,16 @@
     (128*i + j) // 128                     normal form at construction: `i`, where 0 <= j < 128
     prove_less(i * M + m, N * M)           a sound proof from ranges and symbolic bounds
 
-The grammar, the normal form, the rule table and the proofs are in `integer_core`; C text, compiled functions, SymPy and
-data are in `integer_code`. This module is the name under which the project uses both.
+This module is the name under which the project uses them. The parts, each importing only those before it:
+
+    integer_nodes        grammar, semantics, ranges, interning
+    integer_sums         polynomial arithmetic without rules
+    integer_proofs       proofs from ranges and symbolic bounds
+    integer_rules        normal form: division, recombination, minimum, maximum, selection
+    integer_conditions   comparisons and their combinations; `RULES`
+    integer_rebuild      substitution, pickling
+    integer_text         infix text
+    integer_code         C text, compiled functions, SymPy, data
 """
 
 from fuser.ir.integer_code import (
@@ -17,10 +25,19 @@ from fuser.ir.integer_code import (
     to_data,
     to_sympy,
 )
-from fuser.ir.integer_core import (
+from fuser.ir.integer_conditions import (
+    RULES,
+    all_of,
+    any_of,
+    equal,
+    less,
+    less_equal,
+    negate,
+    not_equal,
+)
+from fuser.ir.integer_nodes import (
     FALSE,
     ONE,
-    RULES,
     TRUE,
     ZERO,
     AllOf,
@@ -33,31 +50,33 @@ from fuser.ir.integer_core import (
     Max,
     Min,
     Mod,
-    Rule,
+    Operations,
     Select,
     Sum,
     Symbol,
     SymbolQuotient,
     Truth,
-    all_of,
-    any_of,
     as_int,
+    connect,
+    const,
+    symbol,
+)
+from fuser.ir.integer_rebuild import pickle_node, substitute, substitute_condition
+from fuser.ir.integer_rules import (
+    Rule,
+    add,
     ceil_div,
     clear_memo,
-    const,
-    equal,
-    less,
-    less_equal,
+    divide,
     maximum,
     minimum,
-    negate,
-    not_equal,
+    multiply,
     prove_divisible,
     prove_less,
     prove_less_equal,
     select,
-    symbol,
 )
+from fuser.ir.integer_text import text_of
 
 __all__ = [
     "FALSE",
@@ -107,3 +126,15 @@ __all__ = [
     "to_data",
     "to_sympy",
 ]
+
+connect(
+    Operations(
+        add=add,
+        multiply=multiply,
+        divide=divide,
+        substitute=substitute,
+        substitute_condition=substitute_condition,
+        pickle=pickle_node,
+        text=text_of,
+    )
+)

@@ -6,7 +6,7 @@ Grammar
     source   := ExtentOf(argument, dim) | StrideOf(argument, dim) | ScalarOf(name)
     scalar   := ScalarStep(name, dtype, op, operands)    host arithmetic, in order; an operand is a name or a number
 
-A launch argument list is: tensor inputs, then outputs, then user scalars. `bindings` give every symbol that the expressions
+A launch argument list is: tensor inputs, then outputs, then user scalars (rank-0 host tensors among them). `bindings` give every symbol that the expressions
 of the plan and the kernel's ExtentParameters mention; the expressions become one Python code object on first use.
 """
 

@@ -319,12 +319,12 @@ def numpy_cast(array: Array, dtype: DataType) -> Array:
     source = array.dtype
     if source == target:
         return array
-    if dtype is DataType.Bool:
-        return array != 0
-    if source.kind == "c" and target.kind != "c":
+    if source.kind == "c" and target.kind not in "cb":
         return numpy_cast(np.asarray(np.real(array)), dtype)
     with np.errstate(all="ignore"):
-        if target.itemsize == 2 and source.itemsize > 4 and target.kind not in "iu":
+        if dtype is DataType.Bool:
+            return array != 0
+        if target.itemsize == 2 and source.itemsize > 4:
             return _round_to_odd(array).astype(target)
         if source.kind not in "biufc" and target.kind != "f":
             return array.astype(np.float32).astype(target)  # ml_dtypes converts to few types directly

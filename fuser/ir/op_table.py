@@ -100,8 +100,9 @@ class PointwiseOp:
     numpy       arrays of the compute dtype -> array of `result_dtype(row, compute dtype)`
     cuda        compute dtype -> text
     ulp         bound on the error for (Float, Double) computation, in ulp beyond correct rounding; 0 = correctly
-                rounded. Complex results are measured by their magnitude. Sources: the tables of maximum errors in
-                the CUDA C++ programming guide, and for formulas of several steps the sum of their parts
+                rounded. Sources: the tables of maximum errors in the CUDA C++ programming guide, and for formulas of
+                several steps the sum of their parts
+    complex_ulp the same for (ComplexFloat, ComplexDouble), relative to the magnitude of the result
     exact       the result is one of a few exactly known values: references are computed in the compute dtype itself
     magnitude   for ops with cancellation, errors are measured in ulp of this function of the inputs
     samples     per operand
@@ -148,7 +149,7 @@ class PointwiseOp:
                 return 0.0
 
     def is_trivial(self, wrong: str, dtype: DataType) -> bool:
-        """Whether the wrong result `wrong` (`zeros`, `first`, `lower`) may equal the right one for operands of `dtype`."""
+        """Whether `wrong` (`zeros`, `first`, `lower`) may equal the right result for operands of `dtype`."""
         return any(name == wrong and kind_of(dtype) in kinds for name, kinds in self.trivial)
 
 
@@ -165,7 +166,7 @@ def _row(
     **rest: Any,
 ) -> PointwiseOp:
     named = tuple(parameters.split()) or {1: ("x",), 2: ("lhs", "rhs")}[arity]
-    drawn = samples if isinstance(samples[0], tuple) else (samples,) * arity
+    drawn = (samples,) * arity if isinstance(samples, Samples) else samples
     kinds: str = rest.setdefault("kinds", "fib")
 
     def text(dtype: DataType) -> CudaSpelling:
@@ -173,7 +174,7 @@ def _row(
             raise TypeError(f"{name} has no CUDA text for compute dtype {dtype.name}")
         return cuda(dtype)
 
-    return PointwiseOp(name, arity, rule, doc, numpy, text, samples=drawn, parameters=named, **rest)  # type: ignore[arg-type]
+    return PointwiseOp(name, arity, rule, doc, numpy, text, samples=drawn, parameters=named, **rest)
 
 
 KEEP, PROM, FLT, FULL, BOOL, LOGICAL = (

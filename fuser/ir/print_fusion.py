@@ -45,9 +45,7 @@ from fuser.ir.live_order import all_operands, live_exprs
 
 HEADER = "def nvfuser_fusion(fd : FusionDefinition) -> None :"
 
-INLINE_DTYPES = frozenset(
-    (DataType.Bool, DataType.Int, DataType.Index, DataType.Double, DataType.ComplexDouble)
-)
+INLINE_DTYPES = frozenset((DataType.Bool, DataType.Int, DataType.Index, DataType.Double, DataType.ComplexDouble))
 """Dtypes whose constants are written as Python literals. An Index literal is read back as an Int, the same number."""
 
 
@@ -202,9 +200,10 @@ def _iota_call(expr: Iota) -> str:
     dtype = expr.output.dtype
     start, step = (0.0, 1.0) if dtype.is_floating else (0, 1)
     text = length
-    if not (expr.start.value == start and not math.copysign(1.0, expr.start.value.real) < 0):
+    # -0.0 equals the default and is not it.
+    if repr(expr.start.value) != repr(start):
         text += f", start={operand_text(expr.start)}"
-    if expr.step.value != step:
+    if repr(expr.step.value) != repr(step):
         text += f", step={operand_text(expr.step)}"
     if dtype is not DataType.Int:
         text += f", dtype={dtype!r}"

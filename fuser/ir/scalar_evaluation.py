@@ -52,9 +52,7 @@ def evaluate_op(op: str, values: Sequence[Number], dtypes: Sequence[DataType], r
     row = POINTWISE[op]
     dtype = operand_dtype(row, [OperandClass(d, "S") for d in dtypes])
     compute = compute_dtype(dtype)
-    converted = [
-        v if row.name == "where" and i == 0 else rounded_number(v, compute) for i, v in enumerate(values)
-    ]
+    converted = [v if row.name == "where" and i == 0 else rounded_number(v, compute) for i, v in enumerate(values)]
     return rounded_number(evaluate_scalar(row, dtype, converted), result)
 
 

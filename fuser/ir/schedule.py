@@ -6,6 +6,7 @@ Grammar
     verb     := split(axis, factor, inner_split) | merge(axis_o, axis_i) | reorder(old2new)
               | parallelize(position, type) | set_memory_type(type) | set_allocation_domain(dims, contiguity)
               | cache_after(op_type, cache_op, propagate, cached_uses) | cache_before(op_type) | rfactor(axes)
+              | recompute(uses)
               | transform_like(selected) | parallelize_like(position, selected, types, padding)
               | inline_most(selected) | inline_at(position, best_effort, selected)
 
@@ -42,6 +43,7 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.integers import Int, ceil_div, const
+from fuser.ir.promotion import compute_dtype
 from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, IterationGraph
 
 
@@ -456,6 +458,37 @@ class ScheduleBuilder:
         self.records.append(Record("cache_before", name, (op_type,), result))
         return result
 
+    def recompute(self, name: str, uses: Sequence[TensorExpr | str]) -> str:
+        """A second computation of the tensor for the listed uses; returns its name.
+
+        Trades arithmetic for memory: a value that two loop nests need is computed in each instead of being kept.
+        """
+        state = self.state(name)
+        expr = self.definition(name)
+        if expr is None or len(self.siblings(name)) > 1 or isinstance(expr, Reduction):
+            raise SchedulingError(f"cannot recompute {name}: it is an input or the result of a reduction")
+        if state.inline_at:
+            raise SchedulingError(f"cannot recompute {name}: it is already inlined")
+        tensor = state.tensor
+        wanted = {u if isinstance(u, str) else tensor_outputs(u)[0].name for u in uses}
+        chosen = [e for e in self.uses(name) if any(t.name in wanted for t in tensor_outputs(e))]
+        if len(chosen) != len(wanted):
+            raise SchedulingError(f"cannot recompute {name}: a listed use is not among its uses")
+        result = self._new_name(name, "recompute")
+        logical = self._copy_dims(result, tensor.logical, keep_reduction=True)
+        order = row_major_order(len(logical))
+        dense = tuple(None if d.is_broadcast else True for d in logical)
+        copy = Tensor(result, tensor.dtype, logical, order, dense, location=tensor.location)
+        axes, leaves = self._clone_axes(state.loop, dict(zip(tensor.logical, logical, strict=True)))
+        new = self._add_state(copy, axes, state, leaves)
+        new.cache_op, new.op_type = state.cache_op, state.op_type
+        chosen_ids = set(map(id, chosen))
+        at = self.exprs.index(expr)
+        self.exprs = [map_expr(e, {tensor: copy}) if id(e) in chosen_ids else e for e in self.exprs]
+        self.exprs.insert(at + 1, map_expr(expr, {tensor: copy}))
+        self.records.append(Record("recompute", name, (tuple(sorted(wanted)),), result))
+        return result
+
     def rfactor(self, name: str, axes: Sequence[int]) -> str | tuple[str, ...]:
         """A new producer reduces exactly `axes`; the tensor reduces the remaining reduction axes over it.
 
@@ -508,8 +541,10 @@ class ScheduleBuilder:
                 new.kind = IterKind.iteration
         pieces = [leaves[a] for a in state.loop if a.is_reduction]
         iterated = [leaves[d] for d in tensor.visible]
+        # A partial result is not rounded: only the last stage's is.
+        dtype = compute_dtype(tensor.dtype) if tensor.dtype.is_reduced_float else tensor.dtype
         first = Tensor(
-            name, tensor.dtype, (*iterated, *pieces), row_major_order(len(iterated) + len(kept)),
+            name, dtype, (*iterated, *pieces), row_major_order(len(iterated) + len(kept)),
             tuple(True for _ in range(len(iterated) + len(kept))), root, location=tensor.location,
         )
         self._add_state(first, loop, state, leaves)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from fuser.errors import InternalError, SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, CacheOp, MemoryType, ParallelType
+from fuser.ir.facts import Aligned
 from fuser.ir.fusion import (
     Broadcast,
     Expand,
@@ -378,17 +379,18 @@ class NestBuilder:
         if not running.is_const:
             raise SchedulingError(f"{leader} needs {running} partial sums per thread: that must be a constant")
         buffers = tuple(
-            Buffer(f"{t.name}_partial", t.dtype, MemoryType.local, running) for t in tensor_outputs(self.exprs[leader])
+            Buffer(f"{t.name}_partial", accumulator_dtype(t.dtype), MemoryType.local, running)
+            for t in tensor_outputs(self.exprs[leader])
         )
         return Accumulator(depth, buffers, tuple(reversed(axes)))
 
     def _identities(self, expr: TensorExpr) -> tuple[Literal, ...]:
         if isinstance(expr, Reduction):
-            dtype = expr.output.dtype
+            dtype = accumulator_dtype(expr.output.dtype)
             return (Literal(REDUCTIONS[expr.op].identity(dtype), dtype),)
         assert isinstance(expr, Welford)
         return tuple(
-            Literal(0 if t.dtype.is_integral else 0.0, t.dtype) for t in tensor_outputs(expr)
+            Literal(0 if t.dtype.is_integral else 0.0, accumulator_dtype(t.dtype)) for t in tensor_outputs(expr)
         )
 
     def _fill(self, buffer: Buffer, value: Literal) -> list[Stmt]:
@@ -473,6 +475,8 @@ class NestBuilder:
                 opened.append((i, group.extent))
         indexer = Indexer(self.graph, indices)
         value: Value = Load(partial, self._offset(indexer, accumulator.axes, t))
+        if partial.dtype is not target.buffer.dtype:
+            value = Cast(value, target.buffer.dtype)
         stmt: Stmt = Store(target.buffer, self._offset(indexer, target.axes, t), value)
         stmts = self._guarded([stmt], indexer, kept, leader, target)
         for i, extent in reversed(opened):
@@ -488,6 +492,8 @@ class NestBuilder:
         loops = self.context.loops(leader)
         if isinstance(expr, (Reduction, Welford)):
             stmts = self._accumulate(leader, expr, indexer)
+            if self._reads_partials(expr, indexer):
+                return stmts
             return self._predicated(stmts, self._predicates(leader, loops, indexer))
         target = self._target(expr.output)
         if nest.vector is not None:
@@ -503,9 +509,11 @@ class NestBuilder:
     def _argument_storage(self, t: Tensor) -> Storage:
         found = self.storage.get(t.name)
         if found is None:
+            # What the strides span, not the number of elements: rows may be padded.
+            strides = self.context.strides(t)
             size: Int = ONE
-            for d in t.visible:
-                size = size * self.graph.group(d).extent
+            for i, d in enumerate(t.visible):
+                size = size + (self.graph.group(d).extent - 1) * strides[i]
             buffer = Buffer(t.name, t.dtype, self.context.state(t.name).memory, size, t.name)
             found = global_storage(self.context, t, buffer)
             self.storage[t.name] = found
@@ -625,6 +633,26 @@ class NestBuilder:
             return welford_combine(accumulator.buffers, offset, other, f"{leader}_w{self._next()}")
         return welford_add(accumulator.buffers, offset, self._read(expr.input, indexer), f"{leader}_w{self._next()}")
 
+    def _reads_partials(self, expr: Reduction | Welford, indexer: Indexer) -> bool:
+        """Whether the operands are partials of the same reduction in registers: outside its extents a thread holds the
+        identity there, so that adding it needs no test."""
+        for t in tensor_inputs(expr):
+            leader = self.leaders.get(t.name)
+            first = self.exprs[leader] if leader is not None else None
+            accumulator = self.accumulators.get(leader) if leader is not None else None
+            storage = self.storage.get(t.name)
+            if accumulator is None or storage is None or storage.buffer not in accumulator.buffers:
+                return False
+            if isinstance(expr, Reduction) and not (isinstance(first, Reduction) and first.op == expr.op):
+                return False
+            if isinstance(expr, Welford) and (expr.partial is None or not isinstance(first, Welford)):
+                return False
+            for group, _ in storage.axes:
+                index = indexer.index(group)
+                if index is None or not prove_less(index, group.extent):
+                    return False
+        return True
+
     def _next(self) -> int:
         self._symbol_count += 1
         return self._symbol_count - 1
@@ -659,7 +687,9 @@ class NestBuilder:
                     f"of {width} elements ({nbytes} bytes)",
                     location=t.location,
                 )
+            self._check_alignment(t, tensor, storage.buffer, nbytes)
             starts.append(start)
+        self._check_whole_vectors(t, loops, indexer, lane, width)
         at_zero = Indexer(self.graph, {g: i.substitute({lane: 0}) for g, i in nest.indices.items()})
         cache = self.context.state(t.name).cache_op
         if width == 1:
@@ -668,6 +698,32 @@ class NestBuilder:
             stmt = VectorMove(target.buffer, starts[0], source.buffer, starts[1], width, cache)
         return self._guarded([stmt], at_zero, loops, leader, target)
 
+    def _check_alignment(self, t: Tensor, tensor: Tensor, buffer: Buffer, nbytes: int) -> None:
+        """A wide access to an argument needs a base that the facts call aligned; what the launch allocates is."""
+        argument = self.context.alias_of.get(tensor.name, tensor)
+        if not buffer.is_global or argument.name not in self.builder.input_names:
+            return
+        if not any(isinstance(f, Aligned) and f.tensor == argument.name and f.bytes % nbytes == 0 for f in self.context.facts):
+            raise SchedulingError(
+                f"{t.name} cannot be vectorized: the base address of {argument.name} is not known to be aligned to {nbytes} bytes",
+                location=t.location,
+            )
+
+    def _check_whole_vectors(self, t: Tensor, loops: Sequence[Group], indexer: Indexer, lane: Symbol, width: int) -> None:
+        """Predicates see the first element of a vector: the others must be inside whenever it is."""
+        for split in _inexact_splits(loops):
+            index = indexer.index(split.source)
+            if index is None or lane not in index.symbols:
+                continue
+            first = index.substitute({lane: 0})
+            room = split.source.extent - first
+            if index - first is not lane or room.multiple % width != 0:
+                raise SchedulingError(
+                    f"{t.name} cannot be vectorized by {width}: the extent {split.source.extent} along the vectorized axis is not "
+                    f"known to be divisible by {width}",
+                    location=t.location,
+                )
+
     # --- predicates ---
 
     def _predicate_list(self, leader: str, loops: Sequence[Group], indexer: Indexer) -> list[Cond]:
@@ -675,28 +731,8 @@ class NestBuilder:
         conds: dict[Cond, None] = {}
         state = self.context.state(leader)
         kinds = {g: state.parallel_type(a) for a, g in zip(state.loop, self.context.loops(leader), strict=True)}
-        seen: set[Group] = set()
-        splits: dict[GroupSplit, None] = {}
-
-        def visit(group: Group) -> None:
-            if group in seen:
-                return
-            seen.add(group)
-            match group.origin:
-                case GroupSplit() as s:
-                    visit(s.source)
-                    if not s.divides:
-                        splits[s] = None
-                case GroupMerge() as m:
-                    visit(m.outer)
-                    visit(m.inner)
-                case None:
-                    pass
-
-        for group in loops:
-            visit(group)
         bounded: set[GroupSplit] = set()
-        for split in splits:
+        for split in _inexact_splits(loops):
             index = indexer.index(split.source)
             if index is None:
                 continue
@@ -709,6 +745,9 @@ class NestBuilder:
         for group in loops:
             p = kinds.get(group, ParallelType.serial)
             index = indexer.loops.get(group)
+            origin = group.origin
+            if isinstance(origin, GroupSplit) and origin in bounded and origin.outer is group and origin.inner_split:
+                continue  # the same
             if p in THREAD_TYPES and index is not None and not group.is_broadcast and not prove_less(index, group.extent):
                 conds[less(index, group.extent)] = None
         return list(conds)
@@ -764,6 +803,36 @@ def _is_one(size: Int) -> bool:
     return size.is_const and size.value == 1
 
 
+def _inexact_splits(loops: Sequence[Group]) -> list[GroupSplit]:
+    """The splits on the way to some loops that are not known to divide, outer before inner."""
+    found: dict[GroupSplit, None] = {}
+    seen: set[Group] = set()
+
+    def visit(group: Group) -> None:
+        if group in seen:
+            return
+        seen.add(group)
+        match group.origin:
+            case GroupSplit() as s:
+                visit(s.source)
+                if not s.divides:
+                    found[s] = None
+            case GroupMerge() as m:
+                visit(m.outer)
+                visit(m.inner)
+            case None:
+                pass
+
+    for group in loops:
+        visit(group)
+    return list(found)
+
+
+def accumulator_dtype(dtype: DataType) -> DataType:
+    """What partial results are held in: Float for the narrow floats, so that only the result is rounded."""
+    return compute_dtype(dtype) if dtype.is_reduced_float else dtype
+
+
 def call_dtype(expr: Pointwise) -> DataType:
     """Compute dtype of a pointwise expr: of its result for `where`, else of its operands."""
     if expr.op == "where":
@@ -789,7 +858,7 @@ def welford_add(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> list[S
         Allocate(value),
         Allocate(delta),
         Store(value, ZERO, x),
-        Store(count, at, Call("add", (Load(count, at), one), count.dtype, count.dtype)),
+        Store(count, at, Call("add", (Load(count, at), one), compute_dtype(count.dtype), count.dtype)),
         Store(delta, ZERO, Call("sub", (Load(value, ZERO), Load(mean, at)), mean.dtype, mean.dtype)),
         Store(
             mean,
@@ -838,13 +907,14 @@ def welford_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], 
     def call(op: str, a: Value, b: Value, d: DataType) -> Call:
         return Call(op, (a, b), d, d)
 
-    is_empty = Call("eq", (Load(total, ZERO), Literal(0, count.dtype)), count.dtype, DataType.Bool)
+    integral = compute_dtype(count.dtype)
+    is_empty = Call("eq", (Load(total, ZERO), Literal(0, count.dtype)), integral, DataType.Bool)
     quotient = call("div", Cast(Load(other_count, ZERO), real), Cast(Load(total, ZERO), real), real)
     gain = call("mul", call("mul", Load(delta, ZERO), Load(delta, ZERO), real), call("mul", Cast(Load(count, at), real), Load(fraction, ZERO), real), real)
     return [
         *(Allocate(b) for b in (total, other_count, fraction, delta)),
         Store(other_count, ZERO, nb),
-        Store(total, ZERO, call("add", Load(count, at), Load(other_count, ZERO), count.dtype)),
+        Store(total, ZERO, Call("add", (Load(count, at), Load(other_count, ZERO)), integral, count.dtype)),
         Store(fraction, ZERO, Call("where", (is_empty, Literal(0.0, real), quotient), real, real)),
         Store(delta, ZERO, call("sub", other_mean, Load(mean, at), dtype)),
         Store(mean, at, call("add", Load(mean, at), call("mul", Load(delta, ZERO), Load(fraction, ZERO), dtype), dtype)),

@@ -119,6 +119,23 @@ class LoweringContext:
                 used.add(p)
                 known = self.sizes.get(p)
                 self.sizes[p] = group.extent if known is None else _larger(known, group.extent)
+        for p, size in self.sizes.items():
+            if (size.lo is None or size.lo < 1) and not self._spans_outputs(p, size):
+                self.sizes[p] = maximum(size, ONE)
+
+    def _spans_outputs(self, p: ParallelType, size: Int) -> bool:
+        """Whether every output is empty if `size`, the extent of a parallel axis, is 0: no worker is needed then.
+
+        An empty reduction still has a result that somebody must write.
+        """
+        return all(
+            any(
+                state.parallel_type(axis) is p and not axis.is_reduction and group.extent is size
+                for axis, group in zip(state.loop, self.loops(name), strict=True)
+            )
+            for name in sorted(self.builder.output_names - self.builder.input_names)
+            for state in (self.state(name),)
+        )
 
     def _thread_symbol(self, p: ParallelType, size: Int) -> Symbol:
         hardware = THREAD_SYMBOLS[p]

@@ -7,8 +7,8 @@ After:  butterflies inside a warp; one shared slot per warp, read by every threa
 Stands before shared memory is laid out and barriers are inserted: both treat scratch like any other shared buffer. Only the
 barriers of the grid protocol, which order fences and not shared accesses, are written here.
 
-Publication across blocks: the writer stores, fences, and (after a barrier, where several threads wrote) one thread adds to
-the semaphore; that thread fences again before the barrier that lets the others read.
+Publication across blocks: every writer stores and fences, and (after a barrier, where several threads wrote) one thread adds
+to the semaphore. Every thread that reads fences after that addition was seen, behind the barrier that passes it on.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ class _Expander:
         at = base + g.segment
         old = self._symbol("arrived", g.blocks)
         one_thread = all_of(*(equal(self.threads[p], 0) for p in self.active))
-        signal: list[Stmt] = [AtomicAdd(old, self._semaphores, at, ONE), Fence()]
+        signal: list[Stmt] = [AtomicAdd(old, self._semaphores, at, ONE)]
         if not self.active:
             stmts = [*self._publish(r, g, signal)]
             stmts.append(Let(r.last_block, select(equal(old, g.blocks - 1), ONE, ZERO)))
@@ -300,7 +300,7 @@ class _Expander:
                 Let(r.last_block, select(equal(seen, g.blocks - 1), ONE, ZERO)),
             ]
         reset = Store(self._semaphores, at, Literal(0, DataType.Int32), Role.semaphore_reset)
-        last = [*self._finish(r, g), *_guarded(one_thread, [reset])]
+        last = [Fence(), *self._finish(r, g), *_guarded(one_thread, [reset])]
         return [*stmts, If(equal(r.last_block, 1), tuple(last), role=Role.last_block)]
 
     def _grid_broadcast(self, r: Reduce) -> list[Stmt]:
@@ -313,7 +313,6 @@ class _Expander:
         wait: list[Stmt] = [
             AtomicAdd(None, self._semaphores, arrive, ONE),
             SpinWait(self._semaphores, arrive, g.blocks),
-            Fence(),
         ]
         zero = Literal(0, DataType.Int32)
         leave: list[Stmt] = [
@@ -329,7 +328,7 @@ class _Expander:
             ),
         ]
         barrier: list[Stmt] = [BlockBarrier("all blocks have arrived")] if self.active else []
-        return [*self._publish(r, g, wait), *barrier, *self._finish(r, g), *_guarded(one_thread, leave)]
+        return [*self._publish(r, g, wait), *barrier, Fence(), *self._finish(r, g), *_guarded(one_thread, leave)]
 
 
 _LEVEL_2 = CacheOp["global"]

@@ -59,7 +59,7 @@ def finish_kernel(
     # Inside lowering a parallel index knows the extent of its axis; in the kernel it is the hardware's.
     body = substitute_symbols(body, {s: THREAD_SYMBOLS[p] for p, s in context.threads.items()})
     fusion = context.fusion
-    inputs = [t.name for t in fusion.input_tensors]
+    inputs = [t.name for t in fusion.input_tensors if not t.is_cpu]
     outputs = [t for t in fusion.output_tensors if t.name not in context.builder.input_names]
     arguments = (*inputs, *(t.name for t in outputs))
     workspaces = [*lowered.workspaces, *expanded.workspaces]
@@ -96,7 +96,10 @@ def finish_kernel(
     scalar_names = [*lowered.scalars, *(b.source.name for b in bindings if isinstance(b.source, ScalarOf))]
     plan = LaunchPlan(
         tensor_arguments=arguments,
-        scalar_arguments=tuple(s.name for s in fusion.input_scalars),
+        scalar_arguments=(
+            *(s.name for s in fusion.input_scalars),
+            *(t.name for t in fusion.input_tensors if t.is_cpu),
+        ),
         bindings=bindings,
         scalars=scalar_program(context, scalar_names, arguments),
         grid=(grid[0], grid[1], grid[2]),
@@ -135,6 +138,8 @@ def _used_buffers(body: tuple[Stmt, ...]) -> set[Buffer]:
 def _symbol_sources(context: LoweringContext, arguments: tuple[str, ...]) -> dict[str, ExtentOf | StrideOf | ScalarOf]:
     sources: dict[str, ExtentOf | StrideOf | ScalarOf] = {}
     for t in context.fusion.input_tensors:
+        if t.is_cpu:
+            continue
         at = arguments.index(t.name)
         for d, dim in enumerate(t.visible):
             if isinstance(dim.extent, Symbol):
@@ -199,20 +204,15 @@ def _mentioned_symbols(body: tuple[Stmt, ...]) -> set[Symbol]:
 
 
 def scalar_program(context: LoweringContext, names: Iterable[str], arguments: tuple[str, ...]) -> tuple[ScalarStep, ...]:
-    """Host steps that compute the named scalars from user scalars, extents and rank-0 host tensors."""
+    """Host steps that compute the named scalars from user scalars and extents."""
     fusion = context.fusion
     by_name: dict[str, ScalarOp | ExtentOp] = {
         e.output.name: e for e in fusion.exprs if isinstance(e, (ScalarOp, ExtentOp))
     }
-    host_tensors = {t.name: t for t in fusion.input_tensors if t.is_cpu}
     steps: dict[str, ScalarStep] = {}
 
     def need(name: str) -> None:
         if name in steps:
-            return
-        tensor = host_tensors.get(name)
-        if tensor is not None:
-            steps[name] = ScalarStep(name, tensor.dtype, "host_tensor", (arguments.index(name),))
             return
         expr = by_name.get(name)
         if isinstance(expr, ExtentOp):

@@ -192,8 +192,9 @@ def _find_describer(array: object) -> Describe:
 
                 return describe_jax
             case "numpy":
-                if _is_plain_numpy(array):
-                    return describe_numpy
+                if not _is_plain_numpy(array):
+                    raise _no_array(array)
+                return describe_numpy
             case "fuser":
                 from fuser.runtime.device_tensor import DeviceTensor, describe_device_tensor
 
@@ -205,9 +206,13 @@ def _find_describer(array: object) -> Describe:
         return _describe_cuda_interface
     if hasattr(type(array), "__dlpack__"):
         return _describe_dlpack
-    raise InputTypeError(
-        f"expected an array or a number, got {type(array).__name__}: torch, CuPy, JAX and NumPy arrays and any object with "
-        "__cuda_array_interface__ or __dlpack__ are accepted"
+    raise _no_array(array)
+
+
+def _no_array(value: object) -> InputTypeError:
+    return InputTypeError(
+        f"expected an array or a number, got {type(value).__name__}: torch, CuPy, JAX and NumPy arrays and any object "
+        "with __cuda_array_interface__ or __dlpack__ are accepted"
     )
 
 
@@ -287,6 +292,11 @@ def _describe_dlpack(array: Any) -> ArrayView:
 # ---------------------------------------------------------------- devices
 
 _MAX_DEVICE_INDEX = 255
+def has_gpu() -> bool:
+    """Whether there is a CUDA device."""
+    return driver.device_count() > 0
+
+
 def parse_device(requested: object) -> tuple[str, int | None]:
     """(kind, index or None) of a device argument: an int, "cuda", "cuda:1", "simulator" or a torch device.
 
@@ -365,7 +375,7 @@ def _default_device() -> tuple[str, int | None]:
     chosen = DEVICE.get()
     if chosen is not None:
         return parse_device(chosen)
-    return ("cuda", None) if driver.device_count() > 0 else ("simulator", 0)
+    return ("cuda", None) if has_gpu() else ("simulator", 0)
 
 
 def current_cuda_device() -> int:

@@ -41,6 +41,7 @@ _BLOCK_LIMITS = (1024, 1024, 64)
 _SEMAPHORE_POOL = 4096
 _CAPTURE_RESERVE = 65536
 _STREAM_NON_BLOCKING = 1
+_PARAMETER_INFO_SINCE = (12, 4)
 _KEEP_ALL = 2**64 - 1
 
 
@@ -210,8 +211,12 @@ class CudaDevice:
         return int(self._run("cuStreamCreate", _STREAM_NON_BLOCKING))
 
     def synchronize(self, stream: int) -> None:
-        """Wait for all work of `stream`."""
-        self._run("cuStreamSynchronize", stream)
+        """Wait for all work of `stream`. A kernel that failed is told here."""
+        try:
+            self._run("cuStreamSynchronize", stream)
+        except LaunchError:
+            self.drop_semaphores()
+            raise
 
     def create_event(self) -> Any:
         """An event that records times."""
@@ -269,7 +274,13 @@ class CudaDevice:
                 driver.leave_context()
 
     def _prepare(self, site: _LaunchSite, kernel: CompiledKernel, launch: Launch, stream: int) -> None:
-        site.launch = None
+        last, site.launch = site.launch, None
+        if last is not None and site.stream == stream and _differ_in_grid_alone(last, launch):
+            check_launch(kernel.entry, launch, self.info)
+            config = site.config
+            config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
+            site.launch = launch
+            return
         loaded = self._ready(kernel, launch, stream)
         site.config = _config(launch, stream)
         site.function = loaded.function
@@ -307,7 +318,7 @@ class CudaDevice:
             found = self._loaded.get(binary)
             if found is None:
                 found = self._loaded[binary] = _load_binary(binary)
-                if kernel.parameters and isinstance(kernel.parameters[0], RawParameter):
+                if driver.driver_version() >= _PARAMETER_INFO_SINCE:
                     _check_parameters(kernel, found)
         return found
 
@@ -380,6 +391,12 @@ class CudaDevice:
 
 def check_launch(entry: str, launch: Launch, info: DeviceInfo) -> None:
     """Raise LaunchError, with all sizes, for a launch that no kernel could have on the device."""
+    gx, gy, gz = launch.grid
+    bx, by, bz = launch.block
+    fits_grid = 0 < gx <= _GRID_LIMITS[0] and 0 < gy <= _GRID_LIMITS[1] and 0 < gz <= _GRID_LIMITS[2]
+    fits_block = bx > 0 and by > 0 and 0 < bz <= _BLOCK_LIMITS[2] and bx * by * bz <= info.max_threads_per_block
+    if fits_grid and fits_block and 0 <= launch.shared_bytes <= info.shared_per_block_optin and launch.cluster is None:
+        return
     problems: list[str] = []
     for axis, n, limit in zip("xyz", launch.grid, _GRID_LIMITS, strict=True):
         if not 1 <= n <= limit:
@@ -401,6 +418,18 @@ def check_launch(entry: str, launch: Launch, info: DeviceInfo) -> None:
                 problems.append(f"the grid of {blocks} blocks along {axis} is no multiple of the cluster's {n}")
     if problems:
         raise LaunchError(f"{entry} cannot be launched with {describe_launch(launch)}: {'; '.join(problems)}")
+
+
+def _differ_in_grid_alone(a: Launch, b: Launch) -> bool:
+    """Whether nothing but the grid of two ordinary launches differs: the frequent case of a shape that changes."""
+    return (
+        a.block == b.block
+        and a.shared_bytes == b.shared_bytes
+        and a.cluster is None
+        and b.cluster is None
+        and not a.cooperative
+        and not b.cooperative
+    )
 
 
 def describe_launch(launch: Launch) -> str:
@@ -440,7 +469,8 @@ def _check_arch(kernel: CompiledKernel, info: DeviceInfo) -> None:
 def _check_parameters(kernel: CompiledKernel, loaded: LoadedKernel) -> None:
     """The driver's sizes of a raw kernel's parameters against the declared ones."""
     for position, parameter in enumerate(kernel.parameters):
-        assert isinstance(parameter, RawParameter)
+        if not isinstance(parameter, RawParameter):
+            return
         _, size = driver.call("cuFuncGetParamInfo", loaded.function, position)
         if int(size) != parameter.nbytes:
             raise LaunchError(

@@ -63,16 +63,24 @@ def _ask_version() -> tuple[int, int]:
 
 
 def device_count() -> int:
-    """Number of CUDA devices; 0 without a driver, or with one that does not start. Never raises."""
+    """Number of CUDA devices; 0 without a driver, or with one that does not start. Never raises.
+
+    A forked child is told what its parent had, so that it meets the error about forking and not another device.
+    """
+    global _count
     if driver_version() == (0, 0):
         return 0
+    if _bindings is not None and os.getpid() != _process:
+        return _count
     try:
-        return int(call("cuDeviceGetCount"))
+        _count = int(call("cuDeviceGetCount"))
     except (LaunchError, ImportError):
         return 0
+    return _count
 
 
 _version: tuple[int, int] | None = None
+_count = 0
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
@@ -119,13 +127,16 @@ def _start() -> None:
 def call(name: str, *arguments: Any) -> Any:
     """Run the driver function `name` and return what it gives besides its status: None, a value, or a tuple.
 
-    Raises DriverError naming the call if the status is not success.
+    Raises DriverError naming the call if the status is not success, LaunchError if the driver is too old to have it.
     """
     module = bindings()
     function = _functions.get(name)
     if function is None:
         function = _functions[name] = _find(module, name)
-    result = function(*arguments)
+    try:
+        result = function(*arguments)
+    except RuntimeError as error:  # the bindings' word for a function that this driver does not have
+        raise LaunchError(f"{name} cannot be called: {error}") from None
     status = result[0]
     if status != CUDA_SUCCESS:
         raise error_of(name, int(status))

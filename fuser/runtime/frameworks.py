@@ -30,7 +30,7 @@ class Storage:
 
     array       the caller's array that holds it (an input) or the framework's (an output); None for device allocations
     allocation  what the device's allocator gave; None for memory of others
-    host        bytes of the caller's host array behind it, or of a copy already made; None if there is none yet
+    host        bytes of the caller's host array behind it, or (`is_copy`) of what went out; None if there are none
     shared      what keeps the allocation alive once a result over it went out
     pending     bytes of a host array that has no device memory yet
     """
@@ -42,6 +42,7 @@ class Storage:
     host: np.ndarray[Any, Any] | None = None
     shared: Any = None
     pending: np.ndarray[Any, Any] | None = None
+    is_copy: bool = False
 
 
 class Framework(Protocol):
@@ -138,16 +139,19 @@ class HostFramework(_DeviceMemory):
         offset: int,
         stream: int,
     ) -> Any:
-        from fuser.runtime.host_arrays import strided_view
+        import numpy as np
+
+        from fuser.runtime.host_arrays import read_elements, strided_view
 
         if storage.host is None and storage.pending is not None:
             storage.host = storage.pending.copy()
         if storage.host is None:
-            import numpy as np
-
-            storage.host = np.empty(storage.nbytes, np.uint8)
-            if storage.nbytes:
-                device.copy_to_host(storage.host, storage.address, stream)
+            storage.host = np.zeros(storage.nbytes, np.uint8)
+            storage.is_copy = True
+        if storage.is_copy:
+            # Several results over one storage share the copy; each brings in its own elements.
+            at = offset * dtype.itemsize
+            read_elements(device, dtype, sizes, strides, storage.address + at, storage.host, at, stream)
         array = strided_view(storage.host, dtype, sizes, strides, offset)
         return array if self._convert is None else self._convert(array)
 

@@ -80,6 +80,47 @@ def copy_in(view: ArrayView, storage: Storage, device: Device, framework: Framew
         device.copy_from_host(storage.address, data, stream)
 
 
+def read_elements(
+    device: Device,
+    dtype: DataType,
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    address: int,
+    out: Bytes,
+    at: int,
+    stream: int,
+) -> None:
+    """Copy a tensor's stored span from `address` to byte `at` of `out`; strides not negative.
+
+    Bytes between the elements are copied along on a GPU. The simulator objects to reading what nobody wrote, so there
+    they are left out.
+    """
+    itemsize = dtype.itemsize
+    nbytes = element_span(sizes, strides) * itemsize
+    if nbytes == 0:
+        return
+    if device.kind == "cuda" or not has_gaps(sizes, strides):
+        device.copy_to_host(out[at : at + nbytes], address, stream)
+        return
+    run = next((d for d in range(len(sizes)) if strides[d] == 1), None)
+    width = itemsize * (1 if run is None else sizes[run])
+    # An expanded dimension stores one element, however often it is seen.
+    outer = [(sizes[d] if strides[d] else 1, strides[d]) for d in range(len(sizes)) if d != run]
+    for index in np.ndindex(*(n for n, _ in outer)):
+        offset = sum(i * s for i, (_, s) in zip(index, outer, strict=True)) * itemsize
+        device.copy_to_host(out[at + offset : at + offset + width], address + offset, stream)
+
+
+def has_gaps(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether there are elements between the first and the last that belong to no index; strides not negative."""
+    reach = 1
+    for stride, n in sorted((s, n) for s, n in zip(strides, sizes, strict=True) if n > 1):
+        if stride > reach:
+            return True
+        reach += (n - 1) * stride
+    return False
+
+
 def copy_back(view: ArrayView, storage: Storage, device: Device, stream: int) -> None:
     """Write what the device holds into the caller's host array; bytes between its elements stay as they are."""
     array = as_numpy(view)

@@ -148,8 +148,7 @@ class ArgumentCells:
 
     def __init__(self, layout: ArgumentLayout) -> None:
         self._layout = layout
-        # 16 bytes more, so that the first cell can start where its alignment wants it.
-        self._buffer = ctypes.create_string_buffer(layout.nbytes + 16)
+        self._buffer = ctypes.create_string_buffer(max(layout.nbytes, 1))
         base = ctypes.addressof(self._buffer)
         count = len(layout.cells)
         self._pointers = (ctypes.c_uint64 * max(count, 1))(*(base + cell.offset for cell in layout.cells))

@@ -40,7 +40,7 @@ from fuser.ir.kernel import (
     WorkspaceParameter,
 )
 from fuser.ir.launch_plan import ExtentOf, LaunchPlan, ScalarOf, ScalarStep, StrideOf
-from fuser.runtime.arrays import Scalar, alignment_of, python_number
+from fuser.runtime.arrays import Scalar, alignment_of
 from fuser.runtime.compiled_kernel import CompiledKernel
 
 Shapes = Sequence[Sequence[int]]
@@ -67,6 +67,22 @@ class LaunchValues(NamedTuple):
         return 0 in self.grid or 0 in self.block
 
 
+class ParameterValues(NamedTuple):
+    """Values of kernel parameters: `template` has one per parameter, the rest says which of them come from elsewhere.
+
+    pointers    (position, tensor argument)
+    workspaces  positions of each workspace of the plan
+    semaphores  positions
+    scalars     (position, name, dtype) of user scalars
+    """
+
+    template: tuple[Scalar, ...]
+    pointers: tuple[tuple[int, int], ...]
+    workspaces: tuple[tuple[int, ...], ...]
+    semaphores: tuple[int, ...]
+    scalars: tuple[tuple[int, str, DataType], ...]
+
+
 class PlanEvaluation:
     """A kernel's launch plan as Python code.
 
@@ -82,6 +98,9 @@ class PlanEvaluation:
         self.parameters = kernel.parameters
         self.plan: LaunchPlan = plan
         self.dtypes = argument_dtypes(kernel)
+        # Of scalars whose type is declared; a number of another name has the type of its Python kind.
+        self._scalar_dtypes = {p.name: p.dtype for p in kernel.parameters if isinstance(p, ScalarParameter)}
+        self._scalar_dtypes.update((s.name, s.dtype) for s in plan.scalars)
         self._facts: tuple[Fact, ...] = tuple(sorted(kernel.facts, key=repr))
         self._read = _compile_reader(plan)
         self._outputs = self._expressions()
@@ -145,7 +164,7 @@ class PlanEvaluation:
     def _scalars(self, sizes: Shapes, scalars: Sequence[Scalar]) -> dict[str, Scalar]:
         named: dict[str, Scalar] = dict(zip(self.plan.scalar_arguments, scalars, strict=True))
         for step in self.plan.scalars:
-            named[step.name] = _run_step(step, sizes, named)
+            named[step.name] = _run_step(step, sizes, named, self._scalar_dtypes)
         return named
 
     # --- facts --------------------------------------------------------------------------------------------------------
@@ -182,23 +201,59 @@ class PlanEvaluation:
         self, values: LaunchValues, addresses: Sequence[int], workspaces: Sequence[int], semaphores: int
     ) -> list[Scalar]:
         """One value per kernel parameter: addresses for pointers, numbers for extents and scalars."""
-        result: list[Scalar] = []
-        workspace = iter(workspaces)
-        for parameter in self.parameters:
+        parameters = self.parameter_values(values)
+        result = list(parameters.template)
+        for position, argument in parameters.pointers:
+            result[position] = addresses[argument]
+        for positions, address in zip(parameters.workspaces, workspaces, strict=True):
+            for position in positions:
+                result[position] = address
+        for position in parameters.semaphores:
+            result[position] = semaphores
+        for position, name, dtype in parameters.scalars:
+            result[position] = scalar_as(values.scalars[name], dtype, name)
+        return result
+
+    def parameter_values(self, values: LaunchValues) -> ParameterValues:
+        """What the kernel's parameters get. Numbers that follow from sizes are in the template."""
+        template: list[Scalar] = []
+        pointers: list[tuple[int, int]] = []
+        workspaces: list[int] = []
+        semaphores: list[int] = []
+        scalars: list[tuple[int, str, DataType]] = []
+        for position, parameter in enumerate(self.parameters):
+            template.append(0)
             match parameter:
                 case TensorParameter(argument=argument):
-                    result.append(addresses[argument])
+                    pointers.append((position, argument))
                 case WorkspaceParameter():
-                    result.append(next(workspace))
+                    workspaces.append(position)
                 case SemaphoreParameter():
-                    result.append(semaphores)
+                    semaphores.append(position)
                 case ExtentParameter(symbol):
-                    result.append(values.expressions[symbol])
+                    template[position] = values.expressions[symbol]
                 case ScalarParameter(name, dtype):
-                    result.append(scalar_as(values.scalars[name], dtype, name))
+                    if name in self.plan.scalar_arguments:
+                        scalars.append((position, name, dtype))
+                    template[position] = scalar_as(values.scalars[name], dtype, name)
                 case _:
                     raise InternalError(f"a planned kernel has the parameter {parameter!r}", pass_name="plan_evaluation")
-        return result
+        # Workspaces are declared in the order of the plan.
+        return ParameterValues(
+            tuple(template), tuple(pointers), tuple((p,) for p in workspaces), tuple(semaphores), tuple(scalars)
+        )
+
+    @property
+    def fixing_scalars(self) -> frozenset[str]:
+        """User scalars that sizes or host arithmetic depend on; the others only pass through to the kernel."""
+        used = {b.source.name for b in self.plan.bindings if isinstance(b.source, ScalarOf)}
+        used.update(o for step in self.plan.scalars for o in step.operands if isinstance(o, str))
+        return frozenset(used.intersection(self.plan.scalar_arguments))
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """What the kernel assumes, in a fixed order."""
+        return self._facts
 
 
 _evaluations: weakref.WeakKeyDictionary[CompiledKernel, PlanEvaluation] = weakref.WeakKeyDictionary()
@@ -238,22 +293,21 @@ def scalar_as(value: Scalar, dtype: DataType, name: str) -> Scalar:
     raise InputTypeError(f"Scalar value {value} of {name} is not compatible with the expected data type: {dtype.c_name}.")
 
 
-def _run_step(step: ScalarStep, sizes: Shapes, named: Mapping[str, Scalar]) -> Scalar:
+def _run_step(
+    step: ScalarStep, sizes: Shapes, named: Mapping[str, Scalar], dtypes: Mapping[str, DataType]
+) -> Scalar:
     if step.op == "extent":
         argument, dim = step.operands
         if not isinstance(argument, int) or not isinstance(dim, int):
             raise InternalError(f"extent step {step.name} has operands {step.operands}", pass_name="plan_evaluation")
         return sizes[argument][dim]
+    from fuser.ir.dtypes import scalar_type
+    from fuser.ir.scalar_evaluation import evaluate_op
+
     operands = [named[o] if isinstance(o, str) else o for o in step.operands]
-    from fuser.ir.op_table import POINTWISE, evaluate_scalar, numpy_cast
-
-    if step.op != "cast":
-        return evaluate_scalar(POINTWISE[step.op], step.dtype, operands)
-    import numpy as np
-
-    # Host arithmetic is in double: a cast to single precision keeps the value, the kernel parameter rounds it.
-    wide = {DataType.Float: DataType.Double, DataType.ComplexFloat: DataType.ComplexDouble}.get(step.dtype, step.dtype)
-    return python_number(np.asarray(numpy_cast(np.asarray(operands[0]), wide))[()])
+    known = [dtypes.get(o) if isinstance(o, str) else None for o in step.operands]
+    kinds = [found or scalar_type(value) for found, value in zip(known, operands, strict=True)]
+    return evaluate_op(step.op, operands, kinds, step.dtype)
 
 
 # --- generated code ---------------------------------------------------------------------------------------------------

@@ -156,12 +156,13 @@ template <class... A> struct of<void(A...) noexcept> { using type = list<word<A>
 template <class L> __global__ void probe() {}
 """
 _PROBE_NAMES = (
-    "word_t bare type constant value plain is_enum code layout size alignment describe word words list of probe T U R A F L"
+    "word_t|bare|type|constant|value|plain|is_enum|code|layout|size|alignment|describe|word|words|list|of|probe"
+    "|T|U|R|A|F|L"
 )
 
 
 def _probe_text() -> str:
-    text = re.sub(rf"\b({_PROBE_NAMES.replace(' ', '|')})\b", r"fuser_\1", _PROBE)
+    text = re.sub(rf"\b({_PROBE_NAMES})\b", r"fuser_\1", _PROBE)
     rows: list[str] = []
     for number, (spelling, _, _) in enumerate(_KNOWN, start=1):
         row = f"template <> struct fuser_code<{spelling}> {{ static constexpr fuser_word_t fuser_value = {number}; }};"
@@ -234,7 +235,7 @@ def _parameter(word: int, name: str, position: int, entry: str) -> RawParameter:
             target = f"struct of {size} bytes" if size else "incomplete struct"
         else:
             raise CompilationError(
-                f"{where} points to a type that is not known here; pass signature=, as in {_EXAMPLE}"
+                f"{where} points to a type that is not known here; pass signature=, as in {SIGNATURE_EXAMPLE}"
             )
         text = f"{'const ' if is_const else ''}{target}*"
         return RawParameter(
@@ -245,10 +246,10 @@ def _parameter(word: int, name: str, position: int, entry: str) -> RawParameter:
     if is_class and size:
         text = spelling or "struct"
         return RawParameter(name, f"{text} of {size} bytes", RawKind.struct, "", size, alignment)
-    raise CompilationError(f"{where} has a type that is not known here; pass signature=, as in {_EXAMPLE}")
+    raise CompilationError(f"{where} has a type that is not known here; pass signature=, as in {SIGNATURE_EXAMPLE}")
 
 
-_EXAMPLE = "signature='float* y, const float* x, int n'"
+SIGNATURE_EXAMPLE = "signature='float* y, const float* x, int n'"
 _PTX_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8}
 
 
@@ -275,10 +276,9 @@ def _read_ptx(ptx: str, entry: str) -> tuple[list[int], int | None, bool]:
 _NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
 _TOKEN = re.compile(r"[A-Za-z_]\w*|::|\d[\w.]*|\S")
 _OPEN, _CLOSE = {"(": ")", "[": "]", "{": "}", "<": ">"}, {")", "]", "}", ">"}
-_NO_NAME = frozenset(
-    ("const", "volatile", "__restrict__", "__restrict", "restrict", "unsigned", "signed", "int", "long", "short", "char")
-    + ("float", "double", "bool", "void")
-)
+_NO_NAME = {"const", "volatile", "__restrict__", "__restrict", "restrict", "unsigned", "signed"} | {
+    *("bool", "char", "short", "int", "long", "float", "double", "void")
+}
 
 
 def strip_comments(source: str) -> str:

@@ -14,6 +14,7 @@ from fuser.runtime.launch_params import LaunchParams
 from fuser.runtime.raw_arguments import CheckedArgument, RawArray, check_arguments
 from fuser.runtime.raw_signature import (
     PROBE_THREADS,
+    SIGNATURE_EXAMPLE,
     RawParameter,
     RawSignature,
     probe_expression,
@@ -88,23 +89,37 @@ class RtcKernel:
         name = f"{self.entry}.cu"
         # The bounds of the text are not known yet; the same option fits both kinds.
         bounds = bound_options(RUNGS[0], register_cap=cap, bounded=False, uncapped=True)
-        result = nvrtc.compile_to_cubin(self.source, (self.entry,), self._info.arch, (*rest, *bounds), name=name)
-        signature = self._read_signature(result, rest, name)
+        expression = self.entry
+        try:
+            result = nvrtc.compile_to_cubin(self.source, (expression,), self._info.arch, (*rest, *bounds), name=name)
+        except CompilationError as error:
+            if "overloaded function" not in error.log:
+                raise
+            if self._given is None:
+                raise CompilationError(
+                    f"several functions are called {self.entry}; pass signature=, as in {SIGNATURE_EXAMPLE}\n{error.message}",
+                    log=error.log,
+                ) from None
+            expression = f"static_cast<void (*)({self._given})>({self.entry})"
+            result = nvrtc.compile_to_cubin(self.source, (expression,), self._info.arch, (*rest, *bounds), name=name)
+        signature = self._read_signature(result, expression, rest, name)
         if cap is not None and (signature.max_threads is not None or signature.has_register_bound):
             raise CompilationError(
                 f"option --maxrregcount={cap}: {self.entry} has bounds in its source, and NVRTC obeys those alone"
             )
-        self._kernel = _compiled(self.source, self.entry, self._info.arch, rest, cap, result, signature)
+        self._kernel = _compiled(self.source, expression, self._info.arch, rest, cap, result, signature)
         return self
 
-    def _read_signature(self, result: CompileResult, options: Sequence[str], name: str) -> RawSignature:
+    def _read_signature(
+        self, result: CompileResult, expression: str, options: Sequence[str], name: str
+    ) -> RawSignature:
         from fuser.runtime import nvrtc
 
         question = probe_expression(self.entry, self._given)
         try:
             answer = nvrtc.compile_to_ptx(
                 probe_source(self.source),
-                (self.entry, question),
+                (expression, question),
                 self._info.arch,
                 (*options, f"-DFUSER_MAX_THREADS={PROBE_THREADS}"),
                 name=name,
@@ -112,14 +127,14 @@ class RtcKernel:
         except CompilationError as error:
             raise CompilationError(
                 f"the parameters of {self.entry} cannot be told from the source; pass signature=, as in "
-                f"signature='float* y, const float* x, int n'\n{error.message}",
+                f"{SIGNATURE_EXAMPLE}\n{error.message}",
                 log=error.log,
             ) from None
         return read_signature(
             self.source,
             self.entry,
             answer.lowered[question],
-            result.lowered[self.entry],
+            result.lowered[expression],
             answer.cubin.decode("utf-8", "replace"),
             given=self._given,
         )
@@ -149,7 +164,9 @@ class RtcKernel:
         for argument in checked:
             if argument.array is not None and argument.array.device is not None:
                 index = argument.array.device
-        device = _cuda(_current_index() if index is None else index)
+        device = self._asked
+        if device is None or isinstance(device, (int, DeviceInfo)):
+            device = _cuda(_current_index() if index is None else index)
         return _run(device, kernel, launch, checked, _pick_stream(stream, checked, device))
 
 

@@ -73,10 +73,10 @@ def _copy_on_host(
 ) -> None:
     import numpy as np
 
-    from fuser.runtime.host_arrays import strided_view
+    from fuser.runtime.host_arrays import read_elements, strided_view
 
-    source = np.empty(element_span(sizes, src_strides) * dtype.itemsize, np.uint8)
-    device.copy_to_host(source, src, stream)
+    source = np.zeros(element_span(sizes, src_strides) * dtype.itemsize, np.uint8)
+    read_elements(device, dtype, sizes, src_strides, src, source, 0, stream)
     values = strided_view(source, dtype, sizes, src_strides)
     # Run by run of consecutive elements of `dst`, so that what lies between them is neither read nor written.
     run = max((d for d in range(len(sizes)) if dst_strides[d] == 1), key=lambda d: sizes[d], default=None)

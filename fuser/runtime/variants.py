@@ -184,7 +184,7 @@ class KernelVariants:
                 self._of_kernel[kernel] = family
                 own = _own_binary(kernel)
                 if own is not None and all(b.max_threads != own.max_threads for b in family.binaries):
-                    family.add(own)
+                    family.add(own, unbounded=_has_no_thread_bound(kernel))
                     self._counters.seeded += 1
         return family
 
@@ -192,8 +192,7 @@ class KernelVariants:
         top, limit = rung_of(threads)
         # A raw text without bounds may serve this block without a cap, and a capped one if it uses few registers: one
         # binary decides. Everything else is made for the rung.
-        unbounded = kernel.register_cap is not None or not kernel.bounded
-        if unbounded:
+        if _has_no_thread_bound(kernel):
             if family.unbounded is None:
                 self._build(family, kernel, 0, threads)
                 found = family.find(threads)
@@ -304,10 +303,18 @@ def _served(kernel: CompiledKernel, rung: int, resources: Resources | None) -> i
     return by_registers if kernel.fixed_bounds is None else min(by_registers, kernel.fixed_bounds)
 
 
+def _has_no_thread_bound(kernel: CompiledKernel) -> bool:
+    """Whether the first binary is compiled without a bound by threads, so that its registers decide what it serves."""
+    return kernel.register_cap is not None or not kernel.bounded
+
+
 def _own_binary(kernel: CompiledKernel) -> Binary | None:
     if kernel.cubin is None:
         return None
-    return Binary(kernel.cubin, kernel.entry, kernel.resources, kernel.max_block_size, kernel.log, kernel.nvrtc_version)
+    serves = kernel.max_block_size
+    if _has_no_thread_bound(kernel) and kernel.resources is not None:
+        serves = _served(kernel, 0, kernel.resources)
+    return Binary(kernel.cubin, kernel.entry, kernel.resources, serves, kernel.log, kernel.nvrtc_version)
 
 
 class _Pending:

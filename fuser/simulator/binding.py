@@ -46,6 +46,8 @@ class Binding:
     buffers: dict[Buffer, BoundBuffer]
     shared_offsets: dict[Buffer, int]
     shared_bytes: int
+    # Buffers whose every element held a value at the launch.
+    initialised: frozenset[Buffer]
 
     def view(self, wave: Wave, buffer: Buffer, shadows: dict[Buffer, Shadow]) -> MemoryView:
         """A view of device memory."""
@@ -55,9 +57,7 @@ class Binding:
             case VirtualRegion() as region:
                 return VirtualView(wave, buffer, region, bound.base, bound.size, shadow)
             case Region() as region:
-                start = bound.base * buffer.dtype.itemsize
-                known = region.written[start : start + bound.size * buffer.dtype.itemsize].all()
-                flags = None if known else region.written
+                flags = None if buffer in self.initialised else region.written
                 return MemoryView(
                     wave, buffer, region.data, flags, base=bound.base, stride=0, size=bound.size, shadow=shadow
                 )
@@ -193,6 +193,7 @@ def bind_arguments(
             raise LaunchError(f"{kernel.name}: expected an integer or an address, got {value!r}")
         if isinstance(parameter, ExtentParameter):
             values[parameter.symbol] = value
+            _check_declared(parameter.symbol, value)
             if kernel.index_bits == 32 and not -(2**31) <= value < 2**31:
                 message = f"{parameter.symbol.name} is {value}, the kernel has 32-bit indices"
                 raise SimulatorError(Kind.index_overflow, message)
@@ -200,7 +201,22 @@ def bind_arguments(
             pointers.append((parameter.buffer, value))
     buffers = {buffer: _bind_pointer(buffer, address, values, memory) for buffer, address in pointers}
     offsets = _shared_offsets(kernel, program, values, launch)
-    return Binding(program, tuple(arguments), values, buffers, offsets, launch.shared_bytes)
+    initialised = frozenset(buffer for buffer, bound in buffers.items() if _is_initialised(buffer, bound))
+    return Binding(program, tuple(arguments), values, buffers, offsets, launch.shared_bytes, initialised)
+
+
+def _is_initialised(buffer: Buffer, bound: BoundBuffer) -> bool:
+    if not isinstance(bound.region, Region):
+        return False
+    start = bound.base * buffer.dtype.itemsize
+    return bool(bound.region.written[start : start + bound.size * buffer.dtype.itemsize].all())
+
+
+def _check_declared(symbol: Symbol, value: int) -> None:
+    low, high = symbol.lo, symbol.hi
+    if (low is not None and value < low) or (high is not None and value > high) or value % symbol.multiple:
+        message = f"{symbol.name} is {value}, declared in [{low}, {high}] and a multiple of {symbol.multiple}"
+        raise SimulatorError(Kind.symbol_range, message)
 
 
 def _bind_pointer(buffer: Buffer, address: int, values: dict[Symbol, int], memory: DeviceMemory) -> BoundBuffer:

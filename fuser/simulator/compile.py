@@ -65,6 +65,9 @@ from fuser.simulator.indices import vectorized
 # Programs kept per process, by identity of the kernel.
 _KEPT_PROGRAMS = 128
 
+# Sites that access no memory are numbered from here on.
+OTHER_SITES = 1 << 20
+
 WaveFunction: TypeAlias = "Callable[[Any], Generator[bool, None, None] | None]"
 
 
@@ -90,7 +93,7 @@ class Definition:
 class Program:
     """A compiled kernel.
 
-    sites         by number; site 0 is the kernel as a whole
+    sites         by number; those that access memory come first and have small numbers, which records hold
     buffers       in the order `Wave.buffers` has views of them
     symbols       in the order `Wave.symbols` has their values
     evaluations   the expressions that are evaluated together, by number of their guard
@@ -99,7 +102,7 @@ class Program:
     kernel: Kernel
     source: str
     function: WaveFunction
-    sites: tuple[Site, ...]
+    sites: dict[int, Site]
     buffers: tuple[Buffer, ...]
     symbols: tuple[Symbol, ...]
     definitions: tuple[Definition, ...]
@@ -170,7 +173,8 @@ class _Compiler:
         self.depth = 1
         self.constants: dict[str, Any] = {}
         self.names: dict[object, str] = {}
-        self.sites: list[Site] = [Site("launch", f"kernel {kernel.name}", "", None)]
+        self.sites: dict[int, Site] = {}
+        self.accesses = 0
         self.buffers: list[Buffer] = []
         self.buffer_names: dict[Buffer, str] = {}
         self.symbols: list[Symbol] = []
@@ -196,7 +200,7 @@ class _Compiler:
             self._input(symbol)
         # The header is put before the body when all buffers are known.
         self._body(kernel.body, "k0", "body")
-        header = ["def run(w):", "    k0 = K = w.lanes", "    G = w.guards"]
+        header = ["def run(w):", "    k0 = K = w.lanes", "    G = w.guards", "    D = w.symbol_guards"]
         header.extend(f"    s{n} = w.symbols[{n}]" for n in range(len(self.symbols)))
         header.extend(f"    {name} = w.buffers[{n}]" for n, name in enumerate(self.buffer_names.values()))
         if self.yields:
@@ -208,7 +212,7 @@ class _Compiler:
             kernel,
             source,
             scope["run"],
-            tuple(self.sites),
+            self.sites,
             tuple(self.buffers),
             tuple(self.symbols),
             tuple(self.definitions),
@@ -255,9 +259,23 @@ class _Compiler:
         self.definitions.append(Definition(symbol, sources))
         return name
 
+    def _guard_symbol(self, symbol: Symbol, lanes: str) -> None:
+        """A check of the value that `symbol` has just been given; the launch decides whether it is needed."""
+        bounds = () if symbol.below is None else vectorized((symbol.below,))[1]
+        names = [self.scope.name(s) for s in (symbol, *bounds)]
+        if None in names:
+            raise self._broken(f"the symbol {symbol.name} is bounded by {symbol.below}, which has no value here")
+        arguments = ", ".join(name for name in names if name is not None)
+        number = len(self.definitions) - 1
+        self._emit(f"if {number} in D: w.check_symbol({number}, {lanes}, {self._site('definition')}, {arguments})")
+
     def _site(self, action: str, buffer: Buffer | None = None) -> int:
-        self.sites.append(Site(action, print_stmt(self.stmt), self.path, buffer))
-        return len(self.sites) - 1
+        if buffer is None:
+            number = OTHER_SITES + len(self.sites)
+        else:
+            number = self.accesses = self.accesses + 1
+        self.sites[number] = Site(action, print_stmt(self.stmt), self.path, buffer)
+        return number
 
     def _broken(self, message: str) -> InternalError:
         return InternalError(f"{message}, in {self.path}: {print_stmt(self.stmt)}", pass_name="simulator")
@@ -282,11 +300,10 @@ class _Compiler:
             names = [self.scope.name(symbol) or "" for symbol in symbols]
             variables = [self._fresh("i") for _ in outputs]
             call = f"{self._constant('f', outputs, function)}({', '.join(names)})"
-            if self.kernel.index_bits == 32:
-                number = len(self.evaluations)
-                self.evaluations.append(outputs)
-                site = self._site("index")
-                self._emit(f"if {number} in G: w.check_indices({', '.join((str(number), lanes, str(site), *names))})")
+            number = len(self.evaluations)
+            self.evaluations.append(outputs)
+            site = self._site("index")
+            self._emit(f"if {number} in G: w.check_indices({', '.join((str(number), lanes, str(site), *names))})")
             self._emit(f"{', '.join(variables)}, = {call}")
             for node, variable in zip(outputs, variables, strict=True):
                 self.scope.known[node, self._symbol_names(node)] = variable
@@ -336,6 +353,7 @@ class _Compiler:
             case Let(symbol, value):
                 text = self._evaluate(k, value)[0]
                 self._emit(f"{self._define(symbol, (value,))} = {text}")
+                self._guard_symbol(symbol, k)
             case Store(buffer, index, value):
                 self._same_dtype(value.dtype, buffer)
                 view = self._visible(buffer)
@@ -362,12 +380,17 @@ class _Compiler:
             case LoadIndex(symbol, buffer, index):
                 text = self._value(Load(buffer, index), k)
                 self._emit(f"{self._define(symbol, ())} = w.to_index({text})")
+                self._guard_symbol(symbol, k)
             case AtomicAdd(symbol, buffer, index, amount):
                 view = self._visible(buffer)
                 place, added = self._evaluate(k, index, amount)
                 self._note(buffer, 1, writes=True)
                 text = f"{view}.atomic_add({place}, {added}, {k}, {self._site('atomic add', buffer)})"
-                self._emit(text if symbol is None else f"{self._define(symbol, ())} = {text}")
+                if symbol is None:
+                    self._emit(text)
+                else:
+                    self._emit(f"{self._define(symbol, ())} = {text}")
+                    self._guard_symbol(symbol, k)
                 self._emit("yield False")
             case Fence():
                 self._emit(f"w.fence({k})")
@@ -415,6 +438,9 @@ class _Compiler:
         self.scope = _Scope(outer)
         variable = self._define(stmt.symbol, (stmt.start, stmt.stop, stmt.step))
         self._emit(f"for {variable}, {inner} in w.loop({k}, {start}, {stop}, {step}, {site}):")
+        self.depth += 1
+        self._guard_symbol(stmt.symbol, inner)
+        self.depth -= 1
         self._nested(stmt.body, inner, f"{path}.body")
         self.scope = outer
 

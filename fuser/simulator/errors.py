@@ -25,12 +25,13 @@ class Kind(Enum):
     inactive_lane = "read of an inactive lane"
     deadlock = "deadlock"
     endless_loop = "endless loop"
+    step_limit = "too many loop trips"
     over_resident = "more waiting blocks than fit"
     semaphore_not_reset = "semaphore not reset"
     index_overflow = "index overflow"
+    symbol_range = "symbol outside its range"
     division_by_zero = "division by zero"
     wrong_dtype = "wrong dtype"
-    read_only = "write to read-only memory"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,14 @@
 """Index expressions at run time: vectorised functions of them, their ranges in one launch, and a guard against overflow.
 
-Lowering promises that 32-bit index arithmetic does not overflow. The ranges of all expressions are computed once per
-launch from the actual extents; only expressions whose range leaves int32 get a guard, which evaluates every
-subexpression for the active threads.
+Lowering promises that 32-bit index arithmetic does not overflow, that divisors are positive and that symbols keep to the
+ranges they declare (expressions were simplified by them). The ranges of all expressions are computed once per launch from
+the actual extents; only what these ranges leave open gets a guard, which evaluates it for the active threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -28,7 +29,9 @@ from fuser.ir.integers import (
     SymbolQuotient,
     Truth,
     compile_vectorized,
+    const,
 )
+from fuser.simulator.errors import Kind
 from fuser.simulator.lanes import Index, Lanes
 
 Node: TypeAlias = "Int | Cond"
@@ -79,7 +82,9 @@ def parts(node: Node) -> list[Int]:
     def visit_condition(node: Cond) -> None:
         match node:
             case Compare():
-                visit_terms(node.operand)
+                # A comparison is computed with its negative terms on the other side.
+                for side in _sides(node):
+                    visit(side)
             case AllOf() | AnyOf():
                 for argument in node.arguments:
                     visit_condition(argument)
@@ -93,6 +98,19 @@ def parts(node: Node) -> list[Int]:
     else:
         visit_condition(node)
     return list(found)
+
+
+def _sides(node: Compare) -> tuple[Int, Int]:
+    """What a comparison compares: expressions with positive coefficients. `a - b - 1 >= 0` is `b < a`."""
+    operand = node.operand
+    strict = node.kind == ">=" and operand.constant < 0
+    left, right = const(max(operand.constant, 0)), const(max(-operand.constant - strict, 0))
+    for monomial, coefficient in operand.terms:
+        if coefficient > 0:
+            left = left + _product(monomial) * coefficient
+        else:
+            right = right - _product(monomial) * coefficient
+    return left, right
 
 
 def _product(monomial: tuple[Int, ...]) -> Int:
@@ -157,30 +175,97 @@ class Ranges:
                     low, high = low + least, high + most
                 return low, high
 
-    def fits(self, node: Int) -> bool:
-        low, high = self.of(node)
-        return low >= INT32_MIN and high <= INT32_MAX
+    def excess(self, node: Int, low: int | None, high: int | None) -> bool:
+        """Whether the range of `node` leaves [low, high]; None is an open end."""
+        least, most = self.of(node)
+        return (low is not None and least < low) or (high is not None and most > high)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """An expression that has to stay in [low, high]."""
+
+    node: Int
+    low: int | None
+    high: int | None
+    kind: Kind
 
 
 class IndexGuard:
-    """Finds the first expression that leaves int32 for an active thread."""
+    """Finds the first suspect that leaves its range for an active thread."""
 
-    def __init__(self, suspects: Sequence[Int], symbols: tuple[Symbol, ...]) -> None:
+    def __init__(self, suspects: Sequence[Suspect], symbols: tuple[Symbol, ...]) -> None:
         self.suspects = tuple(suspects)
-        self._evaluate = compile_vectorized(self.suspects, symbols)
+        self._evaluate = compile_vectorized([suspect.node for suspect in suspects], symbols)
 
     @staticmethod
-    def make(outputs: Sequence[Node], ranges: Ranges) -> IndexGuard | None:
-        """A guard for expressions that are evaluated together; None if none of them can overflow."""
-        suspects = [part for output in outputs for part in parts(output) if not ranges.fits(part)]
+    def make(outputs: Sequence[Node], ranges: Ranges, *, is_int32: bool) -> IndexGuard | None:
+        """A guard for expressions that are evaluated together; None if their ranges prove them right."""
+        nodes = [part for output in outputs for part in parts(output)]
+        divisors = [node.divisor for node in nodes if isinstance(node, (FloorDiv, Mod))]
+        suspects = [Suspect(node, 1, None, Kind.division_by_zero) for node in divisors if ranges.excess(node, 1, None)]
+        if is_int32:
+            suspects.extend(
+                Suspect(node, INT32_MIN, INT32_MAX, Kind.index_overflow)
+                for node in nodes
+                if ranges.excess(node, INT32_MIN, INT32_MAX)
+            )
         return IndexGuard(suspects, vectorized(tuple(outputs))[1]) if suspects else None
 
-    def find(self, values: Sequence[Index], lanes: Lanes) -> tuple[Int, int, int] | None:
-        """(expression, position in `lanes.shape`, value), or None."""
-        for node, value in zip(self.suspects, self._evaluate(*values), strict=True):
-            picked = np.asarray(lanes.pick(value))
-            wrong = (picked < INT32_MIN) | (picked > INT32_MAX)
-            if wrong.any():
-                position = lanes.position(wrong)
-                return node, position, int(lanes.value_at(picked, position))
+    def find(self, values: Sequence[Index], lanes: Lanes) -> tuple[Suspect, int, int] | None:
+        """(suspect, position in `lanes.shape`, value), or None."""
+        for suspect, value in zip(self.suspects, self._evaluate(*values), strict=True):
+            position = _first_outside(lanes.pick(value), suspect.low, suspect.high, lanes)
+            if position is not None:
+                return suspect, position, int(lanes.value_at(lanes.pick(value), position))
         return None
+
+
+class SymbolGuard:
+    """Finds a value that a symbol must not have: outside [lo, hi], not below `below`, no multiple of `multiple`."""
+
+    def __init__(self, symbol: Symbol) -> None:
+        self.symbol = symbol
+        self.symbols: tuple[Symbol, ...] = ()
+        self._below = None
+        if symbol.below is not None:
+            function, self.symbols = vectorized((symbol.below,))
+            self._below = function
+
+    @staticmethod
+    def make(symbol: Symbol, low: int, high: int, ranges: Ranges) -> SymbolGuard | None:
+        """A guard for a symbol that is given values in [low, high]; None if all of these are right."""
+        inside = (symbol.lo is None or symbol.lo <= low) and (symbol.hi is None or high <= symbol.hi)
+        below = symbol.below is None or high < ranges.of(symbol.below)[0]
+        return None if inside and below and symbol.multiple == 1 else SymbolGuard(symbol)
+
+    def find(self, value: Index, bounds: Sequence[Index], lanes: Lanes) -> tuple[str, int] | None:
+        """(what is wrong, position in `lanes.shape`), or None. `bounds` are the values of `symbols`."""
+        name, picked = self.symbol.name, np.asarray(lanes.pick(value))
+        position = _first_outside(picked, self.symbol.lo, self.symbol.hi, lanes)
+        if position is not None:
+            low, high = self.symbol.lo, self.symbol.hi
+            return f"{name} is {int(lanes.value_at(picked, position))}, declared in [{low}, {high}]", position
+        wrong = picked % self.symbol.multiple != 0
+        if wrong.any():
+            position = lanes.position(wrong)
+            found = int(lanes.value_at(picked, position))
+            return f"{name} is {found}, declared a multiple of {self.symbol.multiple}", position
+        if self._below is not None:
+            limit = lanes.pick(self._below(*bounds)[0])
+            wrong = picked >= limit
+            if np.any(wrong):
+                position = lanes.position(wrong)
+                found, least = int(lanes.value_at(picked, position)), int(lanes.value_at(limit, position))
+                return f"{name} is {found}, declared below {self.symbol.below}, which is {least}", position
+        return None
+
+
+def _first_outside(value: Index, low: int | None, high: int | None, lanes: Lanes) -> int | None:
+    picked = np.asarray(value)
+    wrong = np.zeros(picked.shape, np.bool_)
+    if low is not None:
+        wrong |= picked < low
+    if high is not None:
+        wrong |= picked > high
+    return lanes.position(wrong) if wrong.any() else None

@@ -24,7 +24,7 @@ from fuser.simulator.binding import Binding, bind_arguments
 from fuser.simulator.communication import Communication
 from fuser.simulator.compile import Program, compile_kernel
 from fuser.simulator.errors import Kind, SimulatorError
-from fuser.simulator.indices import INT32_MAX, INT32_MIN, IndexGuard, Ranges
+from fuser.simulator.indices import INT32_MAX, INT32_MIN, IndexGuard, Ranges, SymbolGuard
 from fuser.simulator.lanes import MAX_THREADS, SITE_MASK, Array, Index
 from fuser.simulator.memory import DeviceMemory, Region
 from fuser.simulator.shadow import Clock
@@ -75,6 +75,7 @@ def run_kernel(
     only_blocks: Sequence[BlockPosition] | None = None,
     info: DeviceInfo = H200,
     interleave: bool | None = None,
+    trip_limit: int = 20_000_000,
 ) -> Report:
     """Run an expanded kernel.
 
@@ -84,6 +85,7 @@ def run_kernel(
     checks       False leaves out the search for races
     only_blocks  run just these blocks (semaphores are not looked at afterwards)
     interleave   run blocks that communicate one by one, switching at atomics; None decides by size
+    trip_limit   loop trips of all waves together after which the kernel is taken to hang
 
     Raises LaunchError for sizes the device cannot hold and InternalError for IR that cannot run. Defects of the kernel are
     returned, not raised.
@@ -91,8 +93,7 @@ def run_kernel(
     check_launch(launch, info)
     try:
         program = compile_kernel(kernel)
-        if program.has_waits:
-            _check_resident(launch, info)
+        _check_resident(launch, info, program)
         blocks = _block_sequence(launch, block_order, only_blocks, seed)
         threads = len(blocks) * launch.threads
         stepped = program.has_communication and (
@@ -100,7 +101,7 @@ def run_kernel(
         )
         binding = bind_arguments(program, launch, arguments, memory)
         saved = binding.save() if program.has_waits and not stepped else None
-        machine = Machine(program, binding, launch, blocks, seed, checks)
+        machine = Machine(program, binding, launch, blocks, seed, checks, trip_limit)
         with np.errstate(all="ignore"):
             try:
                 waves = machine.run_stepped() if stepped else machine.run_waves()
@@ -108,7 +109,7 @@ def run_kernel(
                 assert saved is not None
                 binding.restore(saved)
                 stepped = True
-                machine = Machine(program, binding, launch, blocks, seed, checks)
+                machine = Machine(program, binding, launch, blocks, seed, checks, trip_limit)
                 waves = machine.run_stepped()
         if only_blocks is None:
             machine.check_semaphores()
@@ -131,11 +132,6 @@ def check_launch(launch: Launch, info: DeviceInfo) -> None:
         raise LaunchError(
             f"{launch.shared_bytes} bytes of shared memory; {info.name} has at most {most_shared} per block"
         )
-    if launch.cooperative:
-        total = launch.grid[0] * launch.grid[1] * launch.grid[2]
-        most_blocks = resident_blocks(launch, info)
-        if total > most_blocks:
-            raise LaunchError(f"a cooperative grid of {total} blocks; {info.name} holds {most_blocks} of them at once")
 
 
 def resident_blocks(launch: Launch, info: DeviceInfo) -> int:
@@ -148,16 +144,15 @@ def resident_blocks(launch: Launch, info: DeviceInfo) -> int:
     return per_sm * info.sm_count
 
 
-def _check_resident(launch: Launch, info: DeviceInfo) -> None:
+def _check_resident(launch: Launch, info: DeviceInfo, program: Program) -> None:
     total = launch.grid[0] * launch.grid[1] * launch.grid[2]
     most = resident_blocks(launch, info)
-    if not launch.cooperative:
+    if launch.cooperative and total > most:
+        message = f"a cooperative grid of {total} blocks; {info.name} holds {most} of them at once"
+        raise SimulatorError(Kind.over_resident, message)
+    if program.has_waits and not launch.cooperative:
         message = "blocks wait for one another, but the launch is not cooperative"
         raise SimulatorError(Kind.over_resident, message)
-    if total > most:
-        raise SimulatorError(
-            Kind.over_resident, f"{total} blocks wait for one another, {info.name} holds {most} at once"
-        )
 
 
 def boundary_blocks(grid: BlockPosition) -> list[BlockPosition]:
@@ -192,7 +187,14 @@ class Machine:
     """One launch. Blocks are numbered by their place in `blocks`, which has their linear positions in the grid."""
 
     def __init__(
-        self, program: Program, binding: Binding, launch: Launch, blocks: Array, seed: int, checks: bool
+        self,
+        program: Program,
+        binding: Binding,
+        launch: Launch,
+        blocks: Array,
+        seed: int,
+        checks: bool,
+        trip_limit: int,
     ) -> None:
         self.program = program
         self.binding = binding
@@ -204,17 +206,21 @@ class Machine:
         self.index_bits = program.kernel.index_bits
         self.checks = checks
         self.steps = 0
+        self.trips = 0
+        self.trip_limit = trip_limit
         numbers = {buffer: number for number, buffer in enumerate(program.buffers)}
-        self.site_buffers = np.full(max(len(program.sites), SITE_MASK + 1), -1)
-        for number, site in enumerate(program.sites):
-            if site.buffer is not None:
-                self.site_buffers[number] = numbers[site.buffer]
+        accesses = {number: site.buffer for number, site in program.sites.items() if site.buffer is not None}
+        self.site_buffers = np.full(max(len(accesses), SITE_MASK) + 1, -1)
+        for number, buffer in accesses.items():
+            self.site_buffers[number] = numbers[buffer]
         self.scalars = {
             parameter.name: numpy_cast(np.asarray(value), parameter.dtype)
             for parameter, value in zip(program.kernel.parameters, binding.arguments, strict=True)
             if isinstance(parameter, ScalarParameter)
         }
-        self.guards = self._make_guards() if self.index_bits == 32 else {}
+        self.guards: dict[int, IndexGuard] = {}
+        self.symbol_guards: dict[int, SymbolGuard] = {}
+        self._make_guards()
         self.shadows = binding.make_shadows(self.clock) if checks else {}
         self._thread_symbols = self._positions(launch.block, np.arange(launch.threads)[None, :])
 
@@ -265,7 +271,7 @@ class Machine:
         linear = int(self.blocks[number])
         return linear % gx, linear // gx % gy, linear // (gx * gy)
 
-    def _make_guards(self) -> dict[int, IndexGuard]:
+    def _make_guards(self) -> None:
         ranges = Ranges()
         for symbol, value in self.binding.values.items():
             ranges.define(symbol, value, value)
@@ -275,21 +281,23 @@ class Machine:
         ):
             for size, axis in zip(sizes, types, strict=True):
                 ranges.define(THREAD_SYMBOLS[axis], 0, size - 1)
-        for definition in self.program.definitions:
+        for number, definition in enumerate(self.program.definitions):
             match definition.sources:
                 case ():
-                    ranges.define(definition.symbol, INT32_MIN, INT32_MAX)
+                    low, high = INT32_MIN, INT32_MAX
                 case (value,):
-                    ranges.define(definition.symbol, *ranges.of(value))
+                    low, high = ranges.of(value)
                 case _:
                     low = ranges.of(definition.sources[0])[0]
-                    ranges.define(definition.symbol, low, max(low, ranges.of(definition.sources[1])[1] - 1))
-        guards: dict[int, IndexGuard] = {}
+                    high = max(low, ranges.of(definition.sources[1])[1] - 1)
+            ranges.define(definition.symbol, low, high)
+            symbol_guard = SymbolGuard.make(definition.symbol, low, high, ranges)
+            if symbol_guard is not None:
+                self.symbol_guards[number] = symbol_guard
         for number, outputs in enumerate(self.program.evaluations):
-            guard = IndexGuard.make(outputs, ranges)
+            guard = IndexGuard.make(outputs, ranges, is_int32=self.index_bits == 32)
             if guard is not None:
-                guards[number] = guard
-        return guards
+                self.guards[number] = guard
 
     # --- running ------------------------------------------------------------------------------------------------------
 

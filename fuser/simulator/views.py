@@ -16,7 +16,7 @@ import numpy as np
 from fuser.errors import InternalError
 from fuser.ir.kernel import Buffer
 from fuser.simulator.errors import Kind
-from fuser.simulator.lanes import Array, Index, Lanes
+from fuser.simulator.lanes import SITE_MASK, Array, Index, Lanes
 from fuser.simulator.memory import PAGE, VirtualRegion
 from fuser.simulator.shadow import Shadow
 
@@ -210,12 +210,9 @@ class MemoryView:
         """The buffer comes into scope: its bytes hold no value."""
         if self.flags is None:
             return
-        blocks = np.unique(lanes.block)
-        flags = self.flags.view(_FLAGS[min(self.itemsize, 8)])
-        per = self.itemsize // flags.itemsize
-        for block in blocks.tolist():
-            start = (self.base + block * self.stride) * per
-            flags[start : start + self.size * per] = 0
+        rows = self.flags.reshape(self.wave.blocks, -1)
+        start = self.base * self.itemsize
+        rows[np.unique(lanes.block), start : start + self.size * self.itemsize] = 0
 
     # --- bounds -------------------------------------------------------------------------------------------------------
 
@@ -290,8 +287,9 @@ class MemoryView:
 
     def _check_owner(self, units: Array, lanes: Lanes, site: int) -> None:
         assert self.shadow is not None
-        owner = self.wave.site_buffers[self.shadow.write_record[units] & 0xFFF]
-        bad = owner != self.wave.site_buffers[site]
+        writer = self.shadow.write_record[units] & SITE_MASK
+        # Sites beyond those that a record can tell apart are not looked at.
+        bad = (self.wave.site_buffers[writer] != self.wave.site_buffers[site]) & (writer < SITE_MASK)
         if bad.any():
             parts = units.size // lanes.count
             unit = int(np.flatnonzero(bad)[0])

@@ -13,7 +13,7 @@ from fuser.simulator.lanes import CLOCK_SHIFT, SITE_MASK, THREAD_SHIFT, Array, I
 from fuser.simulator.views import MemoryView, RegisterArray
 
 if TYPE_CHECKING:
-    from fuser.simulator.indices import IndexGuard
+    from fuser.simulator.indices import IndexGuard, SymbolGuard
     from fuser.simulator.machine import Machine
 
 _INT32 = 2**31
@@ -43,6 +43,7 @@ class Wave:
         # Where a thread waits: (address of the element in words, its view) and the access, for a report.
         self.waiting: SimulatorError | None = None
         self.guards: dict[int, IndexGuard] = machine.guards
+        self.symbol_guards: dict[int, SymbolGuard] = machine.symbol_guards
 
     # --- control flow -------------------------------------------------------------------------------------------------
 
@@ -56,6 +57,7 @@ class Wave:
                 if self.machine.index_bits == 32 and last >= _INT32:
                     self.report(Kind.index_overflow, f"the loop variable ends at {last}", 0, lanes, site)
                 for value in range(start, stop, step):
+                    self._count_trip(lanes, site)
                     yield value, lanes
             return
         value: Any = start
@@ -65,6 +67,7 @@ class Wave:
             if (steps < 1).any():
                 self.report(Kind.endless_loop, "the step is not positive", active.position(steps < 1), active, site)
         while active is not None:
+            self._count_trip(active, site)
             yield value, active
             value = np.asarray(value + step)
             if self.machine.index_bits == 32:
@@ -75,12 +78,24 @@ class Wave:
                     self.report(Kind.index_overflow, message, active.position(wrong), active, site)
             active = active.where(value < stop, self.lanes)
 
+    def _count_trip(self, lanes: Lanes, site: int) -> None:
+        self.machine.trips += 1
+        if self.machine.trips > self.machine.trip_limit:
+            self.report(Kind.step_limit, f"all loops together made {self.machine.trip_limit} trips", 0, lanes, site)
+
     def check_indices(self, number: int, lanes: Lanes, site: int, *values: Index) -> None:
-        """Report an index that does not fit the index type, for the expressions of guard `number`."""
+        """Report an index that does not fit the index type and a divisor that is 0, among evaluation `number`."""
         found = self.guards[number].find(values, lanes)
         if found is not None:
-            node, position, value = found
-            self.report(Kind.index_overflow, f"{node} is {value}", position, lanes, site)
+            suspect, position, value = found
+            self.report(suspect.kind, f"{suspect.node} is {value}", position, lanes, site)
+
+    def check_symbol(self, number: int, lanes: Lanes, site: int, value: Index, *bounds: Index) -> None:
+        """Report a value that the symbol of definition `number` does not admit."""
+        found = self.symbol_guards[number].find(value, bounds, lanes)
+        if found is not None:
+            message, position = found
+            self.report(Kind.symbol_range, message, position, lanes, site)
 
     def to_index(self, value: Any) -> Index:
         """A loaded Int32 as an index."""
@@ -123,7 +138,9 @@ class Wave:
         wrong = (arrived != 0) & (arrived != sizes)
         if wrong.any():
             block, warp = (int(n) for n in np.argwhere(wrong)[0])
-            position = lanes.position((lanes.block == block) & ((lanes.record >> THREAD_SHIFT) - 1) % self.threads // 32 == warp)
+            position = lanes.position(
+                (lanes.block == block) & ((lanes.record >> THREAD_SHIFT) - 1) % self.threads // 32 == warp
+            )
             message = f"{int(arrived[block, warp])} of {int(sizes[warp])} lanes of a warp reach {what}"
             self.report(kind, message, position, lanes, site)
         return arrived != 0
@@ -212,9 +229,10 @@ class Wave:
         index = view.index_at(byte)
         second = self.access(lanes.thread_record(position), site, index)
         other_site = earlier & SITE_MASK
-        other_view = self.buffers[int(self.site_buffers[other_site])]
+        other_view = self.buffers[int(self.site_buffers[other_site])] if other_site < SITE_MASK else view
         other_index = other_view.index_at(byte) if isinstance(other_view, MemoryView) else None
-        first = self.access(earlier, other_site, other_index)
+        # Kernels with more access sites than a record can tell apart lose the place of the earlier access.
+        first = self.access(earlier, other_site, other_index) if other_site < SITE_MASK else None
         message = f"{view.buffer.name}[{index}] is used by two threads with nothing that orders them"
         if (earlier >> CLOCK_SHIFT) & ((1 << 24) - 1) == self.clock.now and other_site == site:
             message = f"{view.buffer.name}[{index}] is written by two threads in one statement"

@@ -79,7 +79,7 @@ def test_an_extent_of_zero_anywhere_skips_the_kernel(device, make_kernel, positi
 def test_broken_fact_names_tensor_dimension_and_fact(device, make_kernel) -> None:
     cases: list[tuple[Any, np.ndarray[Any, Any], str]] = [
         (ExtentDivisible("x", 0, 8), np.zeros(12, np.float32), r"dimension 0 of x that is divisible by 8, but got extent 12"),
-        (UnitStride("x", 0), np.zeros(12, np.float32)[::2], r"stride 1 in dimension 0 of x, but got shape \[6\] with strides \[2\]"),
+        (UnitStride("x", 0), np.zeros(12, np.float32)[::2], r"stride 1 in dimension 0 of x, but got shape \[6\]"),
         (IndexBound("x", 5), np.zeros(12, np.float32), r"offsets of at most 5 elements in x"),
         (LoopBound(10, (n * 2,)), np.zeros(12, np.float32), r"loops of at most 10 steps"),
         (Aligned("x", 16), np.zeros(12, np.float32)[1:5], r"x aligned to 16 bytes, but got a base address aligned to \d"),
@@ -324,7 +324,7 @@ def test_scalar_sizes(device) -> None:
     np.testing.assert_array_equal(y.numpy(), np.ones(6, np.float32))
     (y,) = program.run([np.array(2)], device=device)
     assert y.shape == (4,)
-    with pytest.raises(InputTypeError, match="Scalar value 1.5 of rows is used as a size and must be an integer"):
+    with pytest.raises(InputTypeError, match=r"Scalar value 1\.5 of rows is used as a size and must be an integer"):
         program.run([1.5], device=device)
     del y
     assert device.live == {}

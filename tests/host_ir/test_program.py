@@ -40,7 +40,7 @@ def test_program_prints_as_python_that_rebuilds_it(make_kernel, golden) -> None:
         ),
     )
     text = repr(program)
-    golden.check(text, ".py")
+    golden.check(text)
     again = parse_program(text, program.kernels)
     assert again == program
     assert hash(again) == hash(program)
@@ -168,7 +168,7 @@ def test_instructions_check_their_types(make_kernel) -> None:
         Allocate("y", (1.5,), DataType.Float)  # type: ignore[arg-type]
     with pytest.raises(DefinitionTypeError, match="LaunchKernel takes a CompiledKernel or a compiled RtcKernel, got str"):
         LaunchKernel("kernel", ())  # type: ignore[arg-type]
-    with pytest.raises(DefinitionTypeError, match="the name of a slot or a number, got None"):
+    with pytest.raises(DefinitionTypeError, match="the name of a slot, a number or a size, got None"):
         LaunchKernel(make_kernel(), (None,))  # type: ignore[arg-type]
     with pytest.raises(DefinitionTypeError, match="instruction 0 is a str, no instruction"):
         HostProgram((), (), ("Fill",))  # type: ignore[arg-type]

@@ -93,7 +93,9 @@ def test_every_cell_is_aligned() -> None:
 def test_cells_point_at_themselves() -> None:
     import ctypes
 
-    cells = ArgumentLayout([ScalarParameter("a", DataType.Int32), ScalarParameter("b", DataType.Int)], 32, "k").make_cells()
+    cells = ArgumentLayout(
+        [ScalarParameter("a", DataType.Int32), ScalarParameter("b", DataType.Int)], 32, "k"
+    ).make_cells()
     cells.write([7, 8])
     first, second = (ctypes.c_uint64 * 2).from_address(cells.address)
     assert ctypes.c_int32.from_address(first).value == 7
@@ -115,7 +117,9 @@ def test_structs() -> None:
     assert packed(parameters, [1, b"0123456789abcdef", -1]) == struct.pack("<i4x16sb", 1, b"0123456789abcdef", -1)
     with pytest.raises(LaunchTypeError, match=r"argument 1 \(p\) of kernel k: expected 16 bytes"):
         packed(parameters, [1, 2.0, -1])
-    with pytest.raises(LaunchValueError, match=r"argument 1 \(p\) of kernel k: b'short' is out of the range of 16 bytes"):
+    with pytest.raises(
+        LaunchValueError, match=r"argument 1 \(p\) of kernel k: b'short' is out of the range of 16 bytes"
+    ):
         packed(parameters, [1, b"short", -1])
 
 

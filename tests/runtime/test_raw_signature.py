@@ -19,7 +19,9 @@ def signature_of(source: str, entry: str, given: str | None = None, options: tup
     question = probe_expression(entry, given)
     flags = (*options, f"-DFUSER_MAX_THREADS={PROBE_THREADS}")
     answer = nvrtc.compile_to_ptx(probe_source(source), (entry, question), "sm_90a", flags)
-    return read_signature(source, entry, answer.lowered[question], answer.lowered[entry], answer.cubin.decode(), given=given)
+    return read_signature(
+        source, entry, answer.lowered[question], answer.lowered[entry], answer.cubin.decode(), given=given
+    )
 
 
 def types_of(signature: RawSignature) -> list[str]:
@@ -96,7 +98,12 @@ def test_template_arguments() -> None:
     assert types_of(plain) == ["double*", "const double*", "double", "int"]
     assert [p.name for p in plain.parameters] == ["y", "x", "a", "n"]
     assert plain.is_bounded
-    assert types_of(signature_of(source, "ns::scale<int, 2, unsigned char>")) == ["int*", "unsigned char*", "int", "int"]
+    assert types_of(signature_of(source, "ns::scale<int, 2, unsigned char>")) == [
+        "int*",
+        "unsigned char*",
+        "int",
+        "int",
+    ]
 
 
 def test_entries_that_are_not_extern_c() -> None:
@@ -146,7 +153,9 @@ def test_given_signature_is_checked_against_the_binary() -> None:
 
 @pytest.mark.parametrize("parameters", ["void (*f)(int)", "int C::*m", "decltype(nullptr) p"])
 def test_types_without_a_value(parameters: str) -> None:
-    with pytest.raises(CompilationError, match=r"parameter 0 .*of k (is a pointer to a function|has a type that is not known)"):
+    with pytest.raises(
+        CompilationError, match=r"parameter 0 .*of k (is a pointer to a function|has a type that is not known)"
+    ):
         declared(parameters, "struct C { int a; };")
 
 
@@ -187,12 +196,12 @@ def test_kinds() -> None:
 
 NAMES_IN_TEXT = [
     ("// __global__ void k(int wrong);\n__global__ void k(float* y) {}", "y"),
-    ("const char* text = \"__global__ void k(int wrong)\";\n__global__ void k(float* y) {}", "y"),
+    ('const char* text = "__global__ void k(int wrong)";\n__global__ void k(float* y) {}', "y"),
     ("__global__ void k(float* y);\n__global__ void k(float* y) {}", "y"),
     ("__global__ void k(float* a);\n__global__ void k(float* b) {}", ""),
     ("#define KERNEL __global__ void\nKERNEL k(float* y) {}", "y"),
     ("#define KERNEL __global__ void\nint before;\nKERNEL k(float* y) {}", ""),
-    ("extern \"C\" __global__ __launch_bounds__(256)\nvoid k(\n    float* y\n) {}", "y"),
+    ('extern "C" __global__ __launch_bounds__(256)\nvoid k(\n    float* y\n) {}', "y"),
 ]
 
 

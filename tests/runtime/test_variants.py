@@ -254,6 +254,31 @@ def test_block_that_a_cap_cannot_hold() -> None:
     assert variants.counters().compiles == 1
 
 
+@pytest.mark.parametrize("changes", [{"register_cap": 120}, {"bounded": False, "fixed_bounds": 512}])
+def test_own_binary_without_a_thread_bound_is_the_only_one(changes: dict[str, Any]) -> None:
+    first = KernelVariants().binary_for(kernel_of(HUNGRY, "hungry", register_cap=120), 128)
+    kernel = kernel_of(HUNGRY, "hungry", cubin=first.cubin, resources=first.resources, max_block_size=256, **changes)
+    variants = KernelVariants(refuse_to_compile)
+    assert variants.binary_for(kernel, 512).cubin == first.cubin
+    with pytest.raises(LaunchError, match="a block of 1024 threads"):
+        variants.binary_for(kernel, 1024)
+
+
+def test_own_raw_binary_is_not_compiled_again_before_the_capped_one() -> None:
+    first = KernelVariants().binary_for(kernel_of(RAW_HUNGRY, "hungry", bounded=False), 128)
+    kernel = kernel_of(
+        RAW_HUNGRY,
+        "hungry",
+        bounded=False,
+        cubin=first.cubin,
+        resources=first.resources,
+        max_block_size=first.max_threads,
+    )
+    variants = KernelVariants()
+    variants.binary_for(kernel, 1024)
+    assert variants.counters() == VariantCounters(compiles=1, seeded=1)
+
+
 # --- raw sources without bounds ---
 
 
@@ -328,9 +353,13 @@ def test_failure_reaches_every_waiting_thread() -> None:
 
 def test_limit_that_takes_no_effect_is_an_error() -> None:
     def lie(source: str, entries: tuple[str, ...], arch: str, options: tuple[str, ...]) -> CompileResult:
-        return CompileResult(b"", {entries[0]: Resources(65, 0, 0, 0)}, {entries[0]: entries[0]}, "the log", (12, 9), arch)
+        return CompileResult(
+            b"", {entries[0]: Resources(65, 0, 0, 0)}, {entries[0]: entries[0]}, "the log", (12, 9), arch
+        )
 
-    with pytest.raises(CompilationError, match="the register limit of 64 did not take effect: the entry uses 65") as caught:
+    with pytest.raises(
+        CompilationError, match="the register limit of 64 did not take effect: the entry uses 65"
+    ) as caught:
         KernelVariants(lie).binary_for(kernel_of(SMALL, "small"), 1024)
     assert caught.value.log == "the log"
 
@@ -377,7 +406,8 @@ def test_nvrtc_is_imported_on_a_miss_only() -> None:
         "import sys\n"
         "from fuser.runtime.variants import KernelVariants, Binary\n"
         "from fuser.runtime.compiled_kernel import CompiledKernel\n"
-        "kernel = CompiledKernel('text', 'k', 'sm_90a', b'cubin', None, (), None, frozenset(), None, 256, 255, (), (12, 9), '')\n"
+        "rest = (None, 256, 255, (), (12, 9), '')\n"
+        "kernel = CompiledKernel('text', 'k', 'sm_90a', b'cubin', None, (), None, frozenset(), *rest)\n"
         "assert KernelVariants().binary_for(kernel, 200).cubin == b'cubin'\n"
         "assert 'fuser.runtime.nvrtc' not in sys.modules\n"
         "assert not any(name.startswith('cuda') for name in sys.modules)\n"

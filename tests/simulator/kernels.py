@@ -34,7 +34,6 @@ from fuser.ir.kernel import (
     TensorParameter,
     Value,
     VectorMove,
-    WorkspaceParameter,
 )
 from fuser.ir.launch_plan import LaunchPlan
 from fuser.runtime.device import ArgumentValue, Launch

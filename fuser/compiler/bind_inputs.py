@@ -1,0 +1,202 @@
+"""Bind the arguments of an execution to a fusion's inputs: count, kinds, ranks, dtypes, static sizes, equal extents.
+
+Everything that can be wrong with an input is said here, before anything is compiled or enqueued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fuser.errors import InputRuntimeError
+from fuser.ir.dtypes import DataType
+from fuser.ir.facts import TensorDescriptor
+from fuser.ir.fusion import ExtentOp, Fusion, Scalar, ScalarOp, Tensor
+from fuser.ir.integers import Int, Symbol, symbol
+from fuser.ir.scalar_evaluation import evaluate_op
+from fuser.runtime.arrays import ArrayView, describe_array, is_scalar, overlaps_itself, python_number
+
+Number = bool | int | float | complex
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundInputs:
+    """Arguments that fit.
+
+    values      per fusion input an ArrayView or a number, for the host program
+    tensors     descriptor of each tensor input by name
+    scalars     value of each scalar by name, computed ones included where they are integers used as extents
+    extents     value of each extent symbol
+    """
+
+    values: tuple[ArrayView | Number, ...]
+    tensors: dict[str, TensorDescriptor]
+    scalars: dict[str, Number]
+    extents: dict[Symbol, int]
+
+    def evaluate(self, expression: Int) -> int:
+        """Value of an extent expression for these inputs."""
+        return expression.evaluate(self.extents)
+
+
+def flatten(inputs: Iterable[Any]) -> list[Any]:
+    """Arguments with nested lists and tuples flattened one level."""
+    flat: list[Any] = []
+    for value in inputs:
+        if isinstance(value, (list, tuple)):
+            flat.extend(value)
+        else:
+            flat.append(value)
+    return flat
+
+
+def bind_inputs(fusion: Fusion, inputs: Iterable[Any]) -> BoundInputs:
+    """Check arguments against a fusion and describe them.
+
+    Arguments may be arrays, numbers, ArrayViews, or TensorDescriptors (for compiling without data).
+    Raises InputRuntimeError naming the input, InputTypeError for what is no array.
+    """
+    flat = flatten(inputs)
+    if len(flat) != len(fusion.inputs):
+        raise InputRuntimeError(f"Expected {len(fusion.inputs)} inputs, got {len(flat)}")
+    values: list[ArrayView | Number] = []
+    tensors: dict[str, TensorDescriptor] = {}
+    scalars: dict[str, Number] = {}
+    extents: dict[Symbol, int] = {}
+    for position, (spec, value) in enumerate(zip(fusion.inputs, flat, strict=True)):
+        if isinstance(spec, Scalar):
+            number = _bind_scalar(spec, value, position)
+            values.append(number)
+            scalars[spec.name] = number
+            continue
+        view, descriptor = _bind_tensor(spec, value, position)
+        values.append(view)
+        tensors[spec.name] = descriptor
+        _bind_extents(spec, descriptor, position, extents)
+    _bind_computed_scalars(fusion, tensors, scalars, extents)
+    for c in fusion.constraints:
+        left, right = c.left.evaluate(extents), c.right.evaluate(extents)
+        if left != right:
+            raise InputRuntimeError(
+                f"a conflict was found with 2 different sizes: {left} and {right} ({c.what}; {c.left} = {left}, "
+                f"{c.right} = {right})",
+                location=c.location,
+            )
+    _check_updates(fusion, values)
+    return BoundInputs(tuple(values), tensors, scalars, extents)
+
+
+def _bind_scalar(spec: Scalar, value: Any, position: int) -> Number:
+    if not is_scalar(value):
+        view = value if isinstance(value, ArrayView) else describe_array(value)
+        raise InputRuntimeError(
+            f"Expected input {position}, {spec.name}, to be a scalar but got {view.dtype.c_name} tensor of rank "
+            f"{len(view.sizes)}",
+            location=spec.location,
+        )
+    number = python_number(value)
+    kinds = (DataType.Bool, DataType.Int, DataType.Double, DataType.ComplexDouble)
+    python_types = (bool, int, float, complex)
+    got = next(i for i, t in enumerate(python_types) if isinstance(number, t))
+    wanted = 3 if spec.dtype.is_complex else 2 if spec.dtype.is_floating else 1 if spec.dtype.is_integral else 0
+    if got > wanted:
+        raise InputRuntimeError(
+            f"Scalar value {number} is not compatible with the expected data type: {spec.dtype.c_name}. "
+            f"(input {position}, {spec.name}; a {kinds[got].c_name} would be narrowed)",
+            location=spec.location,
+        )
+    if spec.dtype.is_integral:
+        bits = spec.dtype.itemsize * 8
+        low, high = (0, 2**bits) if spec.dtype is DataType.UInt64 else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+        if not low <= int(number.real) < high:
+            raise InputRuntimeError(
+                f"Scalar value {number} is not compatible with the expected data type: {spec.dtype.c_name}. "
+                f"(input {position}, {spec.name}; it is out of range)",
+                location=spec.location,
+            )
+    return python_types[wanted](number)  # type: ignore[arg-type]
+
+
+def _bind_tensor(spec: Tensor, value: Any, position: int) -> tuple[ArrayView | Number, TensorDescriptor]:
+    if isinstance(value, TensorDescriptor):
+        view = ArrayView("fuser", value.dtype, value.sizes, value.strides, value.address, ("cpu", 0), None, None)
+        descriptor = value
+    else:
+        if is_scalar(value):
+            if not spec.is_cpu:
+                raise InputRuntimeError(
+                    f"Expected input {position}, {spec.name}, to be an at::Tensor but got scalar {value}", location=spec.location
+                )
+            number = python_number(value)
+            return number, TensorDescriptor(spec.dtype, (), ())
+        view = value if isinstance(value, ArrayView) else describe_array(value)
+        descriptor = view.descriptor()
+    if len(view.sizes) != spec.ndim:
+        raise InputRuntimeError(
+            f"Expected input {position}, {spec.name}, to be bound to a tensor of rank {spec.ndim}, but got a tensor of rank "
+            f"{len(view.sizes)}",
+            location=spec.location,
+        )
+    same = view.dtype is spec.dtype or {view.dtype, spec.dtype} == {DataType.Index, DataType.Int}
+    if not same:
+        raise InputRuntimeError(
+            f"Expected input {position}, {spec.name}, to be bound to a tensor of dtype {spec.dtype.c_name}, but got a tensor of "
+            f"dtype {view.dtype.c_name}",
+            location=spec.location,
+        )
+    return view, descriptor
+
+
+def _bind_extents(spec: Tensor, descriptor: TensorDescriptor, position: int, extents: dict[Symbol, int]) -> None:
+    for d, (dim, size) in enumerate(zip(spec.visible, descriptor.sizes, strict=True)):
+        if isinstance(dim.extent, Symbol):
+            known = extents.setdefault(dim.extent, size)
+            if known != size:
+                raise InputRuntimeError(
+                    f"a conflict was found with 2 different sizes: dim {d} of input {position}, {spec.name}, is {size}, "
+                    f"{dim.extent} is {known}",
+                    location=spec.location,
+                )
+        elif dim.extent.is_const and dim.extent.value != size:
+            raise InputRuntimeError(
+                f"Expected input {position}, {spec.name}, to have extent {dim.extent.value} in dim {d}, but got {size}",
+                location=spec.location,
+            )
+
+
+def _bind_computed_scalars(
+    fusion: Fusion, tensors: dict[str, TensorDescriptor], scalars: dict[str, Number], extents: dict[Symbol, int]
+) -> None:
+    """Scalars that shapes need: user scalars, extents, and arithmetic on them."""
+    wanted = set(fusion.extent_scalars.values())
+    if not wanted:
+        return
+    for expr in fusion.exprs:
+        if isinstance(expr, ExtentOp) and expr.tensor.name in tensors:
+            scalars[expr.output.name] = tensors[expr.tensor.name].sizes[expr.dim]
+        elif isinstance(expr, ScalarOp) and all(s.value is not None or s.name in scalars for s in expr.inputs):
+            operands = [s.value if s.value is not None else scalars[s.name] for s in expr.inputs]
+            scalars[expr.output.name] = evaluate_op(expr.op, operands, [s.dtype for s in expr.inputs], expr.output.dtype)
+    for symbol_name, scalar_name in fusion.extent_scalars.items():
+        value = scalars.get(scalar_name)
+        if value is None:
+            continue
+        if not isinstance(value, int) or value < 0:
+            raise InputRuntimeError(f"the scalar {scalar_name} is used as an extent and must be an integer >= 0, got {value}")
+        extents[symbol(symbol_name, 0)] = int(value)
+
+
+def _check_updates(fusion: Fusion, values: Sequence[ArrayView | Number]) -> None:
+    """A tensor updated in place must not store two of its elements in one place."""
+    for output in fusion.outputs:
+        if output.alias_of is None:
+            continue
+        position = fusion.inputs.index(output.alias_of)
+        view = values[position]
+        if isinstance(view, ArrayView) and view.array is not None and overlaps_itself(view.sizes, view.strides):
+            raise InputRuntimeError(
+                f"input {position}, {output.alias_of.name}, is updated in place, but its elements overlap in memory "
+                f"(shape {list(view.sizes)}, strides {list(view.strides)}); pass a contiguous copy",
+                location=output.alias_of.location,
+            )

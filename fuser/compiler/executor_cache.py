@@ -1,0 +1,144 @@
+"""`FusionExecutorCache`: automatic execution of one fusion. Also `Explanation`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
+from fuser.compiler.compile_fusion import compile_fusion
+from fuser.compiler.kernel_compiler import CompileOptions, SchedulableFusion, options_from_lists
+from fuser.compiler.program_cache import ProgramCache
+from fuser.compiler.recorder import KeepingRecorder
+from fuser.errors import InputRuntimeError
+from fuser.host_ir.program import HostProgram
+from fuser.ir.concretize import concretize, dynamic_extents
+from fuser.ir.fusion import Fusion
+from fuser.runtime.arrays import ArrayView, resolve_device
+from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.device import Device
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Every stage of one compilation: `stages` maps stage names to texts, in order; `str()` is the whole."""
+
+    stages: dict[str, str]
+
+    def __str__(self) -> str:
+        return "\n".join(f"=== {name} ===\n{text.rstrip()}\n" for name, text in self.stages.items())
+
+
+class FusionExecutorCache:
+    """Runs a fusion on any inputs that fit it, compiling what is not compiled yet.
+
+    fusion         a frontend fusion (taken over); fusion_id is the caller's number
+    auto_schedule  False is not supported: use KernelExecutor
+    """
+
+    def __init__(self, fusion: SchedulableFusion, fusion_id: int = 0, auto_schedule: bool = True) -> None:
+        if not auto_schedule:
+            raise NotImplementedError("FusionExecutorCache schedules by itself; use KernelExecutor for a schedule of your own")
+        self._handle = fusion
+        self.fusion_id = fusion_id
+        self._ir: Fusion = fusion.ir_fusion
+        self._dynamic = dynamic_extents(self._ir)
+        self._lock = threading.Lock()
+        self._caches: dict[tuple[bool, ...], ProgramCache] = {}
+        self._recent: CompiledKernel | None = None
+        self._recent_text = ""
+
+    def fusion(self) -> SchedulableFusion:
+        """The owned fusion."""
+        return self._handle
+
+    # --- execution ---
+
+    def execute(
+        self,
+        inputs: Iterable[Any],
+        *,
+        device: Any = None,
+        _enable_options: Sequence[str] | None = None,
+        _disable_options: Sequence[str] | None = None,
+    ) -> list[Any]:
+        """Run. One array or number per input, in order; one array per plain output.
+
+        Raises InputError classes for arguments that do not fit, before anything is compiled or enqueued.
+        """
+        options = options_from_lists(_enable_options, _disable_options)
+        bound = bind_inputs(self._ir, inputs)
+        target = _device_for(bound, device)
+        program = self._cache_for(bound).program(bound, target, options)
+        return program.run(bound.values, device=target)
+
+    def program(self, inputs: Iterable[Any], device: Any = None) -> HostProgram:
+        """The program that `execute` would run for these inputs."""
+        bound = bind_inputs(self._ir, inputs)
+        return self._cache_for(bound).program(bound, _device_for(bound, device), CompileOptions())
+
+    def _cache_for(self, bound: BoundInputs) -> ProgramCache:
+        """The cache of the fusion with the factory dims that turned out to be 1 made broadcast dims."""
+        pattern = tuple(bound.evaluate(e) == 1 for e in self._dynamic)
+        found = self._caches.get(pattern)
+        if found is None:
+            with self._lock:
+                found = self._caches.get(pattern)
+                if found is None:
+                    fusion = concretize(self._ir, bound.extents) if any(pattern) else self._ir
+                    found = self._caches[pattern] = ProgramCache(fusion)
+        return found
+
+    # --- questions ---
+
+    def is_compiled(self, inputs: Iterable[Any], device: Any = 0) -> bool:
+        """Whether these inputs find a program without compiling."""
+        bound = bind_inputs(self._ir, inputs)
+        target = _device_for(bound, None if device == 0 else device)
+        return self._cache_for(bound).lookup(bound, target, CompileOptions()) is not None
+
+    def kernels(self, inputs: Iterable[Any], device: Any = None) -> tuple[CompiledKernel, ...]:
+        """The kernels that run for these inputs."""
+        bound = bind_inputs(self._ir, inputs)
+        return self._cache_for(bound).kernels(bound, _device_for(bound, device), CompileOptions())
+
+    def get_cuda_kernel(self, inputs: Iterable[Any], intrinsic_code: bool = False, device: Any = 0) -> str:
+        """CUDA source of all segments. `intrinsic_code` changes nothing: the source is complete, it has no device library."""
+        return "\n".join(k.source for k in self.kernels(inputs, None if device == 0 else device))
+
+    def get_scheduled_ir(self, inputs: Iterable[Any], tensor_transforms: bool = False, device: Any = 0) -> str:
+        """Schedules of all segments for these inputs."""
+        stages = self.explain(inputs).stages
+        self._recent_text = "\n".join(text for name, text in stages.items() if name.endswith("schedule.py"))
+        return self._recent_text
+
+    def get_most_recent_scheduled_ir(self, tensor_transforms: bool = False) -> str:
+        """Schedules of the last program asked for. Raises InputRuntimeError if nothing ran."""
+        if not any(c.counters.kernels_compiled for c in self._caches.values()):
+            raise InputRuntimeError("nothing was executed yet")
+        return self._recent_text
+
+    def explain(self, inputs: Iterable[Any], device: Any = None) -> Explanation:
+        """Every stage for these inputs, compiled as `execute` would."""
+        bound = bind_inputs(self._ir, inputs)
+        cache = self._cache_for(bound)
+        recorder = KeepingRecorder()
+        program = compile_fusion(cache.fusion, bound, _device_for(bound, device), CompileOptions(), recorder)
+        recorder.stages["launches"] = program.explain()
+        return Explanation(recorder.stages)
+
+    def counters(self) -> dict[str, int]:
+        """Sums of the program caches' counters."""
+        total: dict[str, int] = {}
+        for cache in self._caches.values():
+            c = cache.counters
+            for name in ("exact_hits", "program_hits", "kernel_hits", "kernels_compiled"):
+                total[name] = total.get(name, 0) + getattr(c, name)
+        return total
+
+
+def _device_for(bound: BoundInputs, requested: Any) -> Device:
+    views = [v for v in bound.values if isinstance(v, ArrayView) and v.array is not None]
+    return resolve_device(views, requested)

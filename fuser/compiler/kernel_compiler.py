@@ -1,0 +1,240 @@
+"""`KernelCompiler`: one segment in, one `CompiledKernel` out (rows 5 to 9 of the way of the data)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from fuser import options as environment
+from fuser.codegen.generate import generate_cuda
+from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
+from fuser.compiler.recorder import PassObserver, Recorder
+from fuser.errors import CompilationError, DefinitionTypeError, InternalError, SchedulingError
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.fact_collection import collect_facts
+from fuser.ir.facts import Facts
+from fuser.ir.fusion import Fusion
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.lowering.pipeline import lower_fusion
+from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
+from fuser.runtime.device import Device
+from fuser.runtime.variants import bound_options, rung_of
+from fuser.schedule.params import Params, Refused, SegmentInputs
+from fuser.schedule.segment import Segment, choose_scheduler
+
+
+class SchedulableFusion(Protocol):
+    """What the frontend hands over: an immutable fusion and its current schedule."""
+
+    @property
+    def ir_fusion(self) -> Fusion: ...
+
+    schedule: ScheduleBuilder | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """What changes generated code or its compilation besides the schedule.
+
+    nvrtc_flags    flags of option lists (`--fmad=false`, ...)
+    register_cap   explicit `maxrregcount` below 255, else None
+    index_bits     32 or 64 to force the width of index arithmetic; None chooses from sizes
+    min_blocks     second launch-bounds argument; 0 for none
+    """
+
+    nvrtc_flags: tuple[str, ...] = ()
+    register_cap: int | None = None
+    index_bits: int | None = None
+    min_blocks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What kernels are made for: limits, and whether a cubin is wanted."""
+
+    info: DeviceInfo
+    makes_cubin: bool
+
+    @staticmethod
+    def of(device: Device | DeviceInfo) -> Target:
+        """Target of a device, or of a device known only by its limits (a cubin is made)."""
+        if isinstance(device, DeviceInfo):
+            return Target(device, True)
+        return Target(device.info, device.kind == "cuda")
+
+
+@dataclass(slots=True)
+class KernelCompiler:
+    """Compiles segments.
+
+    device    a DeviceInfo or CUDA device (a cubin is made), a simulated device (none is), or None: the current GPU, else the simulator
+    options   see CompileOptions
+    """
+
+    device: Device | DeviceInfo | None = None
+    options: CompileOptions = field(default_factory=CompileOptions)
+    recorder: Recorder = field(default_factory=Recorder)
+    prefix: str = ""
+
+    def target(self) -> Target:
+        """What kernels are made for."""
+        if self.device is None:
+            from fuser.runtime.arrays import resolve_device
+
+            self.device = resolve_device(())
+        return Target.of(self.device)
+
+    def compile(
+        self, segment_or_fusion: Segment | Fusion | ScheduleBuilder | SchedulableFusion, inputs: Iterable[Any] | BoundInputs
+    ) -> CompiledKernel:
+        """Schedule (unless already scheduled), lower, generate and compile.
+
+        `inputs`: arrays, numbers or TensorDescriptors, one per input of the fusion.
+        Raises SchedulingError if no scheduler takes it whole, CompilationError with the log if NVRTC refuses the text.
+        """
+        what = segment_or_fusion
+        if isinstance(what, Segment):
+            bound = inputs if isinstance(inputs, BoundInputs) else bind_inputs(what.fusion, inputs)
+            return self.compile_segment(what, bound)[0]
+        if isinstance(what, ScheduleBuilder):
+            bound = inputs if isinstance(inputs, BoundInputs) else bind_inputs(what.fusion, inputs)
+            return self.compile_scheduled(what, bound)
+        fusion = what if isinstance(what, Fusion) else getattr(what, "ir_fusion", None)
+        if not isinstance(fusion, Fusion):
+            raise DefinitionTypeError(f"KernelCompiler.compile takes a fusion or a segment, got {type(what).__name__}")
+        bound = inputs if isinstance(inputs, BoundInputs) else bind_inputs(fusion, inputs)
+        schedule = None if isinstance(what, Fusion) else what.schedule
+        if schedule is not None and schedule.records:
+            return self.compile_scheduled(schedule, bound)
+        scheduler, refusals = choose_scheduler(fusion)
+        if scheduler is None:
+            raise SchedulingError(
+                "Can not find a scheduler to schedule fusion segment: "
+                + "; ".join(f"{t.name}: {reason}" for t, reason in refusals)
+            )
+        return self.compile_segment(Segment(fusion, scheduler, refusals), bound)[0]
+
+    def propose(self, segment: Segment, bound: BoundInputs) -> Params:
+        """The scheduler's parameters for these inputs."""
+        inputs = SegmentInputs(bound.tensors, bound.evaluate)
+        params = segment.scheduler.propose(segment.fusion, inputs, self.target().info)
+        if isinstance(params, Refused):
+            raise SchedulingError(f"the {segment.scheduler.type.name} scheduler takes the segment but not its sizes: {params.reason}")
+        return params
+
+    def compile_segment(
+        self, segment: Segment, bound: BoundInputs, params: Params | None = None
+    ) -> tuple[CompiledKernel, Params]:
+        """The kernel of a segment, and the parameters it was scheduled with."""
+        params = params if params is not None else self.propose(segment, bound)
+        chosen = params
+        self.recorder.stage(f"{self.prefix}params.py", lambda: f"{chosen!r}\n")
+        scheduled = segment.scheduler.apply(segment.fusion, params)
+        return self.compile_scheduled(scheduled, bound), params
+
+    def compile_scheduled(self, scheduled: ScheduleBuilder, bound: BoundInputs) -> CompiledKernel:
+        """The kernel of a schedule, exactly as it stands."""
+        facts = collect_facts(scheduled, bound.tensors, bound.evaluate, index_bits=self.options.index_bits)
+        self.recorder.stage(f"{self.prefix}schedule.py", lambda: schedule_text(scheduled, facts))
+        from fuser.compiler.reproducer import fault_planter, with_reproducer
+
+        observer = PassObserver(self.recorder, self.prefix, fault_planter())
+        try:
+            kernel = lower_fusion(scheduled, facts, observer=observer)
+        except InternalError as error:
+            raise with_reproducer(error, scheduled, bound) from error
+        source = generate_cuda(kernel)
+        self.recorder.stage(f"{self.prefix}kernel.cu", lambda: source.text)
+        target = self.target()
+        compiled = CompiledKernel(
+            source=source.text,
+            entry=source.entry,
+            arch=target.info.arch,
+            cubin=None,
+            kernel_ir=kernel,
+            parameters=kernel.parameters,
+            plan=kernel.plan,
+            facts=facts,
+            resources=None,
+            max_block_size=0,
+            register_limit=255,
+            options=self.options.nvrtc_flags,
+            nvrtc_version=None,
+            content_hash=content_hash(source.text, self.options.nvrtc_flags, target.info.arch, None, source.entry),
+            register_cap=self.options.register_cap,
+            min_blocks=self.options.min_blocks,
+        )
+        if target.makes_cubin:
+            compiled = self._with_cubin(compiled, bound)
+            made = compiled
+            self.recorder.stage(f"{self.prefix}kernel.cubin", lambda: resource_text(made))
+        return compiled
+
+    def _with_cubin(self, kernel: CompiledKernel, bound: BoundInputs) -> CompiledKernel:
+        """The kernel with the binary of the rung that its block for these inputs falls in."""
+        from fuser.runtime import nvrtc
+
+        assert kernel.plan is not None
+        threads = 1
+        for extent in kernel.plan.block:
+            threads *= extent.evaluate({b.symbol: bound.extents.get(b.symbol, _by_name(bound, b.symbol.name)) for b in kernel.plan.bindings})
+        top, limit = rung_of(max(1, min(threads, 1024)))
+        flags = (*kernel.options, *bound_options(top, min_blocks=kernel.min_blocks, register_cap=kernel.register_cap))
+        try:
+            result = nvrtc.compile_to_cubin(kernel.source, [kernel.entry], kernel.arch, flags)
+        except CompilationError as error:
+            raise CompilationError(f"{error.message}\nThe generated source is kept in the error's `source`.", log=error.log) from error
+        return replace(
+            kernel,
+            cubin=result.cubin,
+            resources=result.resources.get(kernel.entry),
+            max_block_size=top,
+            register_limit=kernel.register_cap or limit,
+            nvrtc_version=result.version,
+            content_hash=content_hash(kernel.source, kernel.options, kernel.arch, result.version, kernel.entry),
+            log=result.log,
+        )
+
+
+def _by_name(bound: BoundInputs, name: str) -> int:
+    return next((v for s, v in bound.extents.items() if s.name == name), 1)
+
+
+def schedule_text(scheduled: ScheduleBuilder, facts: Facts) -> str:
+    """The records of a schedule, the loops that follow, and the facts that its kernel assumes."""
+    lines = ["# verbs", *(str(r) for r in scheduled.records), "", "# loops"]
+    for name, state in scheduled.states.items():
+        loops = ", ".join(f"{axis}:{state.parallel_type(axis).name}" for axis in state.loop)
+        lines.append(f"# {name} ({state.memory.name}, inlined at {state.inline_at}): [{loops}]")
+    lines += ["", "# facts", *(f"# {f}" for f in sorted(map(str, facts)))]
+    return "\n".join(lines) + "\n"
+
+
+def resource_text(kernel: CompiledKernel) -> str:
+    """What ptxas reported."""
+    r = kernel.resources
+    if r is None or kernel.cubin is None:
+        return "# no resource report\n"
+    return (
+        f"# {kernel.entry} for {kernel.arch}, {len(kernel.cubin)} bytes of machine code\n"
+        f"# {r.registers} registers, {r.spill_bytes} bytes spilled, {r.stack_bytes} bytes of stack, "
+        f"{r.static_shared_bytes} bytes of static shared memory\n"
+        f"# serves blocks up to {kernel.max_block_size} threads\n"
+    )
+
+
+def options_from_lists(enable: Iterable[str] | None, disable: Iterable[str] | None) -> CompileOptions:
+    """Compile options of the enable and disable lists of an execution."""
+    lists = environment.check_option_lists(enable, disable)
+    return CompileOptions(nvrtc_flags=tuple(lists.nvrtc_flags))
+
+
+__all__ = [
+    "CompileOptions",
+    "KernelCompiler",
+    "Target",
+    "options_from_lists",
+    "resource_text",
+    "schedule_text",
+]

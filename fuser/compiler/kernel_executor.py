@@ -1,0 +1,145 @@
+"""`KernelExecutor`: one scheduled fusion, one kernel, one `LaunchKernel`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
+from fuser.compiler.compile_params import CompileParams
+from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, SchedulableFusion
+from fuser.compiler.recorder import recorder_from_environment
+from fuser.errors import SchedulingError
+from fuser.host_ir.build import build_host_program
+from fuser.host_ir.program import HostProgram
+from fuser.ir.enums import SchedulerType
+from fuser.ir.facts import first_broken
+from fuser.ir.fusion import Fusion
+from fuser.ir.integers import Symbol
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.optimize.assign_output_layouts import assign_output_layouts
+from fuser.runtime.arrays import ArrayView, resolve_device
+from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.device import Device
+from fuser.runtime.launch_params import UNSET, LaunchParams
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _WholeSegment:
+    """The fusion as its only segment."""
+
+    fusion: Fusion
+    extent_inputs: tuple[Symbol, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _WholeFusion:
+    fusion: Fusion
+    segments: Sequence[_WholeSegment]
+
+
+class KernelExecutor:
+    """Compiles a fusion exactly as its schedule says and runs it; an unscheduled fusion is one serial thread.
+
+    The numbers name the kernel in messages. `run` on inputs for which the compiled kernel's facts do not hold compiles the
+    same schedule for them; a schedule that they cannot satisfy (a vectorized access to a misaligned pointer) is an error.
+    """
+
+    def __init__(self, fusion_id: int = 0, concrete_id: int = 0, runtime_id: int = 0, group_id: int = 0) -> None:
+        self.ids = (fusion_id, concrete_id, runtime_id, group_id)
+        self._schedule: ScheduleBuilder | None = None
+        self._options = CompileOptions()
+        self._programs: list[tuple[CompiledKernel, HostProgram, object]] = []
+        self._constraints: LaunchParams | None = None
+        self.scheduler_type = SchedulerType.none
+
+    def compile(
+        self,
+        fusion: SchedulableFusion,
+        args: Iterable[Any] = (),
+        launch_constraints: LaunchParams | None = None,
+        compile_params: CompileParams | None = None,
+        scheduler_type: SchedulerType = SchedulerType.none,
+    ) -> None:
+        """Lower, generate and compile for inputs like `args`.
+
+        Raises SchedulingError for an illegal schedule, CompilationError with the log if NVRTC refuses the text.
+        """
+        schedule = fusion.schedule
+        if schedule is None:
+            schedule = ScheduleBuilder(assign_output_layouts(fusion.ir_fusion))
+        elif not schedule.records:
+            schedule = ScheduleBuilder(assign_output_layouts(schedule.fusion))
+        self._schedule = schedule
+        self._options = (compile_params or CompileParams()).options()
+        self._constraints = launch_constraints
+        self.scheduler_type = scheduler_type
+        self._programs.clear()
+        bound = bind_inputs(schedule.fusion, args)
+        self._program_for(bound, _device_for(bound))
+
+    def is_compiled(self) -> bool:
+        """Whether `compile` succeeded."""
+        return bool(self._programs)
+
+    def is_programmatic_dependent_launch_enabled(self) -> bool:
+        """False: launches of one kernel have no edge between them."""
+        return False
+
+    @property
+    def kernel(self) -> CompiledKernel:
+        """The kernel compiled last. Raises SchedulingError if there is none."""
+        if not self._programs:
+            raise SchedulingError("the kernel is not compiled: call compile() first")
+        return self._programs[-1][0]
+
+    def run(
+        self, args: Iterable[Any], launch_constraints: LaunchParams | None = None, compile_params: CompileParams | None = None
+    ) -> list[Any]:
+        """Compute launch sizes and launch; a larger block than the binary allows compiles a variant.
+
+        Raises SchedulingError if nothing is compiled, LaunchError for sizes that cannot be launched.
+        """
+        if self._schedule is None or not self._programs:
+            raise SchedulingError("the kernel is not compiled: call compile() first")
+        if compile_params is not None and compile_params.options() != self._options:
+            self._options = compile_params.options()
+            self._programs.clear()
+        bound = bind_inputs(self._schedule.fusion, args)
+        device = _device_for(bound)
+        constraints = launch_constraints if launch_constraints is not None else self._constraints
+        kernel, program = self._program_for(bound, device)
+        _check_constraints(kernel, bound, constraints)
+        return program.run(bound.values, device=device)
+
+    def _program_for(self, bound: BoundInputs, device: Device) -> tuple[CompiledKernel, HostProgram]:
+        assert self._schedule is not None
+        place = (device.kind, device.index)
+        for kernel, program, where in self._programs:
+            if where == place and first_broken(kernel.facts, bound.tensors, bound.evaluate) is None:
+                return kernel, program
+        recorder = recorder_from_environment()
+        try:
+            kernel = KernelCompiler(device, self._options, recorder).compile_scheduled(self._schedule, bound)
+        finally:
+            recorder.finish()
+        whole = _WholeFusion(self._schedule.fusion, (_WholeSegment(self._schedule.fusion),))
+        program = build_host_program(whole, (kernel,))
+        self._programs.append((kernel, program, place))
+        return kernel, program
+
+
+def _device_for(bound: BoundInputs) -> Device:
+    return resolve_device([v for v in bound.values if isinstance(v, ArrayView) and v.array is not None])
+
+
+def _check_constraints(kernel: CompiledKernel, bound: BoundInputs, constraints: LaunchParams | None) -> None:
+    """Extents that the caller set must be those of the schedule."""
+    if constraints is None or kernel.plan is None:
+        return
+    names = ("gdimx", "gdimy", "gdimz", "bdimx", "bdimy", "bdimz")
+    values = {b.symbol: next((v for s, v in bound.extents.items() if s.name == b.symbol.name), 1) for b in kernel.plan.bindings}
+    for name, wanted, extent in zip(names, constraints.extents, (*kernel.plan.grid, *kernel.plan.block), strict=True):
+        if wanted != UNSET and extent.evaluate(values) != wanted:
+            raise SchedulingError(f"launch constraint {name}={wanted} contradicts the schedule, which needs {extent.evaluate(values)}")

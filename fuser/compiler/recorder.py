@@ -1,0 +1,84 @@
+"""What watches a compilation: one object is handed every stage's result and alone does dumping and keeping.
+
+Stage names are those of the architecture page: `fusion.py`, `fusion.<nn>-<pass>.py`, `segments.py`, and per segment `params.py`,
+`schedule.py`, `kernel.<nn>-<pass>.py`, `kernel.cu`, `kernel.cubin`; last `host.py`. Segment k's stages carry `s<k>.` in front where
+there is more than one segment.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+from fuser import options
+from fuser.ir.kernel import Stmt
+
+_DUMP_COUNT = iter(range(1 << 62))
+_lock = threading.Lock()
+
+
+class Recorder:
+    """Ignores everything; the base of those that do not."""
+
+    def stage(self, name: str, text: Callable[[], str]) -> None:
+        """A stage's result; `text` makes its text if somebody wants it."""
+
+    def finish(self) -> None:
+        """The compilation is over, well or not."""
+
+
+class KeepingRecorder(Recorder):
+    """Keeps every stage's text, in order."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, str] = {}
+
+    def stage(self, name: str, text: Callable[[], str]) -> None:
+        """Keep it."""
+        self.stages[name] = text()
+
+
+class DumpingRecorder(KeepingRecorder):
+    """Writes the stages that FUSER_DUMP names under FUSER_DUMP_DIR, a folder per compilation, when it is finished."""
+
+    def __init__(self, patterns: tuple[str, ...], folder: str) -> None:
+        super().__init__()
+        self.patterns = patterns
+        with _lock:
+            number = next(_DUMP_COUNT)
+        self.folder = os.path.join(folder, f"{os.getpid()}-{number}")
+
+    def finish(self) -> None:
+        """Write what was asked for. Raises InputValueError for a name that no stage has, after writing the others."""
+        os.makedirs(self.folder, exist_ok=True)
+        for name in sorted(options.select_stages(self.patterns, tuple(self.stages))):
+            with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
+                file.write(self.stages[name])
+
+
+def recorder_from_environment() -> Recorder:
+    """The recorder that FUSER_DUMP asks for."""
+    patterns = options.DUMP.get()
+    return DumpingRecorder(tuple(patterns), str(options.DUMP_DIR.get())) if patterns else Recorder()
+
+
+class PassObserver:
+    """Hands the passes of one lowering to a recorder, and plants the fault that FUSER_FAULT names."""
+
+    def __init__(self, recorder: Recorder, prefix: str, plant: Callable[[str, tuple[Stmt, ...]], tuple[Stmt, ...]] | None = None) -> None:
+        self.recorder = recorder
+        self.prefix = prefix
+        self.plant = plant
+        self._number = 0
+
+    def passed(self, name: str, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """A pass's result."""
+        from fuser.ir.print_kernel import print_body
+
+        if self.plant is not None:
+            body = self.plant(name, body)
+        number = self._number
+        self._number += 1
+        self.recorder.stage(f"{self.prefix}kernel.{number:02d}-{name}.py", lambda: print_body(body))
+        return body

@@ -1,0 +1,199 @@
+"""The reference evaluator: one op at a time in NumPy, at the declared dtypes, knowing nothing of schedules or kernels.
+
+Pointwise ops run the functions of the op table in the compute dtype of their operands (Float for 16-bit floats) and are
+rounded once to the dtype of their result. Sums are accumulated with at least twice the precision of the accumulator, so
+that what remains of an error is the kernel's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias, assert_never
+
+import numpy as np
+
+from fuser.errors import InputRuntimeError
+from fuser.ir.concretize import concretize
+from fuser.ir.dtypes import DataType
+from fuser.ir.extent_binding import Binding, bind_extents, check_constraints
+from fuser.ir.fusion import (
+    Broadcast,
+    Expand,
+    Expr,
+    ExtentOp,
+    Full,
+    Fusion,
+    Iota,
+    Permute,
+    Pointwise,
+    Reduction,
+    Scalar,
+    ScalarOp,
+    Squeeze,
+    Tensor,
+    Val,
+    Welford,
+)
+from fuser.ir.op_table import (
+    POINTWISE,
+    REDUCTIONS,
+    OperandClass,
+    compute_dtype,
+    numpy_cast,
+    operand_dtype,
+)
+from fuser.ir.scalar_evaluation import rounded_number
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+
+def evaluate_fusion(fusion: Fusion, inputs: Iterable[Any]) -> list[Array]:
+    """The returned outputs (in-place updates are not returned) for NumPy arrays and numbers, one per input.
+
+    Raises InputRuntimeError for a wrong number of inputs and for sizes that do not fit one another.
+    """
+    values = evaluate_values(fusion, inputs)
+    return [np.asarray(values[o.tensor.name], order="C") for o in fusion.outputs if not o.hidden]
+
+
+def evaluate_updates(fusion: Fusion, inputs: Iterable[Any]) -> dict[str, Array]:
+    """New contents of every input that is updated in place, by name of the input."""
+    values = evaluate_values(fusion, inputs)
+    updates = [(o.alias_of.name, values[o.tensor.name]) for o in fusion.outputs if o.alias_of is not None]
+    return {name: np.asarray(array, order="C") for name, array in updates}
+
+
+def evaluate_values(fusion: Fusion, inputs: Iterable[Any]) -> dict[str, Array]:
+    """Every tensor of the fusion for these inputs, by name."""
+    arguments = [v if isinstance(v, bool | int | float | complex) else np.asarray(v) for v in inputs]
+    if len(arguments) != len(fusion.inputs):
+        raise InputRuntimeError(f"expected {len(fusion.inputs)} inputs, got {len(arguments)}")
+    binding = bind_extents(fusion, [v.shape if isinstance(v, np.ndarray) else v for v in arguments])
+    concrete = concretize(fusion, binding.extents)
+    check_constraints(concrete, binding.extents)
+    state = _State(binding, dict(zip((v.name for v in fusion.inputs), arguments, strict=True)))
+    for expr in concrete.exprs:
+        state.evaluate(expr)
+    return state.tensors
+
+
+class _State:
+    """Values computed so far."""
+
+    def __init__(self, binding: Binding, inputs: Mapping[str, Any]) -> None:
+        self.binding = binding
+        self.tensors: dict[str, Array] = {n: v for n, v in inputs.items() if isinstance(v, np.ndarray)}
+
+    def shape(self, tensor: Tensor) -> tuple[int, ...]:
+        """Visible extents, where they are not those of operands."""
+        return tuple(self.binding.extent(d.extent) for d in tensor.visible)
+
+    def evaluate(self, expr: Expr) -> None:
+        """Compute the results of one expr."""
+        match expr:
+            case ScalarOp() | ExtentOp():
+                pass  # bound before
+            case Pointwise():
+                self.tensors[expr.output.name] = self._pointwise(expr)
+            case Reduction():
+                self.tensors[expr.output.name] = _reduce(expr, self.tensors[expr.input.name])
+            case Welford():
+                self._welford(expr)
+            case Broadcast():
+                new = [d for d, flag in enumerate(expr.flags) if flag]
+                self.tensors[expr.output.name] = np.expand_dims(self.tensors[expr.input.name], tuple(new))
+            case Squeeze():
+                self.tensors[expr.output.name] = self._squeeze(expr)
+            case Expand():
+                self.tensors[expr.output.name] = self._expand(expr)
+            case Permute():
+                self.tensors[expr.output.name] = self.tensors[expr.input.name].transpose(expr.dims)
+            case Full():
+                value = rounded_number(self.binding.scalar(expr.value), expr.output.dtype)
+                self.tensors[expr.output.name] = np.full(self.shape(expr.output), value, expr.output.dtype.numpy)
+            case Iota():
+                self.tensors[expr.output.name] = self._iota(expr)
+            case unreachable:
+                assert_never(unreachable)
+
+    def _pointwise(self, expr: Pointwise) -> Array:
+        if expr.op in ("set", "segment_set"):
+            (source,) = expr.inputs
+            return self._operand(source, expr.output.dtype)
+        if expr.op == "cast":
+            (source,) = expr.inputs
+            return numpy_cast(self._operand(source, source.dtype), expr.output.dtype)
+        row = POINTWISE[expr.op]
+        classes = [OperandClass(v.dtype, "S" if isinstance(v, Scalar) else "D" if v.ndim else "Z") for v in expr.inputs]
+        compute = compute_dtype(operand_dtype(row, classes))
+        operands = [
+            self._operand(v, DataType.Bool if expr.op == "where" and i == 0 else compute)
+            for i, v in enumerate(expr.inputs)
+        ]
+        return numpy_cast(np.asarray(row.numpy(*np.broadcast_arrays(*operands))), expr.output.dtype)
+
+    def _operand(self, value: Val, dtype: DataType) -> Array:
+        if isinstance(value, Tensor):
+            return numpy_cast(self.tensors[value.name], dtype)
+        return np.asarray(rounded_number(self.binding.scalar(value), dtype), dtype.numpy)
+
+    def _welford(self, expr: Welford) -> None:
+        assert expr.partial is None, "a scheduled fusion is not evaluated here"
+        array = self.tensors[expr.input.name]
+        axes = _reduced_axes(expr.mean)
+        wide = array.astype(np.longdouble if array.dtype == np.float64 else np.float64)
+        count = 1
+        for axis in axes:
+            count *= array.shape[axis]
+        with np.errstate(all="ignore"):
+            mean = (
+                wide.sum(axis=axes, keepdims=True) / count
+                if count
+                else np.zeros_like(wide.sum(axis=axes, keepdims=True))
+            )
+            m2 = ((wide - mean) ** 2).sum(axis=axes)
+        self.tensors[expr.mean.name] = np.asarray(mean.reshape(m2.shape).astype(expr.mean.dtype.numpy))
+        self.tensors[expr.m2.name] = np.asarray(m2.astype(expr.m2.dtype.numpy))
+        self.tensors[expr.count.name] = np.full(m2.shape, count, expr.count.dtype.numpy)
+
+    def _squeeze(self, expr: Squeeze) -> Array:
+        array = self.tensors[expr.input.name]
+        return array[tuple(0 if gone else slice(None) for gone in expr.flags)]
+
+    def _expand(self, expr: Expand) -> Array:
+        return np.broadcast_to(self.tensors[expr.input.name], self.shape(expr.output))
+
+    def _iota(self, expr: Iota) -> Array:
+        (length,) = self.shape(expr.output)
+        compute = compute_dtype(expr.output.dtype)
+        # Floats in the wider type round once, as a fused multiply-add does; integers wrap.
+        wide = np.dtype(np.float64) if compute is DataType.Float else compute.numpy
+        start, step = (
+            np.asarray(rounded_number(self.binding.scalar(s), compute), wide) for s in (expr.start, expr.step)
+        )
+        with np.errstate(all="ignore"):
+            values = numpy_cast(np.asarray(start + np.arange(length).astype(wide) * step), compute)
+        return numpy_cast(np.asarray(values), expr.output.dtype)
+
+
+def _reduced_axes(output: Tensor) -> tuple[int, ...]:
+    return tuple(i for i, d in enumerate(output.produced) if d.is_reduction)
+
+
+# The dtype that sums and products are accumulated in, by kind and itemsize.
+_WIDER: Mapping[str, type] = {
+    "f2": np.float64,
+    "f4": np.float64,
+    "f8": np.longdouble,
+    "c8": np.complex128,
+    "c16": np.clongdouble,
+}
+
+
+def _reduce(expr: Reduction, array: Array) -> Array:
+    axes = _reduced_axes(expr.output)
+    wider = _WIDER.get(f"{array.dtype.kind}{array.dtype.itemsize}") if expr.op in ("sum", "prod") else None
+    source = array if wider is None else array.astype(wider)
+    with np.errstate(all="ignore"):
+        reduced = np.asarray(REDUCTIONS[expr.op].numpy(source, axes, False))
+        return numpy_cast(np.asarray(reduced.astype(array.dtype)), expr.output.dtype)

@@ -1,0 +1,203 @@
+"""Comparing results with references: tolerances, host copies, messages.
+
+A tolerance is (absolute, relative): |out - ref| <= absolute + relative * |ref|, with equal nan and inf. It follows from
+the dtype of an output and from n, the number of elements folded into one of its elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser.errors import DefinitionTypeError, FuserError, InputAssertionError, InputRuntimeError, InputTypeError
+from fuser.frontend.fusion_handle import Fusion
+from fuser.frontend.reference import evaluate_values
+from fuser.ir import fusion as ir
+from fuser.ir.dtypes import DataType
+from fuser.ir.extent_binding import bind_extents
+from fuser.ir.scalar_evaluation import Number
+from fuser.source_location import caller_location
+
+Array = np.ndarray[Any, Any]
+Tolerance = tuple[float, float]
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+def flatten_inputs(inputs: Iterable[Any]) -> list[Any]:
+    """Inputs with a nested list or tuple flattened one level."""
+    flat: list[Any] = []
+    for value in inputs:
+        if isinstance(value, list | tuple):
+            flat.extend(value)
+        else:
+            flat.append(value)
+    return flat
+
+
+def host_array(value: Any) -> Array:
+    """An array of any accepted library in host memory, as NumPy. Raises InputTypeError for what is no array."""
+    if isinstance(value, np.ndarray):
+        return value
+    from fuser.runtime.arrays import describe_array
+
+    view = describe_array(value)
+    match view.kind:
+        case "torch":
+            from fuser.runtime.torch_arrays import torch_to_numpy
+
+            return torch_to_numpy(value.detach().cpu())
+        case "cupy":
+            return np.asarray(value.get())
+        case "fuser":
+            return value.numpy()
+        case _:
+            return np.asarray(value)
+
+
+def _argument(spec: ir.Val, value: Any) -> Array | Number:
+    if isinstance(spec, ir.Tensor):
+        return host_array(value)
+    from fuser.runtime.arrays import python_number
+
+    return python_number(value)
+
+
+def host_arguments(fusion: ir.Fusion, inputs: Iterable[Any]) -> list[Array | Number]:
+    """Inputs of an execution as NumPy arrays and numbers. Raises InputRuntimeError for a wrong count."""
+    flat = flatten_inputs(inputs)
+    if len(flat) != len(fusion.inputs):
+        raise InputRuntimeError(f"expected {len(fusion.inputs)} inputs, got {len(flat)}")
+    return [_argument(spec, value) for spec, value in zip(fusion.inputs, flat, strict=True)]
+
+
+# --- tolerances -------------------------------------------------------------------------------------------------------
+
+
+def tolerance_of(dtype: DataType, n: int) -> Tolerance:
+    """(absolute, relative) for an output of `dtype` whose elements fold `n` elements each; (0, 0) is exact."""
+    if not (dtype.is_floating or dtype.is_complex):
+        return 0.0, 0.0
+    is_double = dtype in (DataType.Double, DataType.ComplexDouble)
+    is_single = dtype in (DataType.Float, DataType.ComplexFloat)
+    if n <= 1:
+        if is_double:
+            return 4e-15, 4e-15
+        return (1.7e-6, 2.2e-6) if is_single else (2.0**-8, 2.0**-7)
+    exponent = max(n, 4)
+    margin = 2 * (1 << (exponent - 1).bit_length())
+    # Error of summing m numbers of unit variance in Float; half an ulp of a result of size about sqrt(m).
+    summation = 7.5e-7 * margin**0.58
+    half_ulp = 2.0 ** (-8 + math.ceil((math.log2(margin) - 2) / 2))
+    if is_single:
+        absolute = summation
+    elif is_double:
+        absolute = summation * 2.0**-29
+    else:
+        absolute = half_ulp if dtype is DataType.Half else 10 * half_ulp
+    return absolute, absolute / 100
+
+
+def folded_elements(fusion: ir.Fusion, extents: Mapping[str, int]) -> dict[ir.Tensor, int]:
+    """Per tensor, how many elements are folded into one of its elements, for these values of the extent symbols."""
+    folded: dict[ir.Tensor, int] = dict.fromkeys(fusion.input_tensors, 1)
+    for expr in fusion.tensor_exprs:
+        n = max((folded[t] for t in ir.tensor_inputs(expr)), default=1)
+        outputs = ir.tensor_outputs(expr)
+        if isinstance(expr, ir.Reduction | ir.Welford):
+            for d in outputs[0].produced:
+                if d.is_reduction:
+                    n *= d.extent.evaluate(extents)
+        folded.update(dict.fromkeys(outputs, n))
+    return folded
+
+
+def output_tolerances(fusion: ir.Fusion, arguments: Sequence[Array | Number]) -> list[Tolerance]:
+    """One pair per returned output."""
+    binding = bind_extents(fusion, [a.shape if isinstance(a, np.ndarray) else a for a in arguments])
+    folded = folded_elements(fusion, binding.extents)
+    return [tolerance_of(o.tensor.dtype, folded[o.tensor]) for o in fusion.outputs if not o.hidden]
+
+
+def get_val_tolerances(fusion: Fusion, args: Iterable[Any]) -> list[Tolerance]:
+    """(absolute, relative) tolerance of each output for these inputs; in-place updates are skipped."""
+    current = _ir_of("get_val_tolerances", fusion)
+    return output_tolerances(current, host_arguments(current, args))
+
+
+def _ir_of(call: str, fusion: object) -> ir.Fusion:
+    if isinstance(fusion, ir.Fusion):
+        return fusion
+    if isinstance(fusion, Fusion):
+        return fusion.ir_fusion
+    raise DefinitionTypeError(
+        f"{call}(): incompatible function arguments. Expected a Fusion, got {type(fusion).__name__}",
+        location=caller_location(),
+    )
+
+
+# --- comparison -------------------------------------------------------------------------------------------------------
+
+
+def compare_arrays(index: int, actual: Array, expected: Array, tolerance: Tolerance, error: type[FuserError]) -> None:
+    """Raise `error` naming the output, the largest error and its position unless `actual` is close to `expected`."""
+    if actual.shape != expected.shape:
+        raise error(f"output {index} has shape {actual.shape}, the reference has shape {expected.shape}")
+    absolute, relative = tolerance
+    if expected.dtype.kind in "biu" and actual.dtype.kind in "biu":
+        wrong = actual != expected
+        deviation = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
+    else:
+        wide = np.complex128 if "c" in (actual.dtype.kind, expected.dtype.kind) else np.float64
+        out, ref = actual.astype(wide), expected.astype(wide)
+        with np.errstate(all="ignore"):
+            deviation = np.abs(out - ref)
+            close = deviation <= absolute + relative * np.abs(ref)
+        same = (out == ref) | (np.isnan(out) & np.isnan(ref))
+        # An infinite reference would make the bound infinite: such elements must be equal.
+        wrong = ~(same | (close & np.isfinite(ref) & np.isfinite(out)))
+    if not wrong.any():
+        return
+    size = np.where(wrong, np.where(np.isnan(deviation), np.inf, deviation), -1.0)
+    position = tuple(int(i) for i in np.unravel_index(int(np.argmax(size)), size.shape))
+    raise error(
+        f"output {index} differs from the reference in {int(wrong.sum())} of {wrong.size} elements: largest error "
+        f"{float(deviation[position]):.6g} at {position} ({actual[position]!r}, reference {expected[position]!r}); "
+        f"tolerance {absolute:.3g} + {relative:.3g} * |reference|"
+    )
+
+
+def validate_outputs(
+    fusion: ir.Fusion, outputs: Sequence[Any], inputs: Iterable[Any], references: Sequence[Any] | None
+) -> None:
+    """Compare the outputs of an execution with references, or with the reference evaluator if there are none.
+
+    Raises InputAssertionError on mismatch with references, InputRuntimeError on mismatch without.
+    """
+    arguments = host_arguments(fusion, inputs)
+    error: type[FuserError] = InputRuntimeError if references is None else InputAssertionError
+    returned = [o.tensor for o in fusion.outputs if not o.hidden]
+    if references is None:
+        values = evaluate_values(fusion, arguments)
+        expected = [values[t.name] for t in returned]
+    else:
+        expected = [host_array(r) if not isinstance(r, int | float | complex) else np.asarray(r) for r in references]
+    if len(outputs) != len(expected):
+        raise error(f"the fusion returned {len(outputs)} outputs, there are {len(expected)} references")
+    tolerances = output_tolerances(fusion, arguments)
+    for index, (out, ref, tolerance) in enumerate(zip(outputs, expected, tolerances, strict=True)):
+        compare_arrays(index, host_array(out), ref, tolerance, error)
+
+
+def validate_with_auto_inferred_outputs(fusion: Fusion, fusion_outputs: Sequence[Any], args: Iterable[Any]) -> None:
+    """Compare outputs with what the reference evaluator computes for `args`.
+
+    Raises InputRuntimeError on mismatch. Inputs that were updated in place must be given as they were before.
+    """
+    current = _ir_of("validate_with_auto_inferred_outputs", fusion)
+    if isinstance(fusion_outputs, str) or not isinstance(fusion_outputs, Sequence):
+        raise InputTypeError(f"fusion_outputs must be a list of arrays, got {type(fusion_outputs).__name__}")
+    validate_outputs(current, fusion_outputs, args, None)

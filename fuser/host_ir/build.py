@@ -1,0 +1,197 @@
+"""`build_host_program`: the program that runs the kernels of a segmented fusion.
+
+For each segment: outputs are allocated, the kernel launched, and intermediates freed after their last reader. Views of inputs
+become aliases. An output that updates an input is written there directly if its kernel allows it (`in_place`) and nobody
+reads the input later; else into a temporary that is copied over at the end, after every read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from fuser.errors import InternalError
+from fuser.host_ir.expressions import extent, scalar
+from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Instruction, LaunchKernel
+from fuser.host_ir.program import HostProgram
+from fuser.ir.fusion import Broadcast, Fusion, Permute, Squeeze, Tensor, memory_order
+from fuser.ir.integers import ONE, Int, Symbol
+from fuser.runtime.compiled_kernel import CompiledKernel
+
+
+class SegmentLike(Protocol):
+    """A segment as this layer sees it."""
+
+    @property
+    def fusion(self) -> Fusion: ...
+
+    @property
+    def extent_inputs(self) -> tuple[Symbol, ...]: ...
+
+
+class SegmentedLike(Protocol):
+    """A segmented fusion as this layer sees it."""
+
+    @property
+    def fusion(self) -> Fusion: ...
+
+    @property
+    def segments(self) -> Sequence[SegmentLike]: ...
+
+
+def build_host_program(segmented: SegmentedLike, kernels: Sequence[CompiledKernel | None]) -> HostProgram:
+    """The program. `kernels`: one per segment, None for segments of views."""
+    return _Builder(segmented, kernels).build()
+
+
+class _Builder:
+    def __init__(self, segmented: SegmentedLike, kernels: Sequence[CompiledKernel | None]) -> None:
+        self.segmented = segmented
+        self.fusion = segmented.fusion
+        self.kernels = kernels
+        self.instructions: list[Instruction] = []
+        self.made: set[str] = {v.name for v in self.fusion.inputs}
+        self.leaves = _extent_leaves(self.fusion)
+        self.last_reader: dict[str, int] = {}
+        for k, segment in enumerate(segmented.segments):
+            for t in segment.fusion.input_tensors:
+                self.last_reader[t.name] = k
+        self.copies: list[Copy] = []
+        self.slots: dict[str, str] = {}
+
+    def build(self) -> HostProgram:
+        returned = [o for o in self.fusion.outputs if not o.hidden]
+        kept = {o.tensor.name for o in self.fusion.outputs}
+        for k, (segment, kernel) in enumerate(zip(self.segmented.segments, self.kernels, strict=True)):
+            if kernel is None:
+                for t in segment.fusion.output_tensors:
+                    self._view(t)
+            else:
+                self._launch(k, segment, kernel)
+            for name, last in self.last_reader.items():
+                if last == k and name not in kept and not self._is_input(name):
+                    self.instructions.append(Deallocate(name))
+        self._update_from_inputs()
+        self.instructions += self.copies
+        # A temporary of an in-place update is freed by the program's end unless it is returned.
+        outputs = tuple(self.slots.get(o.tensor.name, o.tensor.name) for o in returned)
+        return HostProgram(tuple(v.name for v in self.fusion.inputs), outputs, tuple(self.instructions))
+
+    def _is_input(self, name: str) -> bool:
+        return any(v.name == name for v in self.fusion.inputs)
+
+    def _size(self, expression: Int) -> Int | int:
+        result = expression.substitute({s: self.leaves(s) for s in expression.symbols})
+        return result.value if result.is_const else result
+
+    def _shape(self, t: Tensor) -> tuple[Int | int, ...]:
+        return tuple(1 if d.is_broadcast else self._size(d.extent) for d in t.visible)
+
+    def _strides(self, t: Tensor) -> tuple[Int | int, ...] | None:
+        order = memory_order(t.stride_order)
+        if order == tuple(range(t.ndim)):
+            return None
+        strides: dict[int, Int | int] = {}
+        running: Int = ONE
+        for d in reversed(order):
+            strides[d] = running.value if running.is_const else running
+            size = self._shape(t)[d]
+            running = running * size
+        return tuple(strides[d] for d in range(t.ndim))
+
+    def _view(self, t: Tensor) -> None:
+        """An output that is another view of an input."""
+        if t.name in self.made:
+            return
+        chain: list[Broadcast | Squeeze | Permute] = []
+        source = t
+        while source.name not in self.made:
+            expr = self.fusion.definitions.get(source)
+            if not isinstance(expr, (Broadcast, Squeeze, Permute)):
+                raise InternalError(f"{t.name} is no view of an input", pass_name="build_host_program")
+            chain.append(expr)
+            source = expr.input
+        from fuser.host_ir.expressions import stride
+
+        sizes: list[Int | int] = [extent(source.name, d) for d in range(source.ndim)]
+        strides: list[Int | int] = [stride(source.name, d) for d in range(source.ndim)]
+        for expr in reversed(chain):
+            match expr:
+                case Broadcast():
+                    old = iter(zip(sizes, strides, strict=True))
+                    pairs = [(1, 0) if new else next(old) for new in expr.flags]
+                    sizes, strides = [p[0] for p in pairs], [p[1] for p in pairs]
+                case Squeeze():
+                    sizes = [s for s, gone in zip(sizes, expr.flags, strict=True) if not gone]
+                    strides = [s for s, gone in zip(strides, expr.flags, strict=True) if not gone]
+                case Permute():
+                    sizes, strides = [sizes[d] for d in expr.dims], [strides[d] for d in expr.dims]
+        self.instructions.append(Alias(t.name, source.name, tuple(sizes), tuple(strides)))
+        self.made.add(t.name)
+
+    def _launch(self, k: int, segment: SegmentLike, kernel: CompiledKernel) -> None:
+        plan = kernel.plan
+        assert plan is not None
+        arguments: list[str | Int] = []
+        aliases = {o.tensor.name: o.alias_of for o in segment.fusion.outputs if o.alias_of is not None}
+        inputs = {t.name for t in segment.fusion.input_tensors}
+        tensors = {t.name: t for t in (*segment.fusion.input_tensors, *segment.fusion.output_tensors)}
+        in_place = set(getattr(plan, "in_place", ()))
+        for name in plan.tensor_arguments:
+            if name in inputs:
+                arguments.append(name)
+                continue
+            target = aliases.get(name)
+            if target is not None and name in in_place and self.last_reader.get(target.name, -1) <= k:
+                arguments.append(target.name)
+                self.slots[name] = target.name
+                self.made.add(name)
+                continue
+            t = tensors[name]
+            strides = self._strides(t)
+            if target is not None:
+                from fuser.host_ir.expressions import stride
+
+                strides = tuple(stride(target.name, d) for d in range(target.ndim))
+                self.copies.append(Copy(target.name, name))
+                self.slots[name] = target.name
+            self.instructions.append(Allocate(name, self._shape(t), t.dtype, strides))
+            self.made.add(name)
+            arguments.append(name)
+        carried = {s.name for s in segment.extent_inputs}
+        symbols = {s.name: s for s in segment.extent_inputs}
+        for name in plan.scalar_arguments:
+            arguments.append(self.leaves(symbols[name]) if name in carried else name)
+        self.instructions.append(LaunchKernel(kernel, tuple(arguments)))
+
+    def _update_from_inputs(self) -> None:
+        """An in-place update whose new value is an input, a view of one, or made by a segment that does not read the target."""
+        for o in self.fusion.outputs:
+            if o.alias_of is None or o.tensor.name in self.slots:
+                continue
+            if o.tensor.name not in self.made:
+                self._view(o.tensor)
+            self.copies.append(Copy(o.alias_of.name, o.tensor.name))
+            self.slots[o.tensor.name] = o.alias_of.name
+
+
+def _extent_leaves(fusion: Fusion) -> Callable[[Symbol], Int]:
+    """Symbol -> the slot expression that gives its value."""
+    by_name: dict[str, Int] = {}
+    for t in fusion.input_tensors:
+        for d, dim in enumerate(t.visible):
+            if isinstance(dim.extent, Symbol):
+                by_name.setdefault(dim.extent.name, extent(t.name, d))
+    scalars: Mapping[str, str] = fusion.extent_scalars
+    inputs = {v.name for v in fusion.inputs}
+
+    def leaf(s: Symbol) -> Int:
+        found = by_name.get(s.name)
+        if found is not None:
+            return found
+        name = scalars.get(s.name)
+        if name is not None and name in inputs:
+            return scalar(name)
+        raise InternalError(f"no input carries the extent {s}", pass_name="build_host_program")
+
+    return leaf

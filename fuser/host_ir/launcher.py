@@ -1,0 +1,216 @@
+"""The default executor: runs the bound steps of an earlier run again where the arguments have the same key.
+
+    key := per tensor input (dtype, sizes, strides, low bits of the address), per number that sizes depend on its value
+
+The first run of a key goes through the interpreter, which makes every check; what it proved depends on the key alone,
+but for two things that are checked here each time: that inputs do not overlap where a kernel assumes it, and that all
+inputs are in memory of one device and one library. Anything else than device arrays of one library on its current stream
+(host arrays, mixed libraries, JAX) is the interpreter's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fuser.errors import FuserError, LaunchError
+from fuser.host_ir.expressions import Size, sources_of
+from fuser.host_ir.instructions import Alias, Allocate, LaunchKernel
+from fuser.host_ir.interpreter import borrow, device_of, interpret_and_bind
+from fuser.host_ir.steps import BoundProgram, Frame
+from fuser.ir.facts import Aligned
+from fuser.ir.integers import Int
+from fuser.runtime.arrays import ArrayView, Scalar, describe_array
+from fuser.runtime.device import Device, get_device
+from fuser.runtime.frameworks import Framework, framework_for
+from fuser.runtime.plan_evaluation import evaluation_of
+from fuser.runtime.streams import own_stream, stream_handle
+
+if TYPE_CHECKING:
+    from fuser.host_ir.program import HostProgram
+
+# A program that sees this many keys starts anew: its shapes never repeat.
+_MAX_KEYS = 1024
+_NUMBERS = frozenset((bool, int, float, complex))
+
+
+class Launcher:
+    """The bound programs of one host program, by key."""
+
+    __slots__ = ("_address_mask", "_bound", "_fixing", "_lock", "_program", "_views_inputs")
+
+    def __init__(self, program: HostProgram) -> None:
+        self._program = program
+        self._lock = threading.Lock()
+        self._bound: dict[Hashable, BoundProgram] = {}
+        alignment = 1
+        fixing: set[str] = set()
+        sizes: list[Size] = []
+        for instruction in program.instructions:
+            match instruction:
+                case LaunchKernel(kernel, args):
+                    sizes += [a for a in args if isinstance(a, Int)]
+                    if kernel.plan is None:
+                        continue
+                    alignment = max((alignment, *(f.bytes for f in kernel.facts if isinstance(f, Aligned))))
+                    used = evaluation_of(kernel).fixing_scalars
+                    numbers = args[len(kernel.plan.tensor_arguments) :]
+                    for name, arg in zip(kernel.plan.scalar_arguments, numbers, strict=True):
+                        if name in used and isinstance(arg, str):
+                            fixing.add(arg)
+                case Allocate(_, shape, _, strides):
+                    sizes += (*shape, *(strides or ()))
+                case Alias(_, _, shape, strides, offset):
+                    sizes += (*(shape or ()), *(strides or ()), offset)
+                case _:
+                    pass
+        fixing.update(source.slot for size in sizes for source in sources_of(size) if source.what == "scalar")
+        self._address_mask = alignment - 1
+        self._fixing = frozenset(fixing)
+        # Views of inputs among the outputs need the input's storage.
+        self._views_inputs = bool(program.facts.escaping.intersection(program.inputs))
+
+    def run(self, inputs: Sequence[Any], stream: Any, device: Any) -> list[Any]:
+        """Run once; `HostProgram.run` says what the arguments are."""
+        program = self._program
+        if len(inputs) != len(program.inputs):
+            return self._interpret(None, inputs, stream, device)
+        first: ArrayView | None = None
+        views: list[ArrayView | None] = []
+        numbers: dict[str, Scalar] = {}
+        key: list[Hashable] = []
+        mask = self._address_mask
+        for name, value in zip(program.inputs, inputs, strict=True):
+            if type(value) in _NUMBERS:
+                numbers[name] = value
+                key.append((type(value), value) if name in self._fixing else None)
+                views.append(None)
+                continue
+            view = value if type(value) is ArrayView else describe_array(value)
+            views.append(view)
+            if first is None:
+                first = view
+            if view.kind != first.kind or view.device != first.device or view.owner is not view.array:
+                return self._interpret(None, _known(inputs, views), stream, device)
+            key.append((view.dtype, view.sizes, view.strides, view.address & mask))
+        if first is None or first.device[0] == "cpu" or first.kind in ("jax", "interface", "numpy"):
+            return self._interpret(None, _known(inputs, views), stream, device)
+        if device is None or (type(device) is int and first.device == ("cuda", device)):
+            target = get_device(*first.device)
+        else:
+            target = device_of([v for v in views if v is not None], device)
+        framework = framework_for(first, target)
+        handle = _stream_of(framework, target, views, stream)
+        if handle is None:
+            return self._interpret(None, _known(inputs, views), stream, device)
+        # Kinds are part of the key: the same layouts may come from two libraries, whose results differ.
+        whole = (first.kind, first.device, *key)
+        bound = self._bound.get(whole)
+        if bound is None or not _are_disjoint(bound, views):
+            return self._interpret(whole, _known(inputs, views), stream, device)
+        return self._replay(bound, views, numbers, target, framework, handle)
+
+    def _interpret(self, key: Hashable | None, inputs: Sequence[Any], stream: Any, device: Any) -> list[Any]:
+        results, bound = interpret_and_bind(self._program, inputs, stream, device)
+        if key is not None:
+            with self._lock:
+                if len(self._bound) >= _MAX_KEYS:
+                    self._retire()
+                self._bound.setdefault(key, bound)
+        return results
+
+    def _retire(self) -> None:
+        """Forget all keys; what their replays counted stays counted. The lock is held."""
+        for bound in self._bound.values():
+            self._program.count({name: n * bound.replays for name, n in bound.counts.items()})
+        self._bound.clear()
+
+    def _replay(
+        self,
+        bound: BoundProgram,
+        views: Sequence[ArrayView | None],
+        numbers: dict[str, Scalar],
+        device: Device,
+        framework: Framework,
+        stream: int,
+    ) -> list[Any]:
+        program = self._program
+        frame = Frame(device, framework, stream, len(program.root_names), numbers)
+        for position, view in enumerate(views):
+            if view is not None:
+                # Inputs are the first roots, in order.
+                frame.addresses[position] = view.address
+                if self._views_inputs:
+                    frame.storages[position] = borrow(view)
+        try:
+            for step in bound.steps:
+                step.run(frame)
+            results: list[Any] = []
+            made: dict[int, Any] = {}
+            for plan in bound.outputs:
+                if plan.input is not None:
+                    view = views[plan.input]
+                    assert view is not None
+                    results.append(view.array)
+                    continue
+                array = made.get(id(plan))
+                if array is None:
+                    storage = frame.storages[plan.root]
+                    if storage is None:
+                        raise LaunchError(f"output memory of root {plan.root} is gone")
+                    array = framework.deliver(
+                        device, storage, plan.dtype, plan.sizes, plan.strides, plan.offset, stream
+                    )
+                    made[id(plan)] = array
+                results.append(array)
+        except FuserError as error:
+            error.add_note("while running a host program for arguments like those of an earlier run")
+            raise
+        finally:
+            frame.release()
+        with self._lock:
+            bound.replays += 1
+        return results
+
+    def counters(self) -> dict[str, int]:
+        """What replays add to the program's counters; `replays` is their number."""
+        with self._lock:
+            known = list(self._bound.values())
+        total = {"replays": sum(b.replays for b in known)}
+        for bound in known:
+            for name, n in bound.counts.items():
+                total[name] = total.get(name, 0) + n * bound.replays
+        return total
+
+
+def _known(inputs: Sequence[Any], views: Sequence[ArrayView | None]) -> list[Any]:
+    """The inputs with their views where they were described already."""
+    described = [value if view is None else view for value, view in zip(inputs, views, strict=False)]
+    return [*described, *inputs[len(views) :]]
+
+
+def _stream_of(
+    framework: Framework, device: Device, views: Sequence[ArrayView | None], requested: Any
+) -> int | None:
+    """The stream of a replay, or None where streams have to be joined first."""
+    if device.kind != "cuda":
+        return 0
+    if requested is not None:
+        return stream_handle(requested) if framework.kind in ("torch", "cupy") else None
+    current = framework.current_stream(device)
+    if current is not None:
+        return current
+    stream = own_stream(device)
+    return stream if all(v is None or v.owner.stream == stream for v in views) else None
+
+
+def _are_disjoint(bound: BoundProgram, views: Sequence[ArrayView | None]) -> bool:
+    """Whether inputs that must not overlap still do not. Inputs are the first roots, in order."""
+    for root_a, low_a, high_a, root_b, low_b, high_b in bound.disjoint:
+        a, b = views[root_a], views[root_b]
+        if a is None or b is None:
+            return False
+        if a.address + low_a < b.address + high_b and b.address + low_b < a.address + high_a:
+            return False
+    return True

@@ -1,0 +1,197 @@
+"""Dims of factories that turn out to have one element: the fusion with those dims as broadcast dims.
+
+`full`, `iota` and `expand` may be given extents that are known only when inputs are bound. Where such an extent is 1 the
+dim combines with any other, as one that was written as 1 would.
+
+    Before:  t1 = full([c0]);  t2 = add(t0[t0_size0], t1[c0])       constraint c0 == t0_size0
+    After:   t1 = full([1]);   t2 = add(t0[t0_size0], t1[b 1])      no constraint, for c0 = 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from fuser.ir.fusion import (
+    Broadcast,
+    Expand,
+    Expr,
+    ExtentOp,
+    Full,
+    Fusion,
+    Iota,
+    Permute,
+    Pointwise,
+    Reduction,
+    Scalar,
+    ScalarOp,
+    Squeeze,
+    Tensor,
+    Welford,
+    expr_outputs,
+)
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.integers import Int, const
+
+
+def dynamic_extents(fusion: Fusion) -> tuple[Int, ...]:
+    """Extents of factories and expansions that are known only when inputs are bound: those that may turn out to be 1."""
+    found: dict[Int, None] = {}
+    for expr in fusion.exprs:
+        match expr:
+            case Full() | Iota():
+                found.update({d.extent: None for d in expr.output.logical if not d.extent.is_const})
+            case Expand():
+                found.update({e: None for e in _expanded_extents(expr) if e is not None and not e.is_const})
+            case _:
+                pass
+    return tuple(found)
+
+
+def _expanded_extents(expr: Expand) -> list[Int | None]:
+    """Per output dim the extent it is expanded to; None where it is kept."""
+    added = expr.output.ndim - expr.input.ndim
+    result: list[Int | None] = []
+    for i, d in enumerate(expr.output.visible):
+        source = expr.input.visible[i - added] if i >= added else None
+        result.append(d.extent if source is None or (source.is_broadcast and not d.is_broadcast) else None)
+    return result
+
+
+def concretize(fusion: Fusion, extents: Mapping[str, int]) -> Fusion:
+    """The fusion for these values of the extent symbols, under the same names; itself if no dynamic extent is 1."""
+    ones = frozenset(e for e in dynamic_extents(fusion) if e.evaluate(extents) == 1)
+    return _Rebuild(fusion, ones).run() if ones else fusion
+
+
+class _Rebuild:
+    """The exprs of a fusion made anew by a builder, which infers dims from operands."""
+
+    def __init__(self, fusion: Fusion, ones: frozenset[Int]) -> None:
+        self.fusion = fusion
+        self.ones = ones
+        self.builder = FusionBuilder()
+        self.builder.inputs = list(fusion.inputs)
+        self.builder.extent_scalars = dict(fusion.extent_scalars)
+        self.builder.next_number = 1 + max(
+            (int(v.name[1:]) for e in fusion.exprs for v in expr_outputs(e) if v.name[1:].isdecimal()), default=0
+        )
+        self.tensors: dict[Tensor, Tensor] = {t: t for t in fusion.input_tensors}
+
+    def run(self) -> Fusion:
+        for expr in self.fusion.exprs:
+            if isinstance(expr, (ScalarOp, ExtentOp)):
+                # Scalars do not depend on kinds of dims; the extent of a dim stays an expression of the same symbols.
+                replaced = (
+                    expr if isinstance(expr, ScalarOp) else ExtentOp(self.tensors[expr.tensor], expr.dim, expr.output)
+                )
+                self.builder.exprs.append(replaced)
+                continue
+            made = self._rebuild(expr)
+            for old, new in zip(expr_outputs(expr), made, strict=True):
+                assert isinstance(old, Tensor)
+                assert old.name == new.name
+                self.tensors[old] = new
+        for output in self.fusion.outputs:
+            self.builder.add_output(self.tensors[output.tensor], output.alias_of)
+        return self.builder.freeze()
+
+    def _extent(self, extent: Int) -> Int:
+        return const(1) if extent in self.ones else extent
+
+    def _scalar(self, extent: Int, scalar: Scalar | None) -> Scalar | None:
+        return None if extent in self.ones else scalar
+
+    def _named(self, *names: str) -> None:
+        self.builder.given_names.extend(names)
+
+    def _rebuild(self, expr: Expr) -> tuple[Tensor, ...]:
+        b, get = self.builder, self.tensors
+        match expr:
+            case Pointwise():
+                self._named(expr.output.name)
+                return (
+                    b.pointwise(
+                        expr.op, [get[v] if isinstance(v, Tensor) else v for v in expr.inputs], expr.output.dtype
+                    ),
+                )
+            case Reduction():
+                return (self._reduction(expr),)
+            case Welford():
+                return self._welford(expr)
+            case Broadcast():
+                self._named(expr.output.name)
+                return (b.broadcast(get[expr.input], expr.flags),)
+            case Squeeze():
+                self._named(expr.output.name)
+                return (b.squeeze(get[expr.input], expr.flags),)
+            case Expand():
+                self._named(expr.output.name)
+                source = get[expr.input]
+                added = expr.output.ndim - source.ndim
+                extents: list[Int | None] = []
+                for i, d in enumerate(expr.output.visible):
+                    kept = i >= added and expr.input.visible[i - added].extent is d.extent
+                    extents.append(None if kept else self._extent(d.extent))
+                scalars = [self._scalar(d.extent, s) for d, s in zip(expr.output.visible, expr.extents, strict=True)]
+                return (b.expand(source, extents, scalars),)
+            case Permute():
+                self._named(expr.output.name)
+                return (b.permute(get[expr.input], expr.dims),)
+            case Full():
+                self._named(expr.output.name)
+                sizes = [d.extent for d in expr.output.logical]
+                given = [self._scalar(e, s) for e, s in zip(sizes, expr.extents, strict=True)]
+                return (b.full([self._extent(e) for e in sizes], expr.value, expr.output.dtype, given),)
+            case Iota():
+                self._named(expr.output.name)
+                length = expr.output.logical[0].extent
+                scalar = self._scalar(length, expr.length)
+                return (b.iota(self._extent(length), expr.start, expr.step, expr.output.dtype, scalar),)
+            case ScalarOp() | ExtentOp():
+                raise AssertionError("scalars are not rebuilt")
+            case unreachable:
+                assert_never(unreachable)
+
+    def _split_axes(self, source: Tensor, output: Tensor) -> tuple[list[int], list[int]]:
+        """(reduced dims that have one element now, the others)."""
+        axes = [i for i, d in enumerate(output.produced) if d.is_reduction]
+        return [a for a in axes if source.visible[a].is_broadcast], [
+            a for a in axes if not source.visible[a].is_broadcast
+        ]
+
+    def _squeezed(self, source: Tensor, trivial: list[int], rest: list[int]) -> tuple[Tensor, list[int]]:
+        """`source` without its trivial axes, and what the others are called then."""
+        if not trivial:
+            return source, rest
+        squeezed = self.builder.squeeze(source, [d in trivial for d in range(source.ndim)])
+        return squeezed, [a - sum(t < a for t in trivial) for a in rest]
+
+    def _reduction(self, expr: Reduction) -> Tensor:
+        source = self.tensors[expr.input]
+        trivial, rest = self._split_axes(source, expr.output)
+        if not rest:
+            self._named(expr.output.name)
+            return self.builder.squeeze(source, [d in trivial for d in range(source.ndim)])
+        squeezed, axes = self._squeezed(source, trivial, rest)
+        self._named(expr.output.name)
+        return self.builder.reduction(expr.op, squeezed, axes, expr.output.dtype)
+
+    def _welford(self, expr: Welford) -> tuple[Tensor, Tensor, Tensor]:
+        source = self.tensors[expr.input]
+        names = (expr.mean.name, expr.m2.name, expr.count.name)
+        trivial, rest = self._split_axes(source, expr.mean)
+        if rest:
+            squeezed, axes = self._squeezed(source, trivial, rest)
+            self._named(*names)
+            return self.builder.welford(squeezed, axes)
+        # One element each: it is the mean, deviates by x - x and counts 1.
+        self._named(names[0])
+        mean = self.builder.squeeze(source, [d in trivial for d in range(source.ndim)])
+        self._named(names[1])
+        deviation = self.builder.pointwise("sub", [mean, mean], mean.dtype)
+        extents = [d.extent for d in mean.visible]
+        scalars = [None if e.is_const else self.builder.size(mean, i) for i, e in enumerate(extents)]
+        one = self.builder.constant(1, expr.count.dtype)
+        self._named(names[2])
+        return mean, deviation, self.builder.full(extents, one, expr.count.dtype, scalars)

@@ -1,0 +1,80 @@
+"""Values of a fusion's extent symbols and scalars, from the sizes and numbers of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from fuser.errors import InputRuntimeError
+from fuser.ir.fusion import ExtentOp, Fusion, Scalar, ScalarOp
+from fuser.ir.integers import Int
+from fuser.ir.scalar_evaluation import Number, evaluate_scalar_op, rounded_number
+
+
+class Binding(NamedTuple):
+    """`extents`: value by symbol name; `scalars`: value by name of every input and computed scalar."""
+
+    extents: dict[str, int]
+    scalars: dict[str, Number]
+
+    def extent(self, extent: Int) -> int:
+        """The value of an extent."""
+        return extent.value if extent.is_const else extent.evaluate(self.extents)
+
+    def scalar(self, scalar: Scalar) -> Number:
+        """The value of a scalar."""
+        return self.scalars[scalar.name] if scalar.value is None else scalar.value
+
+
+def bind_extents(fusion: Fusion, inputs: Sequence[tuple[int, ...] | Number]) -> Binding:
+    """The binding for one tuple of sizes or one number per input.
+
+    Raises InputRuntimeError for a size that contradicts a static one and for a negative number used as an extent.
+    Constraints are the business of `check_constraints`, after dynamic size-1 dims are known.
+    """
+    bound = Binding({}, {})
+    for index, (spec, value) in enumerate(zip(fusion.inputs, inputs, strict=True)):
+        if isinstance(spec, Scalar):
+            assert not isinstance(value, tuple)
+            _bind_scalar(fusion, bound, spec, rounded_number(value, spec.dtype))
+            continue
+        assert isinstance(value, tuple)
+        for d, (n, domain) in enumerate(zip(value, spec.visible, strict=True)):
+            if domain.extent.is_const and domain.extent.value != n:
+                raise InputRuntimeError(
+                    f"Expected input {index}, {spec.name}, to have size {domain.extent} in dim {d}, but got {n}",
+                    location=spec.location,
+                )
+            bound.extents[f"{spec.name}_size{d}"] = n
+    for expr in fusion.exprs:
+        match expr:
+            case ScalarOp():
+                value = evaluate_scalar_op(expr, [bound.scalar(s) for s in expr.inputs])
+                _bind_scalar(fusion, bound, expr.output, value)
+            case ExtentOp():
+                assert expr.output.expression is not None
+                _bind_scalar(fusion, bound, expr.output, bound.extent(expr.output.expression))
+            case _:
+                pass
+    return bound
+
+
+def _bind_scalar(fusion: Fusion, bound: Binding, scalar: Scalar, value: Number) -> None:
+    bound.scalars[scalar.name] = value
+    if scalar.name in fusion.extent_scalars:
+        assert isinstance(value, int)
+        if value < 0:
+            raise InputRuntimeError(f"{scalar.name} is used as an extent and is {value}", location=scalar.location)
+        bound.extents[scalar.name] = value
+
+
+def check_constraints(fusion: Fusion, extents: Mapping[str, int]) -> None:
+    """Raise InputRuntimeError if extents that an op needs to be equal are not, naming the op at the user's line."""
+    for constraint in fusion.constraints:
+        left, right = constraint.left.evaluate(extents), constraint.right.evaluate(extents)
+        if left != right:
+            raise InputRuntimeError(
+                f"{constraint.what}: a conflict was found with 2 different sizes, {left} and {right} "
+                f"({constraint.left} and {constraint.right})",
+                location=constraint.location,
+            )

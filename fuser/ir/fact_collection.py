@@ -1,0 +1,118 @@
+"""Which facts a scheduled fusion asks for, and which of them hold for the arguments at hand.
+
+Always asked: the layout of every input, the bound that allows 32-bit indices, and that an output written in place overlaps no
+other input. A vectorized copy asks for the alignment and divisibility of its argument. Nothing else enters a kernel's key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from fuser.ir.enums import ParallelType
+from fuser.ir.facts import (
+    Aligned,
+    Disjoint,
+    ExtentDivisible,
+    Fact,
+    Facts,
+    IndexBound,
+    LoopBound,
+    StrideDivisible,
+    TensorDescriptor,
+    ZeroStride,
+    holds,
+    layout_facts,
+)
+from fuser.ir.fusion import Pointwise, Tensor, tensor_outputs
+from fuser.ir.integers import ONE, Int
+from fuser.ir.schedule import ScheduleBuilder
+
+INDEX_LIMIT = 2**30
+
+
+def collect_facts(
+    scheduled: ScheduleBuilder,
+    tensors: Mapping[str, TensorDescriptor],
+    evaluate: Callable[[Int], int],
+    *,
+    index_bits: int | None = None,
+) -> Facts:
+    """The facts a schedule asks for that hold.
+
+    tensors      descriptors of the fusion's tensor inputs by name
+    evaluate     value of an extent expression for these inputs
+    index_bits   32 asks for the bound and refuses nothing; 64 does not ask; None asks, and takes it if it holds
+    """
+    facts: list[Fact] = []
+    for t in scheduled.fusion.input_tensors:
+        if not t.is_cpu:
+            facts += layout_facts(t.name, tensors[t.name])
+    for t, width in vectorized_arguments(scheduled):
+        facts += _vector_facts(t, width, tensors.get(t.name), frozenset(facts))
+    facts += _disjoint_facts(scheduled)
+    kept = {f for f in facts if holds(f, tensors, evaluate)}
+    if index_bits != 64:
+        bounds: list[Fact] = [
+            IndexBound(t.name, INDEX_LIMIT) for t in scheduled.fusion.input_tensors if t.visible and not t.is_cpu
+        ]
+        bounds.append(LoopBound(INDEX_LIMIT, loop_products(scheduled)))
+        if all(holds(f, tensors, evaluate) for f in bounds):
+            kept.update(bounds)
+    return frozenset(kept)
+
+
+def vectorized_arguments(scheduled: ScheduleBuilder) -> list[tuple[Tensor, int]]:
+    """(argument, width) for every argument that a vectorized copy reads or writes."""
+    found: list[tuple[Tensor, int]] = []
+    arguments = scheduled.input_names | scheduled.output_names
+    for expr in scheduled.exprs:
+        if not (isinstance(expr, Pointwise) and expr.op == "set"):
+            continue
+        state = scheduled.state(expr.output.name)
+        for axis in state.loop:
+            if state.parallel_type(axis) is ParallelType.vectorize and axis.extent.is_const:
+                pair = [v for v in (*expr.inputs, expr.output) if isinstance(v, Tensor) and v.name in arguments]
+                found += [(t, axis.extent.value) for t in pair]
+    return found
+
+
+def _vector_facts(tensor: Tensor, width: int, described: TensorDescriptor | None, layout: frozenset[Fact]) -> list[Fact]:
+    nbytes = width * tensor.dtype.itemsize
+    facts: list[Fact] = [Aligned(tensor.name, nbytes)]
+    if described is None:  # an output: its storage is ours, its extents are the inputs'
+        return []
+    # The divisor of the linear index may come from any dim; the fastest that has it is enough.
+    order = sorted(range(len(described.sizes)), key=lambda d: (described.strides[d], -d))
+    for d in order:
+        if ZeroStride(tensor.name, d) in layout or described.sizes[d] == 1:
+            continue
+        facts.append(ExtentDivisible(tensor.name, d, width))
+        if described.sizes[d] % width == 0:
+            break
+    facts += [StrideDivisible(tensor.name, d, nbytes) for d in order if described.strides[d] != 1 and described.sizes[d] != 1]
+    return facts
+
+
+def _disjoint_facts(scheduled: ScheduleBuilder) -> list[Fact]:
+    facts: list[Fact] = []
+    for output in scheduled.fusion.outputs:
+        if output.alias_of is None:
+            continue
+        facts += [
+            Disjoint(output.alias_of.name, t.name)
+            for t in scheduled.fusion.input_tensors
+            if t is not output.alias_of and t.visible and not t.is_cpu
+        ]
+    return facts
+
+
+def loop_products(scheduled: ScheduleBuilder) -> tuple[Int, ...]:
+    """Padded trip product of every loop nest: the largest index that can arise."""
+    products: dict[Int, None] = {}
+    for expr in scheduled.exprs:
+        product: Int = ONE
+        for axis in scheduled.state(tensor_outputs(expr)[0].name).loop:
+            product = product * axis.extent
+        if not product.is_const or product.value > INDEX_LIMIT:
+            products[product] = None
+    return tuple(products)

@@ -1,0 +1,21 @@
+"""Rewrites of a fusion before it is segmented, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fuser.ir.fusion import Fusion
+from fuser.ir.print_fusion import definition_text
+from fuser.optimize.assign_output_layouts import assign_output_layouts
+from fuser.optimize.remove_dead_code import remove_dead_code
+
+PASSES: tuple[Callable[[Fusion], Fusion], ...] = (remove_dead_code, assign_output_layouts)
+
+
+def optimize_fusion(fusion: Fusion, stage: Callable[[str, Callable[[], str]], None]) -> Fusion:
+    """Run every pass; `stage` is told of each result under the name `fusion.<nn>-<pass>.py`."""
+    for number, run in enumerate(PASSES):
+        fusion = run(fusion)
+        result = fusion
+        stage(f"fusion.{number:02d}-{run.__name__}.py", lambda result=result: definition_text(result))
+    return fusion

@@ -1,0 +1,43 @@
+"""Segments without work: every output is an input, or a view of one."""
+
+from __future__ import annotations
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.enums import SchedulerType
+from fuser.ir.fusion import Broadcast, Fusion, Permute, Squeeze, Tensor
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.params import Accepted, NoOpParams, Params, Refused, SegmentInputs
+
+
+def viewed_input(fusion: Fusion, tensor: Tensor) -> Tensor | None:
+    """The input that a tensor is a view of (itself, for an input), or None if it must be computed."""
+    while True:
+        if tensor in fusion.input_tensors:
+            return None if tensor.is_cpu else tensor
+        expr = fusion.definitions.get(tensor)
+        if not isinstance(expr, (Broadcast, Squeeze, Permute)):
+            return None
+        tensor = expr.input
+
+
+class NoOpScheduler:
+    """Accepts fusions that launch nothing."""
+
+    type = SchedulerType.no_op
+
+    def accepts(self, segment: Fusion) -> Accepted | Refused:
+        """See Scheduler."""
+        for output in segment.outputs:
+            if output.alias_of is not None:
+                return Refused(f"{output.tensor.name} is written into the input {output.alias_of.name}")
+            if viewed_input(segment, output.tensor) is None:
+                return Refused(f"{output.tensor.name} is not a view of an input")
+        return Accepted()
+
+    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
+        """See Scheduler."""
+        return NoOpParams()
+
+    def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
+        """See Scheduler."""
+        return ScheduleBuilder(segment)

@@ -1,0 +1,92 @@
+"""What schedulers are asked and answer: segments, refusals and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.enums import SchedulerType
+from fuser.ir.facts import TensorDescriptor
+from fuser.ir.fusion import Fusion
+from fuser.ir.integers import Int
+from fuser.ir.schedule import ScheduleBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The structure of a segment suits a scheduler."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """It does not, for a reason in plain words."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInputs:
+    """Arguments of a segment: descriptors by tensor name, and the value of an extent expression for them."""
+
+    tensors: Mapping[str, TensorDescriptor]
+    evaluate: Callable[[Int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class NoOpParams:
+    """Nothing to choose."""
+
+
+@dataclass(frozen=True, slots=True)
+class PointwiseParams:
+    """Loops of a pointwise kernel.
+
+    order        dims of the reference output, slowest first
+    vector       consecutive elements of a thread
+    vectorized   arguments that are contiguous along them: one access each
+    block        threads
+    """
+
+    order: tuple[int, ...]
+    vector: int
+    vectorized: tuple[str, ...]
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionParams:
+    """Loops of a reduction.
+
+    order           dims of the reference, slowest first
+    inner           the fastest dim is reduced: threads of x walk along it
+    block_reduce    threads along the reduced axes (x if inner, else y)
+    block_iterate   threads along the kept axes (y if inner, else x)
+    vector          consecutive elements of a thread along the fastest dim
+    vectorized      arguments that are contiguous along them: one access each
+    grid_reduce     blocks that share one reduction (1: none)
+    """
+
+    order: tuple[int, ...]
+    inner: bool
+    block_reduce: int
+    block_iterate: int
+    vector: int
+    vectorized: tuple[str, ...]
+    grid_reduce: int
+
+
+Params = NoOpParams | PointwiseParams | ReductionParams
+
+
+class Scheduler(Protocol):
+    """One way to make a kernel. `accepts` looks at structure only, `propose` also at sizes, `apply` builds the schedule."""
+
+    type: SchedulerType
+
+    def accepts(self, segment: Fusion) -> Accepted | Refused: ...
+
+    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused: ...
+
+    def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder: ...

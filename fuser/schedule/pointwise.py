@@ -1,0 +1,115 @@
+"""Pointwise segments: one thread computes a few consecutive elements of the largest output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.enums import ParallelType, SchedulerType
+from fuser.ir.fusion import Fusion, Pointwise, Reduction, Tensor, Welford
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.params import Accepted, Params, PointwiseParams, Refused, SegmentInputs
+from fuser.schedule.reference import (
+    choose_vector,
+    concrete_dims,
+    dim_groups,
+    dim_order,
+    resolving_graph,
+    uncovered,
+)
+
+BLOCK = 128
+
+
+def reference_output(segment: Fusion) -> Tensor | None:
+    """The computed output with most dims."""
+    graph = resolving_graph(segment)
+    computed = [t for t in segment.output_tensors if t not in segment.input_tensors]
+    return max(computed, key=lambda t: (concrete_dims(graph, t), len(t.logical)), default=None)
+
+
+class PointwiseScheduler:
+    """Accepts segments without reductions whose largest output has every dim."""
+
+    type = SchedulerType.pointwise
+
+    def accepts(self, segment: Fusion) -> Accepted | Refused:
+        """See Scheduler."""
+        reduced = next((e for e in segment.tensor_exprs if isinstance(e, (Reduction, Welford))), None)
+        if reduced is not None:
+            return Refused(f"{reduced.input.name} is reduced")
+        reference = reference_output(segment)
+        if reference is None:
+            return Refused("nothing is computed")
+        missing = uncovered(resolving_graph(segment), reference, segment.tensors)
+        if missing is not None:
+            return Refused(f"{missing.name} has a dimension that the largest output, {reference.name}, does not have")
+        return Accepted()
+
+    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
+        """See Scheduler."""
+        reference = reference_output(segment)
+        assert reference is not None
+        graph = resolving_graph(segment)
+        order = dim_order(graph, segment, reference, inputs)
+        arguments = [t for t in (*segment.input_tensors, *segment.output_tensors) if t.visible and not t.is_cpu]
+        widest = max((t.dtype.itemsize for t in arguments), default=4)
+        limit = max(1, 16 // widest)
+        if not order:
+            return PointwiseParams((), 1, (), BLOCK)
+        fastest = dim_groups(graph, reference)[order[-1]]
+        total = 1
+        for d in reference.logical:
+            total *= inputs.evaluate(d.extent)
+        # Narrow accesses beat idle processors: keep a thread per element until every SM has a few blocks.
+        while limit > 1 and total < limit * BLOCK * device.sm_count * 2:
+            limit //= 2
+        vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
+        return PointwiseParams(order, vector, vectorized, BLOCK)
+
+    def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
+        """See Scheduler."""
+        assert isinstance(params, PointwiseParams)
+        reference = reference_output(segment)
+        assert reference is not None
+        builder = ScheduleBuilder(segment)
+        copies = cache_arguments(builder)
+        name = reference.name
+        rank = len(reference.logical)
+        if rank:
+            builder.reorder(name, {dim: position for position, dim in enumerate(params.order)})
+            for _ in range(rank - 1):
+                builder.merge(name, 0, 1)
+            if params.vector > 1:
+                builder.split(name, 0, params.vector)
+            builder.split(name, 0, params.block)
+        builder.transform_like(name)
+        if rank:
+            builder.parallelize(name, 0, ParallelType.grid_x)
+            builder.parallelize(name, 1, ParallelType.block_x)
+            builder.parallelize_like(name)
+        if params.vector > 1:
+            vectorize(builder, copies, params.vectorized)
+        builder.inline_most()
+        return builder
+
+
+def cache_arguments(builder: ScheduleBuilder) -> dict[str, str]:
+    """Copies of the inputs, and outputs as copies of what computes them: argument -> name of the copy's result."""
+    copies: dict[str, str] = {}
+    for t in builder.fusion.input_tensors:
+        if not t.is_cpu and builder.uses(t.name):
+            copies[t.name] = builder.cache_after(t.name)
+    for t in builder.fusion.output_tensors:
+        if t.name not in builder.input_names:
+            builder.cache_before(t.name)
+            copies[t.name] = t.name
+    return copies
+
+
+def vectorize(builder: ScheduleBuilder, copies: Mapping[str, str], arguments: Iterable[str]) -> None:
+    """Vectorize the innermost loop axis of the copies of some arguments."""
+    for argument in arguments:
+        name = copies.get(argument)
+        if name is not None:
+            builder.parallelize(name, len(builder.state(name).loop) - 1, ParallelType.vectorize)

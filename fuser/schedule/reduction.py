@@ -1,0 +1,237 @@
+"""Reduction segments, normalisations included: every block takes some rows (or columns) and passes over them once per stage.
+
+A *stage* is a pass over the full-size data: it ends in reductions whose inputs depend on the same number of earlier reductions, or
+in full-size outputs. Values that two stages need are recomputed in each, so that only reduction results pass between stages
+and a row of any length fits. Loops, with K the kept dims and R the reduced ones:
+
+    inner (the fastest dim is reduced):  K/ty -> grid_x, ty -> block_y, R/v/tx -> serial, tx -> block_x, v -> vector
+    outer (the fastest dim is kept):     K/v/tx -> grid_x, tx -> block_x, v -> vector, R/ty -> serial, ty -> block_y
+
+With `grid_reduce` blocks of grid_y per reduction, R is cut into that many parts first and the last block joins them.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.enums import ParallelType, SchedulerType
+from fuser.ir.fusion import Fusion, Reduction, Tensor, Welford, tensor_inputs, tensor_outputs
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.params import Accepted, Params, ReductionParams, Refused, SegmentInputs
+from fuser.schedule.pointwise import cache_arguments, vectorize
+from fuser.schedule.reference import choose_vector, concrete_dims, dim_groups, dim_order, resolving_graph, uncovered
+
+
+def reductions_of(segment: Fusion) -> list[Reduction | Welford]:
+    """Reductions in order."""
+    return [e for e in segment.tensor_exprs if isinstance(e, (Reduction, Welford))]
+
+
+def reference_reduction(segment: Fusion, graph: IterationGraph) -> Tensor:
+    """The first result of the reduction with most dims of more than one element."""
+    return max((tensor_outputs(e)[0] for e in reductions_of(segment)), key=lambda t: concrete_dims(graph, t))
+
+
+def reduced_groups(graph: IterationGraph, tensor: Tensor) -> frozenset[Group]:
+    """Groups of the reduced dims of a reduction result."""
+    return frozenset(graph.group(d) for d in tensor.logical if d.is_reduction)
+
+
+class ReductionScheduler:
+    """Accepts segments whose reductions run over the same dims of one iteration space."""
+
+    type = SchedulerType.reduction
+
+    def accepts(self, segment: Fusion) -> Accepted | Refused:
+        """See Scheduler."""
+        reductions = reductions_of(segment)
+        if not reductions:
+            return Refused("nothing is reduced")
+        graph = resolving_graph(segment)
+        reference = reference_reduction(segment, graph)
+        reduced = reduced_groups(graph, reference)
+        for e in reductions:
+            result = tensor_outputs(e)[0]
+            if reduced_groups(graph, result) != reduced:
+                return Refused(f"{reference.name} and {result.name} are reduced over different dimensions")
+        missing = uncovered(graph, reference, segment.tensors)
+        if missing is not None:
+            return Refused(f"{missing.name} has a dimension that {reference.name} does not have")
+        if any(len(set(dim_groups(graph, t))) != len(t.logical) for t in segment.tensors):
+            return Refused("a tensor has one dimension twice")
+        return Accepted()
+
+    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
+        """See Scheduler."""
+        graph = resolving_graph(segment)
+        reference = reference_reduction(segment, graph)
+        order = dim_order(graph, segment, reference, inputs)
+        groups = dim_groups(graph, reference)
+        reduced = reduced_groups(graph, reference)
+        extent = {g: inputs.evaluate(g.extent) for g in groups}
+        count_reduced = math.prod(extent[g] for g in groups if g in reduced)
+        count_kept = math.prod(extent[g] for g in groups if g not in reduced)
+        inner = groups[order[-1]] in reduced
+        arguments = [t for t in (*segment.input_tensors, *segment.output_tensors) if t.visible and not t.is_cpu]
+        widest = max((t.dtype.itemsize for t in arguments), default=4)
+        vector, vectorized = choose_vector(graph, segment, groups[order[-1]], inputs, max(1, 16 // widest))
+        if not inner:
+            # Each kept element of a thread is an accumulator of every reduction: four are plenty.
+            vector, vectorized = choose_vector(graph, segment, groups[order[-1]], inputs, min(4, max(1, 16 // widest)))
+        stages = len(set(stage_levels(segment).values()))
+        threads = 256
+        if inner:
+            along = _power_of_two(-(-count_reduced // vector), 32, threads)
+            across = max(1, min(threads // along, 8)) if count_kept > device.sm_count * 4 else 1
+        else:
+            across = 32
+            along = _power_of_two(count_reduced, 1, threads // across)
+        blocks = -(-count_kept // (across * (1 if inner else vector)))
+        grid = 1
+        if stages == 1 and not _full_size_outputs(segment, graph, reduced) and blocks < device.sm_count:
+            work = count_reduced // max(1, along * (vector if inner else 1) * 4)
+            grid = max(1, min(work, device.sm_count * 2 // max(blocks, 1), 1024))
+            grid = 1 << (grid.bit_length() - 1)
+        return ReductionParams(order, inner, along, across, vector, vectorized, grid)
+
+    def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
+        """See Scheduler."""
+        assert isinstance(params, ReductionParams)
+        graph = resolving_graph(segment)
+        name = reference_reduction(segment, graph).name
+        builder = ScheduleBuilder(segment)
+        copies = cache_arguments(builder)
+        # An output that is itself the reference becomes a copy; the reduction goes on under the copy's source.
+        definition = builder.definition(name)
+        if definition is not None and not isinstance(definition, (Reduction, Welford)):
+            name = tensor_inputs(definition)[0].name
+        stages = split_stages(builder)
+        self._transform(builder, name, params)
+        for argument in params.vectorized:
+            made = copies.get(argument)
+            if made is not None:
+                vectorize(builder, {argument: made}, [argument])
+                for clone in stages.get(made, ()):
+                    vectorize(builder, {argument: clone}, [argument])
+        builder.inline_most()
+        return builder
+
+    def _transform(self, builder: ScheduleBuilder, name: str, params: ReductionParams) -> None:
+        loop = builder.state(name).loop
+        kept = [d for d in params.order if not loop[d].is_reduction]
+        reduced = [d for d in params.order if loop[d].is_reduction]
+        builder.reorder(name, {d: p for p, d in enumerate([*kept, *reduced])})
+        for _ in range(len(kept) - 1):
+            builder.merge(name, 0, 1)
+        if not kept:
+            at = 0
+        else:
+            at = 1
+        for _ in range(len(reduced) - 1):
+            builder.merge(name, at, at + 1)
+        types: list[tuple[int, ParallelType]] = []
+        if params.inner:
+            if kept and params.block_iterate > 1:
+                builder.split(name, 0, params.block_iterate)
+                types.append((1, ParallelType.block_y))
+                at = 2
+            if kept:
+                types.append((0, ParallelType.grid_x))
+            if params.grid_reduce > 1:
+                builder.split(name, at, params.grid_reduce, False)
+                types.append((at, ParallelType.grid_y))
+                at += 1
+            if params.vector > 1:
+                builder.split(name, at, params.vector)
+            builder.split(name, at, params.block_reduce)
+            types.append((at + 1, ParallelType.block_x))
+        else:
+            # K/v/tx, tx, [grid part,] R/ty, ty, v
+            if params.vector > 1:
+                builder.split(name, 0, params.vector)
+            builder.split(name, 0, params.block_iterate)
+            types += [(0, ParallelType.grid_x), (1, ParallelType.block_x)]
+            at = 2
+            if params.vector > 1:
+                builder.reorder(name, {2: 3})  # the vector axis goes inside the reduction
+            if params.grid_reduce > 1:
+                builder.split(name, at, params.grid_reduce, False)
+                types.append((at, ParallelType.grid_y))
+                at += 1
+            if params.block_reduce > 1:
+                builder.split(name, at, params.block_reduce)
+                types.append((at + 1, ParallelType.block_y))
+        builder.transform_like(name)
+        for position, parallel_type in types:
+            builder.parallelize(name, position, parallel_type)
+        builder.parallelize_like(name)
+
+
+def stage_levels(segment: Fusion) -> dict[str, int]:
+    """Stage of each reduction and output: how many reductions must come before it, one after another."""
+    return _levels(ScheduleBuilder(segment))
+
+
+def _levels(builder: ScheduleBuilder) -> dict[str, int]:
+    """Stages of the sinks: reduction results and full-size outputs."""
+    depth: dict[str, int] = {}
+    result: dict[str, int] = {}
+    for expr in builder.exprs:
+        below = max((depth.get(t.name, 0) for t in tensor_inputs(expr)), default=0)
+        is_reduction = isinstance(expr, (Reduction, Welford))
+        for t in tensor_outputs(expr):
+            depth[t.name] = below + is_reduction
+            if is_reduction:
+                result[t.name] = below
+    reductions = [e for e in builder.exprs if isinstance(e, (Reduction, Welford))]
+    graph = builder.graph()
+    reduced = frozenset(
+        graph.group(d) for e in reductions for d in tensor_outputs(e)[0].logical if d.is_reduction
+    )
+    for name in builder.output_names - builder.input_names:
+        t = builder.state(name).tensor
+        if any(graph.group(d) in reduced for d in t.visible):
+            result[name] = depth.get(name, 0)
+    return result
+
+
+def split_stages(builder: ScheduleBuilder) -> dict[str, list[str]]:
+    """Recompute every full-size value that several stages need, once per further stage; tensor -> its second computations."""
+    level = _levels(builder)
+    graph = builder.graph()
+    reductions = [e for e in builder.exprs if isinstance(e, (Reduction, Welford))]
+    reduced = frozenset(graph.group(d) for e in reductions for d in tensor_outputs(e)[0].logical if d.is_reduction)
+    full = {t.name for t in builder.tensors if any(graph.group(d) in reduced for d in t.visible)}
+    stage: dict[str, int] = dict(level)
+    made: dict[str, list[str]] = {}
+    order = [t.name for e in builder.exprs for t in tensor_outputs(e)]
+    for name in reversed(order):
+        if name not in full or name in level or name in builder.input_names:
+            continue
+        by_stage: dict[int, list[str]] = {}
+        for use in builder.uses(name):
+            target = tensor_outputs(use)[0].name
+            by_stage.setdefault(stage.get(target, 0), []).append(target)
+        if not by_stage:
+            continue
+        first, *others = sorted(by_stage)
+        stage[name] = first
+        for s in others:
+            clone = builder.recompute(name, by_stage[s])
+            stage[clone] = s
+            made.setdefault(name, []).append(clone)
+    return made
+
+
+def _full_size_outputs(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> bool:
+    return any(graph.group(d) in reduced for t in segment.output_tensors for d in t.visible)
+
+
+def _power_of_two(value: int, low: int, high: int) -> int:
+    """The power of two nearest above `value`, within [low, high]."""
+    n = 1
+    while n < value:
+        n *= 2
+    return max(low, min(n, high))

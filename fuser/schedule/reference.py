@@ -1,0 +1,120 @@
+"""The reference of a segment: the tensor whose dims cover all others', on which the loops are decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fuser.ir.facts import TensorDescriptor
+from fuser.ir.fusion import Fusion, Tensor, memory_order
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.schedule.params import SegmentInputs
+
+
+def resolving_graph(segment: Fusion) -> IterationGraph:
+    """The view in which a broadcast dim is the dim that resolves it."""
+    return IterationGraph(segment.tensor_exprs, segment.tensors, resolving=True)
+
+
+def dim_groups(graph: IterationGraph, tensor: Tensor) -> list[Group]:
+    """Groups of a tensor's logical dims, reduced ones included."""
+    return [graph.group(d) for d in tensor.logical]
+
+
+def uncovered(graph: IterationGraph, reference: Tensor, tensors: Sequence[Tensor]) -> Tensor | None:
+    """A tensor with a dim of more than one element that the reference lacks, or None."""
+    covered = set(dim_groups(graph, reference))
+    for t in tensors:
+        for d in t.logical:
+            if not d.is_broadcast and graph.group(d) not in covered:
+                return t
+    return None
+
+
+def concrete_dims(graph: IterationGraph, tensor: Tensor) -> int:
+    """Dims of more than one element, or that are resolved to such."""
+    return sum(not graph.group(d).is_broadcast for d in tensor.logical)
+
+
+def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs: SegmentInputs) -> tuple[int, ...]:
+    """Dims of the reference from slowest to fastest, as the largest input that has most of them lies in memory."""
+    groups = dim_groups(graph, reference)
+    best: list[int] = []
+    best_size = -1
+    for t in segment.input_tensors:
+        if t.is_cpu or not t.visible:
+            continue
+        described = inputs.tensors[t.name]
+        mapped = [d for d, dim in enumerate(t.visible) if described.strides[d] != 0 and graph.group(dim) in groups]
+        size = len(mapped) * (1 << 60) + described.numel
+        if mapped and size > best_size:
+            best_size = size
+            order = sorted(mapped, key=lambda d: (-described.strides[d], d))
+            best = [groups.index(graph.group(t.visible[d])) for d in order]
+    if not best:
+        if len(reference.visible) == len(reference.logical):
+            return memory_order(reference.stride_order)
+        return tuple(range(len(groups)))
+    best = list(dict.fromkeys(best))
+    rest = [d for d in range(len(groups)) if d not in best]
+    return (*rest, *best)
+
+
+def fastest_dim(described: TensorDescriptor) -> int | None:
+    """The dim of stride 1 with more than one element, or None."""
+    for d, (n, s) in enumerate(zip(described.sizes, described.strides, strict=True)):
+        if s == 1 and n > 1:
+            return d
+    return None
+
+
+def choose_vector(
+    graph: IterationGraph, segment: Fusion, fastest: Group, inputs: SegmentInputs, limit: int
+) -> tuple[int, tuple[str, ...]]:
+    """(elements per access along the dim `fastest`, arguments that can be accessed that wide).
+
+    The width is the best that some input allows; an output joins if its own fastest dim is that one.
+    """
+    widths: dict[str, int] = {}
+    for t in segment.input_tensors:
+        if t.is_cpu or not t.visible:
+            continue
+        described = inputs.tensors[t.name]
+        dim = fastest_dim(described)
+        if dim is not None and graph.group(t.visible[dim]) is fastest:
+            widths[t.name] = access_width(t, described, dim, limit)
+    vector = max(widths.values(), default=1)
+    if vector == 1:
+        return 1, ()
+    names = [n for n, w in widths.items() if w >= vector]
+    aliases = {o.tensor.name: o.alias_of for o in segment.outputs if o.alias_of is not None}
+    for t in segment.output_tensors:
+        if t in segment.input_tensors or not t.visible:
+            continue
+        source = aliases.get(t.name)
+        if source is not None:
+            if source.name in widths and widths[source.name] >= vector:
+                names.append(t.name)
+        elif graph.group(t.visible[memory_order(t.stride_order)[-1]]) is fastest:
+            names.append(t.name)
+    return vector, tuple(names)
+
+
+def access_width(tensor: Tensor, described: TensorDescriptor, dim: int, limit: int) -> int:
+    """Largest power of two of elements, up to `limit`, that one access along `dim` can take."""
+    width = limit
+    itemsize = tensor.dtype.itemsize
+    while width > 1:
+        nbytes = width * itemsize
+        fits = (
+            nbytes <= 16
+            and described.alignment % nbytes == 0
+            and described.sizes[dim] % width == 0
+            and all(
+                d == dim or n == 1 or s * itemsize % nbytes == 0
+                for d, (n, s) in enumerate(zip(described.sizes, described.strides, strict=True))
+            )
+        )
+        if fits:
+            return width
+        width //= 2
+    return 1

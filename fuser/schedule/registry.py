@@ -1,0 +1,16 @@
+"""The schedulers in priority order: the first that accepts a segment takes it."""
+
+from __future__ import annotations
+
+from fuser.ir.enums import SchedulerType
+from fuser.schedule.no_op import NoOpScheduler
+from fuser.schedule.params import Scheduler
+from fuser.schedule.pointwise import PointwiseScheduler
+from fuser.schedule.reduction import ReductionScheduler
+
+SCHEDULERS: tuple[Scheduler, ...] = (NoOpScheduler(), ReductionScheduler(), PointwiseScheduler())
+
+
+def scheduler_of(scheduler_type: SchedulerType) -> Scheduler | None:
+    """The scheduler of a type, or None if there is none."""
+    return next((s for s in SCHEDULERS if s.type is scheduler_type), None)

@@ -1,0 +1,244 @@
+"""Runs scheduled fusions on the simulator: lower, plan, allocate, launch, read back, compare with the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fuser.errors import FuserError
+from fuser.ir.dtypes import DataType
+from fuser.ir.facts import (
+    Aligned,
+    DenseStride,
+    ExtentDivisible,
+    Fact,
+    Facts,
+    LoopBound,
+    StrideDivisible,
+    UnitStride,
+)
+from fuser.ir.fusion import Fusion, Tensor
+from fuser.ir.kernel import Kernel
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.lowering.pipeline import lower_fusion
+from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.device import Launch
+from fuser.runtime.plan_evaluation import PlanEvaluation
+from fuser.simulator.errors import SimulatorError
+from fuser.simulator.machine import BlockPosition, Report, run_kernel
+from fuser.simulator.memory import DeviceMemory
+from tests import oracle
+from tests.oracle import Array, Number
+
+NARROW = LoopBound(2**30, ())
+"""Asks for 32-bit indices."""
+
+
+def collect_facts(fusion: Fusion, inputs: Sequence[Array | Number], *, alignment: int = 16) -> Facts:
+    """What lowering may know about the inputs: strides that are 1 or dense, divisors up to 16 bytes, alignment, 32-bit indices."""
+    facts: set[Fact] = {NARROW}
+    for val, given in zip(fusion.inputs, inputs, strict=True):
+        if not isinstance(val, Tensor) or val.is_cpu:
+            continue
+        x = np.asarray(given)
+        strides = [s // x.itemsize for s in x.strides]
+        facts.add(Aligned(val.name, alignment))
+        for d, n in enumerate(x.shape):
+            if n == 1:
+                continue
+            divisor = next(k for k in (16, 8, 4, 2, 1) if n % k == 0)
+            if divisor > 1 and n > 0:
+                facts.add(ExtentDivisible(val.name, d, divisor))
+            if strides[d] == 1:
+                facts.add(UnitStride(val.name, d))
+                continue
+            inner = next((e for e in range(x.ndim) if e != d and x.shape[e] * strides[e] == strides[d] != 0), None)
+            if inner is not None and x.shape[inner] > 1:
+                facts.add(DenseStride(val.name, d, inner))
+            else:
+                nbytes = next(k for k in (16, 8, 4, 2, 1) if strides[d] * x.itemsize % k == 0)
+                facts.add(StrideDivisible(val.name, d, nbytes))
+    return frozenset(facts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lowered:
+    """A lowered fusion with its launch plan as code."""
+
+    fusion: Fusion
+    kernel: Kernel
+    evaluation: PlanEvaluation
+
+    @staticmethod
+    def of(scheduled: ScheduleBuilder, facts: Facts = frozenset()) -> Lowered:
+        """Lower a schedule."""
+        return Lowered.from_kernel(scheduled.fusion, lower_fusion(scheduled, facts), facts)
+
+    @staticmethod
+    def from_kernel(fusion: Fusion, kernel: Kernel, facts: Facts = frozenset()) -> Lowered:
+        """Wrap a kernel lowered before (or a mutant of one)."""
+        compiled = CompiledKernel(
+            source="",
+            entry=kernel.name,
+            arch="sm_90a",
+            cubin=None,
+            kernel_ir=kernel,
+            parameters=kernel.parameters,
+            plan=kernel.plan,
+            facts=facts,
+            resources=None,
+            max_block_size=0,
+            register_limit=0,
+            options=(),
+            nvrtc_version=None,
+            content_hash="",
+        )
+        return Lowered(fusion, kernel, PlanEvaluation(compiled))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Outputs in order of `fusion.output_tensors`, absent where the simulator reported an error."""
+
+    outputs: dict[str, Array]
+    report: Report | None
+    error: SimulatorError | None = None
+
+    def check(self) -> dict[str, Array]:
+        """The outputs; raises what the simulator reported."""
+        if self.error is not None:
+            raise self.error
+        return self.outputs
+
+
+def _span(shape: Sequence[int], strides: Sequence[int]) -> int:
+    if 0 in shape:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+
+
+def _upload(memory: DeviceMemory, x: Array, name: str) -> int:
+    strides = [s // x.itemsize for s in x.strides]
+    flat = np.lib.stride_tricks.as_strided(x, (_span(x.shape, strides),), (x.itemsize,))
+    return memory.upload(np.ascontiguousarray(flat), name)
+
+
+def run(
+    lowered: Lowered,
+    inputs: Sequence[Array | Number],
+    *,
+    seed: int = 0,
+    block_order: Sequence[BlockPosition] | None = None,
+    interleave: bool | None = None,
+    checks: bool = True,
+) -> Outcome:
+    """Launch once with memory of its own. Raises LaunchError and InputError; defects of the kernel are in the outcome.
+
+    An in-place output that the kernel may write directly shares its input's storage, others get a temporary.
+    """
+    fusion, plan = lowered.fusion, lowered.kernel.plan
+    memory = DeviceMemory()
+    tensors = [(t, np.asarray(x)) for t, x in zip(fusion.inputs, inputs, strict=True) if isinstance(t, Tensor)]
+    scalars = [x for v, x in zip(fusion.inputs, inputs, strict=True) if not isinstance(v, Tensor)]
+    sizes = [x.shape for _, x in tensors]
+    strides = [tuple(s // x.itemsize for s in x.strides) for _, x in tensors]
+    addresses = {t.name: 0 if t.is_cpu else _upload(memory, x, t.name) for t, x in tensors}
+    evaluation = lowered.evaluation
+    by_name = {t.name: t for t in fusion.output_tensors}
+    alias = {o.tensor.name: o.alias_of.name for o in fusion.outputs if o.alias_of is not None}
+    in_place = getattr(plan, "in_place", ())
+    made = [n for n in plan.tensor_arguments if n not in addresses]
+    host_tensors = {t.name: x for t, x in tensors if t.is_cpu}
+    layouts = dict(zip(made, evaluation.output_layouts(sizes, strides, scalars), strict=True))
+    for name, (shape, steps) in layouts.items():
+        if name in in_place:
+            addresses[name] = addresses[alias[name]]
+        else:
+            addresses[name] = memory.allocate(_span(shape, steps) * by_name[name].dtype.itemsize, name)
+    assert not host_tensors, "rank-0 host tensors are passed as scalars by the host program"
+    every = [addresses[n] for n in plan.tensor_arguments]
+    sizes += [layouts[n][0] for n in made]
+    strides += [layouts[n][1] for n in made]
+    values = evaluation.evaluate(sizes, strides, every, scalars)
+    report: Report | None = None
+    if not values.is_empty:
+        spaces = [
+            memory.allocate(n * w.dtype.itemsize, w.name) for n, w in zip(values.workspaces, plan.workspaces, strict=True)
+        ]
+        counters = memory.upload(np.zeros(values.semaphores or 0, np.int32), "semaphores")
+        launch = Launch(values.grid, values.block, values.shared_bytes, None, plan.cooperative)
+        report = run_kernel(
+            lowered.kernel,
+            launch,
+            evaluation.arguments(values, every, spaces, counters),
+            memory,
+            seed=seed,
+            block_order=block_order,
+            interleave=interleave,
+            checks=checks,
+        )
+        if report.error is not None:
+            return Outcome({}, report, report.error)
+    outputs: dict[str, Array] = {}
+    try:
+        for t in fusion.output_tensors:
+            if t.name not in layouts:
+                outputs[t.name] = dict((u.name, x) for u, x in tensors)[t.name]
+                continue
+            outputs[t.name] = _download(memory, addresses[t.name], t.dtype, *layouts[t.name])
+    except SimulatorError as error:
+        return Outcome({}, report, error)
+    return Outcome(outputs, report)
+
+
+def _download(
+    memory: DeviceMemory, address: int, dtype: DataType, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> Array:
+    flat = memory.download(address, dtype, _span(shape, strides))
+    return np.lib.stride_tricks.as_strided(flat, shape, tuple(s * flat.itemsize for s in strides)).copy()
+
+
+def check(
+    scheduled: ScheduleBuilder,
+    inputs: Sequence[Array | Number],
+    *,
+    facts: Facts | None = None,
+    tolerance: float = 0.0,
+    seeds: Sequence[int] = (0,),
+) -> Kernel:
+    """Lower, run and compare every output with the oracle, bitwise unless a relative tolerance is given; the kernel."""
+    known = collect_facts(scheduled.fusion, inputs) if facts is None else facts
+    lowered = Lowered.of(scheduled, known)
+    expected = oracle.evaluate(scheduled.fusion, inputs)
+    for seed in seeds:
+        found = run(lowered, inputs, seed=seed).check()
+        for name, value in found.items():
+            assert_same(value, expected[name], name, tolerance)
+    return lowered.kernel
+
+
+def assert_same(found: Array, expected: Array, name: str, tolerance: float = 0.0) -> None:
+    """Equal shapes and values; nan equals nan, and with no tolerance only equal bits (the sign of zero aside) pass."""
+    assert found.shape == expected.shape, f"{name}: shape {found.shape}, expected {expected.shape}"
+    if tolerance:
+        np.testing.assert_allclose(
+            found.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=tolerance, err_msg=name
+        )
+    else:
+        np.testing.assert_array_equal(found, expected, err_msg=name)
+
+
+def refusal(scheduled: ScheduleBuilder, facts: Facts = frozenset()) -> str:
+    """The message with which lowering refuses a schedule; fails if it does not."""
+    try:
+        lower_fusion(scheduled, facts)
+    except FuserError as error:
+        return str(error)
+    raise AssertionError("the schedule was lowered")
+
+
+def integers(shape: Sequence[int], dtype: DataType = DataType.Float, *, seed: int = 0, low: int = -4, high: int = 4) -> Array:
+    """Small whole numbers: every order of summation is exact."""
+    return np.random.default_rng(seed).integers(low, high + 1, tuple(shape)).astype(dtype.numpy)

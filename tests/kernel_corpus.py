@@ -1,0 +1,662 @@
+"""Scheduled fusions that between them use every mechanism of lowering, small enough to simulate in milliseconds.
+
+Families, at least five kernels each: exchange through shared memory in a serial loop, two successive block reductions on one
+scratch, last-block grid reduction, grid reduction with broadcast back, Welford, non-dividing split with unswitch, rfactor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import MemoryType, ParallelType
+from fuser.ir.fusion import Fusion, Tensor
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.schedule import ScheduleBuilder
+from tests.oracle import Array
+
+Float, Double, Half, BFloat16 = DataType.Float, DataType.Double, DataType.Half, DataType.BFloat16
+Int, Int32, Bool = DataType.Int, DataType.Int32, DataType.Bool
+GX, GY, GZ = ParallelType.grid_x, ParallelType.grid_y, ParallelType.grid_z
+BX, BY, BZ = ParallelType.block_x, ParallelType.block_y, ParallelType.block_z
+SERIAL, UNROLL, UNSWITCH, VECTOR = (
+    ParallelType.serial,
+    ParallelType.unroll,
+    ParallelType.unswitch,
+    ParallelType.vectorize,
+)
+SHARED = MemoryType.shared
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """A kernel of the corpus. `shapes` lists the input shapes of three launches; `whole` inputs are whole numbers."""
+
+    name: str
+    family: str
+    make: Callable[[], ScheduleBuilder]
+    shapes: tuple[Shapes, ...]
+    whole: bool = True
+
+    def inputs(self, fusion: Fusion, shapes: Shapes, seed: int) -> list[Array]:
+        """Inputs of one launch."""
+        rng = np.random.default_rng((seed, len(self.name)))
+        arrays: list[Array] = []
+        for t, shape in zip(fusion.input_tensors, shapes, strict=True):
+            values = rng.integers(-8, 9, shape) if self.whole else rng.standard_normal(shape)
+            arrays.append(values.astype(t.dtype.numpy))
+        return arrays
+
+
+CORPUS: list[Case] = []
+
+
+def _case(family: str, *shapes: Shapes, whole: bool = True) -> Callable[[Callable[[], ScheduleBuilder]], Callable[[], ScheduleBuilder]]:
+    def register(make: Callable[[], ScheduleBuilder]) -> Callable[[], ScheduleBuilder]:
+        CORPUS.append(Case(make.__name__, family, make, shapes, whole))
+        return make
+
+    return register
+
+
+def schedule_axes(s: ScheduleBuilder, name: str, types: Sequence[ParallelType]) -> None:
+    """Parallelize the leading loop axes of a tensor."""
+    for axis, p in enumerate(types):
+        if p is not SERIAL:
+            s.parallelize(name, axis, p)
+
+
+def spread(s: ScheduleBuilder, reference: str, types: Sequence[ParallelType]) -> None:
+    """Give all tensors the reference's loops and parallel types, and inline what can be."""
+    s.transform_like(reference)
+    schedule_axes(s, reference, types)
+    s.parallelize_like(reference)
+    s.inline_most()
+
+
+# --- exchange through shared memory in a serial loop ------------------------------------------------------------------
+
+
+def _transposed(extra: bool = False, dtype: DataType = Float) -> tuple[Fusion, Tensor, Tensor]:
+    b = FusionBuilder()
+    x = b.input_tensor(dtype, [-1, -1])
+    y = b.permute(x, [1, 0])
+    if extra:
+        y = b.pointwise("add", [y, b.input_tensor(dtype, [-1, -1])], dtype)
+    out = b.pointwise("set", [y], dtype)
+    b.add_output(out)
+    return b.freeze(), x, out
+
+
+def transpose_tiles(
+    fusion: Fusion, x: Tensor, out: Tensor, tile: int, serial_first: bool, threads: tuple[int, ...] = ()
+) -> ScheduleBuilder:
+    """out[j, i] from x[i, j] through a shared tile; one of the two tile loops is serial, the other is the grid.
+
+    `threads`: threads per block along a merged tile, where it has fewer threads than elements.
+    """
+    s = ScheduleBuilder(fusion)
+    cache = s.cache_after(x.name)
+    s.set_memory_type(cache, SHARED)
+    n = out.name
+    s.split(n, 1, tile)  # j, i/t, i%t
+    s.split(n, 0, tile)  # j/t, j%t, i/t, i%t
+    s.reorder(n, {1: 2})  # j/t, i/t, j%t, i%t
+    if not serial_first:
+        s.reorder(n, {0: 1})
+    s.transform_like(n)
+    # Inside a tile the copy runs along the rows of x, the output along its own.
+    s.reorder(cache, {2: 3})
+    names = [t.name for t in s.tensors if t.name not in s.input_names]
+    for name in names:
+        last = 3
+        if threads:
+            s.merge(name, 2)
+            s.split(name, 2, threads[0])
+        s.parallelize(name, 1, GX)
+        if threads:
+            s.parallelize(name, 3, BX)
+        else:
+            s.parallelize(name, 2, BY)
+            s.parallelize(name, last, BX)
+    s.inline_at(n, 2)
+    s.inline_most([t for t in names if t != cache])
+    return s
+
+
+@_case("exchange", ((9, 11),), ((16, 8),), ((3, 17),))
+def transpose_rows() -> ScheduleBuilder:
+    return transpose_tiles(*_transposed(), 8, True)
+
+
+@_case("exchange", ((9, 11),), ((16, 8),), ((3, 17),))
+def transpose_columns() -> ScheduleBuilder:
+    return transpose_tiles(*_transposed(), 8, False)
+
+
+@_case("exchange", ((9, 11), (11, 9)), ((16, 8), (8, 16)), ((3, 17), (17, 3)))
+def transpose_add() -> ScheduleBuilder:
+    return transpose_tiles(*_transposed(extra=True), 4, True)
+
+
+@_case("exchange", ((9, 11),), ((16, 8),), ((3, 17),))
+def transpose_half_threads() -> ScheduleBuilder:
+    return transpose_tiles(*_transposed(dtype=Half), 8, True, (32,))
+
+
+@_case("exchange", ((5, 9, 6),), ((2, 8, 8),), ((4, 3, 17),))
+def transpose_batched() -> ScheduleBuilder:
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1, -1])
+    e = b.pointwise("neg", [x], Float)
+    out = b.pointwise("set", [b.permute(e, [0, 2, 1])], Float)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    s.set_memory_type(e.name, SHARED)
+    n = out.name
+    s.split(n, 1, 4)
+    s.split(n, 3, 4)  # b, j/4, j%4, i/4, i%4
+    s.reorder(n, {2: 3})
+    s.transform_like(n)
+    s.reorder(e.name, {3: 4})
+    for t in s.tensors:
+        if t.name not in s.input_names:
+            schedule_axes(s, t.name, (SERIAL, SERIAL, GX, BY, BX))
+    s.inline_at(n, 3)
+    s.inline_most([t.name for t in s.tensors if t.name not in (e.name, x.name)])
+    return s
+
+
+@_case("exchange", ((6, 10),), ((3, 16),), ((4, 33),))
+def shared_rows_remapped() -> ScheduleBuilder:
+    """Written by one mapping of threads to columns, read by another."""
+    b = FusionBuilder()
+    x = b.input_tensor(Int32, [-1, -1])
+    out = b.pointwise("add", [x, b.constant(3, Int)], Int32)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    cache = s.cache_after(x.name)
+    s.set_memory_type(cache, SHARED)
+    s.split(cache, 1, 4, inner_split=False)  # i, 4, j/4
+    s.split(out.name, 1, 4)  # i, j/4, 4
+    s.parallelize(cache, 1, BX)
+    s.parallelize(out.name, 2, BX)
+    s.inline_at(out.name, 1)
+    return s
+
+
+# --- two successive block reductions on one scratch -------------------------------------------------------------------
+
+
+def _two_reductions(first: str, second: str, dtype: DataType = Float) -> tuple[Fusion, Tensor]:
+    """r1 = first over rows of x, r2 = second over rows of x - r1; out = (x + r1) + r2. Nothing but the sums need be kept."""
+    b = FusionBuilder()
+    x = b.input_tensor(dtype, [-1, -1])
+    r1 = b.reduction(first, x, [1], dtype)
+    y = b.pointwise("sub", [x, b.broadcast(r1, [False, True])], dtype)
+    r2 = b.reduction(second, y, [1], dtype)
+    z = b.pointwise("add", [x, b.broadcast(r1, [False, True])], dtype)
+    out = b.pointwise("add", [z, b.broadcast(r2, [False, True])], dtype)
+    b.add_output(out)
+    return b.freeze(), out
+
+
+def looped_rows(fusion: Fusion, out: Tensor, block: int, rows: Sequence[ParallelType], row_block: int = 0) -> ScheduleBuilder:
+    """Threads walk a row once per reduction and once for the result. `rows`: types of the row axis, split by `row_block`."""
+    s = ScheduleBuilder(fusion)
+    n = out.name
+    s.split(n, 1, block)
+    if row_block:
+        s.split(n, 0, row_block)
+    spread(s, n, (*rows, SERIAL, BX))
+    return s
+
+
+@_case("two reductions", ((3, 70),), ((5, 33),), ((2, 64),))
+def max_then_sum() -> ScheduleBuilder:
+    return looped_rows(*_two_reductions("max", "sum"), 64, (GX,))
+
+
+@_case("two reductions", ((3, 50),), ((5, 20),), ((2, 64),))
+def sum_then_max_odd_block() -> ScheduleBuilder:
+    return looped_rows(*_two_reductions("sum", "max"), 48, (GX,))
+
+
+@_case("two reductions", ((3, 70),), ((5, 33),), ((2, 64),))
+def serial_rows() -> ScheduleBuilder:
+    """The scratch is used again in the next iteration."""
+    return looped_rows(*_two_reductions("min", "sum", Int32), 64, (SERIAL,))
+
+
+@_case("two reductions", ((7, 70),), ((5, 33),), ((4, 64),))
+def rows_in_block() -> ScheduleBuilder:
+    """Two rows a block: groups of warps."""
+    return looped_rows(*_two_reductions("sum", "min"), 64, (GX, BY), 2)
+
+
+@_case("two reductions", ((7, 25),), ((5, 12),), ((6, 24),))
+def rows_in_odd_block() -> ScheduleBuilder:
+    """Three rows a block of 20 threads each: no group is a warp."""
+    return looped_rows(*_two_reductions("sum", "sum", Double), 20, (SERIAL, BY), 3)
+
+
+@_case("two reductions", ((70, 3),), ((33, 5),), ((64, 2),))
+def reduced_across_y() -> ScheduleBuilder:
+    """Column statistics: threads along y share a column."""
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1])
+    r1 = b.reduction("max", x, [0], Float)
+    y = b.pointwise("sub", [x, b.broadcast(r1, [True, False])], Float)
+    r2 = b.reduction("sum", y, [0], Float)
+    out = b.pointwise("add", [r1, r2], Float)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    s.split(y.name, 0, 8)
+    s.split(y.name, 2, 4)
+    s.reorder(y.name, {2: 0, 3: 1})  # j/4, j%4, i/8, i%8
+    spread(s, y.name, (GX, BX, SERIAL, BY))
+    return s
+
+
+# --- reductions over blocks ------------------------------------------------------------------------------------------
+
+
+def _column_sum(op: str = "sum", dtype: DataType = Float, back: bool = False, after: str = "") -> tuple[Fusion, Tensor]:
+    """r = op over columns of x; the output is r, after(r), or x - r. Result: fusion, r."""
+    b = FusionBuilder()
+    x = b.input_tensor(dtype, [-1, -1])
+    r = b.reduction(op, x, [0], dtype)
+    out = r
+    if after:
+        out = b.pointwise(after, [r], dtype)
+    if back:
+        out = b.pointwise("sub", [x, b.broadcast(r, [True, False])], dtype)
+    b.add_output(out)
+    return b.freeze(), r
+
+
+def split_columns(
+    fusion: Fusion, r: Tensor, tile: tuple[int, int, int], types: Sequence[ParallelType], cache: bool = False
+) -> ScheduleBuilder:
+    """x[i, j] reduced over i: `tile` = columns per block, rows per thread, threads along rows; the rest of i is the grid's.
+
+    Loop axes: j/c, j%c, i/(rt), (i/r)%t, i%r, the last one rfactored.
+    """
+    columns, rows, threads = tile
+    s = ScheduleBuilder(fusion)
+    n = s.cache_before(r.name) if cache else r.name
+    s.split(n, 1, columns)
+    s.split(n, 0, rows)
+    s.reorder(n, {2: 0, 3: 1})
+    s.split(n, 2, threads)
+    s.transform_like(n)
+    first = s.rfactor(n, [4])
+    for name in (n, str(first)):
+        schedule_axes(s, name, types)
+    s.parallelize_like(str(first))
+    s.inline_most()
+    return s
+
+
+def split_rows(
+    fusion: Fusion, r: Tensor, block: int, batch: int, types: Sequence[ParallelType], cache: bool = False
+) -> ScheduleBuilder:
+    """x[i, j] reduced over j. Loop axes: i, j/(bt), (j/b)%t, j%b; the last one rfactored."""
+    s = ScheduleBuilder(fusion)
+    n = s.cache_before(r.name) if cache else r.name
+    s.split(n, 1, batch)
+    s.split(n, 1, block)
+    s.transform_like(n)
+    first = s.rfactor(n, [3])
+    for name in (n, str(first)):
+        schedule_axes(s, name, types)
+    s.parallelize_like(str(first))
+    s.inline_most()
+    return s
+
+
+def _row_sum(op: str = "sum", dtype: DataType = Float, back: bool = False) -> tuple[Fusion, Tensor]:
+    b = FusionBuilder()
+    x = b.input_tensor(dtype, [-1, -1])
+    r = b.reduction(op, x, [1], dtype)
+    out = b.pointwise("sub", [x, b.broadcast(r, [False, True])], dtype) if back else r
+    b.add_output(out)
+    return b.freeze(), r
+
+
+_TALL: tuple[Shapes, ...] = (((37, 6),), ((64, 8),), ((9, 3),))
+_WIDE: tuple[Shapes, ...] = (((3, 70),), ((2, 128),), ((5, 9),))
+
+
+@_case("last block", *_TALL)
+def last_block_columns() -> ScheduleBuilder:
+    return split_columns(*_column_sum(), (4, 2, 4), (GX, BX, GY, BY), cache=True)
+
+
+@_case("last block", *_TALL)
+def last_block_columns_direct() -> ScheduleBuilder:
+    """The reduction itself is the output."""
+    return split_columns(*_column_sum("max", Int32), (4, 2, 4), (GX, BX, GY, BY))
+
+
+@_case("last block", *_TALL)
+def last_block_serial_columns() -> ScheduleBuilder:
+    """A serial loop over column tiles: one semaphore and one set of partials per iteration."""
+    return split_columns(*_column_sum(), (4, 2, 4), (SERIAL, BX, GY, BY), cache=True)
+
+
+@_case("last block", *_TALL)
+def last_block_then_pointwise() -> ScheduleBuilder:
+    return split_columns(*_column_sum(after="relu"), (4, 2, 4), (GX, BX, GY, BY))
+
+
+@_case("last block", *_WIDE)
+def last_block_rows() -> ScheduleBuilder:
+    return split_rows(*_row_sum(), 32, 2, (GY, GX, BX), cache=True)
+
+
+@_case("last block", *_WIDE)
+def last_block_rows_one_thread() -> ScheduleBuilder:
+    """Blocks of one thread: nothing to synchronise inside them."""
+    return split_rows(*_row_sum(), 4, 2, (GY, GX), cache=True)
+
+
+@_case("last block", ((4, 6, 5),), ((3, 0, 8),), ((0, 1, 17),), ((2, 3, 0),))
+def last_block_two_grid_axes() -> ScheduleBuilder:
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1, -1])
+    r = b.reduction("sum", x, [0, 1, 2], Float)
+    b.add_output(r)
+    s = ScheduleBuilder(b.freeze())
+    n = s.cache_before(r.name)
+    spread(s, n, (GX, GY, BX))
+    return s
+
+
+@_case("broadcast back", *_TALL)
+def broadcast_back_columns() -> ScheduleBuilder:
+    return split_columns(*_column_sum(back=True), (4, 2, 4), (GX, BX, GY, BY))
+
+
+@_case("broadcast back", *_TALL)
+def broadcast_back_serial_columns() -> ScheduleBuilder:
+    return split_columns(*_column_sum(back=True), (4, 2, 4), (SERIAL, BX, GY, BY))
+
+
+@_case("broadcast back", *_WIDE)
+def broadcast_back_rows() -> ScheduleBuilder:
+    return split_rows(*_row_sum("prod", Int32, back=True), 32, 2, (GY, GX, BX))
+
+
+@_case("broadcast back", *_WIDE)
+def broadcast_back_one_thread() -> ScheduleBuilder:
+    return split_rows(*_row_sum(back=True), 4, 2, (GY, GX))
+
+
+@_case("broadcast back", ((3, 40),), ((2, 64),), ((5, 9),))
+def broadcast_back_two_reductions() -> ScheduleBuilder:
+    """The second reduction needs the first in every block."""
+    fusion, out = _two_reductions("sum", "sum")
+    s = ScheduleBuilder(fusion)
+    s.split(out.name, 1, 16)
+    spread(s, out.name, (SERIAL, GX, BX))
+    return s
+
+
+# --- Welford ----------------------------------------------------------------------------------------------------------
+
+
+def _statistics(axis: int, back: bool = False, count: bool = False) -> tuple[Fusion, Tensor]:
+    """Mean and m2 (and count) over an axis, or (x - mean) * m2. Result: fusion, mean."""
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1])
+    mean, m2, n = b.welford(x, [axis])
+    flags = [i == axis for i in range(2)]
+    if back:
+        centred = b.pointwise("sub", [x, b.broadcast(mean, flags)], Float)
+        b.add_output(b.pointwise("mul", [centred, b.broadcast(m2, flags)], Float))
+    else:
+        b.add_output(mean)
+        b.add_output(m2)
+        if count:
+            b.add_output(n)
+    return b.freeze(), mean
+
+
+@_case("welford", *_WIDE, whole=False)
+def welford_serial() -> ScheduleBuilder:
+    fusion, mean = _statistics(1, count=True)
+    s = ScheduleBuilder(fusion)
+    s.split(mean.name, 0, 4)
+    spread(s, mean.name, (GX, BX))
+    return s
+
+
+@_case("welford", *_WIDE, whole=False)
+def welford_warp() -> ScheduleBuilder:
+    fusion, mean = _statistics(1, back=True)
+    s = ScheduleBuilder(fusion)
+    s.split(mean.name, 1, 32)
+    spread(s, mean.name, (GX, SERIAL, BX))
+    return s
+
+
+@_case("welford", *_WIDE, whole=False)
+def welford_block() -> ScheduleBuilder:
+    fusion, mean = _statistics(1, back=True)
+    s = ScheduleBuilder(fusion)
+    s.split(mean.name, 1, 64)
+    spread(s, mean.name, (GX, SERIAL, BX))
+    return s
+
+
+@_case("welford", *_TALL, whole=False)
+def welford_odd_block() -> ScheduleBuilder:
+    fusion, mean = _statistics(0, count=True)
+    s = ScheduleBuilder(fusion)
+    s.split(mean.name, 1, 4)
+    s.split(mean.name, 0, 6)
+    s.reorder(mean.name, {2: 0, 3: 1})
+    spread(s, mean.name, (GX, BX, SERIAL, BY))
+    return s
+
+
+@_case("welford", *_WIDE, whole=False)
+def welford_rfactor() -> ScheduleBuilder:
+    fusion, mean = _statistics(1, count=True)
+    s = ScheduleBuilder(fusion)
+    n = mean.name
+    s.split(n, 1, 32)
+    first, *_ = s.rfactor(n, [1])
+    for name in (n, first):
+        s.parallelize(name, 0, GX)
+        s.parallelize(name, len(s.state(name).loop) - 1, BX)
+    s.inline_most()
+    return s
+
+
+@_case("welford", *_TALL, whole=False)
+def welford_last_block() -> ScheduleBuilder:
+    fusion, mean = _statistics(0, count=True)
+    s = ScheduleBuilder(fusion)
+    n = mean.name
+    s.split(n, 1, 4)
+    s.split(n, 0, 6)
+    s.reorder(n, {2: 0, 3: 1})
+    spread(s, n, (GX, BX, GY, BY))
+    return s
+
+
+@_case("welford", *_TALL, whole=False)
+def welford_broadcast_back() -> ScheduleBuilder:
+    fusion, mean = _statistics(0, back=True)
+    s = ScheduleBuilder(fusion)
+    n = mean.name
+    s.split(n, 1, 4)
+    s.split(n, 0, 6)
+    s.reorder(n, {2: 0, 3: 1})
+    spread(s, n, (GX, BX, GY, BY))
+    return s
+
+
+# --- non-dividing split with unswitch ---------------------------------------------------------------------------------
+
+
+def _bias_relu(dtype: DataType = Float) -> tuple[Fusion, Tensor]:
+    b = FusionBuilder()
+    x = b.input_tensor(dtype, [-1, -1])
+    bias = b.input_tensor(dtype, [-1])
+    y = b.pointwise("add", [x, b.broadcast(bias, [True, False])], dtype)
+    out = b.pointwise("neg", [y], dtype)
+    b.add_output(out)
+    return b.freeze(), out
+
+
+_BIASED: tuple[Shapes, ...] = (((5, 13), (13,)), ((8, 8), (8,)), ((3, 33), (33,)))
+
+
+@_case("unswitch", *_BIASED)
+def unswitch_flat() -> ScheduleBuilder:
+    fusion, out = _bias_relu()
+    s = ScheduleBuilder(fusion)
+    n = out.name
+    s.merge(n, 0)
+    s.split(n, 0, 8)
+    s.split(n, 0, 2)  # rest, 2, 8
+    spread(s, n, (GX, UNSWITCH, BX))
+    return s
+
+
+@_case("unswitch", *_BIASED)
+def unswitch_columns() -> ScheduleBuilder:
+    fusion, out = _bias_relu(Int32)
+    s = ScheduleBuilder(fusion)
+    n = out.name
+    s.split(n, 1, 3)
+    s.split(n, 1, 4)  # i, rest, 4, 3
+    spread(s, n, (GX, SERIAL, BX, UNSWITCH))
+    return s
+
+
+@_case("unswitch", *_BIASED)
+def unswitch_both_dims() -> ScheduleBuilder:
+    """Two hoisted tests at once, over a loop inside the unswitched one."""
+    fusion, out = _bias_relu()
+    s = ScheduleBuilder(fusion)
+    n = out.name
+    s.split(n, 1, 3)
+    s.split(n, 0, 2)  # i/2, 2, j/3, 3
+    s.reorder(n, {2: 1})  # i/2, j/3, 2, 3
+    spread(s, n, (GX, BX, UNSWITCH, UNROLL))
+    return s
+
+
+@_case("unswitch", *_BIASED)
+def unswitch_inner_split_outside() -> ScheduleBuilder:
+    fusion, out = _bias_relu()
+    s = ScheduleBuilder(fusion)
+    n = out.name
+    s.split(n, 1, 4, inner_split=False)  # i, 4, j/4
+    s.reorder(n, {1: 2})  # i, j/4, 4
+    spread(s, n, (GX, BX, UNSWITCH))
+    return s
+
+
+@_case("unswitch", *_WIDE)
+def unswitch_reduction() -> ScheduleBuilder:
+    fusion, r = _row_sum()
+    s = ScheduleBuilder(fusion)
+    n = r.name
+    s.split(n, 1, 8)
+    s.split(n, 1, 4)  # i, rest, 4, 8
+    first = s.rfactor(n, [1, 2])
+    schedule_axes(s, n, (GX, BX))
+    schedule_axes(s, str(first), (GX, SERIAL, SERIAL, BX))
+    s.inline_most()
+    return s
+
+
+@_case("unswitch", *_BIASED)
+def unswitch_loads_first() -> ScheduleBuilder:
+    """Loads of several elements in an unswitched loop of their own, in flight together."""
+    fusion, out = _bias_relu()
+    s = ScheduleBuilder(fusion)
+    x = fusion.input_tensors[0]
+    cache = s.cache_after(x.name)
+    n = out.name
+    s.split(n, 1, 8)
+    s.split(n, 1, 2)  # i, rest, 2, 8
+    s.transform_like(n)
+    for t in s.tensors:
+        if t.name not in s.input_names:
+            loop = len(s.state(t.name).loop)
+            schedule_axes(s, t.name, (GX, SERIAL, UNSWITCH, BX)[:loop])
+    s.inline_at(n, 2, best_effort=True, selected=[cache])
+    s.inline_most([t.name for t in s.tensors if t.name not in (cache, *s.input_names)])
+    return s
+
+
+# --- rfactor ----------------------------------------------------------------------------------------------------------
+
+
+@_case("rfactor", *_WIDE)
+def rfactor_block() -> ScheduleBuilder:
+    return split_rows(*_row_sum(), 16, 4, (GX, SERIAL, BX), cache=True)
+
+
+@_case("rfactor", *_WIDE)
+def rfactor_outer() -> ScheduleBuilder:
+    """The thread's part strides over the row."""
+    fusion, r = _row_sum("max")
+    s = ScheduleBuilder(fusion)
+    s.split(r.name, 1, 32)
+    first = s.rfactor(r.name, [1])
+    for name in (r.name, str(first)):
+        s.parallelize(name, 0, GX)
+        s.parallelize(name, len(s.state(name).loop) - 1, BX)
+    s.inline_most()
+    return s
+
+
+@_case("rfactor", *_WIDE)
+def rfactor_twice() -> ScheduleBuilder:
+    """A thread's part, then a warp's, then the block's."""
+    fusion, r = _row_sum("sum", Int32)
+    s = ScheduleBuilder(fusion)
+    n = r.name
+    s.split(n, 1, 3)
+    s.split(n, 1, 32)
+    s.split(n, 1, 2)  # i, rest, 2, 32, 3
+    first = str(s.rfactor(n, [1, 4]))  # r: i, 2, 32
+    second = str(s.rfactor(n, [2]))  # r: i, 2
+    schedule_axes(s, first, (GX, SERIAL, BY, BX))
+    schedule_axes(s, second, (GX, BY, BX))
+    schedule_axes(s, n, (GX, BY))
+    s.inline_most()
+    return s
+
+
+@_case("rfactor", *_TALL)
+def rfactor_columns() -> ScheduleBuilder:
+    return split_columns(*_column_sum("min"), (4, 2, 4), (GX, BX, SERIAL, BY))
+
+
+@_case("rfactor", *_TALL)
+def rfactor_kept_in_registers() -> ScheduleBuilder:
+    """Several partial sums per thread: the columns of a tile are a serial loop inside the rows."""
+    fusion, r = _column_sum()
+    s = ScheduleBuilder(fusion)
+    n = r.name
+    s.split(n, 1, 4)
+    s.split(n, 0, 8)
+    s.reorder(n, {2: 0, 3: 3})  # j/4, i/8, i%8, j%4
+    first = str(s.rfactor(n, [1]))
+    schedule_axes(s, first, (GX, SERIAL, BX))
+    schedule_axes(s, n, (GX, BX))
+    s.inline_most()
+    return s

@@ -1,0 +1,239 @@
+"""A CUDA driver made of host memory, for tests of what is called, in which order, and what a failing call leads to.
+
+Memory, copies and fills are real (in host memory); a launch records its sizes and the bytes of its parameters. Calls can
+be made to fail by number or by name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fuser.runtime import driver
+
+ATTRIBUTES = {
+    "COMPUTE_CAPABILITY_MAJOR": 9,
+    "COMPUTE_CAPABILITY_MINOR": 0,
+    "MEMORY_CLOCK_RATE": 3_201_000,
+    "GLOBAL_MEMORY_BUS_WIDTH": 6144,
+    "MULTIPROCESSOR_COUNT": 132,
+    "MAX_THREADS_PER_BLOCK": 1024,
+    "MAX_THREADS_PER_MULTIPROCESSOR": 2048,
+    "MAX_BLOCKS_PER_MULTIPROCESSOR": 32,
+    "MAX_REGISTERS_PER_MULTIPROCESSOR": 65536,
+    "MAX_SHARED_MEMORY_PER_BLOCK": 49152,
+    "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 232448,
+    "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 233472,
+    "L2_CACHE_SIZE": 60 * 2**20,
+    "WARP_SIZE": 32,
+}
+CONTEXT = 0xC0
+
+
+class FakeDriver:
+    """The bindings module as `fuser.runtime.driver` uses it. `calls` holds (name, arguments) of every call."""
+
+    def __init__(self) -> None:
+        from cuda.bindings import driver as real
+
+        self._real = real
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self.fail_at = -1
+        self.fail_names: dict[str, int] = {}
+        self.current = 0
+        self.memory: dict[int, Any] = {}
+        self.freed: list[int] = []
+        self.capture = 0
+        self.blocks_per_sm = 2
+        self.clusters = 4
+        self.registers = 32
+        self.static_shared = 0
+        self.max_threads = 1024
+        self.attributes: dict[tuple[int, str], int] = {}
+        self.parameter_sizes: list[int] = []
+        self.launches: list[SimpleNamespace] = []
+        self.functions = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("cu") or name.startswith("cuuint"):
+            return getattr(self._real, name)
+        if name == "cuGetErrorString":
+            return lambda code: (0, b"the driver's words")
+        implementation = getattr(self, f"_{name}")
+
+        def function(*arguments: Any) -> Any:
+            number = len(self.calls)
+            self.calls.append((name, arguments))
+            if number == self.fail_at:
+                return (self._real.CUresult(1),)
+            if name in self.fail_names:
+                return (self._real.CUresult(self.fail_names[name]),)
+            return implementation(*arguments)
+
+        return function
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+    # devices and contexts
+
+    def _cuDeviceGetCount(self) -> Any:
+        return 0, 1
+
+    def _cuDeviceGet(self, index: int) -> Any:
+        return 0, index
+
+    def _cuDeviceGetName(self, length: int, device: int) -> Any:
+        return 0, b"Fake H200" + b"\0" * (length - 9)
+
+    def _cuDeviceGetAttribute(self, attribute: Any, device: int) -> Any:
+        return 0, ATTRIBUTES[attribute.name.removeprefix("CU_DEVICE_ATTRIBUTE_")]
+
+    def _cuDevicePrimaryCtxRetain(self, device: int) -> Any:
+        return 0, CONTEXT
+
+    def _cuCtxGetCurrent(self) -> Any:
+        return 0, self.current
+
+    def _cuCtxSetCurrent(self, context: int) -> Any:
+        self.current = context
+        return (0,)
+
+    # memory
+
+    def _cuMemPoolCreate(self, properties: Any) -> Any:
+        return 0, 0x900
+
+    def _cuMemPoolSetAttribute(self, pool: int, attribute: Any, value: Any) -> Any:
+        return (0,)
+
+    def _cuMemAllocFromPoolAsync(self, nbytes: int, pool: int, stream: int) -> Any:
+        raw = ctypes.create_string_buffer(b"\xab" * (nbytes + 512))
+        address = -(-ctypes.addressof(raw) // 256) * 256
+        self.memory[address] = raw
+        return 0, address
+
+    def _cuMemFreeAsync(self, address: int, stream: int) -> Any:
+        self.freed.append(address)
+        return (0,)
+
+    def _cuMemcpyHtoDAsync(self, dst: int, src: int, nbytes: int, stream: int) -> Any:
+        ctypes.memmove(dst, src, nbytes)
+        return (0,)
+
+    _cuMemcpyDtoHAsync = _cuMemcpyHtoDAsync
+    _cuMemcpyDtoDAsync = _cuMemcpyHtoDAsync
+
+    def _memset(self, address: int, value: int, count: int, width: int) -> Any:
+        ctypes.memmove(address, value.to_bytes(width, "little") * count, width * count)
+        return (0,)
+
+    def _cuMemsetD8Async(self, address: int, value: int, count: int, stream: int) -> Any:
+        return self._memset(address, value, count, 1)
+
+    def _cuMemsetD16Async(self, address: int, value: int, count: int, stream: int) -> Any:
+        return self._memset(address, value, count, 2)
+
+    def _cuMemsetD32Async(self, address: int, value: int, count: int, stream: int) -> Any:
+        return self._memset(address, value, count, 4)
+
+    def _cuMemsetD2D32Async(self, address: int, pitch: int, value: int, width: int, height: int, stream: int) -> Any:
+        for row in range(height):
+            self._memset(address + row * pitch, value, width, 4)
+        return (0,)
+
+    # streams and events
+
+    def _cuStreamCreate(self, flags: int) -> Any:
+        return 0, 0x500
+
+    def _cuStreamSynchronize(self, stream: int) -> Any:
+        return (0,)
+
+    def _cuStreamGetCaptureInfo(self, stream: int) -> Any:
+        return 0, int(bool(self.capture)), self.capture, 0, (), (), 0
+
+    _cuStreamGetCaptureInfo_v3 = _cuStreamGetCaptureInfo
+
+    def _cuEventCreate(self, flags: int) -> Any:
+        return 0, 0xE0 + len(self.calls)
+
+    def _cuEventRecord(self, event: int, stream: int) -> Any:
+        return (0,)
+
+    def _cuEventSynchronize(self, event: int) -> Any:
+        return (0,)
+
+    def _cuEventElapsedTime(self, first: int, second: int) -> Any:
+        return 0, 0.25
+
+    def _cuEventDestroy(self, event: int) -> Any:
+        return (0,)
+
+    # kernels
+
+    def _cuModuleLoadData(self, image: bytes) -> Any:
+        return 0, 0x300
+
+    def _cuModuleGetFunction(self, module: int, name: bytes) -> Any:
+        self.functions += 1
+        return 0, 0x400 + self.functions
+
+    def _cuFuncGetAttribute(self, attribute: Any, function: int) -> Any:
+        values = {
+            "NUM_REGS": self.registers,
+            "SHARED_SIZE_BYTES": self.static_shared,
+            "MAX_THREADS_PER_BLOCK": self.max_threads,
+        }
+        return 0, values[attribute.name.removeprefix("CU_FUNC_ATTRIBUTE_")]
+
+    def _cuFuncSetAttribute(self, function: int, attribute: Any, value: int) -> Any:
+        self.attributes[function, attribute.name.removeprefix("CU_FUNC_ATTRIBUTE_")] = value
+        return (0,)
+
+    def _cuFuncGetParamInfo(self, function: int, index: int) -> Any:
+        return 0, 0, self.parameter_sizes[index]
+
+    def _cuOccupancyMaxActiveBlocksPerMultiprocessor(self, function: int, threads: int, shared: int) -> Any:
+        return 0, self.blocks_per_sm
+
+    def _cuOccupancyMaxActiveClusters(self, function: int, config: Any) -> Any:
+        return 0, self.clusters
+
+    def _cuLaunchKernelEx(self, config: Any, function: int, parameters: int, extra: int) -> Any:
+        self.launches.append(
+            SimpleNamespace(
+                grid=(config.gridDimX, config.gridDimY, config.gridDimZ),
+                block=(config.blockDimX, config.blockDimY, config.blockDimZ),
+                shared=config.sharedMemBytes,
+                stream=int(config.hStream),
+                attributes=[
+                    (a.id.name.removeprefix("CU_LAUNCH_ATTRIBUTE_"), a.value) for a in config.attrs[: config.numAttrs]
+                ],
+                function=function,
+                parameters=parameters,
+            )
+        )
+        return (0,)
+
+
+def parameter(launch: SimpleNamespace, position: int, code: str) -> Any:
+    """The value of a parameter of the latest launch, read where the driver would read it."""
+    (address,) = struct.unpack("<Q", ctypes.string_at(launch.parameters + 8 * position, 8))
+    return struct.unpack(f"<{code}", ctypes.string_at(address, struct.calcsize(f"<{code}")))[0]
+
+
+def install(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    """Put a fake driver under `fuser.runtime.driver` for one test."""
+    fake = FakeDriver()
+    monkeypatch.setattr(driver, "_bindings", fake)
+    monkeypatch.setattr(driver, "_process", os.getpid())
+    monkeypatch.setattr(driver, "_functions", {})
+    monkeypatch.setattr(driver, "_contexts", {})
+    monkeypatch.setattr(driver, "_version", (13, 0))
+    return fake

@@ -1,0 +1,543 @@
+"""What a CUDA device asks of the driver, on a driver made of host memory (`tests/runtime/fake_driver.py`)."""
+
+import dataclasses
+import gc
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser.errors import LaunchError, LaunchValueError, NoDeviceError, VariantUnavailableError
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import GLOBAL_MEMORY
+from fuser.ir.integers import symbol
+from fuser.ir.kernel import Buffer, ScalarParameter, TensorParameter
+from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.cuda_device import CudaDevice
+from fuser.runtime.device import Launch, get_device
+from fuser.runtime.launch_params import LaunchParams
+from fuser.runtime.nvrtc import CompileResult, NvrtcUnavailableError
+from fuser.runtime.raw_signature import RawKind, RawParameter
+from fuser.runtime.rtc_kernel import RtcKernel
+from fuser.runtime.variants import KernelVariants
+from tests.runtime.fake_driver import CONTEXT, FakeDriver, install, parameter
+
+ONE = Launch((1, 1, 1), (128, 1, 1))
+
+
+def no_compiler(*_: Any, **__: Any) -> CompileResult:
+    raise NvrtcUnavailableError("no NVRTC here")
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    return install(monkeypatch)
+
+
+@pytest.fixture
+def device(fake: FakeDriver) -> CudaDevice:
+    made = CudaDevice(0, KernelVariants(no_compiler))
+    fake.calls.clear()
+    return made
+
+
+def kernel_of(**changes: Any) -> CompiledKernel:
+    pointer = TensorParameter(Buffer("T0", DataType.Float, GLOBAL_MEMORY, symbol("n", 0, 64)), "t0", 0, True)
+    kernel = CompiledKernel(
+        source="text",
+        entry="k",
+        arch="sm_90a",
+        cubin=b"cubin",
+        kernel_ir=None,
+        parameters=(pointer, ScalarParameter("alpha", DataType.Float)),
+        plan=None,
+        facts=frozenset(),
+        resources=None,
+        max_block_size=256,
+        register_limit=255,
+        options=(),
+        nvrtc_version=(12, 9),
+        content_hash="",
+    )
+    return dataclasses.replace(kernel, **changes)
+
+
+def test_info(fake: FakeDriver, device: CudaDevice) -> None:
+    info = device.info
+    assert (info.name, info.arch, info.sm_count) == ("Fake H200", "sm_90a", 132)
+    assert info.shared_per_block_optin == 232448
+    assert (info.max_access_bytes, info.max_cluster) == (16, 8)
+    assert 4200 < info.memory_bytes_per_ns < 4400
+    assert repr(device) == "CudaDevice(0, 'Fake H200', sm_90a)"
+    assert device.context == CONTEXT
+
+
+@pytest.mark.parametrize(
+    ("major", "minor", "arch"), [(8, 0, "sm_80"), (8, 9, "sm_89"), (10, 0, "sm_100a"), (12, 0, "sm_120a")]
+)
+def test_architectures(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch, major: int, minor: int, arch: str) -> None:
+    from tests.runtime import fake_driver
+
+    monkeypatch.setitem(fake_driver.ATTRIBUTES, "COMPUTE_CAPABILITY_MAJOR", major)
+    monkeypatch.setitem(fake_driver.ATTRIBUTES, "COMPUTE_CAPABILITY_MINOR", minor)
+    info = CudaDevice(0).info
+    assert info.arch == arch
+    assert info.max_access_bytes == (32 if major >= 10 else 16)
+    assert info.max_cluster == (8 if major >= 9 else 1)
+
+
+def test_no_such_device(fake: FakeDriver) -> None:
+    with pytest.raises(NoDeviceError, match="there is no CUDA device 1; 1 found"):
+        CudaDevice(1)
+
+
+def test_registry(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fuser.runtime import device as registry
+
+    monkeypatch.setattr(registry, "_devices", {})
+    assert isinstance(get_device("cuda", 0), CudaDevice)
+    assert get_device("cuda", 0) is get_device("cuda", 0)
+
+
+# --- memory ---
+
+
+def test_allocations_are_ordered_on_the_stream(fake: FakeDriver, device: CudaDevice) -> None:
+    a = device.allocate(100, 7)
+    assert a.nbytes == 100
+    assert a.address % 256 == 0
+    device.release(a, 7)
+    allocations = [arguments for name, arguments in fake.calls if name == "cuMemAllocFromPoolAsync"]
+    assert allocations == [(100, 0x900, 7)]
+    assert ("cuMemFreeAsync", (a.address, 7)) in fake.calls
+    device.allocate(8, 7)
+    assert fake.names().count("cuMemPoolCreate") == 1
+
+
+def test_no_bytes_need_no_memory(fake: FakeDriver, device: CudaDevice) -> None:
+    empty = device.allocate(0, 0)
+    assert (empty.address, empty.nbytes) == (0, 0)
+    device.release(empty, 0)
+    device.copy(0, 0, 0, 0)
+    device.fill(0, b"\0", 0, 0)
+    assert not [n for n in fake.names() if n.startswith("cuMem")]
+
+
+def test_copies(device: CudaDevice) -> None:
+    a, b = device.allocate(64, 0), device.allocate(64, 0)
+    data = np.arange(16, dtype=np.float32)
+    device.copy_from_host(a.address, data, 0)
+    device.copy(b.address, a.address, 64, 0)
+    result = np.empty(16, np.float32)
+    device.copy_to_host(result, b.address, 0)
+    assert np.array_equal(result, data)
+    with pytest.raises(LaunchError, match="C-contiguous"):
+        device.copy_from_host(a.address, data[::2], 0)
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("is_uniform", [True, False])
+def test_fill(device: CudaDevice, width: int, is_uniform: bool) -> None:
+    pattern = b"\x07" * width if is_uniform else bytes(range(1, width + 1))
+    a = device.allocate(5 * width, 0)
+    device.fill(a.address, pattern, 5, 0)
+    result = np.empty(5 * width, np.uint8)
+    device.copy_to_host(result, a.address, 0)
+    assert result.tobytes() == pattern * 5
+
+
+def test_fill_of_another_width(device: CudaDevice) -> None:
+    with pytest.raises(LaunchError, match="a pattern of 1, 2, 4, 8 or 16 bytes, got 3"):
+        device.fill(1, b"abc", 1, 0)
+
+
+# --- semaphores ---
+
+
+def counters(device: CudaDevice, address: int, count: int) -> list[int]:
+    data = np.empty(count, np.int32)
+    device.copy_to_host(data, address, 0)
+    return data.tolist()
+
+
+def test_semaphores_are_zero_and_per_stream(device: CudaDevice) -> None:
+    a = device.semaphores(10, 1)
+    assert counters(device, a, 10) == [0] * 10
+    assert device.semaphores(4096, 1) == a
+    assert device.semaphores(10, 2) != a
+
+
+def test_semaphores_grow(fake: FakeDriver, device: CudaDevice) -> None:
+    a = device.semaphores(10, 1)
+    b = device.semaphores(10000, 1)
+    assert counters(device, b, 10000) == [0] * 10000
+    assert fake.freed == [a]
+    assert device.semaphores(10, 1) == b
+
+
+def test_semaphores_of_a_capture_come_out_of_the_reserve(fake: FakeDriver, device: CudaDevice) -> None:
+    eager = device.semaphores(10, 1)
+    allocations = len(fake.memory)
+    fake.capture = 77
+    first = device.semaphores(10, 1)
+    assert first != eager
+    assert device.semaphores(10, 1) == first
+    fake.capture = 78
+    assert device.semaphores(10, 1) != first
+    assert len(fake.memory) == allocations
+    with pytest.raises(LaunchError, match="first time inside a stream capture; run it once before the capture begins"):
+        device.semaphores(100000, 1)
+
+
+def test_cold_semaphores_in_a_capture(fake: FakeDriver, device: CudaDevice) -> None:
+    fake.capture = 77
+    with pytest.raises(LaunchError, match="run it once before the capture begins"):
+        device.semaphores(10, 1)
+    assert not fake.memory
+
+
+def test_failed_launch_drops_the_semaphores(fake: FakeDriver, device: CudaDevice) -> None:
+    a = device.semaphores(10, 1)
+    fake.fail_names["cuLaunchKernelEx"] = 719
+    with pytest.raises(LaunchError) as caught:
+        device.launch(kernel_of(), ONE, (0, 1.0), 1)
+    assert str(caught.value) == (
+        "launch of k with grid (1, 1, 1), block (128, 1, 1), 0 bytes of dynamic shared memory: cuLaunchKernelEx failed: "
+        "CUDA_ERROR_LAUNCH_FAILED (719): the driver's words"
+    )
+    assert device.semaphores(10, 1) != a
+    assert a not in fake.freed
+
+
+# --- launches ---
+
+
+def test_launch(fake: FakeDriver, device: CudaDevice) -> None:
+    kernel = kernel_of()
+    device.launch(kernel, Launch((2, 3, 4), (32, 4, 1), 100), (0x1234567812345678, 0.5), 9)
+    (launch,) = fake.launches
+    assert (launch.grid, launch.block, launch.shared, launch.stream) == ((2, 3, 4), (32, 4, 1), 100, 9)
+    assert launch.attributes == []
+    assert parameter(launch, 0, "Q") == 0x1234567812345678
+    assert parameter(launch, 1, "f") == 0.5
+
+
+def test_steady_launches_are_one_driver_call(fake: FakeDriver, device: CudaDevice) -> None:
+    kernel = kernel_of()
+    device.launch(kernel, ONE, (1, 0.5), 9)
+    fake.calls.clear()
+    for n in range(5):
+        device.launch(kernel, Launch((1, 1, 1), (128, 1, 1)), (n, 1.5), 9)
+    assert fake.names() == ["cuCtxGetCurrent", "cuLaunchKernelEx"] * 5
+    assert parameter(fake.launches[-1], 0, "Q") == 4
+
+
+def test_sizes_and_stream_of_the_launch_at_hand(fake: FakeDriver, device: CudaDevice) -> None:
+    kernel = kernel_of()
+    for grid, stream in ((1, 9), (2, 9), (2, 8), (1, 9)):
+        device.launch(kernel, Launch((grid, 1, 1), (128, 1, 1)), (0, 1.0), stream)
+    assert [(launch.grid[0], launch.stream) for launch in fake.launches] == [(1, 9), (2, 9), (2, 8), (1, 9)]
+
+
+def test_binary_is_loaded_once(fake: FakeDriver, device: CudaDevice) -> None:
+    kernel = kernel_of()
+    for block in (128, 256, 64):
+        device.launch(kernel, Launch((1, 1, 1), (block, 1, 1)), (0, 1.0), 0)
+    assert fake.names().count("cuModuleLoadData") == 1
+    device.launch(dataclasses.replace(kernel), ONE, (0, 1.0), 0)
+    assert fake.names().count("cuModuleLoadData") == 1
+
+
+def test_each_thread_has_its_own_cells(fake: FakeDriver, device: CudaDevice) -> None:
+    kernel = kernel_of()
+    device.launch(kernel, ONE, (1, 1.0), 0)
+    thread = threading.Thread(target=lambda: device.launch(kernel, ONE, (2, 1.0), 0))
+    thread.start()
+    thread.join()
+    assert fake.launches[0].parameters != fake.launches[1].parameters
+    assert parameter(fake.launches[0], 0, "Q") == 1
+
+
+def test_kernels_are_let_go(device: CudaDevice) -> None:
+    import weakref
+
+    kernel = kernel_of()
+    device.launch(kernel, ONE, (1, 1.0), 0)
+    dead = weakref.ref(kernel)
+    del kernel
+    gc.collect()
+    assert dead() is None
+
+
+def test_wrong_value(fake: FakeDriver, device: CudaDevice) -> None:
+    with pytest.raises(
+        LaunchValueError, match=r"argument 1 \(alpha\) of kernel k: 1e\+300 is out of the range of float32"
+    ):
+        device.launch(kernel_of(), ONE, (0, 1e300), 0)
+    assert not fake.launches
+
+
+def test_missing_variant(fake: FakeDriver, device: CudaDevice) -> None:
+    with pytest.raises(VariantUnavailableError, match="a block of 512 threads needs a binary for blocks up to 512"):
+        device.launch(kernel_of(), Launch((1, 1, 1), (512, 1, 1)), (0, 1.0), 0)
+    assert not fake.launches
+
+
+def test_binary_of_another_architecture(device: CudaDevice) -> None:
+    with pytest.raises(LaunchError, match="k was compiled for sm_80, and the device is sm_90a"):
+        device.launch(kernel_of(arch="sm_80"), ONE, (0, 1.0), 0)
+    with pytest.raises(LaunchError, match="k was compiled for sm_100a"):
+        device.launch(kernel_of(arch="sm_100a"), ONE, (0, 1.0), 0)
+    device.launch(kernel_of(arch="sm_90"), ONE, (0, 1.0), 0)
+
+
+@pytest.mark.parametrize(
+    ("launch", "text"),
+    [
+        (Launch((0, 1, 1), (1, 1, 1)), "the grid has 1 to 2147483647 blocks along x, not 0"),
+        (Launch((1, 70000, 1), (1, 1, 1)), "the grid has 1 to 65535 blocks along y, not 70000"),
+        (Launch((1, 1, 1), (2048, 1, 1)), "a block has at most 1024 threads, not 2048"),
+        (Launch((1, 1, 1), (1, 1, 1), 300000), "a block has up to 232448 bytes of shared memory, not 300000"),
+        (Launch((3, 1, 1), (1, 1, 1), 0, (2, 1, 1)), "the grid of 3 blocks along x is no multiple of the cluster's 2"),
+    ],
+)
+def test_sizes_are_checked_before_anything(fake: FakeDriver, device: CudaDevice, launch: Launch, text: str) -> None:
+    with pytest.raises(LaunchError) as caught:
+        device.launch(kernel_of(), launch, (0, 1.0), 0)
+    assert text in str(caught.value)
+    assert "cuModuleLoadData" not in fake.names()
+
+
+def test_dynamic_shared_memory_above_48_kb_is_asked_for(fake: FakeDriver, device: CudaDevice) -> None:
+    kernel = kernel_of()
+    attribute = (0x401, "MAX_DYNAMIC_SHARED_SIZE_BYTES")
+    device.launch(kernel, Launch((1, 1, 1), (128, 1, 1), 49152), (0, 1.0), 0)
+    assert attribute not in fake.attributes
+    device.launch(kernel, Launch((1, 1, 1), (128, 1, 1), 100000), (0, 1.0), 0)
+    assert fake.attributes[attribute] == 100000
+    device.launch(kernel, Launch((1, 1, 1), (128, 1, 1), 60000), (0, 1.0), 0)
+    assert fake.attributes[attribute] == 100000
+    device.launch(kernel, Launch((1, 1, 1), (128, 1, 1), 200000), (0, 1.0), 0)
+    assert fake.attributes[attribute] == 200000
+
+
+def test_shared_memory_is_asked_for_on_every_variant(fake: FakeDriver, device: CudaDevice) -> None:
+    kernel = kernel_of()
+    device.launch(kernel, Launch((1, 1, 1), (128, 1, 1), 100000), (0, 1.0), 0)
+    (narrow,) = device.variants.binaries_of(kernel)
+    device.variants.add(kernel, dataclasses.replace(narrow, max_threads=1024, cubin=b"wide"))
+    device.launch(kernel, Launch((1, 1, 1), (1024, 1, 1), 100000), (0, 1.0), 0)
+    assert fake.attributes == {
+        (0x401, "MAX_DYNAMIC_SHARED_SIZE_BYTES"): 100000,
+        (0x402, "MAX_DYNAMIC_SHARED_SIZE_BYTES"): 100000,
+    }
+    assert fake.launches[-1].function == 0x402
+
+
+def test_static_shared_memory_counts(fake: FakeDriver, device: CudaDevice) -> None:
+    fake.static_shared = 40000
+    kernel = kernel_of()
+    device.launch(kernel, Launch((1, 1, 1), (128, 1, 1), 10000), (0, 1.0), 0)
+    assert fake.attributes == {(0x401, "MAX_DYNAMIC_SHARED_SIZE_BYTES"): 10000}
+    with pytest.raises(LaunchError, match=r"240000 bytes of shared memory \(40000 static, 200000 dynamic\)"):
+        device.launch(kernel, Launch((1, 1, 1), (128, 1, 1), 200000), (0, 1.0), 0)
+
+
+def test_binary_that_the_driver_finds_too_large(fake: FakeDriver, device: CudaDevice) -> None:
+    fake.max_threads, fake.registers = 64, 255
+    with pytest.raises(
+        LaunchError, match=r"k: a block of 128 threads, and the binary allows 64 \(255 registers a thread\)"
+    ):
+        device.launch(kernel_of(), ONE, (0, 1.0), 0)
+
+
+def test_cooperative_grid_must_be_resident(fake: FakeDriver, device: CudaDevice) -> None:
+    kernel = kernel_of()
+    device.launch(kernel, Launch((264, 1, 1), (128, 1, 1), cooperative=True), (0, 1.0), 0)
+    (name, value), *rest = fake.launches[0].attributes
+    assert (name, value.cooperative, rest) == ("COOPERATIVE", 1, [])
+    with pytest.raises(
+        LaunchError, match=r"a cooperative grid of 265 blocks, and the device holds 264 at once \(2 on each of 132"
+    ):
+        device.launch(kernel, Launch((265, 1, 1), (128, 1, 1), cooperative=True), (0, 1.0), 0)
+    assert len(fake.launches) == 1
+    assert fake.names().count("cuOccupancyMaxActiveBlocksPerMultiprocessor") == 1
+
+
+def test_clusters(fake: FakeDriver, device: CudaDevice) -> None:
+    kernel = kernel_of()
+    device.launch(kernel, Launch((16, 2, 1), (128, 1, 1), 0, (8, 1, 1)), (0, 1.0), 0)
+    ((name, value),) = fake.launches[0].attributes
+    assert name == "CLUSTER_DIMENSION"
+    assert (value.clusterDim.x, value.clusterDim.y, value.clusterDim.z) == (8, 1, 1)
+    assert not fake.attributes
+    device.launch(kernel, Launch((16, 1, 1), (128, 1, 1), 0, (16, 1, 1)), (0, 1.0), 0)
+    assert fake.attributes == {(0x401, "NON_PORTABLE_CLUSTER_SIZE_ALLOWED"): 1}
+    fake.clusters = 0
+    with pytest.raises(LaunchError, match="k: no cluster of 4 blocks fits on the device"):
+        device.launch(kernel, Launch((16, 1, 1), (128, 1, 1), 0, (4, 1, 1)), (0, 1.0), 0)
+
+
+def test_first_launch_inside_a_capture(fake: FakeDriver, device: CudaDevice) -> None:
+    kernel = kernel_of()
+    fake.capture = 5
+    with pytest.raises(
+        LaunchError, match="k is launched for the first time with blocks of 128 threads inside a stream capture"
+    ):
+        device.launch(kernel, ONE, (0, 1.0), 3)
+    fake.capture = 0
+    device.launch(kernel, ONE, (0, 1.0), 3)
+    fake.capture = 5
+    device.launch(kernel, Launch((7, 1, 1), (64, 1, 1)), (0, 1.0), 3)
+    with pytest.raises(LaunchError, match="blocks of 512 threads inside a stream capture"):
+        device.launch(kernel, Launch((1, 1, 1), (512, 1, 1)), (0, 1.0), 3)
+
+
+def test_parameter_sizes_of_raw_kernels_are_cross_checked(fake: FakeDriver, device: CudaDevice) -> None:
+    raw = (RawParameter("p", "struct of 16 bytes", RawKind.struct, "", 16, 8),)
+    fake.parameter_sizes = [16]
+    kernel = kernel_of(parameters=raw)
+    device.launch_packed(kernel, ONE, (bytes(range(16)),), 0)
+    assert parameter(fake.launches[0], 0, "16s") == bytes(range(16))
+    fake.parameter_sizes = [24]
+    with pytest.raises(LaunchError, match=r"k: parameter 0 \(p\) is declared with 16 bytes and has 24 in the binary"):
+        device.launch_packed(kernel_of(parameters=raw, source="other"), ONE, (bytes(16),), 0)
+
+
+def test_events(device: CudaDevice) -> None:
+    first, second = device.create_event(), device.create_event()
+    device.record_event(first, 0)
+    device.record_event(second, 0)
+    assert device.elapsed_ms(first, second) == 0.25
+    device.destroy_event(first)
+    assert device.create_stream() == 0x500
+
+
+# --- every failing call is told ---
+
+
+def scenario(fake: FakeDriver) -> None:
+    """Something of everything."""
+    device = CudaDevice(0, KernelVariants(no_compiler))
+    kernel = kernel_of()
+    a = device.allocate(64, 0)
+    data = np.zeros(16, np.float32)
+    device.copy_from_host(a.address, data, 0)
+    device.fill(a.address, b"\1\2\3\4\5\6\7\10", 2, 0)
+    device.semaphores(4, 0)
+    device.launch(kernel, Launch((4, 1, 1), (128, 1, 1), 100000, (2, 1, 1), True), (a.address, 1.0), 0)
+    device.launch(kernel, Launch((16, 1, 1), (128, 1, 1), 100000, (16, 1, 1)), (a.address, 1.0), 0)
+    device.copy(a.address, a.address + 32, 32, 0)
+    device.copy_to_host(data, a.address, 0)
+    first, second = device.create_event(), device.create_event()
+    device.record_event(first, device.create_stream())
+    device.record_event(second, 0)
+    device.elapsed_ms(first, second)
+    device.destroy_event(first)
+    device.release(a, 0)
+
+
+def test_every_failing_call_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = install(monkeypatch)
+    scenario(fake)
+    calls = fake.names()
+    assert len(calls) > 60
+    for number, name in enumerate(calls):
+        fake = install(monkeypatch)
+        fake.fail_at = number
+        with pytest.raises(LaunchError, match=f"{name} failed: CUDA_ERROR_INVALID_VALUE"):
+            scenario(fake)
+
+
+# --- raw kernels, from the arguments to the launch ---
+
+RAW = """
+struct params { float a; int b; };
+extern "C" __global__ void scale(float* y, const float* x, float a, long long n, params p) { y[0] = x[0] * a * n * p.a; }
+extern "C" __global__ void __launch_bounds__(FUSER_MAX_THREADS) growing(float* y) { *y = 1; }
+"""
+
+
+@pytest.fixture
+def raw_device(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> CudaDevice:
+    from fuser.runtime import device as registry
+
+    made = CudaDevice(0, KernelVariants())
+    monkeypatch.setattr(registry, "_devices", {("cuda", 0): made})
+    return made
+
+
+def test_raw_kernel_runs(fake: FakeDriver, raw_device: CudaDevice) -> None:
+    fake.parameter_sizes = [8, 8, 4, 8, 8]
+    kernel = RtcKernel(RAW, "scale").compile()
+    y, x = np.zeros(8, np.float32), np.arange(8, dtype=np.float32)
+    seen: dict[str, Any] = {}
+    original = fake._cuLaunchKernelEx
+
+    def launch(*arguments: Any) -> Any:
+        status = original(*arguments)
+        (last,) = fake.launches
+        seen.update(
+            y=parameter(last, 0, "Q"), x=parameter(last, 1, "Q"), a=parameter(last, 2, "f"), n=parameter(last, 3, "q")
+        )
+        seen["p"] = parameter(last, 4, "8s")
+        raw_device.copy(seen["y"], seen["x"], 32, 0)  # what the kernel would write
+        return status
+
+    fake._cuLaunchKernelEx = launch
+    elapsed = kernel.run((y, x, 2, 2**40, b"12345678"), LaunchParams(1, 1, 1, 32, 1, 1))
+    assert elapsed == 0.25
+    assert (seen["a"], seen["n"], seen["p"]) == (2.0, 2**40, b"12345678")
+    assert np.array_equal(y, x)
+    assert sorted(fake.freed) == sorted([seen["y"], seen["x"]])
+    names = fake.names()
+    assert names.index("cuModuleLoadData") < names.index("cuEventRecord") < names.index("cuLaunchKernelEx")
+    # x is const: copied in, not back.
+    assert names.count("cuMemcpyHtoDAsync") == 2
+    assert names.count("cuMemcpyDtoHAsync") == 1
+    assert names.count("cuEventDestroy") == names.count("cuEventCreate") == 2
+
+
+def test_same_numpy_array_twice_is_one_copy(fake: FakeDriver, raw_device: CudaDevice) -> None:
+    fake.parameter_sizes = [8, 8, 4, 8, 8]
+    kernel = RtcKernel(RAW, "scale").compile()
+    x = np.arange(16, dtype=np.float32)
+    kernel.run((x, x, 1.0, 1, bytes(8)), LaunchParams(1, 1, 1, 32, 1, 1))
+    assert parameter(fake.launches[0], 0, "Q") == parameter(fake.launches[0], 1, "Q")
+    assert fake.names().count("cuMemcpyDtoHAsync") == 1
+    with pytest.raises(LaunchError, match="two NumPy arguments overlap in part"):
+        kernel.run((x[:8], x[4:12], 1.0, 1, bytes(8)), LaunchParams(1, 1, 1, 32, 1, 1))
+    assert len(fake.freed) == len(fake.memory)
+
+
+def test_failed_run_frees_what_it_took(fake: FakeDriver, raw_device: CudaDevice) -> None:
+    fake.parameter_sizes = [8, 8, 4, 8, 8]
+    kernel = RtcKernel(RAW, "scale").compile()
+    fake.fail_names["cuLaunchKernelEx"] = 700
+    y, x = np.zeros(8, np.float32), np.zeros(8, np.float32)
+    with pytest.raises(LaunchError, match="launch of scale with grid"):
+        kernel.run((y, x, 1.0, 1, bytes(8)), LaunchParams(1, 1, 1, 32, 1, 1))
+    assert len(fake.freed) == 2
+    assert fake.names().count("cuEventDestroy") == 2
+
+
+def test_raw_kernel_grows(fake: FakeDriver, raw_device: CudaDevice) -> None:
+    fake.parameter_sizes = [8]
+    kernel = RtcKernel(RAW, "growing").compile()
+    for threads in (128, 1024, 256, 512):
+        kernel.run((np.zeros(8, np.float32),), LaunchParams(1, 1, 1, threads, 1, 1))
+    assert [launch.function for launch in fake.launches] == [0x401, 0x402, 0x401, 0x402]
+    assert raw_device.variants.counters().compiles == 1
+
+
+def test_stream_objects(fake: FakeDriver, raw_device: CudaDevice) -> None:
+    class Stream:
+        def __cuda_stream__(self) -> tuple[int, int]:
+            return 0, 0x55
+
+    fake.parameter_sizes = [8]
+    kernel = RtcKernel(RAW, "growing").compile()
+    for stream, handle in ((None, 0), (0x44, 0x44), (Stream(), 0x55)):
+        kernel.run((np.zeros(8, np.float32),), LaunchParams(1, 1, 1, 32, 1, 1), stream=stream)
+        assert fake.launches[-1].stream == handle
