@@ -149,14 +149,12 @@ def _difference(outcome: Outcome, expected: dict[str, Array]) -> tuple[Verdict, 
 def check_report(error: SimulatorError) -> None:
     """A report names its buffer and both accesses, or the access and its index."""
     text = str(error)
-    if error.kind in (Kind.divergent_barrier, Kind.divergent_shuffle, Kind.deadlock, Kind.inactive_lane):
-        return  # about threads, not memory
-    assert error.buffer, text
     if error.kind is Kind.race:
-        assert error.first is not None and error.second is not None, text
-    if error.kind is not Kind.semaphore_not_reset:
-        access = error.second or error.first
-        assert access is not None and access.index is not None, text
+        assert error.buffer and error.first is not None and error.second is not None, text
+    elif error.kind in (Kind.out_of_bounds, Kind.uninitialised_read, Kind.misaligned):
+        assert error.buffer and error.second is not None and error.second.index is not None, text
+    else:
+        assert error.buffer or error.second is not None, text
 
 
 def describe(case: Case, mutant: Mutant) -> str:

@@ -47,6 +47,7 @@ from fuser.runtime.arrays import (
     is_scalar,
     overlaps_itself,
     python_number,
+    refuse_host_tensor,
     resolve_device,
     row_major,
 )
@@ -459,13 +460,15 @@ class _Run:
     def bound(self) -> BoundProgram:
         """The steps of this run, for the launcher."""
         program = self.program
-        outputs: list[OutputPlan] = []
+        # One plan for a slot, however often it is returned: its array is made once.
+        plans: dict[str, OutputPlan] = {}
         for name in program.outputs:
             if name in self.inputs:
-                outputs.append(OutputPlan(program.inputs.index(name)))
+                plans[name] = OutputPlan(program.inputs.index(name))
             else:
                 t = self.tensors[name]
-                outputs.append(OutputPlan(None, t.root, t.dtype, t.sizes, t.strides, t.offset))
+                plans[name] = OutputPlan(None, t.root, t.dtype, t.sizes, t.strides, t.offset)
+        outputs = [plans[name] for name in program.outputs]
         skipped = ("variant_hits", "compiles", "recompiles")
         counts = {name: n for name, n in self.counts.items() if name not in skipped}
         return BoundProgram(tuple(self.steps), tuple(outputs), tuple(self.disjoint), counts)
@@ -473,9 +476,21 @@ class _Run:
 
 def device_of(views: Sequence[ArrayView], requested: Any) -> Device:
     """The device of a run: the one given, or what `resolve_device` finds."""
-    if requested is not None and hasattr(requested, "allocate") and hasattr(requested, "launch"):
-        return requested
-    return resolve_device(views, requested)
+    if requested is None or not hasattr(requested, "launch"):
+        return resolve_device(views, requested)
+    for view in views:
+        if view.kind == "fuser":
+            is_here = view.owner.device is requested
+        else:
+            is_here = view.is_host or view.device == (requested.kind, requested.index)
+        if not is_here:
+            raise InputRuntimeError(
+                f"Expected inputs on device {requested.kind}:{requested.index}, got one on "
+                f"{view.device[0]}:{view.device[1]}" + (" of another device object" if view.kind == "fuser" else "")
+            )
+        if requested.kind == "cuda":
+            refuse_host_tensor(view, f"cuda:{requested.index}")
+    return requested
 
 
 def borrow(view: ArrayView) -> Storage:

@@ -96,10 +96,7 @@ class Launcher:
             key.append((view.dtype, view.sizes, view.strides, view.address & mask))
         if first is None or first.device[0] == "cpu" or first.kind in ("jax", "interface", "numpy"):
             return self._interpret(None, _known(inputs, views), stream, device)
-        if device is None or (type(device) is int and first.device == ("cuda", device)):
-            target = get_device(*first.device)
-        else:
-            target = device_of([v for v in views if v is not None], device)
+        target = _target(first, views, device)
         framework = framework_for(first, target)
         handle = _stream_of(framework, target, views, stream)
         if handle is None:
@@ -123,6 +120,7 @@ class Launcher:
     def _retire(self) -> None:
         """Forget all keys; what their replays counted stays counted. The lock is held."""
         for bound in self._bound.values():
+            self._program.count({"replays": bound.replays})
             self._program.count({name: n * bound.replays for name, n in bound.counts.items()})
         self._bound.clear()
 
@@ -182,6 +180,16 @@ class Launcher:
             for name, n in bound.counts.items():
                 total[name] = total.get(name, 0) + n * bound.replays
         return total
+
+
+def _target(first: ArrayView, views: Sequence[ArrayView | None], device: Any) -> Device:
+    """The device of a run whose tensors are all in one place; the common answers without a search."""
+    if device is None or device == first.device[1]:
+        if first.kind == "fuser":
+            return first.owner.device
+        if device is None or first.device[0] == "cuda":
+            return get_device(*first.device)
+    return device_of([v for v in views if v is not None], device)
 
 
 def _known(inputs: Sequence[Any], views: Sequence[ArrayView | None]) -> list[Any]:

@@ -374,6 +374,9 @@ def _divide_lifted(numerator: Int, divisor: Int) -> tuple[Int, Int] | None:
         # The longer sum has recombined into something that may divide further.
         quotient, remainder = divide(lifted, divisor)
         return shift(quotient, -1), remainder
+    back = add(lifted, divisor, -1)
+    if back.weight < numerator.weight:
+        return divide(back, divisor)
     return shift(floor_div_atom(lifted, divisor), -1), mod_atom(lifted, divisor)
 
 

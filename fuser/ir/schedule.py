@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from keyword import iskeyword
 
 from fuser.errors import SchedulingError
 from fuser.ir.enums import CacheOp, GLOBAL_MEMORY, LoadStoreOpType, MemoryType, ParallelType
@@ -57,13 +58,14 @@ class Record:
     result: str | None = None
 
     def __str__(self) -> str:
-        call = f"{self.tensor}.{self.verb}({', '.join(_argument_text(a) for a in self.arguments)})"
+        call = f"{self.tensor or 'schedule'}.{self.verb}({', '.join(_argument_text(a) for a in self.arguments)})"
         return f"{self.result} = {call}" if self.result else call
 
 
 def _argument_text(argument: object) -> str:
     if isinstance(argument, Enum):
-        return f"{type(argument).__name__}.{argument.name}"
+        kind, name = type(argument).__name__, argument.name
+        return f"{kind}[{name!r}]" if iskeyword(name) else f"{kind}.{name}"
     if isinstance(argument, (tuple, frozenset)):
         items = sorted(argument, key=str) if isinstance(argument, frozenset) else argument
         return f"[{', '.join(_argument_text(a) for a in items)}]"
@@ -282,12 +284,16 @@ class ScheduleBuilder:
         self.state(name).memory = memory
         self.records.append(Record("set_memory_type", name, (memory,)))
 
-    def set_allocation_domain(self, name: str, dims: Sequence[IterDomain | int], contiguity: bool = True) -> None:
-        """Memory order, slowest first: logical dims (or their positions among them), or loop axes, each exactly once."""
+    def set_allocation_domain(self, name: str, dims: Sequence[IterDomain | int | str], contiguity: bool = True) -> None:
+        """Memory order, slowest first: logical dims (or their positions among them), or loop axes (or `loop:<position>`), each
+        exactly once."""
         state = self.state(name)
         visible = list(state.tensor.visible)
-        chosen = [visible[d] if isinstance(d, int) else d for d in dims]
         loop = [a for a in state.loop if not a.is_reduction]
+        chosen = [
+            visible[d] if isinstance(d, int) else state.loop[int(d.removeprefix("loop:"))] if isinstance(d, str) else d
+            for d in dims
+        ]
         if sorted(map(id, chosen)) == sorted(map(id, visible)):
             arguments: tuple[object, ...] = (tuple(visible.index(d) for d in chosen), contiguity)
             if name in self.output_names or name in self.input_names:
@@ -738,15 +744,7 @@ class ScheduleBuilder:
     def replay(self, records: Iterable[Record]) -> None:
         """Apply records made on an equal fusion."""
         for r in records:
-            if r.verb in ("inline_most",):
-                self.inline_most(*r.arguments)  # type: ignore[arg-type]
-            elif r.verb == "set_allocation_domain":
-                dims, contiguity = r.arguments
-                loop = self.state(r.tensor).loop
-                chosen = [loop[int(d[5:])] if isinstance(d, str) else d for d in dims]  # type: ignore[union-attr]
-                self.set_allocation_domain(r.tensor, chosen, bool(contiguity))
-            else:
-                getattr(self, r.verb)(r.tensor, *r.arguments)
+            getattr(self, r.verb)(*((r.tensor,) if r.tensor else ()), *r.arguments)
 
 
 def _ancestors(axis: IterDomain) -> list[IterDomain]:

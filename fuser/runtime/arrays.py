@@ -349,7 +349,11 @@ def resolve_device(inputs: Iterable[object], requested: object = None) -> Device
         if kind is not None and (kind != found[0] or (index is not None and index != found[1])):
             wanted = kind if index is None else f"{kind}:{index}"
             raise InputRuntimeError(f"Expected inputs on device {wanted}, got one on {_spell(found)}")
-        return get_device(*found)
+        # Our own tensors know their device, which need not be the registered one (a simulator made by hand).
+        own = [view.owner.device for view in views if view.kind == "fuser"]
+        if any(device is not own[0] for device in own):
+            raise InputRuntimeError(f"Expected all inputs on one device, got several called {_spell(found)}")
+        return own[0] if own else get_device(*found)
     if kind is None:
         kind, index = _default_device()
     elif kind == "cuda" and DEVICE.get() == "simulator":

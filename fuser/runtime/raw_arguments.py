@@ -22,11 +22,13 @@ from fuser.runtime.raw_signature import RawKind, RawParameter
 if TYPE_CHECKING:
     import numpy as np
 
+    from fuser.runtime.device_tensor import DeviceTensor
+
 
 class RawArray(NamedTuple):
     """An array as a raw kernel sees it. `dtype` is NumPy's name; `device` is a CUDA index, None for host memory.
 
-    `library` is torch, cupy, numpy or interface; `stream` is where an interface says its values are written.
+    `library` is torch, cupy, numpy, fuser or interface; `stream` is where an interface says its values are written.
     """
 
     library: str
@@ -158,6 +160,8 @@ def read_array(argument: Any) -> RawArray | None:
                 return _read_cupy(argument) if hasattr(argument, "data") else None
             case "numpy":
                 return _read_numpy(argument) if base.__name__ == "ndarray" else None
+            case "fuser":
+                return _read_device_tensor(argument) if base.__name__ == "DeviceTensor" else None
             case _:
                 pass
     if getattr(argument, "__cuda_array_interface__", None) is not None:
@@ -215,6 +219,23 @@ def _read_numpy(array: np.ndarray[Any, Any]) -> RawArray:
     )
 
 
+def _read_device_tensor(tensor: DeviceTensor) -> RawArray:
+    itemsize = tensor.dtype.itemsize
+    return RawArray(
+        "fuser",
+        tensor.dtype.numpy.name,
+        itemsize,
+        math.prod(tensor.shape),
+        tensor.address,
+        tensor.device.index if tensor.device.kind == "cuda" else None,
+        _is_dense(tensor.shape, tensor.strides, 1),
+        True,
+        f"shape {tensor.shape} with strides {tensor.strides}",
+        tensor,
+        tensor.stream,
+    )
+
+
 def _read_interface(array: Any) -> RawArray:
     import numpy as np
 
@@ -223,12 +244,7 @@ def _read_interface(array: Any) -> RawArray:
     sizes = tuple(int(n) for n in interface["shape"])
     steps = interface.get("strides")
     address, is_read_only = interface["data"]
-    dense = _dense_steps(sizes, dtype.itemsize)
-    is_contiguous = (
-        steps is None
-        or 0 in sizes
-        or all(n == 1 or step == full for n, step, full in zip(sizes, steps, dense, strict=True))
-    )
+    is_contiguous = steps is None or _is_dense(sizes, steps, dtype.itemsize)
     return RawArray(
         "interface",
         _dtype_name(dtype),
@@ -254,12 +270,13 @@ def _interface_device(array: Any, address: int) -> int:
     return int(driver.call("cuPointerGetAttribute", attribute, address))
 
 
-def _dense_steps(sizes: Sequence[int], itemsize: int) -> list[int]:
-    steps: list[int] = []
-    for n in reversed(sizes):
-        steps.append(itemsize)
-        itemsize *= n
-    return steps[::-1]
+def _is_dense(sizes: Sequence[int], steps: Sequence[int], unit: int) -> bool:
+    """Whether steps are those of row-major elements of `unit`; where there is one element or none, any step is."""
+    for n, step in zip(reversed(sizes), reversed(steps), strict=True):
+        if n > 1 and step != unit:
+            return 0 in sizes
+        unit *= n
+    return True
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str:

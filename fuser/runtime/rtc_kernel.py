@@ -301,8 +301,8 @@ def _pick_stream(stream: object, checked: Sequence[CheckedArgument], device: Cud
     else:
         handle = next((s for a in arrays if (s := _library_stream(a, device)) is not None), 0)
     for array in arrays:
-        if array.stream not in (None, 1, 2, handle):
-            assert array.stream is not None
+        # 1 is another name of the default stream.
+        if array.stream is not None and array.stream != handle and {array.stream, handle} != {0, 1}:
             order_after(device, handle, array.stream)
     return handle
 

@@ -139,12 +139,13 @@ class ReductionScheduler:
                 at = 2
             if kept:
                 types.append((0, ParallelType.grid_x))
+            # The vector is cut off first: every part of the grid then starts at a multiple of it.
+            if params.vector > 1:
+                builder.split(name, at, params.vector)
             if params.grid_reduce > 1:
                 builder.split(name, at, params.grid_reduce, False)
                 types.append((at, ParallelType.grid_y))
                 at += 1
-            if params.vector > 1:
-                builder.split(name, at, params.vector)
             builder.split(name, at, params.block_reduce)
             types.append((at + 1, ParallelType.block_x))
         else:

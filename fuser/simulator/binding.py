@@ -13,10 +13,10 @@ from fuser.ir.enums import ParallelType
 from fuser.ir.integers import Int, Symbol
 from fuser.ir.kernel import SIZE_SYMBOLS, Buffer, ExtentParameter, Kernel, ScalarParameter
 from fuser.runtime.device import ArgumentValue, Launch
-from fuser.simulator.compile import Program
 from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.lanes import Array
 from fuser.simulator.memory import ALIGNMENT, DeviceMemory, Region, VirtualRegion
+from fuser.simulator.program import Program
 from fuser.simulator.shadow import Clock, Shadow
 from fuser.simulator.views import MemoryView, VirtualView
 

@@ -1,7 +1,5 @@
 """Kernel IR -> a Python function that runs a wave of blocks, statement by statement.
 
-    program := Program(kernel, source, function, sites, buffers, symbols, definitions, evaluations, ...)
-
 The text has one local variable per symbol (`s3`), per evaluated index (`i7`), per buffer (`b2`) and per set of active
 lanes (`k1`). A kernel without communication between blocks is a plain function; one with atomics or waits is a generator
 that yields True where its wave waits and False where another wave may run.
@@ -15,11 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import Any, TypeAlias, assert_never
-
-import numpy as np
+from typing import Any, assert_never
 
 from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
@@ -56,63 +50,16 @@ from fuser.ir.kernel import (
     WarpBarrier,
     walk,
 )
-from fuser.ir.op_table import POINTWISE, argument_dtypes, numpy_cast
+from fuser.ir.op_table import POINTWISE, argument_dtypes
 from fuser.ir.print_kernel import print_stmt
 from fuser.ir.promotion import result_dtype
+from fuser.simulator.conversions import cast_to, index_to, literal_array, stored_dtype
 from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.indices import vectorized
+from fuser.simulator.program import OTHER_SITES, Definition, Program, Site
 
 # Programs kept per process, by identity of the kernel.
 _KEPT_PROGRAMS = 128
-
-# Sites that access no memory are numbered from here on.
-OTHER_SITES = 1 << 20
-
-WaveFunction: TypeAlias = "Callable[[Any], Generator[bool, None, None] | None]"
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """A place in the kernel that accesses memory or synchronises. `buffer` is None where none is concerned."""
-
-    action: str
-    statement: str
-    path: str
-    buffer: Buffer | None
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """Where a symbol gets its values, for ranges: from an expression, a loop (start, stop, step), or memory (nothing)."""
-
-    symbol: Symbol
-    sources: tuple[Int, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Program:
-    """A compiled kernel.
-
-    sites         by number; those that access memory come first and have small numbers, which records hold
-    buffers       in the order `Wave.buffers` has views of them
-    symbols       in the order `Wave.symbols` has their values
-    evaluations   the expressions that are evaluated together, by number of their guard
-    """
-
-    kernel: Kernel
-    source: str
-    function: WaveFunction
-    sites: dict[int, Site]
-    buffers: tuple[Buffer, ...]
-    symbols: tuple[Symbol, ...]
-    definitions: tuple[Definition, ...]
-    evaluations: tuple[tuple[Int | Cond, ...], ...]
-    written: frozenset[Buffer]
-    access_bytes: dict[Buffer, int]
-    has_waits: bool
-    has_communication: bool
-    has_warp_barriers: bool
-
 
 _programs: OrderedDict[int, Program] = OrderedDict()
 _lock = threading.Lock()
@@ -254,18 +201,17 @@ class _Compiler:
         return self._buffer(buffer)
 
     def _define(self, symbol: Symbol, sources: tuple[Int, ...]) -> str:
+        is_bounded = symbol.below is not None and all(self.scope.name(s) for s in symbol.below.symbols)
         name = self._fresh("s")
         self.scope.symbols[symbol] = name
-        self.definitions.append(Definition(symbol, sources))
+        self.definitions.append(Definition(symbol, sources, is_bounded))
         return name
 
     def _guard_symbol(self, symbol: Symbol, lanes: str) -> None:
         """A check of the value that `symbol` has just been given; the launch decides whether it is needed."""
-        bounds = () if symbol.below is None else vectorized((symbol.below,))[1]
-        names = [self.scope.name(s) for s in (symbol, *bounds)]
-        if None in names:
-            raise self._broken(f"the symbol {symbol.name} is bounded by {symbol.below}, which has no value here")
-        arguments = ", ".join(name for name in names if name is not None)
+        is_bounded = symbol.below is not None and self.definitions[-1].is_bounded
+        bounds = vectorized((symbol.below,))[1] if is_bounded and symbol.below is not None else ()
+        arguments = ", ".join(self.scope.name(s) or "" for s in (symbol, *bounds))
         number = len(self.definitions) - 1
         self._emit(f"if {number} in D: w.check_symbol({number}, {lanes}, {self._site('definition')}, {arguments})")
 
@@ -415,7 +361,7 @@ class _Compiler:
         self.access_bytes[buffer] = min(nbytes, self.access_bytes.get(buffer, nbytes))
 
     def _same_dtype(self, dtype: DataType, buffer: Buffer) -> None:
-        if _stored(dtype) is not _stored(buffer.dtype):
+        if stored_dtype(dtype) is not stored_dtype(buffer.dtype):
             message = f"{self.path} stores {dtype.name} in {buffer.name}, which is {buffer.dtype.name}"
             raise SimulatorError(Kind.wrong_dtype, f"{message}: {print_stmt(self.stmt)}", buffer=buffer.name)
 
@@ -458,8 +404,7 @@ class _Compiler:
     def _value(self, value: Value, k: str) -> str:
         match value:
             case Literal(number, dtype):
-                array = np.asarray(number if isinstance(number, int) else numpy_cast(np.asarray(number), dtype))
-                return self._constant("l", (repr(number), dtype), _literal(array, dtype))
+                return self._constant("l", (repr(number), dtype), literal_array(number, dtype))
             case Load(buffer, index):
                 view = self._visible(buffer)
                 place = self._evaluate(k, index)[0]
@@ -467,7 +412,7 @@ class _Compiler:
                 return f"{view}.load({place}, {k}, {self._site('read', buffer)})"
             case IndexValue(expression, dtype):
                 text = self._evaluate(k, expression)[0]
-                return f"{self._constant('v', ('index', dtype), _index_value(dtype))}({text})"
+                return f"{self._constant('v', ('index', dtype), index_to(dtype))}({text})"
             case ScalarArgument(name, dtype):
                 return self._cast_text(f"w.scalars[{name!r}]", None, dtype)
             case Cast(inner, dtype):
@@ -490,32 +435,4 @@ class _Compiler:
     def _cast_text(self, text: str, source: DataType | None, target: DataType) -> str:
         if source is not None and source.numpy == target.numpy:
             return text
-        return f"{self._constant('c', ('cast', target), _cast(target))}({text})"
-
-
-def _cast(target: DataType) -> Callable[[Any], Any]:
-    def cast(value: Any) -> Any:
-        return numpy_cast(value, target)
-
-    return cast
-
-
-def _index_value(dtype: DataType) -> Callable[[Any], Any]:
-    target = dtype.numpy
-
-    def convert(value: Any) -> Any:
-        return np.asarray(value, np.int64).astype(target)
-
-    return convert
-
-
-def _literal(array: Any, dtype: DataType) -> Any:
-    if array.dtype.kind == "i" and dtype.is_integral:
-        bits = 8 * dtype.itemsize
-        return np.asarray(int(array) % 2**bits, np.uint64).astype(dtype.numpy)
-    return numpy_cast(array, dtype)
-
-
-def _stored(dtype: DataType) -> DataType:
-    """Index is Int in memory."""
-    return DataType.Int if dtype is DataType.Index else dtype
+        return f"{self._constant('c', ('cast', target), cast_to(target))}({text})"

@@ -224,23 +224,19 @@ class IndexGuard:
 class SymbolGuard:
     """Finds a value that a symbol must not have: outside [lo, hi], not below `below`, no multiple of `multiple`."""
 
-    def __init__(self, symbol: Symbol) -> None:
+    def __init__(self, symbol: Symbol, *, is_bounded: bool) -> None:
         self.symbol = symbol
-        self.symbols: tuple[Symbol, ...] = ()
-        self._below = None
-        if symbol.below is not None:
-            function, self.symbols = vectorized((symbol.below,))
-            self._below = function
+        self._below = vectorized((symbol.below,))[0] if is_bounded and symbol.below is not None else None
 
     @staticmethod
-    def make(symbol: Symbol, low: int, high: int, ranges: Ranges) -> SymbolGuard | None:
+    def make(symbol: Symbol, low: int, high: int, ranges: Ranges, *, is_bounded: bool) -> SymbolGuard | None:
         """A guard for a symbol that is given values in [low, high]; None if all of these are right."""
         inside = (symbol.lo is None or symbol.lo <= low) and (symbol.hi is None or high <= symbol.hi)
-        below = symbol.below is None or high < ranges.of(symbol.below)[0]
-        return None if inside and below and symbol.multiple == 1 else SymbolGuard(symbol)
+        below = not is_bounded or symbol.below is None or high < ranges.of(symbol.below)[0]
+        return None if inside and below and symbol.multiple == 1 else SymbolGuard(symbol, is_bounded=is_bounded)
 
     def find(self, value: Index, bounds: Sequence[Index], lanes: Lanes) -> tuple[str, int] | None:
-        """(what is wrong, position in `lanes.shape`), or None. `bounds` are the values of `symbols`."""
+        """(what is wrong, position in `lanes.shape`), or None. `bounds` are the symbols' values of `below`."""
         name, picked = self.symbol.name, np.asarray(lanes.pick(value))
         position = _first_outside(picked, self.symbol.lo, self.symbol.hi, lanes)
         if position is not None:

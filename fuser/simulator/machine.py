@@ -22,11 +22,12 @@ from fuser.ir.op_table import numpy_cast
 from fuser.runtime.device import ArgumentValue, Launch
 from fuser.simulator.binding import Binding, bind_arguments
 from fuser.simulator.communication import Communication
-from fuser.simulator.compile import Program, compile_kernel
+from fuser.simulator.compile import compile_kernel
 from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.indices import INT32_MAX, INT32_MIN, IndexGuard, Ranges, SymbolGuard
 from fuser.simulator.lanes import MAX_THREADS, SITE_MASK, Array, Index
 from fuser.simulator.memory import DeviceMemory, Region
+from fuser.simulator.program import Program
 from fuser.simulator.shadow import Clock
 from fuser.simulator.views import MemoryView, RegisterArray
 from fuser.simulator.wave import Wave
@@ -291,7 +292,7 @@ class Machine:
                     low = ranges.of(definition.sources[0])[0]
                     high = max(low, ranges.of(definition.sources[1])[1] - 1)
             ranges.define(definition.symbol, low, high)
-            symbol_guard = SymbolGuard.make(definition.symbol, low, high, ranges)
+            symbol_guard = SymbolGuard.make(definition.symbol, low, high, ranges, is_bounded=definition.is_bounded)
             if symbol_guard is not None:
                 self.symbol_guards[number] = symbol_guard
         for number, outputs in enumerate(self.program.evaluations):

@@ -85,7 +85,10 @@ class Wave:
 
     def check_indices(self, number: int, lanes: Lanes, site: int, *values: Index) -> None:
         """Report an index that does not fit the index type and a divisor that is 0, among evaluation `number`."""
-        found = self.guards[number].find(values, lanes)
+        try:
+            found = self.guards[number].find(values, lanes)
+        except ZeroDivisionError:
+            self.report(Kind.division_by_zero, "an index divides by 0", 0, lanes, site)
         if found is not None:
             suspect, position, value = found
             self.report(suspect.kind, f"{suspect.node} is {value}", position, lanes, site)

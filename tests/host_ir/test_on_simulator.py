@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fuser.errors import NoDeviceError
+from fuser.errors import InputRuntimeError, NoDeviceError
 from fuser.host_ir.expressions import extent
 from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Fill, LaunchKernel
 from fuser.host_ir.program import HostProgram
@@ -111,6 +111,14 @@ def test_padded_results_come_out_though_their_gaps_were_never_written(simulator)
     device_x = DeviceTensor.from_numpy(x, simulator)
     y, t = program.run([device_x], device=simulator)
     np.testing.assert_array_equal(t.numpy(), x)
+
+
+def test_tensors_of_another_simulator_are_refused(simulator) -> None:
+    x = DeviceTensor.from_numpy(np.zeros(4, np.float32), SimulatorDevice())
+    with pytest.raises(InputRuntimeError, match="Expected inputs on device simulator:0, got one on simulator:0 of another"):
+        scale_twice().run([x, 1.0], device=simulator)
+    with pytest.raises(InputRuntimeError, match="Expected inputs on device simulator:1, got one on simulator:0"):
+        scale_twice().run([x, 1.0], device=SimulatorDevice(1))
 
 
 def test_fill(simulator) -> None:

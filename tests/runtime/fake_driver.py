@@ -166,6 +166,9 @@ class FakeDriver:
     def _cuEventRecord(self, event: int, stream: int) -> Any:
         return (0,)
 
+    def _cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> Any:
+        return (0,)
+
     def _cuEventSynchronize(self, event: int) -> Any:
         return (0,)
 

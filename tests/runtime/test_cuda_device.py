@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fuser.errors import LaunchError, LaunchValueError, NoDeviceError, VariantUnavailableError
+from fuser.errors import LaunchError, LaunchTypeError, LaunchValueError, NoDeviceError, VariantUnavailableError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GLOBAL_MEMORY
 from fuser.ir.integers import symbol
@@ -446,7 +446,7 @@ def test_every_failing_call_is_an_error_that_names_it(monkeypatch: pytest.Monkey
     for number, name in enumerate(calls):
         fake = install(monkeypatch)
         fake.fail_at = number
-        with pytest.raises(LaunchError, match=f"{name} failed: CUDA_ERROR_INVALID_VALUE"):
+        with pytest.raises(LaunchError, match=f"{name.removesuffix('_v3')} failed: CUDA_ERROR_INVALID_VALUE"):
             scenario(fake)
 
 
@@ -541,3 +541,20 @@ def test_stream_objects(fake: FakeDriver, raw_device: CudaDevice) -> None:
     for stream, handle in ((None, 0), (0x44, 0x44), (Stream(), 0x55)):
         kernel.run((np.zeros(8, np.float32),), LaunchParams(1, 1, 1, 32, 1, 1), stream=stream)
         assert fake.launches[-1].stream == handle
+
+
+def test_own_tensors_are_ordered_after_their_stream(fake: FakeDriver, raw_device: CudaDevice) -> None:
+    from fuser.runtime.device_tensor import DeviceTensor
+
+    fake.parameter_sizes = [8]
+    kernel = RtcKernel(RAW, "growing").compile()
+    tensor = DeviceTensor.empty(raw_device, (4, 8), DataType.Float, stream=0x77)
+    kernel.run((tensor,), LaunchParams(1, 1, 1, 32, 1, 1), stream=0x44)
+    assert parameter(fake.launches[0], 0, "Q") == tensor.address
+    assert [arguments[0] for name, arguments in fake.calls if name == "cuStreamWaitEvent"] == [0x44]
+    kernel.run((tensor,), LaunchParams(1, 1, 1, 32, 1, 1), stream=0x77)
+    assert fake.names().count("cuStreamWaitEvent") == 1
+    with pytest.raises(LaunchTypeError, match="expected an array of float32, got float64"):
+        kernel.run((DeviceTensor.empty(raw_device, (8,), DataType.Double),), LaunchParams(1, 1, 1, 32, 1, 1))
+    with pytest.raises(LaunchTypeError, match=r"got shape \(8, 4\) with strides \(1, 8\)"):
+        kernel.run((tensor.view((8, 4), (1, 8)),), LaunchParams(1, 1, 1, 32, 1, 1))

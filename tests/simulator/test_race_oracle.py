@@ -7,7 +7,6 @@ The oracle follows the events of the simulation (accesses, barriers, fences, ato
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,7 +84,9 @@ class Oracle:
         warps = threads // THREADS * 100 + threads % THREADS // 32
         for warp in np.unique(warps):
             members = threads[warps == warp]
-            self.before[np.ix_(members, members)] = np.maximum(self.before[np.ix_(members, members)], self.done[members])
+            self.before[np.ix_(members, members)] = np.maximum(
+                self.before[np.ix_(members, members)], self.done[members]
+            )
             self.warp_published[members] = self.fenced[members]
 
     def fence(self, threads: np.ndarray) -> None:
@@ -112,7 +113,7 @@ def threads_of(record: Any) -> np.ndarray:
 
 
 @pytest.fixture
-def oracle(monkeypatch: pytest.MonkeyPatch) -> Iterator[Oracle]:
+def oracle(monkeypatch: pytest.MonkeyPatch) -> Oracle:
     """An oracle that sees what the simulation does."""
     found = Oracle()
     kept: list[Any] = []  # Identities of shadows must not be reused.
@@ -151,7 +152,7 @@ def oracle(monkeypatch: pytest.MonkeyPatch) -> Iterator[Oracle]:
     monkeypatch.setattr(Wave, "block_barrier", on_block_barrier)
     monkeypatch.setattr(Wave, "warp_barrier", on_warp_barrier)
     monkeypatch.setattr(Wave, "fence", on_fence)
-    yield found
+    return found
 
 
 def random_kernel(seed: int, *, communicates: bool, has_warp_barriers: bool) -> Kernel:

@@ -493,3 +493,64 @@ def test_an_index_loaded_from_memory() -> None:
     error = failure(Run(tested, np.full(32, 77, np.int32), None)(), Kind.out_of_bounds)
     assert error.second is not None
     assert error.second.index == 77
+
+
+# --- symbols ----------------------------------------------------------------------------------------------------------
+
+
+def test_extents_keep_to_what_their_symbols_declare() -> None:
+    eights = symbol("M", 8, multiple=8)
+    tested = kernel([ExtentParameter(eights)])
+    Run(tested, 24)().check()
+    error = failure(Run(tested, 20)(), Kind.symbol_range)
+    assert "M is 20, declared in [8, None] and a multiple of 8" in error.message
+    failure(Run(tested, 0)(), Kind.symbol_range)
+
+
+def test_values_keep_to_what_their_symbols_declare() -> None:
+    table = tensor("table", 32, INT32)
+    values = np.arange(32, dtype=np.int32)
+
+    def loaded(where: object, *, limit: int = 32) -> Report:
+        tested = kernel(
+            [source(table), ExtentParameter(N)],
+            If(less(TX, limit), (LoadIndex(where, table, TX),)),  # type: ignore[arg-type]
+        )
+        return Run(tested, values, 30)()
+
+    loaded(symbol("row", 0, 31)).check()
+    error = failure(loaded(symbol("row", 0, 30)), Kind.symbol_range)
+    assert "row is 31, declared in [0, 30]" in error.message
+    loaded(symbol("row", 0, 30), limit=31).check()
+    error = failure(loaded(symbol("row", 0, below=N)), Kind.symbol_range)
+    assert "row is 30, declared below N, which is 30" in error.message
+    loaded(symbol("row", 0, below=N), limit=30).check()
+    error = failure(loaded(symbol("row", 0, multiple=2)), Kind.symbol_range)
+    assert "row is 1, declared a multiple of 2" in error.message
+
+
+def test_loops_keep_to_what_their_variables_declare() -> None:
+    def run(stop: int) -> Report:
+        return Run(kernel([ExtentParameter(N)], loop(symbol("i", 0, 7), N)), stop)()
+
+    run(8).check()
+    assert "i is 8, declared in [0, 7]" in failure(run(9), Kind.symbol_range).message
+
+
+def test_a_bound_that_the_kernel_is_not_passed_is_not_checked() -> None:
+    Run(kernel([], loop(symbol("i", 0, below=N), 3)))().check()
+
+
+def test_division_by_zero_in_some_threads() -> None:
+    p = symbol("p", None)
+    Run(kernel([], If(less(0, TX), (Let(p, 7 // TX),))))().check()
+    error = failure(Run(kernel([], Let(p, 7 // TX)))(), Kind.division_by_zero)
+    assert error.second is not None
+    assert error.second.thread == (0, 0, 0)
+
+
+def test_a_loop_that_takes_too_long() -> None:
+    i = symbol("i", 0)
+    run = Run(kernel([], loop(i, 2**30)))
+    report = run_kernel(run.kernel, Launch((1, 1, 1), (1, 1, 1)), [], run.memory, trip_limit=1000)
+    failure(report, Kind.step_limit)

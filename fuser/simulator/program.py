@@ -1,0 +1,65 @@
+"""What compiling kernel IR gives: a function that runs a wave of blocks, and what the launch has to know about it.
+
+program := Program(kernel, source, function, sites, buffers, symbols, definitions, evaluations, ...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from fuser.ir.integers import Cond, Int, Symbol
+from fuser.ir.kernel import Buffer, Kernel
+
+# Sites that access no memory are numbered from here on.
+OTHER_SITES = 1 << 20
+
+WaveFunction: TypeAlias = "Callable[[Any], Generator[bool, None, None] | None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place in the kernel that accesses memory or synchronises. `buffer` is None where none is concerned."""
+
+    action: str
+    statement: str
+    path: str
+    buffer: Buffer | None
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """Where a symbol gets its values, for ranges: from an expression, a loop (start, stop, step), or memory (nothing).
+
+    `is_bounded`: the symbol is declared below an expression whose symbols have values there.
+    """
+
+    symbol: Symbol
+    sources: tuple[Int, ...]
+    is_bounded: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """A compiled kernel.
+
+    sites         by number; those that access memory come first and have small numbers, which records hold
+    buffers       in the order `Wave.buffers` has views of them
+    symbols       in the order `Wave.symbols` has their values
+    evaluations   the expressions that are evaluated together, by number of their guard
+    """
+
+    kernel: Kernel
+    source: str
+    function: WaveFunction
+    sites: dict[int, Site]
+    buffers: tuple[Buffer, ...]
+    symbols: tuple[Symbol, ...]
+    definitions: tuple[Definition, ...]
+    evaluations: tuple[tuple[Int | Cond, ...], ...]
+    written: frozenset[Buffer]
+    access_bytes: dict[Buffer, int]
+    has_waits: bool
+    has_communication: bool
+    has_warp_barriers: bool

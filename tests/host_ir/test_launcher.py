@@ -1,0 +1,242 @@
+"""The launcher: same results as the interpreter, and what it must check again at every run."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser.errors import InputRuntimeError, LaunchError
+from fuser.host_ir.expressions import extent, scalar
+from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Fill, Instruction, LaunchKernel
+from fuser.host_ir.program import HostProgram
+from fuser.ir.dtypes import DataType
+from fuser.ir.facts import Aligned, Disjoint
+from fuser.ir.integers import as_int, symbol
+from fuser.ir.launch_plan import ExtentOf, ScalarOf, Workspace
+from fuser.runtime.device_tensor import DeviceTensor
+from fuser.simulator.device import SimulatorDevice
+from tests.host_ir.kernels import scale_kernel
+
+N = extent("x", 0)
+n = symbol("n", 0)
+
+
+def tensor(device: Any, values: Any) -> DeviceTensor:
+    return DeviceTensor.from_numpy(np.asarray(values, np.float32), device)
+
+
+def full_program() -> HostProgram:
+    kernel = scale_kernel()
+    instructions: list[Instruction] = [
+        Allocate("y", (N,), DataType.Float),
+        LaunchKernel(kernel, ("x", "y", "alpha")),
+        Allocate("z", (N, 2), DataType.Float),
+        Fill("z", 0.5),
+        Alias("column", "z", (N,), (2,)),
+        Copy("column", "y"),
+        LaunchKernel(kernel, ("x", "x", 2.0)),
+        Alias("half", "x", (N // 2,), (1,)),
+        Deallocate("y"),
+    ]
+    return HostProgram(("x", "alpha"), ("z", "x", "half", "column", "z"), instructions)
+
+
+def test_runs_repeat_what_the_interpreter_does() -> None:
+    device = SimulatorDevice()
+    program = full_program()
+    for alpha in (1.0, 2.5, 3, 1.0):
+        x, again = tensor(device, np.arange(6)), tensor(device, np.arange(6))
+        results = program.run([x, alpha])
+        expected = program.interpret([again, alpha], device=device)
+        assert results[1] is x
+        assert results[4] is results[0]
+        for a, b in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(a.numpy(), b.numpy())
+            assert a.strides == b.strides
+    counters = program.counters()
+    assert (counters["runs"], counters["replays"], counters["launches"]) == (8, 3, 16)
+    assert (counters["allocations"], counters["copies"], counters["fills"]) == (16, 8, 8)
+
+
+def test_other_shapes_and_strides_are_bound_anew() -> None:
+    device = SimulatorDevice()
+    program = HostProgram(
+        ("x",), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(scale_kernel(), ("x", "y", 2.0)))
+    )
+    base = tensor(device, np.arange(40))
+    for view in (base, base.view((10,), (1,)), base.view((10,), (4,)), base.view((10,), (1,), 3), base):
+        (y,) = program.run([view])
+        np.testing.assert_array_equal(y.numpy(), view.numpy() * 2)
+    assert program.counters()["replays"] == 2
+
+
+def test_alignment_belongs_to_the_key_where_a_kernel_asks_for_it(device, make_kernel) -> None:
+    kernel = make_kernel(facts=[Aligned("x", 16)])
+    program = HostProgram(
+        ("x",), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(kernel, ("x", "y")))
+    )
+    base = tensor(device, np.arange(40))
+    program.run([base.view((8,), (1,), 4)])
+    program.run([base.view((8,), (1,), 8)])
+    assert program.counters()["replays"] == 1
+    for _ in range(2):
+        with pytest.raises(InputRuntimeError, match="x aligned to 16 bytes"):
+            program.run([base.view((8,), (1,), 5)])
+
+
+def test_overlap_is_checked_at_every_run(device, make_kernel) -> None:
+    kernel = make_kernel(facts=[Disjoint("x", "y")])
+    program = HostProgram(("a", "b"), (), (LaunchKernel(kernel, ("a", "b")),))
+    base = tensor(device, np.arange(40))
+
+    def part(offset: int) -> DeviceTensor:
+        return base.view((8,), (1,), offset)
+
+    program.run([part(0), part(8)])
+    program.run([part(16), part(8)])
+    assert program.counters()["replays"] == 1
+    for _ in range(2):
+        with pytest.raises(InputRuntimeError, match="x and y in memory that does not overlap"):
+            program.run([part(0), part(7)])
+    program.run([part(0), part(32)])
+    assert program.counters()["replays"] == 2
+
+
+def test_numbers_that_decide_sizes_belong_to_the_key(device, make_kernel) -> None:
+    k = symbol("k")
+    kernel = make_kernel(
+        bindings={n: ExtentOf(0, 0), k: ScalarOf("k")},
+        scalars={"k": DataType.Int, "alpha": DataType.Float},
+        grid=(k, 1, 1),
+    )
+    program = HostProgram(
+        ("x", "k", "alpha", "rows"),
+        ("y",),
+        (
+            Allocate("y", (N,), DataType.Float),
+            LaunchKernel(kernel, ("x", "y", "k", "alpha")),
+            Allocate("w", (scalar("rows"),), DataType.Float),
+        ),
+    )
+    x = tensor(device, np.arange(4))
+    for k_value, alpha, rows, replays in ((2, 1.0, 3, 0), (2, 2.0, 3, 1), (3, 2.0, 3, 1), (3, 2.0, 4, 1), (2, 9, 3, 2)):
+        program.run([x, k_value, alpha, rows])
+        _, _, launch, arguments = device.named("launch")[-1]
+        assert launch.grid == (k_value, 1, 1)
+        assert arguments[2:] == (4, k_value, k_value, alpha)
+        assert type(arguments[-1]) is float
+        assert program.counters()["replays"] == replays
+
+
+def test_extents_may_be_passed_as_numbers(device, make_kernel) -> None:
+    kernel = make_kernel(scalars={"rows": DataType.Int})
+    program = HostProgram(
+        ("x",), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(kernel, ("x", "y", N * 2)))
+    )
+    assert "('x', 'y', 2*extent('x', 0))" in repr(program)
+    for size in (4, 5, 4):
+        program.run([tensor(device, np.arange(size))])
+        assert device.named("launch")[-1][3][2:] == (size, 2 * size)
+    assert program.counters()["replays"] == 1
+
+
+def test_host_arrays_are_always_interpreted(device) -> None:
+    program = HostProgram(("x",), ("x",), (Fill("x", 1.0),))
+    for _ in range(3):
+        program.run([np.zeros(3)], device=device)
+    assert program.counters()["replays"] == 0
+
+
+def test_every_failing_call_of_a_replay_raises_and_leaks_nothing(device, make_kernel) -> None:
+    kernel = make_kernel("busy", workspaces=[Workspace("partial", DataType.Float, n)], semaphores=as_int(1))
+    program = HostProgram(
+        ("x", "w"),
+        ("z", "w"),
+        (
+            Allocate("y", (N,), DataType.Float),
+            LaunchKernel(kernel, ("x", "y")),
+            Allocate("z", (N, 2), DataType.Float, (3, 1)),
+            Fill("z", 0.0),
+            Alias("column", "z", (N,), (3,)),
+            Copy("column", "y"),
+            LaunchKernel(kernel, ("y", "w")),
+            Deallocate("y"),
+        ),
+    )
+    x, w = tensor(device, np.arange(5)), tensor(device, np.zeros(5))
+    program.run([x, w])
+    inputs = set(device.live)
+    device.calls.clear()
+    results = program.run([x, w])
+    total = len(device.calls)
+    del results
+    assert program.counters()["replays"] == 1
+    assert set(device.live) == inputs
+    for k in range(total):
+        device.calls.clear()
+        device.fail_at = k
+        with pytest.raises(LaunchError, match=f"planted failure of call {k}"):
+            program.run([x, w])
+        device.fail_at = None
+        assert set(device.live) == inputs, f"call {k} failing leaks"
+    device.calls.clear()
+    program.run([x, w])
+    assert program.counters()["replays"] == 2
+
+
+def test_overlapping_copies_read_the_old_values() -> None:
+    device = SimulatorDevice()
+    m = extent("x", 0)
+    program = HostProgram(
+        ("x",), ("x",), (Alias("t", "x", (m, m), (1, m)), Copy("x", "t"), Alias("same", "x"), Copy("x", "same"))
+    )
+    values = np.arange(9, dtype=np.float32).reshape(3, 3)
+    for _ in range(2):
+        x = DeviceTensor.from_numpy(values, device)
+        program.run([x])
+        np.testing.assert_array_equal(x.numpy(), values.T)
+    host = values.copy()
+    program.run([host], device=device)
+    np.testing.assert_array_equal(host, values.T)
+
+
+def test_threads_replay_one_program() -> None:
+    device = SimulatorDevice()
+    program = HostProgram(
+        ("x", "alpha"), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(scale_kernel(), ("x", "y", "alpha")))
+    )
+    failures: list[float] = []
+
+    def work(alpha: float) -> None:
+        x = tensor(device, np.arange(8))
+        for _ in range(25):
+            (y,) = program.run([x, alpha])
+            if not (y.numpy() == np.arange(8) * alpha).all():
+                failures.append(alpha)
+
+    threads = [threading.Thread(target=work, args=(i + 1.0,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert failures == []
+    counters = program.counters()
+    assert counters["runs"] == counters["launches"] == 100
+    assert counters["replays"] >= 96
+
+
+def test_keys_are_bounded(device, make_kernel, monkeypatch) -> None:
+    import fuser.host_ir.launcher as launcher
+
+    monkeypatch.setattr(launcher, "_MAX_KEYS", 4)
+    program = HostProgram(("x",), ("y",), (Allocate("y", (N,), DataType.Float), Fill("y", 0.0)))
+    base = tensor(device, np.arange(40))
+    for _ in range(2):
+        for size in range(1, 11):
+            program.run([base.view((size,), (1,))])
+            program.run([base.view((size,), (1,))])
+    assert program.counters()["runs"] == 40
+    assert program.counters()["replays"] == 20
