@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fuser.codegen.generate import generate_cuda
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
 from fuser.compiler.compile_params import CompileParams
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, SchedulableFusion
@@ -14,10 +15,12 @@ from fuser.errors import SchedulingError
 from fuser.host_ir.build import build_host_program
 from fuser.host_ir.program import HostProgram
 from fuser.ir.enums import SchedulerType
+from fuser.ir.fact_collection import declared_facts
 from fuser.ir.facts import first_broken
 from fuser.ir.fusion import Fusion
 from fuser.ir.integers import Symbol
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.lowering.pipeline import lower_fusion
 from fuser.optimize.assign_output_layouts import assign_output_layouts
 from fuser.runtime.arrays import ArrayView, resolve_device
 from fuser.runtime.compiled_kernel import CompiledKernel
@@ -69,8 +72,6 @@ class KernelExecutor:
         schedule = fusion.schedule
         if schedule is None:
             schedule = ScheduleBuilder(assign_output_layouts(fusion.ir_fusion))
-        elif not schedule.records:
-            schedule = ScheduleBuilder(assign_output_layouts(schedule.fusion))
         self._schedule = schedule
         self._options = (compile_params or CompileParams()).options()
         self._constraints = launch_constraints
@@ -78,6 +79,14 @@ class KernelExecutor:
         self._programs.clear()
         bound = bind_inputs(schedule.fusion, args)
         self._program_for(bound, _device_for(bound))
+
+    def source_of(self, fusion: SchedulableFusion, compile_params: CompileParams | None = None) -> str:
+        """CUDA source of a fusion as it is scheduled, for inputs laid out as declared; needs neither inputs nor a device."""
+        options = (compile_params or CompileParams()).options()
+        schedule = fusion.schedule
+        if schedule is None:
+            schedule = ScheduleBuilder(assign_output_layouts(fusion.ir_fusion))
+        return generate_cuda(lower_fusion(schedule, declared_facts(schedule, index_bits=options.index_bits))).text
 
     def is_compiled(self) -> bool:
         """Whether `compile` succeeded."""

@@ -204,7 +204,8 @@ def define_scalar_in(fusion: Fusion, args: tuple[Any, ...], kwargs: dict[str, An
         builder = fusion.builder()
         if value is None:
             return fusion.handle(builder.input_scalar(dtype or DataType.Double, register=register))
-        if not is_number(value):
+        fits_unsigned = dtype is DataType.UInt64 and isinstance(value, int) and 0 <= value < 2**64
+        if not fits_unsigned and not is_number(value):
             raise ArgumentMismatch(
                 f"value must be a bool, int, float or complex of at most 64 bits a part, got {value!r}."
             )

@@ -99,9 +99,10 @@ class Fusion:
         """The schedule, begun by the first verb, which freezes the definition."""
         if self.schedule is None:
             from fuser.ir.schedule import ScheduleBuilder
+            from fuser.optimize.assign_output_layouts import assign_output_layouts
 
             self.close("scheduling has begun; define every op, input and output before the first scheduling call")
-            self.schedule = ScheduleBuilder(self.ir_fusion)
+            self.schedule = ScheduleBuilder(assign_output_layouts(self.ir_fusion))
         return self.schedule
 
     # --- handles ---

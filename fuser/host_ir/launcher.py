@@ -184,11 +184,8 @@ class Launcher:
 
 def _target(first: ArrayView, views: Sequence[ArrayView | None], device: Any) -> Device:
     """The device of a run whose tensors are all in one place; the common answers without a search."""
-    if device is None or device == first.device[1]:
-        if first.kind == "fuser":
-            return first.owner.device
-        if device is None or first.device[0] == "cuda":
-            return get_device(*first.device)
+    if device is None or (type(device) is int and first.device == ("cuda", device)):
+        return first.owner.device if first.kind == "fuser" else get_device(*first.device)
     return device_of([v for v in views if v is not None], device)
 
 

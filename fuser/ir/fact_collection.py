@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from fuser.ir.enums import ParallelType
 from fuser.ir.facts import (
     Aligned,
+    DenseStride,
     Disjoint,
     ExtentDivisible,
     Fact,
@@ -19,11 +20,12 @@ from fuser.ir.facts import (
     LoopBound,
     StrideDivisible,
     TensorDescriptor,
+    UnitStride,
     ZeroStride,
     holds,
     layout_facts,
 )
-from fuser.ir.fusion import Pointwise, Tensor, tensor_outputs
+from fuser.ir.fusion import Pointwise, Tensor, memory_order, tensor_outputs
 from fuser.ir.integers import ONE, Int
 from fuser.ir.schedule import ScheduleBuilder
 
@@ -59,6 +61,35 @@ def collect_facts(
         if all(holds(f, tensors, evaluate) for f in bounds):
             kept.update(bounds)
     return frozenset(kept)
+
+
+def declared_facts(scheduled: ScheduleBuilder, *, index_bits: int | None = None) -> Facts:
+    """The facts of inputs that lie as they were declared and suit every vectorized access: what source is printed for when
+    there are no inputs."""
+    facts: list[Fact] = []
+    for t in scheduled.fusion.input_tensors:
+        if t.is_cpu:
+            continue
+        inner: int | None = None
+        for d, contiguous in zip(reversed(memory_order(t.stride_order)), reversed(t.contiguity), strict=True):
+            if contiguous is None:
+                if t.visible[d].expanded:
+                    facts.append(ZeroStride(t.name, d))
+                continue
+            if contiguous:
+                facts.append(UnitStride(t.name, d) if inner is None else DenseStride(t.name, d, inner))
+            inner = d
+        if t.visible and index_bits != 64:
+            facts.append(IndexBound(t.name, INDEX_LIMIT))
+    for t, width in vectorized_arguments(scheduled):
+        if t.name in scheduled.input_names:
+            nbytes = width * t.dtype.itemsize
+            order = memory_order(t.stride_order)
+            facts += [Aligned(t.name, nbytes), ExtentDivisible(t.name, order[-1], width)]
+            facts += [StrideDivisible(t.name, d, nbytes) for d in order[:-1]]
+    if index_bits != 64:
+        facts.append(LoopBound(INDEX_LIMIT, loop_products(scheduled)))
+    return frozenset(facts)
 
 
 def vectorized_arguments(scheduled: ScheduleBuilder) -> list[tuple[Tensor, int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TypeAlias, assert_never
 
+from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     Broadcast,
     Expand,
@@ -70,7 +71,8 @@ def _operand(value: Val | None, numbers: dict[Val, int]) -> object:
         return number
     if isinstance(value, Scalar) and value.is_constant:
         # Text, so that 0.0 and -0.0 differ, nan equals nan, and True is not 1.
-        return value.dtype, repr(value.value)
+        # An Index constant is the Int that it is written as.
+        return DataType.Int if value.dtype is DataType.Index else value.dtype, repr(value.value)
     # A value that nothing defines and that is no input: equal to itself only.
     return id(value)
 

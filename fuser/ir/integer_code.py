@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from fuser.ir.integer_conditions import all_of, any_of, equal, less_equal, not_equal
 from fuser.ir.integer_nodes import (
     FALSE,
     TRUE,
@@ -18,15 +17,23 @@ from fuser.ir.integer_nodes import (
     Max,
     Min,
     Mod,
+    Monomial,
     Select,
     Symbol,
     SymbolQuotient,
     Truth,
-    as_int,
+    compare_node,
     const,
+    extremum_atom,
+    factor_order,
+    floor_div_atom,
+    junction_node,
+    mod_atom,
+    select_atom,
     symbol,
 )
-from fuser.ir.integer_rules import extremum, has_plain_division, select
+from fuser.ir.integer_rules import has_plain_division
+from fuser.ir.integer_sums import sort_sum
 from fuser.ir.integer_text import ATOM_LEVEL, DIVISION_LEVEL, SUM_LEVEL, Printer
 
 if TYPE_CHECKING:
@@ -360,7 +367,7 @@ def to_data(expression: Int | Cond) -> Data:
 
 
 def from_data(data: Any) -> Int | Cond:
-    """The expression that `to_data` wrote. ValueError for data of another form."""
+    """The expression that `to_data` wrote, node by node, no rule applied. ValueError for data of another form."""
     if isinstance(data, int):
         return const(data)
     match data:
@@ -378,41 +385,44 @@ def from_data(data: Any) -> Int | Cond:
                 raise ValueError(f"expected a symbol, got {whole}")
             return whole.unit
         case ["//", numerator, divisor]:
-            return _int_from(numerator) // _int_from(divisor)
+            return floor_div_atom(_int_from(numerator), _int_from(divisor))
         case ["%", numerator, divisor]:
-            return _int_from(numerator) % _int_from(divisor)
+            return mod_atom(_int_from(numerator), _int_from(divisor))
         case ["min" | "max" as name, _, *_]:
-            return extremum(Min if name == "min" else Max, [_int_from(argument) for argument in data[1:]])
+            return extremum_atom(Min if name == "min" else Max, [_int_from(argument) for argument in data[1:]])
         case ["select", condition, chosen, otherwise]:
-            return select(_cond_from(condition), _int_from(chosen), _int_from(otherwise))
-        case ["+" | "*" as operator, int(first), *others]:
-            result = const(first)
-            for other in others:
-                result = result + _int_from(other) if operator == "+" else result * _int_from(other)
-            return result
+            return select_atom(_cond_from(condition), _int_from(chosen), _int_from(otherwise))
+        case ["+", int(constant), *terms]:
+            return sort_sum(constant, dict(_term_from(term) for term in terms))
         case ["true"]:
             return TRUE
         case ["false"]:
             return FALSE
-        case [">=", operand]:
-            return less_equal(0, _int_from(operand))
-        case ["==", operand]:
-            return equal(_int_from(operand), 0)
-        case ["!=", operand]:
-            return not_equal(_int_from(operand), 0)
-        case ["and", *arguments]:
-            return all_of(*(_cond_from(a) for a in arguments))
-        case ["or", *arguments]:
-            return any_of(*(_cond_from(a) for a in arguments))
+        case [">=" | "==" | "!=" as kind, operand]:
+            return compare_node(kind, _int_from(operand))
+        case ["and" | "or" as name, *arguments]:
+            return junction_node(AllOf if name == "and" else AnyOf, [_cond_from(a) for a in arguments])
         case _:
             raise ValueError(f"not the data of an integer expression: {data!r}")
+
+
+def _term_from(data: Any) -> tuple[Monomial, int]:
+    match data:
+        case ["*", int(coefficient), _, *_]:
+            factors = [_int_from(factor) for factor in data[2:]]
+            for factor in factors:
+                if factor.terms != (((factor,), 1),):
+                    raise ValueError(f"{factor} cannot be a factor of a term: it is a sum itself")
+            return tuple(sorted(factors, key=factor_order)), coefficient
+        case _:
+            raise ValueError(f"not the data of a term: {data!r}")
 
 
 def _int_from(data: Any) -> Int:
     node = from_data(data)
     if not isinstance(node, Int):
         raise ValueError(f"expected an expression, got the condition {node}")
-    return as_int(node)
+    return node
 
 
 def _cond_from(data: Any) -> Cond:

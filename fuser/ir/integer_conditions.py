@@ -18,8 +18,8 @@ from fuser.ir.integer_nodes import (
     Terms,
     Truth,
     as_int,
-    make_condition,
-    shorten,
+    compare_node,
+    junction_node,
 )
 from fuser.ir.integer_proofs import is_nonnegative
 from fuser.ir.integer_rules import (
@@ -64,7 +64,7 @@ def compare(kind: CompareKind, operand: Int) -> Cond:
         result = rule.apply(kind, operand)
         if result is not None:
             return result
-    return make_condition(Compare, f"{operand.order}{kind}", ("kind", kind), ("operand", operand))
+    return compare_node(kind, operand)
 
 
 def _compare_decided(kind: CompareKind, operand: Int) -> Cond | None:
@@ -137,9 +137,7 @@ def junction(kind: type[AllOf] | type[AnyOf], arguments: Sequence[Cond]) -> Cond
         result = rule.apply(kind, arguments)
         if result is not None:
             return result
-    ordered = tuple(sorted(arguments, key=lambda a: a.order))
-    order = f"{kind.__name__}({','.join(a.order for a in ordered)})"
-    return make_condition(kind, shorten(order), ("arguments", ordered))
+    return junction_node(kind, arguments)
 
 
 def _junction_decided(kind: type[AllOf] | type[AnyOf], arguments: Sequence[Cond]) -> Cond | None:

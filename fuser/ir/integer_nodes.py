@@ -656,6 +656,14 @@ def mod_atom(numerator: Int, divisor: Int) -> Int:
     return make_atom(Mod, ("numerator", numerator), ("divisor", divisor))
 
 
+def extremum_atom(kind: type[Min] | type[Max], arguments: Iterable[Int]) -> Int:
+    return make_atom(kind, ("arguments", tuple(sorted(arguments, key=factor_order))))
+
+
+def select_atom(condition: Cond, chosen: Int, otherwise: Int) -> Int:
+    return make_atom(Select, ("condition", condition), ("chosen", chosen), ("otherwise", otherwise))
+
+
 def intern_sum(constant: int, items: Terms) -> Int:
     """The node for sorted terms."""
     if not items:
@@ -696,6 +704,16 @@ def make_condition(kind: type[Any], order: str, *fields: tuple[str, object]) -> 
         _set(node, "order", order)
         node = _conditions.setdefault(key, node)
     return node
+
+
+def compare_node(kind: CompareKind, operand: Int) -> Cond:
+    return make_condition(Compare, f"{operand.order}{kind}", ("kind", kind), ("operand", operand))
+
+
+def junction_node(kind: type[AllOf] | type[AnyOf], arguments: Iterable[Cond]) -> Cond:
+    ordered = tuple(sorted(arguments, key=lambda a: a.order))
+    order = f"{kind.__name__}({','.join(a.order for a in ordered)})"
+    return make_condition(kind, shorten(order), ("arguments", ordered))
 
 
 TRUE: Final[Cond] = make_condition(Truth, "true", ("value", True))
@@ -791,6 +809,10 @@ _DERIVED: dict[str, Callable[[Int], object]] = {
     "symbols": _symbols,
     "text": lambda node: _operations.text(node),
 }
+
+
+def factor_order(factor: Int) -> str:
+    return factor.order
 
 
 def monomial_order(monomial: Monomial) -> str:

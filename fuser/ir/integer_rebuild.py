@@ -1,11 +1,10 @@
-"""Nodes made again by the makers: substitution and pickling."""
+"""Nodes made again: by the makers with new values (substitution), or just as they were (pickling)."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping
 
-from fuser.ir.integer_conditions import all_of, any_of, compare, less_equal
+from fuser.ir.integer_conditions import all_of, any_of, compare
 from fuser.ir.integer_nodes import (
     FALSE,
     TRUE,
@@ -24,10 +23,17 @@ from fuser.ir.integer_nodes import (
     Terms,
     Truth,
     as_int,
+    compare_node,
     const,
+    extremum_atom,
+    floor_div_atom,
+    junction_node,
+    mod_atom,
+    select_atom,
     symbol,
 )
-from fuser.ir.integer_rules import extremum, make_sum, select
+from fuser.ir.integer_rules import extremum, select
+from fuser.ir.integer_sums import sort_sum
 
 
 def substitute(node: Int, values: Mapping[Symbol, Int | int]) -> Int:
@@ -90,30 +96,30 @@ def _replace_in(node: Cond, known: dict[Int, Int]) -> Cond:
 
 
 def pickle_node(node: Int | Cond) -> tuple[Callable[..., object], tuple[object, ...]]:
-    """A maker and its arguments that give this node again, for `__reduce__`."""
+    """A maker and its arguments that give this very node again, for `__reduce__`. No rule is applied."""
     match node:
         case Symbol():
             return _symbol_again, (node.name, node.lo, node.hi, node.multiple, node.below)
         case SymbolQuotient():
             return getattr, (node.symbol, "unit")
         case FloorDiv():
-            return operator.floordiv, (node.numerator, node.divisor)
+            return floor_div_atom, (node.numerator, node.divisor)
         case Mod():
-            return operator.mod, (node.numerator, node.divisor)
+            return mod_atom, (node.numerator, node.divisor)
         case Min() | Max():
-            return extremum, (type(node), node.arguments)
+            return extremum_atom, (type(node), node.arguments)
         case Select():
-            return select, (node.condition, node.chosen, node.otherwise)
+            return select_atom, (node.condition, node.chosen, node.otherwise)
         case Int():
             return _sum_again, (node.constant, node.terms)
         case Truth():
-            return less_equal, (0, 0 if node.value else -1)
+            return _truth_again, (node.value,)
         case Compare():
-            return compare, (node.kind, node.operand)
+            return compare_node, (node.kind, node.operand)
         case AllOf():
-            return all_of, node.arguments
+            return junction_node, (AllOf, node.arguments)
         case AnyOf():
-            return any_of, node.arguments
+            return junction_node, (AnyOf, node.arguments)
         case _:
             raise TypeError(f"expected an expression or a condition, got {type(node).__name__}")
 
@@ -123,4 +129,8 @@ def _symbol_again(name: str, lo: int | None, hi: int | None, multiple: int, belo
 
 
 def _sum_again(constant: int, terms: Terms) -> Int:
-    return make_sum(constant, dict(terms))
+    return sort_sum(constant, dict(terms))
+
+
+def _truth_again(value: bool) -> Cond:
+    return TRUE if value else FALSE

@@ -23,15 +23,15 @@ from fuser.ir.integer_nodes import (
     Min,
     Mod,
     Monomial,
-    Select,
     Terms,
     as_int,
     const,
+    extremum_atom,
     floor_div_atom,
-    make_atom,
     mod_atom,
     monomial_weight,
     scale,
+    select_atom,
     shift,
 )
 from fuser.ir.integer_proofs import clear_proofs, is_nonnegative
@@ -42,7 +42,6 @@ from fuser.ir.integer_sums import (
     common_factors,
     divide_out,
     exact_quotient,
-    factor_order,
     leading,
     monomial_product,
     monomial_quotient,
@@ -587,7 +586,7 @@ def extremum(kind: type[Min] | type[Max], arguments: Sequence[Int]) -> Int:
         result = rule.apply(kind, arguments)
         if result is not None:
             return result
-    return make_atom(kind, ("arguments", tuple(sorted(arguments, key=factor_order))))
+    return extremum_atom(kind, arguments)
 
 
 def _flatten_extremum(kind: type[Min] | type[Max], arguments: Sequence[Int]) -> Int | None:
@@ -639,7 +638,7 @@ def select(condition: Cond, chosen: Int | int, otherwise: Int | int) -> Int:
         result = rule.apply(condition, a, b)
         if result is not None:
             return result
-    return make_atom(Select, ("condition", condition), ("chosen", a), ("otherwise", b))
+    return select_atom(condition, a, b)
 
 
 def _select_decided(condition: Cond, chosen: Int, otherwise: Int) -> Int | None:

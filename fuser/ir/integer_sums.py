@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fuser.ir.integer_nodes import Int, Monomial, Terms, const, intern_sum, scale, shift
+from fuser.ir.integer_nodes import Int, Monomial, Terms, const, factor_order, intern_sum, scale, shift
 
 
 def _term_order(term: tuple[Monomial, int]) -> str:
@@ -15,11 +15,8 @@ def _term_order(term: tuple[Monomial, int]) -> str:
     return monomial[0].order if len(monomial) == 1 else "*".join([factor.order for factor in monomial])
 
 
-def factor_order(factor: Int) -> str:
-    return factor.order
-
-
 def sort_sum(constant: int, terms: dict[Monomial, int]) -> Int:
+    """The node for unsorted terms without zero coefficients."""
     if len(terms) > 1:
         return intern_sum(constant, tuple(sorted(terms.items(), key=_term_order)))
     return intern_sum(constant, tuple(terms.items()))

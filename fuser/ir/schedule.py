@@ -598,14 +598,14 @@ class ScheduleBuilder:
             available.setdefault(graph.group(axis), axis)
         extras: list[tuple[IterDomain, IterDomain]] = []
 
-        def reach(group: Group, create: bool) -> IterDomain | None:
+        def reach(group: Group) -> IterDomain | None:
             found = available.get(group)
             if found is not None:
                 return found
             origin = group.origin
             match origin:
                 case GroupSplit():
-                    axis = reach(origin.source, create)
+                    axis = reach(origin.source)
                     if axis is None:
                         return None
                     made = split_axis(axis, origin.factor, origin.inner_split)
@@ -613,34 +613,33 @@ class ScheduleBuilder:
                     available[origin.outer], available[origin.inner] = made.outer, made.inner
                     return available[group]
                 case GroupMerge():
-                    outer, inner = reach(origin.outer, create), reach(origin.inner, create)
+                    outer, inner = reach(origin.outer), reach(origin.inner)
                     if outer is None and inner is None:
                         return None
-                    outer = outer if outer is not None else reach(origin.outer, True)
-                    inner = inner if inner is not None else reach(origin.inner, True)
-                    assert outer is not None and inner is not None
-                    kinds = {d.kind for d in (outer, inner) if not d.is_broadcast}
-                    if len(kinds) == 2:
+                    outer = outer if outer is not None else add(origin.outer)
+                    inner = inner if inner is not None else add(origin.inner)
+                    if len({d.kind for d in (outer, inner) if not d.is_broadcast}) == 2:
                         return None
                     available.pop(origin.outer, None)
                     available.pop(origin.inner, None)
                     available[group] = merge_axes(outer, inner).result
                     return available[group]
                 case None:
-                    if not create:
-                        return None
-                    extra = IterDomain(f"{state.tensor.name}.+{group.name}", const(1), IterKind.broadcast)
-                    followed = next((a for a in self._leaves_of(source) if graph.group(a) is group), None)
-                    if followed is not None:
-                        extras.append((extra, followed))
-                    available[group] = extra
-                    return extra
+                    return None
 
-        reached = [reach(g, False) for g in targets]
+        def add(group: Group) -> IterDomain:
+            """A broadcast axis in the place of a group that the tensor lacks."""
+            extra = IterDomain(f"{state.tensor.name}.+{group.name}", const(1), IterKind.broadcast)
+            followed = (a for axis in source.loop for a in (axis, *_ancestors(axis)))
+            extras.extend([(extra, a) for a in followed if graph.group(a) is group][:1])
+            available[group] = extra
+            return extra
+
+        reached = [reach(g) for g in targets]
         last = max((i for i, a in enumerate(reached) if a is not None), default=-1)
         for i in range(last + 1):
             if reached[i] is None:
-                reached[i] = reach(targets[i], True)
+                reached[i] = add(targets[i])
         # An axis found early may have been transformed further since (a merge took it): look it up again.
         head = [available[g] for g in targets[: last + 1] if g in available]
         made = set(map(id, head))
@@ -655,14 +654,6 @@ class ScheduleBuilder:
         state.loop = head + rest
         state.parallel = parallel
         state.extras += extras
-
-    def _leaves_of(self, state: TensorState) -> list[IterDomain]:
-        found: dict[IterDomain, None] = {}
-        for axis in state.loop:
-            for a in (axis, *_ancestors(axis)):
-                if a.definition is None:
-                    found[a] = None
-        return list(found)
 
     def parallelize_like(
         self,

@@ -36,10 +36,24 @@ def describe_jax(array: Any) -> ArrayView:
         return ArrayView("jax", dtype, sizes, row_major(sizes), 0, ("cpu", 0), array, array)
     if platform not in ("gpu", "cuda"):
         raise InputTypeError(f"JAX arrays on platform {platform} are not supported")
-    from fuser.runtime.dlpack import import_tensor
+    # Not through DLPack: JAX either waits on the host for the values or takes a stream to wait on, and describing has none.
+    index = getattr(devices[0], "local_hardware_id", None)
+    index = devices[0].id if index is None else index
+    order = _major_to_minor(array, len(sizes))
+    strides = [1] * len(sizes)
+    step = 1
+    for d in reversed(order):
+        strides[d] = step
+        step *= sizes[d] or 1
+    address = int(array.unsafe_buffer_pointer())
+    return ArrayView("jax", dtype, sizes, tuple(strides), address, ("cuda", int(index)), array, array)
 
-    t = import_tensor(array, -1)
-    return ArrayView("jax", t.dtype, t.sizes, t.strides, t.address, t.device, t.owner, array)
+
+def _major_to_minor(array: Any, rank: int) -> tuple[int, ...]:
+    """Dimensions in the order of memory, slowest first; row major where this JAX does not tell of other layouts."""
+    layout = getattr(getattr(array, "format", None), "layout", None)
+    order = getattr(layout, "major_to_minor", None)
+    return tuple(range(rank)) if order is None else tuple(order)
 
 
 def ready_on(array: Any, stream: int) -> Any:

@@ -129,6 +129,7 @@ class _Compiler:
         self.evaluations: list[tuple[Int | Cond, ...]] = []
         self.written: set[Buffer] = set()
         self.access_bytes: dict[Buffer, int] = {}
+        self.widest_access = 0
         self.scope = _Scope(None)
         self.counter = 0
         self.yields = any(isinstance(s, (AtomicAdd, SpinWait)) for s in walk(kernel.body))
@@ -166,6 +167,7 @@ class _Compiler:
             tuple(self.evaluations),
             frozenset(self.written),
             self.access_bytes,
+            self.widest_access,
             any(isinstance(s, SpinWait) for s in walk(kernel.body)),
             self.yields,
             any(isinstance(s, WarpBarrier) for s in walk(kernel.body)),
@@ -359,6 +361,8 @@ class _Compiler:
             self.written.add(buffer)
         nbytes = width * buffer.dtype.itemsize
         self.access_bytes[buffer] = min(nbytes, self.access_bytes.get(buffer, nbytes))
+        if not buffer.is_register:
+            self.widest_access = max(nbytes, self.widest_access)
 
     def _same_dtype(self, dtype: DataType, buffer: Buffer) -> None:
         if stored_dtype(dtype) is not stored_dtype(buffer.dtype):

@@ -45,7 +45,22 @@ INT32_MAX = 2**31 - 1
 def vectorized(outputs: tuple[Node, ...]) -> tuple[Callable[..., tuple[Any, ...]], tuple[Symbol, ...]]:
     """A function of the symbols returned with it that gives all outputs."""
     symbols = tuple(sorted({s for output in outputs for s in output.symbols}, key=lambda s: s.order))
-    return compile_vectorized(outputs, symbols), symbols
+    function = compile_vectorized(outputs, symbols)
+    if any(isinstance(part, (Min, Max, Select)) for output in outputs for part in parts(output)):
+        return _with_plain_scalars(function), symbols
+    return function, symbols
+
+
+def _with_plain_scalars(function: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+    """`function`, with ints for the NumPy scalars that minimum, maximum and where make of ints."""
+
+    def evaluate(*values: Index) -> tuple[Any, ...]:
+        return tuple(
+            result.item() if isinstance(result, (np.generic, np.ndarray)) and result.ndim == 0 else result
+            for result in function(*values)
+        )
+
+    return evaluate
 
 
 def parts(node: Node) -> list[Int]:

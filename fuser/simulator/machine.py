@@ -94,6 +94,9 @@ def run_kernel(
     check_launch(launch, info)
     try:
         program = compile_kernel(kernel)
+        if program.widest_access > info.max_access_bytes:
+            message = f"an access of {program.widest_access} bytes; {info.name} has at most {info.max_access_bytes}"
+            raise LaunchError(message)
         _check_resident(launch, info, program)
         blocks = _block_sequence(launch, block_order, only_blocks, seed)
         threads = len(blocks) * launch.threads
@@ -331,7 +334,6 @@ class Machine:
         running: list[tuple[Wave, Generator[bool, None, None], int]] = []
         while running or waiting_to_start:
             while waiting_to_start and len(running) < most:
-                # Blocks start when their turn comes first, so that some may be far ahead of others.
                 wave, generator = self._start(waiting_to_start.pop(0), 1)
                 if generator is not None:
                     running.append((wave, generator, -1))

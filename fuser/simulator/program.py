@@ -48,6 +48,8 @@ class Program:
     buffers       in the order `Wave.buffers` has views of them
     symbols       in the order `Wave.symbols` has their values
     evaluations   the expressions that are evaluated together, by number of their guard
+    written       buffers that some statement writes
+    access_bytes  bytes of the narrowest access to each buffer
     """
 
     kernel: Kernel
@@ -60,6 +62,7 @@ class Program:
     evaluations: tuple[tuple[Int | Cond, ...], ...]
     written: frozenset[Buffer]
     access_bytes: dict[Buffer, int]
+    widest_access: int
     has_waits: bool
     has_communication: bool
     has_warp_barriers: bool

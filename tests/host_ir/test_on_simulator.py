@@ -181,3 +181,28 @@ def test_torch_tensors_on_the_host(simulator) -> None:
     program = HostProgram(("x",), (), (LaunchKernel(scale_kernel(), ("x", "x", 2.0)),))
     program.run([x], device=simulator)
     assert x.equal(torch.arange(10, dtype=torch.float32) * 2)
+
+
+def test_running_a_program_imports_no_compiler() -> None:
+    """Executing needs the driver or the simulator only: no stage of the compiler, no NVRTC, no heavy package."""
+    import subprocess
+    import sys
+
+    script = """
+import sys
+import numpy as np
+from fuser.host_ir.program import HostProgram
+from fuser.host_ir.instructions import Allocate, Copy, Fill, LaunchKernel
+from fuser.host_ir.expressions import extent
+from fuser.ir.dtypes import DataType
+
+program = HostProgram(("x",), ("y",), (Allocate("y", (extent("x", 0),), DataType.Float), Copy("y", "x")))
+(y,) = program.run([np.ones(3, np.float32)], device="simulator")
+assert (y == 1).all()
+forbidden = ["frontend", "compiler", "optimize", "schedule", "lowering", "codegen", "runtime.nvrtc"]
+loaded = [m for m in sys.modules if any(m == f"fuser.{f}" or m.startswith(f"fuser.{f}.") for f in forbidden)]
+loaded += [m for m in ("sympy", "torch", "jax", "cupy", "cuda") if m in sys.modules]
+print(",".join(loaded))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")

@@ -8,16 +8,31 @@ import numpy as np
 import pytest
 
 from fuser.errors import LaunchError, NoDeviceError
-from fuser.ir.device_info import H200
+from fuser.ir.device_info import H200, DeviceInfo
 from fuser.ir.facts import Facts
 from fuser.ir.integers import as_int, equal, less
-from fuser.ir.kernel import AtomicAdd, ExtentParameter, If, Kernel, SemaphoreParameter
+from fuser.ir.kernel import Allocate, AtomicAdd, ExtentParameter, If, Kernel, SemaphoreParameter
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device, Launch, get_device
 from fuser.simulator.device import SimulatorDevice
 from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.memory import ALIGNMENT, GUARD
-from tests.simulator.kernels import BX, INT32, THREADS, TX, N, call, kernel, load, output, source, store, tensor
+from tests.simulator.kernels import (
+    BX,
+    INT32,
+    THREADS,
+    TX,
+    N,
+    call,
+    kernel,
+    load,
+    move,
+    output,
+    registers,
+    source,
+    store,
+    tensor,
+)
 
 
 def compiled(ir: Kernel | None) -> CompiledKernel:
@@ -145,3 +160,18 @@ def test_small_devices() -> None:
     device = SimulatorDevice(0, replace(H200, name="small", max_threads_per_block=64))
     with pytest.raises(LaunchError, match="a block of 96 threads; small has at most 64"):
         device.launch(compiled(kernel([])), Launch((1, 1, 1), (96, 1, 1)), [], 0)
+
+
+def test_the_widest_access() -> None:
+    x = tensor("x", 64)
+    r = registers("r", 8)
+    tested = compiled(kernel([source(x)], Allocate(r), move(r, 0, x, TX * 8, 8)))
+    launch = Launch((1, 1, 1), (8, 1, 1))
+    for name in ("sm_100", "H200"):
+        device = SimulatorDevice(0, DeviceInfo.preset(name))
+        address = device.memory.upload(np.ones(64, np.float32))
+        if name == "sm_100":
+            device.launch(tested, launch, [address], 0)
+            continue
+        with pytest.raises(LaunchError, match="an access of 32 bytes; H200 has at most 16"):
+            device.launch(tested, launch, [address], 0)

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from fuser.ir.dtypes import DataType
-from fuser.ir.integers import less, symbol
+from fuser.ir.enums import ParallelType
+from fuser.ir.integers import less, maximum, minimum, symbol
 from fuser.ir.kernel import (
+    THREAD_SYMBOLS,
     Allocate,
     Call,
     Cast,
@@ -25,6 +27,8 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.op_table import POINTWISE, argument_dtypes, numpy_cast
 from fuser.ir.promotion import result_dtype
+from fuser.runtime.device import Launch
+from fuser.simulator.machine import run_kernel
 from tests.simulator.kernels import (
     BF16,
     BX,
@@ -226,3 +230,35 @@ def test_in_place_on_the_same_memory() -> None:
     run.values[1] = run.values[0]
     run(2, 32).check()
     np.testing.assert_array_equal(run["x"], 2 * np.arange(64))
+
+
+def test_blocks_and_grids_of_three_dimensions() -> None:
+    axes = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+    bx, by, bz, tx, ty, tz = (THREAD_SYMBOLS[ParallelType[axis]] for axis in axes)
+    grid, block = (2, 3, 2), (5, 2, 3)
+    number = ((((bz * 3 + by) * 2 + bx) * 3 + tz) * 2 + ty) * 5 + tx
+    out, position = tensor("out", 360, INT), tensor("position", 360, INT)
+    tested = kernel(
+        [output(out), output(position)],
+        store(out, number, IndexValue(number, INT)),
+        store(position, number, IndexValue(bz + 10 * by + 100 * bx + 1000 * tz + 10000 * ty + 100000 * tx, INT)),
+    )
+    run = Run(tested, None, None)
+    run_kernel(tested, Launch(grid, block), run.values, run.memory).check()
+    np.testing.assert_array_equal(run["out"], np.arange(360))
+    z, y, x, w, v, u = np.unravel_index(np.arange(360), (2, 3, 2, 3, 2, 5))
+    np.testing.assert_array_equal(run["position"], z + 10 * y + 100 * x + 1000 * w + 10000 * v + 100000 * u)
+
+
+def test_bounds_with_minimum_and_maximum() -> None:
+    out = tensor("out", 32)
+    i = symbol("i", 0)
+    r = registers("r", 8)
+    tested = kernel(
+        [output(out), ExtentParameter(N)],
+        Allocate(r),
+        loop(i, minimum(N, 8), store(r, minimum(i, 7), 1.0)),
+        store(out, TX, load(r, maximum(N, 3) - 1)),
+    )
+    Run(tested, None, 5)().check()
+    assert Run(tested, None, 9)().error is not None

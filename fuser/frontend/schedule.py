@@ -1,0 +1,229 @@
+"""Scheduling functions (`fd.sched`, `fuser.schedule`): propagation, inlining, and the schedulers by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, overload
+
+from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
+from fuser.errors import SchedulingError
+from fuser.frontend.fusion_handle import Fusion, require_active_fusion
+from fuser.frontend.handles import TensorView
+from fuser.frontend.heuristic_params import HeuristicParams, PointwiseParams, ReductionParams
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.enums import ParallelType, SchedulerType
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.runtime.arrays import ArrayView, resolve_device
+from fuser.schedule import params as internal
+from fuser.schedule.registry import scheduler_of
+from fuser.source_location import caller_location
+
+# Priority order of the public list; the schedulers that exist are those of fuser.schedule.registry.
+_PRIORITY = (
+    SchedulerType.expr_eval,
+    SchedulerType.no_op,
+    SchedulerType.matmul,
+    SchedulerType.reduction,
+    SchedulerType.resize,
+    SchedulerType.scan,
+    SchedulerType.transpose,
+    SchedulerType.pointwise,
+    SchedulerType.inner_persistent,
+    SchedulerType.outer_persistent,
+    SchedulerType.inner_outer_persistent,
+)
+
+
+def _names(tensors: Iterable[TensorView]) -> tuple[str, ...]:
+    return tuple(t.node.name for t in tensors)
+
+
+def _schedule_of(tv: TensorView) -> ScheduleBuilder:
+    schedule = tv.fusion.start_schedule()
+    if tv.node.name not in schedule.states:
+        raise SchedulingError(f"{tv} cannot be scheduled: no output of the fusion needs it", location=caller_location())
+    return schedule
+
+
+def transform_like(reference_tv: TensorView, selected_tensors: Sequence[TensorView] = ()) -> None:
+    """Replay the reference's transforms on all, or the selected, tensors, as far as their dims reach."""
+    _schedule_of(reference_tv).transform_like(reference_tv.node.name, _names(selected_tensors))
+
+
+def parallelize_like(
+    reference_tv: TensorView,
+    pos: int = -1,
+    selected_tensors: Sequence[TensorView] = (),
+    selected_parallel_types: Iterable[ParallelType] = frozenset(),
+    propagate_padding: bool = True,
+) -> None:
+    """Copy parallel types of the reference's first `pos` axes (-1: all) to axes that map; empty selections mean all."""
+    _schedule_of(reference_tv).parallelize_like(
+        reference_tv.node.name, pos, _names(selected_tensors), frozenset(selected_parallel_types), propagate_padding
+    )
+
+
+def inline_most(selected_tensors: Sequence[TensorView] = ()) -> None:
+    """Compute each tensor at the deepest legal loop of its consumers. Needs an active fusion, or a selected tensor."""
+    _fusion_of(selected_tensors).start_schedule().inline_most(_names(selected_tensors))
+
+
+def inline_at(
+    reference_tv: TensorView, pos: int = -1, best_effort: bool = False, selected_tensors: Sequence[TensorView] = ()
+) -> None:
+    """Inline tensors at the position that matches `pos` of the reference.
+
+    Raises SchedulingError where that is impossible and not `best_effort`.
+    """
+    _schedule_of(reference_tv).inline_at(reference_tv.node.name, pos, best_effort, _names(selected_tensors))
+
+
+def _fusion_of(tensors: Sequence[TensorView]) -> Fusion:
+    if tensors:
+        return tensors[0].fusion
+    return require_active_fusion("inline_most")
+
+
+# --- schedulers by name -----------------------------------------------------------------------------------------------
+
+
+def _bound(fusion: Fusion, inputs: Iterable[Any]) -> BoundInputs:
+    return bind_inputs(fusion.ir_fusion, inputs)
+
+
+def _device(bound: BoundInputs) -> DeviceInfo:
+    return resolve_device([v for v in bound.values if isinstance(v, ArrayView) and v.array is not None]).info
+
+
+def can_schedule(fusion: Fusion, scheduler_type: SchedulerType, inputs: Iterable[Any]) -> tuple[bool, str]:
+    """Whether a scheduler takes the whole fusion; the text explains a refusal."""
+    reason = _refusal(fusion, scheduler_type, _bound(fusion, inputs))
+    if reason is None:
+        return True, ""
+    return False, f"Scheduler _{scheduler_type.name}_ ***rejected*** because : {reason}"
+
+
+def _refusal(fusion: Fusion, scheduler_type: SchedulerType, bound: BoundInputs) -> str | None:
+    scheduler = scheduler_of(scheduler_type)
+    if scheduler is None:
+        return "this scheduler does not exist yet"
+    answer = scheduler.accepts(fusion.ir_fusion)
+    if isinstance(answer, internal.Refused):
+        return answer.reason
+    proposed = scheduler.propose(fusion.ir_fusion, internal.SegmentInputs(bound.tensors, bound.evaluate), _device(bound))
+    return proposed.reason if isinstance(proposed, internal.Refused) else None
+
+
+def find_compatible_schedulers(fusion: Fusion, inputs: Iterable[Any]) -> list[SchedulerType]:
+    """Schedulers that take the whole fusion, in priority order."""
+    bound = _bound(fusion, inputs)
+    return [t for t in _PRIORITY if _refusal(fusion, t, bound) is None]
+
+
+def compute_heuristics(fusion: Fusion, scheduler_type: SchedulerType, inputs: Iterable[Any]) -> HeuristicParams:
+    """The parameters a scheduler would use, editable. Raises SchedulingError if it cannot schedule the fusion."""
+    bound = _bound(fusion, inputs)
+    reason = _refusal(fusion, scheduler_type, bound)
+    if reason is not None:
+        raise SchedulingError(f"Scheduler _{scheduler_type.name}_ ***rejected*** because : {reason}", location=caller_location())
+    scheduler = scheduler_of(scheduler_type)
+    assert scheduler is not None
+    proposed = scheduler.propose(fusion.ir_fusion, internal.SegmentInputs(bound.tensors, bound.evaluate), _device(bound))
+    assert not isinstance(proposed, internal.Refused)
+    return params_view(proposed)
+
+
+@overload
+def schedule(fusion: Fusion, scheduler_type: SchedulerType, inputs_or_params: HeuristicParams) -> None: ...
+@overload
+def schedule(fusion: Fusion, scheduler_type: SchedulerType, inputs_or_params: Iterable[Any]) -> HeuristicParams: ...
+def schedule(
+    fusion: Fusion, scheduler_type: SchedulerType, inputs_or_params: HeuristicParams | Iterable[Any]
+) -> HeuristicParams | None:
+    """Append a scheduler's records to the fusion's schedule: with inputs, for the parameters it proposes (returned); with
+    parameters, for those.
+
+    Raises SchedulingError if the scheduler does not take the fusion, or the fusion already has a schedule.
+    """
+    if isinstance(inputs_or_params, HeuristicParams):
+        view: HeuristicParams = inputs_or_params
+        returned = None
+    else:
+        view = returned = compute_heuristics(fusion, scheduler_type, inputs_or_params)
+    scheduler = scheduler_of(scheduler_type)
+    if scheduler is None or view.scheduler_type is not scheduler_type:
+        raise SchedulingError(
+            f"parameters of {view.scheduler_type.name} are not parameters of {scheduler_type.name}", location=caller_location()
+        )
+    current = fusion.start_schedule()
+    if current.records:
+        raise SchedulingError("the fusion already has a schedule: schedule() needs a fresh one", location=caller_location())
+    current.replay(scheduler.apply(current.fusion, params_from_view(view)).records)
+    return returned
+
+
+def params_view(params: internal.Params) -> HeuristicParams:
+    """The editable form of parameters. It remembers what it was made from."""
+    match params:
+        case internal.NoOpParams():
+            view: HeuristicParams = HeuristicParams()
+        case internal.PointwiseParams():
+            view = PointwiseParams(vectorization_factor=params.vector)
+        case internal.ReductionParams():
+            view = ReductionParams(
+                fastest_dim=params.inner,
+                cross_block_inner_reduction=params.block_reduce > 1,
+                cross_grid_inner_reduction=params.grid_reduce > 1,
+                unroll_factor_inner_reduction=params.vector if params.inner else 1,
+                vectorize_inner_reduction=params.inner and params.vector > 1,
+                multiple_reds_per_blk=params.block_iterate > 1,
+                unroll_factor_iter_dom=1 if params.inner else params.vector,
+                vectorize_iter_dom=not params.inner and params.vector > 1,
+                block_dim_inner_reduction=ParallelType.block_x if params.inner else ParallelType.block_y,
+                block_dim_iter_dom=ParallelType.block_y if params.inner else ParallelType.block_x,
+                grid_dim_iter_dom=ParallelType.grid_x,
+                grid_dim_inner_reduction=ParallelType.grid_y if params.grid_reduce > 1 else ParallelType.serial,
+            )
+    object.__setattr__(view, "made_from", params)
+    return view
+
+
+def params_from_view(view: HeuristicParams) -> internal.Params:
+    """Parameters after the caller's edits.
+
+    Raises SchedulingError naming a field that was set and has no meaning here, or for parameters that compute_heuristics
+    did not make: loop orders and vectorizable arguments come from the inputs.
+    """
+    base: internal.Params | None = getattr(view, "made_from", None)
+    if base is None:
+        raise SchedulingError(
+            f"{type(view).__name__}() made by hand lacks what follows from the inputs: start from compute_heuristics()",
+            location=caller_location(),
+        )
+    original = params_view(base)
+    edited = {
+        name: value for name, value in vars(view).items()
+        if name not in ("made_from", "lparams", "cparams") and value != getattr(original, name)
+    }  # fmt: skip
+    if isinstance(base, internal.PointwiseParams) and set(edited) <= {"vectorization_factor"}:
+        return _with_vector(base, edited.get("vectorization_factor", base.vector))
+    vector_field = "unroll_factor_inner_reduction"
+    if isinstance(base, internal.ReductionParams):
+        vector_field = "unroll_factor_inner_reduction" if base.inner else "unroll_factor_iter_dom"
+        if set(edited) <= {vector_field}:
+            return _with_vector(base, edited.get(vector_field, base.vector))
+    if edited:
+        raise SchedulingError(
+            f"{', '.join(sorted(edited))} cannot be set: the {view.scheduler_type.name} scheduler gives it no meaning yet",
+            location=caller_location(),
+        )
+    return base
+
+
+def _with_vector(
+    base: internal.PointwiseParams | internal.ReductionParams, vector: int
+) -> internal.PointwiseParams | internal.ReductionParams:
+    if vector not in (1, 2, 4, 8, 16):
+        raise SchedulingError(f"a vectorization factor is 1, 2, 4, 8 or 16, got {vector}", location=caller_location())
+    return replace(base, vector=vector, vectorized=base.vectorized if vector > 1 else ())

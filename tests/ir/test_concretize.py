@@ -1,0 +1,149 @@
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition
+from fuser.frontend.reference import evaluate_fusion
+from fuser.ir.concretize import concretize, dynamic_extents
+from fuser.ir.extent_binding import bind_extents, check_constraints
+from fuser.ir.fusion import Broadcast, Reduction, Squeeze
+
+D = DataType
+
+
+def ir(body):
+    with FusionDefinition() as fd:
+        for out in body(fd):
+            fd.add_output(out)
+    return fd.fusion.ir_fusion
+
+
+def test_nothing_dynamic():
+    fusion = ir(lambda fd: [fd.ops.sin(fd.define_tensor([-1, 3]))])
+    assert dynamic_extents(fusion) == ()
+    assert concretize(fusion, {"t0_size0": 1}) is fusion
+
+
+def test_larger_extents_leave_the_fusion():
+    fusion = ir(lambda fd: [fd.ops.full([fd.define_scalar(D.Int)], 1.0, D.Float)])
+    assert [str(e) for e in dynamic_extents(fusion)] == ["c0"]
+    assert concretize(fusion, {"c0": 2}) is fusion
+
+
+def reduced(fd):
+    n = fd.define_scalar(D.Int)
+    x = fd.define_tensor([-1, -1], True)
+    f = fd.ops.full([n, x.size(1)], 2.0, D.Float)
+    return [
+        fd.ops.add(x, f),
+        fd.ops.sum(f, [0]),
+        fd.ops.sum(f, [0, 1]),
+        fd.ops.max(fd.ops.add(f, f), [0], keepdim=True),
+        *fd.ops.welford(f, [0]),
+        *fd.ops.var_mean(f, [0, 1], 0),
+        fd.ops.permute(f, [1, 0]),
+        fd.ops.squeeze(f, [0]),
+        fd.ops.broadcast(f, [False, True, False]),
+    ]
+
+
+def test_rebuilt_under_the_same_names():
+    fusion = ir(reduced)
+    concrete = concretize(fusion, {"c0": 1, "t1_size0": 4, "t1_size1": 3})
+    assert [o.tensor.name for o in concrete.outputs] == [o.tensor.name for o in fusion.outputs]
+    assert concrete.outputs[0].tensor.visible[0].extent is fusion.inputs[1].visible[0].extent
+    assert any(isinstance(e, Squeeze) for e in concrete.exprs)
+    assert sum(isinstance(e, Reduction) for e in concrete.exprs) == 1
+    names = [t.name for t in concrete.tensors]
+    assert len(set(names)) == len(names)
+    for expr in concrete.exprs:
+        if isinstance(expr, Reduction):
+            source = expr.input.visible
+            assert not any(source[i].is_broadcast for i, d in enumerate(expr.output.produced) if d.is_reduction)
+
+
+def test_values():
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    outs = evaluate_fusion(ir(reduced), [1, x])
+    f = np.full((1, 3), 2, np.float32)
+    expected = [x + f, f.sum(0), f.sum(), (f + f).max(0, keepdims=True), f[0], 0 * f[0], [1, 1, 1], 0, 2, f.T, f[0], f[:, None]]
+    for out, ref in zip(outs, expected, strict=True):
+        np.testing.assert_array_equal(out, ref)
+
+
+def test_expanded_dims():
+    def body(fd):
+        x = fd.define_tensor([1, -1], True)
+        y = fd.define_tensor([-1, -1], True)
+        n = fd.define_scalar(D.Int)
+        return [fd.ops.mul(fd.ops.expand(x, [n, -1]), y)]
+
+    fusion = ir(body)
+    concrete = concretize(fusion, {"c2": 1, "t0_size1": 3, "t1_size0": 4, "t1_size1": 3})
+    check_constraints(concrete, {"c2": 1, "t0_size1": 3, "t1_size0": 4, "t1_size1": 3})
+    x, y = np.float32([[1, 2, 3]]), np.ones((4, 3), np.float32)
+    np.testing.assert_array_equal(evaluate_fusion(fusion, [x, y, 1])[0], x * y)
+    np.testing.assert_array_equal(evaluate_fusion(fusion, [x, y, 4])[0], x * y)
+    with pytest.raises(RuntimeError, match="a conflict was found with 2 different sizes, 2 and 4"):
+        evaluate_fusion(fusion, [x, y, 2])
+
+
+def test_iota_of_length_1():
+    def body(fd):
+        n = fd.define_scalar(D.Int)
+        return [fd.ops.add(fd.ops.iota(n, 5), fd.define_tensor([-1], True, D.Int))]
+
+    assert evaluate_fusion(ir(body), [1, np.arange(3)])[0].tolist() == [5, 6, 7]
+
+
+def test_scalars_computed_from_extents():
+    def body(fd):
+        x = fd.define_tensor([-1], True)
+        n = fd.define_scalar(D.Int)
+        f = fd.ops.full([n - 1], 1.0, D.Float)
+        return [fd.ops.add(f, x), fd.ops.mul(f, f.size(0))]
+
+    fusion = ir(body)
+    assert [a.tolist() for a in evaluate_fusion(fusion, [np.float32([1, 2]), 2])] == [[2, 3], [1]]
+    assert [a.tolist() for a in evaluate_fusion(fusion, [np.float32([1, 2]), 3])] == [[2, 3], [2, 2]]
+
+
+# --- binding ---
+
+
+def test_binding():
+    def body(fd):
+        x = fd.define_tensor([-1, 4], True)
+        n = fd.define_scalar(D.Int)
+        return [fd.ops.full([n * 2, x.size(0)], fd.define_scalar(D.Float), D.Float)]
+
+    fusion = ir(body)
+    bound = bind_extents(fusion, [(3, 4), 5, 0.1])
+    assert bound.extents["t0_size0"] == 3
+    full = next(e for e in fusion.exprs if type(e).__name__ == "Full")
+    assert [bound.extent(d.extent) for d in full.output.visible] == [10, 3]
+    assert bound.scalar(full.value) == np.float32(0.1)
+
+
+def test_static_sizes_are_checked():
+    fusion = ir(lambda fd: [fd.define_tensor([-1, 4], True)])
+    with pytest.raises(RuntimeError, match="Expected input 0, t0, to have size 4 in dim 1, but got 5") as caught:
+        bind_extents(fusion, [(3, 5)])
+    assert caught.value.location.filename == __file__
+
+
+def test_constraints_name_the_users_line():
+    fusion = ir(lambda fd: [fd.ops.add(fd.define_tensor([-1]), fd.define_tensor([-1]))])
+    check_constraints(fusion, {"t0_size0": 2, "t1_size0": 2})
+    with pytest.raises(RuntimeError, match="add, dim 0: a conflict was found with 2 different sizes, 2 and 3") as caught:
+        check_constraints(fusion, {"t0_size0": 2, "t1_size0": 3})
+    assert caught.value.location.filename == __file__
+
+
+def test_dead_constraints_are_dropped():
+    def body(fd):
+        x, y = fd.define_tensor([-1]), fd.define_tensor([-1])
+        fd.ops.add(x, y)
+        return [fd.ops.sin(x)]
+
+    assert ir(body).constraints == ()
+    assert not any(isinstance(e, Broadcast) for e in ir(body).exprs)
