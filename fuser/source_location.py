@@ -27,10 +27,10 @@ class SourceLocation(NamedTuple):
 
 def caller_location() -> SourceLocation | None:
     """The innermost frame that is not this package's, or None if every frame is."""
-    frame = sys._getframe(1)  # noqa: SLF001 - inspect.stack() costs milliseconds a call
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - inspect.stack() costs milliseconds a call
     while frame is not None:
         code = frame.f_code
         if not code.co_filename.startswith(_PACKAGE):
             return SourceLocation(code.co_filename, frame.f_lineno, code.co_name)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None

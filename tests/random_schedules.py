@@ -21,7 +21,7 @@ from fuser.ir import enums
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GLOBAL_MEMORY, CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fuser.ir.facts import Facts
-from fuser.ir.fusion import Fusion, IterDomain, Merge, Reduction, Split, Tensor, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import Fusion, IterDomain, Merge, Pointwise, Reduction, Split, Tensor, tensor_outputs
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import Int, Symbol
 from fuser.ir.kernel import If, Kernel, Role, VectorMove, walk
@@ -262,9 +262,9 @@ class _Scheduler:
         references = [reference, *self._rfactor()]
         self._parallelize(references, wide)
         self._layouts()
-        self._inline(reference)
         if wide:
             self._vectorize()
+        self._inline(reference)
         return self.s
 
     def _caches(self) -> None:
@@ -417,15 +417,14 @@ class _Scheduler:
         for name in [*self.caches, *s.output_names]:
             state = s.state(name)
             expr = s.definition(name)
-            if expr is None or not state.loop or rng.random() < 0.1 or name in s.input_names:
+            if not isinstance(expr, Pointwise) or expr.op != "set" or not state.loop or rng.random() < 0.1:
                 continue
             axis = state.loop[-1]
             if not axis.extent.is_const or axis.extent.value not in (2, 4) or axis.is_broadcast or axis.is_reduction:
                 continue
-            if state.parallel_type(axis) is not ParallelType.serial or state.inline_at == len(state.loop):
+            if state.parallel_type(axis) is not ParallelType.serial or axis.extent.value * state.tensor.dtype.itemsize > 16:
                 continue
-            source = tensor_inputs(expr)[0] if tensor_inputs(expr) else None
-            if source is None or not self._dense(name, axis) or axis.extent.value * state.tensor.dtype.itemsize > 16:
+            if not self._dense(name, axis):
                 continue
             s.parallelize(name, len(state.loop) - 1, ParallelType.vectorize)
 

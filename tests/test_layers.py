@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("optimize", "schedule", "lowering", "codegen"),
     ("runtime",),
     ("ir",),
-    ("options",),
+    ("options", "version"),
     ("errors",),
     ("source_location",),
 )

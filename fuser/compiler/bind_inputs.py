@@ -126,7 +126,8 @@ def _bind_tensor(spec: Tensor, value: Any, position: int) -> tuple[ArrayView | N
         if is_scalar(value):
             if not spec.is_cpu:
                 raise InputRuntimeError(
-                    f"Expected input {position}, {spec.name}, to be an at::Tensor but got scalar {value}", location=spec.location
+                    f"Expected input {position}, {spec.name}, to be an at::Tensor but got scalar {value}",
+                    location=spec.location,
                 )
             number = python_number(value)
             return number, TensorDescriptor(spec.dtype, (), ())
@@ -141,8 +142,8 @@ def _bind_tensor(spec: Tensor, value: Any, position: int) -> tuple[ArrayView | N
     same = view.dtype is spec.dtype or {view.dtype, spec.dtype} == {DataType.Index, DataType.Int}
     if not same:
         raise InputRuntimeError(
-            f"Expected input {position}, {spec.name}, to be bound to a tensor of dtype {spec.dtype.c_name}, but got a tensor of "
-            f"dtype {view.dtype.c_name}",
+            f"Expected input {position}, {spec.name}, to be bound to a tensor of dtype {spec.dtype.c_name}, but got a "
+            f"tensor of dtype {view.dtype.c_name}",
             location=spec.location,
         )
     return view, descriptor
@@ -177,13 +178,17 @@ def _bind_computed_scalars(
             scalars[expr.output.name] = tensors[expr.tensor.name].sizes[expr.dim]
         elif isinstance(expr, ScalarOp) and all(s.value is not None or s.name in scalars for s in expr.inputs):
             operands = [s.value if s.value is not None else scalars[s.name] for s in expr.inputs]
-            scalars[expr.output.name] = evaluate_op(expr.op, operands, [s.dtype for s in expr.inputs], expr.output.dtype)
+            scalars[expr.output.name] = evaluate_op(
+                expr.op, operands, [s.dtype for s in expr.inputs], expr.output.dtype
+            )
     for symbol_name, scalar_name in fusion.extent_scalars.items():
         value = scalars.get(scalar_name)
         if value is None:
             continue
         if not isinstance(value, int) or value < 0:
-            raise InputRuntimeError(f"the scalar {scalar_name} is used as an extent and must be an integer >= 0, got {value}")
+            raise InputRuntimeError(
+                f"the scalar {scalar_name} is used as an extent and must be an integer >= 0, got {value}"
+            )
         extents[symbol(symbol_name, 0)] = int(value)
 
 

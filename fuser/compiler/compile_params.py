@@ -42,7 +42,9 @@ class CompileParams:
         """The compile options these settings stand for. Raises DefinitionRuntimeError for settings without meaning."""
         widths = {None: None, DataType.Int32: 32, DataType.Int: 64}
         if self.index_type not in widths:
-            raise DefinitionRuntimeError(f"index_type must be DataType.Int32, DataType.Int or None, got {self.index_type!r}")
+            raise DefinitionRuntimeError(
+                f"index_type must be DataType.Int32, DataType.Int or None, got {self.index_type!r}"
+            )
         if not 1 <= self.maxrregcount <= 255:
             raise DefinitionRuntimeError(f"maxrregcount must be in 1..255, got {self.maxrregcount}")
         if self.include_paths:

@@ -40,7 +40,9 @@ class FusionExecutorCache:
 
     def __init__(self, fusion: SchedulableFusion, fusion_id: int = 0, auto_schedule: bool = True) -> None:
         if not auto_schedule:
-            raise NotImplementedError("FusionExecutorCache schedules by itself; use KernelExecutor for a schedule of your own")
+            raise NotImplementedError(
+                "FusionExecutorCache schedules by itself; use KernelExecutor for a schedule of your own"
+            )
         self._handle = fusion
         self.fusion_id = fusion_id
         self._ir: Fusion = fusion.ir_fusion
@@ -50,8 +52,8 @@ class FusionExecutorCache:
         self._recent: CompiledKernel | None = None
         self._recent_text = ""
 
-    def fusion(self) -> SchedulableFusion:
-        """The owned fusion."""
+    def fusion(self) -> Any:
+        """The owned fusion, as it was handed in."""
         return self._handle
 
     # --- execution ---
@@ -87,7 +89,7 @@ class FusionExecutorCache:
             with self._lock:
                 found = self._caches.get(pattern)
                 if found is None:
-                    fusion = concretize(self._ir, bound.extents) if any(pattern) else self._ir
+                    fusion = concretize(self._ir, {s.name: n for s, n in bound.extents.items()}) if any(pattern) else self._ir
                     found = self._caches[pattern] = ProgramCache(fusion)
         return found
 

@@ -68,7 +68,8 @@ class Target:
 class KernelCompiler:
     """Compiles segments.
 
-    device    a DeviceInfo or CUDA device (a cubin is made), a simulated device (none is), or None: the current GPU, else the simulator
+    device    a DeviceInfo or CUDA device (a cubin is made), a simulated device (none is), or None: the current GPU, else
+              the simulator
     options   see CompileOptions
     """
 
@@ -86,7 +87,9 @@ class KernelCompiler:
         return Target.of(self.device)
 
     def compile(
-        self, segment_or_fusion: Segment | Fusion | ScheduleBuilder | SchedulableFusion, inputs: Iterable[Any] | BoundInputs
+        self,
+        segment_or_fusion: Segment | Fusion | ScheduleBuilder | SchedulableFusion,
+        inputs: Iterable[Any] | BoundInputs,
     ) -> CompiledKernel:
         """Schedule (unless already scheduled), lower, generate and compile.
 
@@ -120,7 +123,9 @@ class KernelCompiler:
         inputs = SegmentInputs(bound.tensors, bound.evaluate)
         params = segment.scheduler.propose(segment.fusion, inputs, self.target().info)
         if isinstance(params, Refused):
-            raise SchedulingError(f"the {segment.scheduler.type.name} scheduler takes the segment but not its sizes: {params.reason}")
+            raise SchedulingError(
+                f"the {segment.scheduler.type.name} scheduler takes the segment but not its sizes: {params.reason}"
+            )
         return params
 
     def compile_segment(
@@ -178,13 +183,17 @@ class KernelCompiler:
         assert kernel.plan is not None
         threads = 1
         for extent in kernel.plan.block:
-            threads *= extent.evaluate({b.symbol: bound.extents.get(b.symbol, _by_name(bound, b.symbol.name)) for b in kernel.plan.bindings})
+            threads *= extent.evaluate(
+                {b.symbol: bound.extents.get(b.symbol, _by_name(bound, b.symbol.name)) for b in kernel.plan.bindings}
+            )
         top, limit = rung_of(max(1, min(threads, 1024)))
         flags = (*kernel.options, *bound_options(top, min_blocks=kernel.min_blocks, register_cap=kernel.register_cap))
         try:
             result = nvrtc.compile_to_cubin(kernel.source, [kernel.entry], kernel.arch, flags)
         except CompilationError as error:
-            raise CompilationError(f"{error.message}\nThe generated source is kept in the error's `source`.", log=error.log) from error
+            raise CompilationError(
+                f"{error.message}\nThe generated source is kept in the error's `source`.", log=error.log
+            ) from error
         return replace(
             kernel,
             cubin=result.cubin,

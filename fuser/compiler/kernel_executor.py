@@ -104,7 +104,10 @@ class KernelExecutor:
         return self._programs[-1][0]
 
     def run(
-        self, args: Iterable[Any], launch_constraints: LaunchParams | None = None, compile_params: CompileParams | None = None
+        self,
+        args: Iterable[Any],
+        launch_constraints: LaunchParams | None = None,
+        compile_params: CompileParams | None = None,
     ) -> list[Any]:
         """Compute launch sizes and launch; a larger block than the binary allows compiles a variant.
 
@@ -148,7 +151,12 @@ def _check_constraints(kernel: CompiledKernel, bound: BoundInputs, constraints: 
     if constraints is None or kernel.plan is None:
         return
     names = ("gdimx", "gdimy", "gdimz", "bdimx", "bdimy", "bdimz")
-    values = {b.symbol: next((v for s, v in bound.extents.items() if s.name == b.symbol.name), 1) for b in kernel.plan.bindings}
+    values = {
+        b.symbol: next((v for s, v in bound.extents.items() if s.name == b.symbol.name), 1)
+        for b in kernel.plan.bindings
+    }
     for name, wanted, extent in zip(names, constraints.extents, (*kernel.plan.grid, *kernel.plan.block), strict=True):
         if wanted != UNSET and extent.evaluate(values) != wanted:
-            raise SchedulingError(f"launch constraint {name}={wanted} contradicts the schedule, which needs {extent.evaluate(values)}")
+            raise SchedulingError(
+                f"launch constraint {name}={wanted} contradicts the schedule, which needs {extent.evaluate(values)}"
+            )

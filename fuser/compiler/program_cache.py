@@ -4,8 +4,8 @@ Level 1   exact shapes, strides and alignments -> program: one dictionary lookup
 Level 2   signature (dtypes, ranks, stride order, contiguity, alignment) and equal Params, facts that hold -> same kernels
 Level 3   compile
 
-A kernel is looked up by (segment, Params, signature) and taken if its facts hold; so one kernel serves every shape that satisfies
-them. Programs are kept per tuple of kernels. Thread safe; kernels of one key are compiled once.
+A kernel is looked up by (segment, Params, signature) and taken if its facts hold; so one kernel serves every shape that
+satisfies them. Programs are kept per tuple of kernels. Thread safe; kernels of one key are compiled once.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ class ProgramCache:
         return tuple(k for k in kernels if k is not None)
 
     def _exact_key(self, bound: BoundInputs, device: Device, options: CompileOptions) -> object:
-        tensors = tuple((t.sizes, t.strides, t.alignment & 255, _overlaps(bound, name)) for name, t in bound.tensors.items())
+        tensors = tuple(
+            (t.sizes, t.strides, t.alignment & 255, _overlaps(bound, name)) for name, t in bound.tensors.items()
+        )
         extents = tuple(bound.extents.values())
         return tensors, extents, device.kind, device.index, device.info, options
 

@@ -1,8 +1,8 @@
 """What watches a compilation: one object is handed every stage's result and alone does dumping and keeping.
 
-Stage names are those of the architecture page: `fusion.py`, `fusion.<nn>-<pass>.py`, `segments.py`, and per segment `params.py`,
-`schedule.py`, `kernel.<nn>-<pass>.py`, `kernel.cu`, `kernel.cubin`; last `host.py`. Segment k's stages carry `s<k>.` in front where
-there is more than one segment.
+Stage names are those of the architecture page: `fusion.py`, `fusion.<nn>-<pass>.py`, `segments.py`, and per segment
+`params.py`, `schedule.py`, `kernel.<nn>-<pass>.py`, `kernel.cu`, `kernel.cubin`; last `host.py`. Segment k's stages carry
+`s<k>.` in front where there is more than one segment.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def recorder_from_environment() -> Recorder:
 class PassObserver:
     """Hands the passes of one lowering to a recorder, and plants the fault that FUSER_FAULT names."""
 
-    def __init__(self, recorder: Recorder, prefix: str, plant: Callable[[str, tuple[Stmt, ...]], tuple[Stmt, ...]] | None = None) -> None:
+    def __init__(
+        self, recorder: Recorder, prefix: str, plant: Callable[[str, tuple[Stmt, ...]], tuple[Stmt, ...]] | None = None
+    ) -> None:
         self.recorder = recorder
         self.prefix = prefix
         self.plant = plant

@@ -49,9 +49,7 @@ def with_reproducer(error: InternalError, scheduled: ScheduleBuilder, bound: Bou
 
 def reproducer_text(error: InternalError, scheduled: ScheduleBuilder, bound: BoundInputs) -> str:
     """A program that lowers the same schedule of the same fusion for the same inputs, without a device."""
-    descriptors = [
-        f"    {d!r},  # {name}" for name, d in bound.tensors.items()
-    ]
+    descriptors = [f"    {d!r},  # {name}" for name, d in bound.tensors.items()]
     tensors = iter(descriptors)
     lines: list[str] = []
     for v in scheduled.fusion.inputs:

@@ -1,8 +1,7 @@
 """What every op of the DSL shares: argument checks, the fusion it belongs to, and errors at the user's line.
 
 `@operation(signature)` turns a function into an op: a call that does not bind, and any `ArgumentMismatch` raised while
-it looks at its arguments, become `<name>(): incompatible function arguments`; a definition error without a place gets
-the user's.
+it looks at its arguments, become `<name>(): incompatible function arguments`; an error without a place gets the user's.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec, TypeGuard, TypeVar
 
-from fuser.errors import DefinitionError, DefinitionRuntimeError, DefinitionTypeError
+from fuser.errors import DefinitionRuntimeError, DefinitionTypeError, FuserError
 from fuser.frontend.fusion_handle import Fusion, require_active_fusion
 from fuser.frontend.handles import TensorView, Val
 from fuser.ir import fusion as ir
@@ -42,7 +41,7 @@ def operation(*signatures: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 return function(*args, **kwargs)
             except ArgumentMismatch as mismatch:
                 raise mismatch_error(name, signatures, args, kwargs, str(mismatch)) from None
-            except DefinitionError as error:
+            except FuserError as error:
                 if error.location is None:
                     error.location = caller_location()
                 raise

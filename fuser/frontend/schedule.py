@@ -111,7 +111,9 @@ def _refusal(fusion: Fusion, scheduler_type: SchedulerType, bound: BoundInputs) 
     answer = scheduler.accepts(fusion.ir_fusion)
     if isinstance(answer, internal.Refused):
         return answer.reason
-    proposed = scheduler.propose(fusion.ir_fusion, internal.SegmentInputs(bound.tensors, bound.evaluate), _device(bound))
+    proposed = scheduler.propose(
+        fusion.ir_fusion, internal.SegmentInputs(bound.tensors, bound.evaluate), _device(bound)
+    )
     return proposed.reason if isinstance(proposed, internal.Refused) else None
 
 
@@ -126,10 +128,14 @@ def compute_heuristics(fusion: Fusion, scheduler_type: SchedulerType, inputs: It
     bound = _bound(fusion, inputs)
     reason = _refusal(fusion, scheduler_type, bound)
     if reason is not None:
-        raise SchedulingError(f"Scheduler _{scheduler_type.name}_ ***rejected*** because : {reason}", location=caller_location())
+        raise SchedulingError(
+            f"Scheduler _{scheduler_type.name}_ ***rejected*** because : {reason}", location=caller_location()
+        )
     scheduler = scheduler_of(scheduler_type)
     assert scheduler is not None
-    proposed = scheduler.propose(fusion.ir_fusion, internal.SegmentInputs(bound.tensors, bound.evaluate), _device(bound))
+    proposed = scheduler.propose(
+        fusion.ir_fusion, internal.SegmentInputs(bound.tensors, bound.evaluate), _device(bound)
+    )
     assert not isinstance(proposed, internal.Refused)
     return params_view(proposed)
 
@@ -154,11 +160,14 @@ def schedule(
     scheduler = scheduler_of(scheduler_type)
     if scheduler is None or view.scheduler_type is not scheduler_type:
         raise SchedulingError(
-            f"parameters of {view.scheduler_type.name} are not parameters of {scheduler_type.name}", location=caller_location()
+            f"parameters of {view.scheduler_type.name} are not parameters of {scheduler_type.name}",
+            location=caller_location(),
         )
     current = fusion.start_schedule()
     if current.records:
-        raise SchedulingError("the fusion already has a schedule: schedule() needs a fresh one", location=caller_location())
+        raise SchedulingError(
+            "the fusion already has a schedule: schedule() needs a fresh one", location=caller_location()
+        )
     current.replay(scheduler.apply(current.fusion, params_from_view(view)).records)
     return returned
 

@@ -7,10 +7,12 @@ state if a schedule has begun, else the definition.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from fuser.errors import NotSupportedError, SchedulingError
 from fuser.frontend.handles import Expr, IterDomain, TensorView, Val
+from fuser.frontend.operation import ArgumentMismatch, bool_argument, int_argument, int_list_argument, operation
 from fuser.ir import fusion as ir
 from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fuser.source_location import caller_location
@@ -113,26 +115,43 @@ def _schedule_of(tv: TensorView) -> tuple[ScheduleBuilder, str]:
     return schedule, tv.node.name
 
 
+def _enum_argument(name: str, value: object, kind: type[Enum]) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise ArgumentMismatch(f"{name} must be a {kind.__name__}, got {type(value).__name__}.")
+
+
 def _handle(tv: TensorView, name: str) -> TensorView:
     """The handle of a tensor that a verb created."""
     return tv.fusion.tensor_handle(tv.fusion.start_schedule().state(name).tensor)
 
 
+@operation("split(axis: int, factor: int, inner_split: bool = True) -> TensorView")
 def split(tv: TensorView, axis: int, factor: int, inner_split: bool) -> TensorView:
+    int_argument("axis", axis)
+    int_argument("factor", factor)
+    bool_argument("inner_split", inner_split)
     schedule, name = _schedule_of(tv)
     schedule.split(name, axis, factor, inner_split)
     return tv
 
 
+@operation("merge(axis_o: int, axis_i: int | None = None) -> TensorView")
 def merge(tv: TensorView, axis_o: int, axis_i: int | None) -> TensorView:
+    int_argument("axis_o", axis_o)
+    if axis_i is not None:
+        int_argument("axis_i", axis_i)
     schedule, name = _schedule_of(tv)
     schedule.merge(name, axis_o, axis_i)
     return tv
 
 
+@operation("reorder(old2new: dict[int, int]) -> TensorView")
 def reorder(tv: TensorView, old2new: Mapping[int, int]) -> TensorView:
+    if not isinstance(old2new, Mapping):
+        raise ArgumentMismatch(f"old2new must be a dict, got {type(old2new).__name__}.")
+    moves = {int_argument("old2new", o): int_argument("old2new", n) for o, n in old2new.items()}
     schedule, name = _schedule_of(tv)
-    schedule.reorder(name, dict(old2new))
+    schedule.reorder(name, moves)
     return tv
 
 
@@ -151,15 +170,21 @@ def set_device_mesh(tv: TensorView, mesh: object) -> None:
     raise NotSupportedError("device meshes need several GPUs, which are not supported yet", location=caller_location())
 
 
+@operation("rfactor(axes: Sequence[int]) -> TensorView")
 def rfactor(tv: TensorView, axes: Sequence[int]) -> TensorView:
+    wanted = int_list_argument("axes", axes)
     schedule, name = _schedule_of(tv)
-    created = schedule.rfactor(name, list(axes))
+    created = schedule.rfactor(name, wanted)
     if isinstance(created, tuple):
         # Results of a Welford reduction are factored together; the producer of this one is asked for.
         created = created[schedule.siblings(name).index(name)]
     return _handle(tv, created)
 
 
+@operation(
+    "cache_after(op_type: LoadStoreOpType = LoadStoreOpType.set, cache_op: CacheOp = CacheOp.unspecified, "
+    "propagate_allocation_domain: bool = True, cached_uses: Sequence[Expr] = []) -> TensorView"
+)
 def cache_after(
     tv: TensorView,
     op_type: LoadStoreOpType | None,
@@ -167,6 +192,11 @@ def cache_after(
     propagate_allocation_domain: bool,
     cached_uses: Sequence[Expr],
 ) -> TensorView:
+    for expr in cached_uses:
+        if not isinstance(expr, Expr):
+            raise ArgumentMismatch(f"cached_uses must hold Exprs, got {type(expr).__name__}.")
+    _enum_argument("op_type", op_type, LoadStoreOpType)
+    _enum_argument("cache_op", cache_op, CacheOp)
     schedule, name = _schedule_of(tv)
     readers: list[str] = [str(result.node.name) for e in cached_uses for result in e.outputs[:1]]
     created = schedule.cache_after(
@@ -179,25 +209,37 @@ def cache_after(
     return _handle(tv, created)
 
 
+@operation("cache_before(op_type: LoadStoreOpType = LoadStoreOpType.set) -> TensorView")
 def cache_before(tv: TensorView, op_type: LoadStoreOpType | None) -> TensorView:
+    _enum_argument("op_type", op_type, LoadStoreOpType)
     schedule, name = _schedule_of(tv)
     return _handle(tv, schedule.cache_before(name, op_type or LoadStoreOpType.set))
 
 
+@operation("set_memory_type(memory_type: MemoryType) -> None")
 def set_memory_type(tv: TensorView, memory_type: MemoryType) -> None:
+    if not isinstance(memory_type, MemoryType):
+        raise ArgumentMismatch(f"memory_type must be a MemoryType, got {type(memory_type).__name__}.")
     schedule, name = _schedule_of(tv)
     schedule.set_memory_type(name, memory_type)
 
 
+@operation("set_allocation_domain(new_allocation_domain: Sequence[IterDomain], new_contiguity: bool) -> None")
 def set_allocation_domain(
     tv: TensorView, new_allocation_domain: Sequence[IterDomain], new_contiguity: bool | Sequence[bool | None]
 ) -> None:
+    for axis in new_allocation_domain:
+        if not isinstance(axis, IterDomain):
+            raise ArgumentMismatch(f"new_allocation_domain must hold IterDomains, got {type(axis).__name__}.")
     schedule, name = _schedule_of(tv)
     contiguous = new_contiguity if isinstance(new_contiguity, bool) else all(c is not False for c in new_contiguity)
     schedule.set_allocation_domain(name, [axis.node for axis in new_allocation_domain], contiguous)
 
 
+@operation("parallelize(parallel_type: ParallelType) -> None")
 def parallelize(axis: IterDomain, parallel_type: ParallelType) -> None:
+    if not isinstance(parallel_type, ParallelType):
+        raise ArgumentMismatch(f"parallel_type must be a ParallelType, got {type(parallel_type).__name__}.")
     schedule, name = _schedule_of(axis.tensor)
     loop = schedule.state(name).loop
     if axis.node not in loop:

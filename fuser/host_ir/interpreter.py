@@ -162,7 +162,13 @@ class _Run:
                 continue
             view = value if isinstance(value, ArrayView) else describe_array(value)
             if name in facts.scalar_inputs:
-                self.numbers[name] = _host_number(view, position, name)
+                if view.sizes or not view.is_host:
+                    where = "" if view.is_host else f" on {view.device[0]}:{view.device[1]}"
+                    raise InputTypeError(
+                        f"Expected input {position}, {name}, to be a scalar but got {view.dtype.c_name} tensor of rank "
+                        f"{len(view.sizes)}{where}"
+                    )
+                self.numbers[name] = host_number(view)
                 if name not in facts.tensor_inputs:
                     continue
             expected = facts.dtypes.get(name)
@@ -504,14 +510,8 @@ def borrow(view: ArrayView) -> Storage:
     return Storage(view.address, span * view.dtype.itemsize, array)
 
 
-def _host_number(view: ArrayView, position: int, name: str) -> Scalar:
+def host_number(view: ArrayView) -> Scalar:
     """The value of a rank-0 array in host memory."""
-    if view.sizes or not view.is_host:
-        where = "" if view.is_host else f" on {view.device[0]}:{view.device[1]}"
-        raise InputTypeError(
-            f"Expected input {position}, {name}, to be a scalar but got {view.dtype.c_name} tensor of rank "
-            f"{len(view.sizes)}{where}"
-        )
     from fuser.runtime.host_arrays import as_numpy
 
     return python_number(as_numpy(view)[()])

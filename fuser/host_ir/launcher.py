@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from fuser.errors import FuserError, LaunchError
 from fuser.host_ir.expressions import Size, sources_of
 from fuser.host_ir.instructions import Alias, Allocate, LaunchKernel
-from fuser.host_ir.interpreter import borrow, device_of, interpret_and_bind
+from fuser.host_ir.interpreter import borrow, device_of, host_number, interpret_and_bind
 from fuser.host_ir.steps import BoundProgram, Frame
 from fuser.ir.facts import Aligned
 from fuser.ir.integers import Int
-from fuser.runtime.arrays import ArrayView, Scalar, describe_array
+from fuser.runtime.arrays import ArrayView, Scalar, describe_array, is_scalar, python_number
 from fuser.runtime.device import Device, get_device
 from fuser.runtime.frameworks import Framework, framework_for
 from fuser.runtime.plan_evaluation import evaluation_of
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 # A program that sees this many keys starts anew: its shapes never repeat.
 _MAX_KEYS = 1024
-_NUMBERS = frozenset((bool, int, float, complex))
+# Types whose instances are known to be arrays: they need not be asked whether they are numbers.
+_array_types: set[type] = {ArrayView}
 
 
 class Launcher:
@@ -81,17 +82,28 @@ class Launcher:
         numbers: dict[str, Scalar] = {}
         key: list[Hashable] = []
         mask = self._address_mask
+        tensors = program.facts.tensor_inputs
         for name, value in zip(program.inputs, inputs, strict=True):
-            if type(value) in _NUMBERS:
-                numbers[name] = value
-                key.append((type(value), value) if name in self._fixing else None)
+            kind = type(value)
+            if kind not in _array_types:
+                if is_scalar(value):
+                    numbers[name] = number = python_number(value)
+                    key.append((type(number), number) if name in self._fixing else None)
+                    views.append(None)
+                    continue
+                view = describe_array(value)
+                _array_types.add(kind)
+            else:
+                view = value if kind is ArrayView else describe_array(value)
+            if name not in tensors and view.is_host and not view.sizes:
+                numbers[name] = number = host_number(view)
+                key.append((type(number), number) if name in self._fixing else None)
                 views.append(None)
                 continue
-            view = value if type(value) is ArrayView else describe_array(value)
             views.append(view)
-            if first is None:
-                first = view
-            if view.kind != first.kind or view.device != first.device or view.owner is not view.array:
+            head = view if first is None else first
+            first = head
+            if view.kind != head.kind or view.device != head.device or view.owner is not view.array:
                 return self._interpret(None, _known(inputs, views), stream, device)
             key.append((view.dtype, view.sizes, view.strides, view.address & mask))
         if first is None or first.device[0] == "cpu" or first.kind in ("jax", "interface", "numpy"):

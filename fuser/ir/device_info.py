@@ -49,7 +49,9 @@ class DeviceInfo:
 H200 = DeviceInfo("H200", "sm_90a", 132)
 
 
-def _preset(arch: str, sm_count: int, optin: int, per_sm: int, threads_per_sm: int, l2_mib: int, bandwidth: float) -> DeviceInfo:
+def _preset(
+    arch: str, sm_count: int, optin: int, per_sm: int, threads_per_sm: int, l2_mib: int, bandwidth: float
+) -> DeviceInfo:
     return replace(
         H200,
         name=arch,

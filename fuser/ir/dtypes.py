@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def attach_entries(enum: type[Enum], docs: dict[str, str]) -> None:
     """Give an enumeration the `__entries` table (name -> (member, doc)) that binding users read."""
-    setattr(enum, "__entries", {m.name: (m, docs.get(m.name, "")) for m in enum})  # noqa: B010
+    setattr(enum, "__entries", {m.name: (m, docs.get(m.name, "")) for m in enum})
 
 
 class DataType(Enum):
@@ -47,7 +47,7 @@ class DataType(Enum):
     Null = 16
 
     # Identity hash: members are singletons, and Enum's own hash of the name is measurably slower.
-    __hash__ = object.__hash__  # type: ignore[assignment]
+    __hash__ = object.__hash__
 
     def __repr__(self) -> str:
         return f"DataType.{self.name}"

@@ -27,7 +27,7 @@ class ParallelType(Enum):
     vectorize = 14
     stream = 15
 
-    __hash__ = object.__hash__  # type: ignore[assignment]
+    __hash__ = object.__hash__
 
     def __repr__(self) -> str:
         return f"ParallelType.{self.name}"
@@ -198,7 +198,10 @@ for _enum, _docs in (
         MemoryType,
         {"local": "registers", "shared": "shared by a block", "global": "device memory"},
     ),
-    (LoadStoreOpType, {"set": "plain", "load_matrix": "ldmatrix", "cp_async": "sm80 async copy", "tma": "bulk tensor copy"}),
+    (
+        LoadStoreOpType,
+        {"set": "plain", "load_matrix": "ldmatrix", "cp_async": "sm80 async copy", "tma": "bulk tensor copy"},
+    ),
     (CacheOp, {"all_levels": "ca", "streaming": "cs", "global": "cg"}),
     (IdMappingMode, {}),
     (SchedulerType, {}),

@@ -107,7 +107,9 @@ def vectorized_arguments(scheduled: ScheduleBuilder) -> list[tuple[Tensor, int]]
     return found
 
 
-def _vector_facts(tensor: Tensor, width: int, described: TensorDescriptor | None, layout: frozenset[Fact]) -> list[Fact]:
+def _vector_facts(
+    tensor: Tensor, width: int, described: TensorDescriptor | None, layout: frozenset[Fact]
+) -> list[Fact]:
     nbytes = width * tensor.dtype.itemsize
     facts: list[Fact] = [Aligned(tensor.name, nbytes)]
     if described is None:  # an output: its storage is ours, its extents are the inputs'
@@ -120,7 +122,9 @@ def _vector_facts(tensor: Tensor, width: int, described: TensorDescriptor | None
         facts.append(ExtentDivisible(tensor.name, d, width))
         if described.sizes[d] % width == 0:
             break
-    facts += [StrideDivisible(tensor.name, d, nbytes) for d in order if described.strides[d] != 1 and described.sizes[d] != 1]
+    facts += [
+        StrideDivisible(tensor.name, d, nbytes) for d in order if described.strides[d] != 1 and described.sizes[d] != 1
+    ]
     return facts
 
 

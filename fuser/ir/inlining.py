@@ -61,10 +61,12 @@ class LoopSharing:
         """Inline an expr's results at up to `position`; returns the position that the graph allows, and applies it."""
         self._loops.pop(leader, None)
         self.promotions.pop(leader, None)
-        reached, promoted = self._unified(leader, position)
-        reached = self._ordered(leader, reached)
-        if reached:
+        unified, promoted = self._unified(leader, position)
+        reached = self._ordered(leader, unified)
+        if reached < unified:
+            reason = self.stopped_by
             _, promoted = self._unified(leader, reached)
+            self.stopped_by = reason
         self.promotions[leader] = promoted
         self.positions[leader] = reached
         for consumer in self.edges[leader]:
@@ -127,9 +129,7 @@ class LoopSharing:
         """The largest position up to `position` at which the loops can still be put in order."""
         for k in range(position):
             if self._is_cyclic(leader, k):
-                self.stopped_by = (
-                    f"loop {k} would have to be left and entered again between the consumers of {leader}"
-                )
+                self.stopped_by = f"loop {k} would have to be left and entered again between the consumers of {leader}"
                 return k
         return position
 
@@ -195,7 +195,9 @@ class Inliner:
         if leader is None:
             return 0
         state = self.builder.state(leader)
-        if any(n in self.builder.output_names and not self.sharing.edges[leader] for n in self.builder.siblings(leader)):
+        if any(
+            n in self.builder.output_names and not self.sharing.edges[leader] for n in self.builder.siblings(leader)
+        ):
             return len(state.loop)  # nothing consumes it: any position is trivially met
         wanted = len(state.loop) if position is None else position
         wanted = max(wanted, state.inline_at)

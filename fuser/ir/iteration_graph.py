@@ -174,7 +174,9 @@ class IterationGraph:
         """The (interned) merge of two groups."""
         found = self._merges.get((outer, inner))
         if found is None:
-            result = Group(f"{outer.name}*{inner.name}", outer.extent * inner.extent, outer.is_broadcast and inner.is_broadcast)
+            result = Group(
+                f"{outer.name}*{inner.name}", outer.extent * inner.extent, outer.is_broadcast and inner.is_broadcast
+            )
             found = GroupMerge(outer, inner, result)
             result.origin = found
             outer.uses.append(found)

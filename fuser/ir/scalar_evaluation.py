@@ -24,10 +24,10 @@ def rounded_number(value: Number, dtype: DataType) -> Number:
     Floats round to nearest even, float -> integer truncates, integers wrap at the width of the type, anything -> Bool
     is `!= 0`, complex -> real drops the imaginary part.
     """
-    if isinstance(value, complex) and not dtype.is_complex:
-        value = value.real
     if dtype is DataType.Bool:
         return bool(value != 0)
+    if isinstance(value, complex) and not dtype.is_complex:
+        value = value.real
     if dtype.is_integral:
         if isinstance(value, float) and not (-(2.0**63) <= value < 2.0**64):
             # Out of range is unspecified; the result must only be the same everywhere.

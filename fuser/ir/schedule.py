@@ -25,7 +25,7 @@ from enum import Enum
 from keyword import iskeyword
 
 from fuser.errors import SchedulingError
-from fuser.ir.enums import CacheOp, GLOBAL_MEMORY, LoadStoreOpType, MemoryType, ParallelType
+from fuser.ir.enums import GLOBAL_MEMORY, CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fuser.ir.fusion import (
     Fusion,
     IterDomain,
@@ -44,8 +44,8 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.integers import Int, ceil_div, const
-from fuser.ir.promotion import compute_dtype
 from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, IterationGraph
+from fuser.ir.promotion import compute_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,9 @@ class ScheduleBuilder:
 
     def _check_free(self, state: TensorState, position: int, verb: str) -> None:
         if position < state.inline_at:
-            raise SchedulingError(f"cannot {verb} axis {position} of {state.tensor.name}: it is inlined with its consumers")
+            raise SchedulingError(
+                f"cannot {verb} axis {position} of {state.tensor.name}: it is inlined with its consumers"
+            )
 
     def split(self, name: str, axis: int, factor: int, inner_split: bool = True) -> None:
         """Loop axis of extent E -> (ceil(E/f), f), or (f, ceil(E/f)) if not `inner_split`."""
@@ -249,7 +251,9 @@ class ScheduleBuilder:
         target = {new: old for old, new in moves.items()}
         order = [target[p] if p in target else next(rest) for p in range(len(state.loop))]
         if any(order[p] != p for p in range(state.inline_at)):
-            raise SchedulingError(f"cannot reorder {name}: its first {state.inline_at} axes are inlined with its consumers")
+            raise SchedulingError(
+                f"cannot reorder {name}: its first {state.inline_at} axes are inlined with its consumers"
+            )
         for sibling in self.siblings(name):
             s = self.state(sibling)
             s.loop = [s.loop[p] for p in order]
@@ -278,7 +282,9 @@ class ScheduleBuilder:
         """Where a tensor lives; inputs and outputs stay global."""
         if name in self.input_names or name in self.output_names:
             if memory is not GLOBAL_MEMORY:
-                raise SchedulingError(f"cannot move {name} to {memory.name} memory: inputs and outputs stay in global memory")
+                raise SchedulingError(
+                    f"cannot move {name} to {memory.name} memory: inputs and outputs stay in global memory"
+                )
         if memory in (MemoryType.tensor, MemoryType.symmetric):
             raise NotImplementedError(f"MemoryType.{memory.name} is not supported yet")
         self.state(name).memory = memory
@@ -364,7 +370,9 @@ class ScheduleBuilder:
             for i, d in enumerate(dims)
         )
 
-    def _add_state(self, tensor: Tensor, loop: list[IterDomain], source: TensorState, leaves: dict[IterDomain, IterDomain]) -> TensorState:
+    def _add_state(
+        self, tensor: Tensor, loop: list[IterDomain], source: TensorState, leaves: dict[IterDomain, IterDomain]
+    ) -> TensorState:
         state = TensorState(tensor, loop, MemoryType.local)
         for axis, parallel_type in source.parallel.items():
             if axis in leaves and leaves[axis] in loop:
@@ -420,7 +428,12 @@ class ScheduleBuilder:
             Record(
                 "cache_after",
                 name,
-                (op_type, cache_op, propagate_allocation_domain, tuple(tensor_outputs(e)[0].name for e in chosen) if cached_uses else ()),
+                (
+                    op_type,
+                    cache_op,
+                    propagate_allocation_domain,
+                    tuple(tensor_outputs(e)[0].name for e in chosen) if cached_uses else (),
+                ),
                 result,
             )
         )
@@ -442,13 +455,25 @@ class ScheduleBuilder:
         leaves = dict(zip(tensor.produced, produced, strict=True))
         logical = tuple(self._clone_axes(tensor.logical, leaves)[0]) if tensor.root is not None else produced
         before = Tensor(
-            result, tensor.dtype, logical, row_major_order(tensor.ndim), tuple(True for _ in tensor.visible),
-            produced if tensor.root is not None else None, location=tensor.location,
+            result,
+            tensor.dtype,
+            logical,
+            row_major_order(tensor.ndim),
+            tuple(True for _ in tensor.visible),
+            produced if tensor.root is not None else None,
+            location=tensor.location,
         )
         axes, leaves = self._clone_axes(state.loop, leaves)
         self._add_state(before, axes, state, leaves)
         after = Tensor(
-            name, tensor.dtype, tensor.visible, tensor.stride_order, tensor.contiguity, None, tensor.is_cpu, tensor.location
+            name,
+            tensor.dtype,
+            tensor.visible,
+            tensor.stride_order,
+            tensor.contiguity,
+            None,
+            tensor.is_cpu,
+            tensor.location,
         )
         at = self.exprs.index(expr)
         self.exprs[at] = map_expr(expr, {tensor: before})
@@ -517,7 +542,12 @@ class ScheduleBuilder:
             raise SchedulingError(f"cannot rfactor all reduction axes of {name}: at least one must remain")
         stages = [self._rfactor_one(self.state(s), positions, kept) for s in self.siblings(name)]
         firsts = [first for first, _ in stages]
-        replaced = {old: new for old, new in ((self.state(f"{n}").tensor, second) for n, (_, second) in zip(self.siblings(name), stages, strict=True))}
+        replaced = {
+            old: new
+            for old, new in (
+                (self.state(f"{n}").tensor, second) for n, (_, second) in zip(self.siblings(name), stages, strict=True)
+            )
+        }
         at = self.exprs.index(expr)
         if isinstance(expr, Welford):
             mean, m2, count = firsts
@@ -550,8 +580,13 @@ class ScheduleBuilder:
         # A partial result is not rounded: only the last stage's is.
         dtype = compute_dtype(tensor.dtype) if tensor.dtype.is_reduced_float else tensor.dtype
         first = Tensor(
-            name, dtype, (*iterated, *pieces), row_major_order(len(iterated) + len(kept)),
-            tuple(True for _ in range(len(iterated) + len(kept))), root, location=tensor.location,
+            name,
+            dtype,
+            (*iterated, *pieces),
+            row_major_order(len(iterated) + len(kept)),
+            tuple(True for _ in range(len(iterated) + len(kept))),
+            root,
+            location=tensor.location,
         )
         self._add_state(first, loop, state, leaves)
         remaining = {
@@ -559,8 +594,14 @@ class ScheduleBuilder:
             for i, p in enumerate(kept)
         }
         second = Tensor(
-            tensor.name, tensor.dtype, (*tensor.visible, *remaining.values()), tensor.stride_order, tensor.contiguity,
-            None, tensor.is_cpu, tensor.location,
+            tensor.name,
+            tensor.dtype,
+            (*tensor.visible, *remaining.values()),
+            tensor.stride_order,
+            tensor.contiguity,
+            None,
+            tensor.is_cpu,
+            tensor.location,
         )
         for p, d in remaining.items():
             if state.loop[p] in state.parallel:
@@ -592,7 +633,9 @@ class ScheduleBuilder:
         self._graph = None
         self.records.append(Record("transform_like", reference, (tuple(selected),)))
 
-    def _transform_to(self, state: TensorState, targets: list[Group], source: TensorState, graph: IterationGraph) -> None:
+    def _transform_to(
+        self, state: TensorState, targets: list[Group], source: TensorState, graph: IterationGraph
+    ) -> None:
         available: dict[Group, IterDomain] = {}
         for axis in state.loop:
             available.setdefault(graph.group(axis), axis)
@@ -646,8 +689,12 @@ class ScheduleBuilder:
         consumed = {id(leaf) for axis in head for leaf in _ancestors(axis)}
         rest = [a for a in state.loop if id(a) not in made and id(a) not in consumed]
         rest += [
-            a for g, a in available.items()
-            if id(a) not in made and id(a) not in consumed and a not in state.loop and a not in rest
+            a
+            for a in available.values()
+            if id(a) not in made
+            and id(a) not in consumed
+            and a not in state.loop
+            and a not in rest
             and not a.is_broadcast
         ]
         parallel = {a: p for a, p in state.parallel.items() if id(a) in made or a in rest}
@@ -695,7 +742,9 @@ class ScheduleBuilder:
             inliner.inline(name, None)
         self.records.append(Record("inline_most", "", (tuple(selected),)))
 
-    def inline_at(self, reference: str, position: int = -1, best_effort: bool = False, selected: Sequence[str] = ()) -> None:
+    def inline_at(
+        self, reference: str, position: int = -1, best_effort: bool = False, selected: Sequence[str] = ()
+    ) -> None:
         """Inline tensors at the position that matches `position` of the reference.
 
         Raises SchedulingError where that is impossible and not `best_effort`.

@@ -57,7 +57,9 @@ def allocate_shared(body: tuple[Stmt, ...]) -> SharedLayout:
     return SharedLayout(offsets, end)
 
 
-def _collect(body: Sequence[Stmt], lives: dict[Buffer, _Life], position: int, loops: tuple[tuple[int, list[Buffer]], ...]) -> int:
+def _collect(
+    body: Sequence[Stmt], lives: dict[Buffer, _Life], position: int, loops: tuple[tuple[int, list[Buffer]], ...]
+) -> int:
     for stmt in body:
         position += 1
         if isinstance(stmt, Allocate) and stmt.buffer.is_shared:

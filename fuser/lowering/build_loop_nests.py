@@ -33,7 +33,7 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, all_of, const, equal, less, prove_less, symbol
+from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, all_of, equal, less, prove_less, symbol
 from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit
 from fuser.ir.kernel import (
     Allocate,
@@ -139,9 +139,7 @@ class NestBuilder:
                 continue
             downstream = self._downstream(leader)
             spread = any(
-                p in axes and not group.is_broadcast
-                for name in downstream
-                for p, group in self._parallel_axes(name)
+                p in axes and not group.is_broadcast for name in downstream for p, group in self._parallel_axes(name)
             )
             self.grid_broadcast[leader] = spread
             if spread:
@@ -212,7 +210,9 @@ class NestBuilder:
             accumulator = self.accumulators.get(r)
             flag = accumulator.last_block if accumulator is not None else None
             if flag is None:
-                raise SchedulingError(f"{node[0]} reads the grid reduction {r} outside the loops that {r} is computed in")
+                raise SchedulingError(
+                    f"{node[0]} reads the grid reduction {r} outside the loops that {r} is computed in"
+                )
             guards[r] = equal(flag, 1)
         return guards
 
@@ -289,8 +289,11 @@ class NestBuilder:
                 state = self.context.state(t.name)
                 if state.memory is MemoryType.local and (t.name not in node or state.inline_at <= depth):
                     return True
-        return any(self._accumulator_depth(n) <= depth for n in node if isinstance(self.exprs[n], (Reduction, Welford))
-                   and not self.context.state(n).loop[depth].is_reduction)
+        return any(
+            self._accumulator_depth(n) <= depth
+            for n in node
+            if isinstance(self.exprs[n], (Reduction, Welford)) and not self.context.state(n).loop[depth].is_reduction
+        )
 
     def _widest(self, node: list[str], depth: int) -> Group:
         raise InternalError(
@@ -311,9 +314,7 @@ class NestBuilder:
             inside = inside * group.extent.value if group.extent.is_const else MAX_REGISTER_ELEMENTS + 1
         if inside <= MAX_REGISTER_ELEMENTS:
             return first
-        serial = [
-            k for k, a in enumerate(state.loop) if a.is_reduction and state.parallel_type(a) not in THREAD_TYPES
-        ]
+        serial = [k for k, a in enumerate(state.loop) if a.is_reduction and state.parallel_type(a) not in THREAD_TYPES]
         return serial[0] if serial else len(loops)
 
     def _open(self, leader: str, depth: int) -> list[Stmt]:
@@ -424,7 +425,12 @@ class NestBuilder:
         return stmts + stores
 
     def _collective(
-        self, leader: str, accumulator: Accumulator, block_axes: tuple[ParallelType, ...], grid_axes: tuple[ParallelType, ...], nest: Nest
+        self,
+        leader: str,
+        accumulator: Accumulator,
+        block_axes: tuple[ParallelType, ...],
+        grid_axes: tuple[ParallelType, ...],
+        nest: Nest,
     ) -> Reduce:
         expr = self.exprs[leader]
         slot: Int = ZERO
@@ -435,7 +441,13 @@ class NestBuilder:
                 slots = slots * extent
             if not self.grid_broadcast[leader]:
                 accumulator.last_block = symbol(f"{leader}_is_last", 0, 1)
-        combine = "welford" if isinstance(expr, Welford) else REDUCTIONS[expr.op].combine if isinstance(expr, Reduction) else ""
+        combine = (
+            "welford"
+            if isinstance(expr, Welford)
+            else REDUCTIONS[expr.op].combine
+            if isinstance(expr, Reduction)
+            else ""
+        )
         return Reduce(
             accumulator.buffers,
             combine,
@@ -480,7 +492,8 @@ class NestBuilder:
         stmt: Stmt = Store(target.buffer, self._offset(indexer, target.axes, t), value)
         stmts = self._guarded([stmt], indexer, kept, leader, target)
         for i, extent in reversed(opened):
-            stmts = [For(i, ZERO, extent, ONE, tuple(stmts), unroll=True)]
+            nested: list[Stmt] = [For(i, ZERO, extent, ONE, tuple(stmts), unroll=True)]
+            stmts = nested
         return stmts
 
     # --- statements ---
@@ -537,7 +550,7 @@ class NestBuilder:
             case Pointwise():
                 args = tuple(self._read(v, indexer) for v in expr.inputs)
                 if expr.op == "set":
-                    return args[0]
+                    return self._hinted(args[0], expr.output)
                 if expr.op == "cast":
                     return Cast(args[0], expr.output.dtype)
                 return Call(expr.op, args, call_dtype(expr), expr.output.dtype)
@@ -550,6 +563,12 @@ class NestBuilder:
                 return self._iota(expr, indexer)
             case Reduction() | Welford():
                 raise InternalError("a reduction is no value", pass_name="build_loop_nests")
+
+    def _hinted(self, value: Value, copy: Tensor) -> Value:
+        """The cache hint of a copy is about its read of device memory."""
+        if isinstance(value, Load) and value.buffer.is_global:
+            return Load(value.buffer, value.index, self.context.state(copy.name).cache_op)
+        return value
 
     def _iota(self, expr: Iota, indexer: Indexer) -> Value:
         dtype = expr.output.dtype
@@ -580,8 +599,7 @@ class NestBuilder:
             return ScalarArgument(value.name, value.dtype)
         storage = self._target(value)
         self._check_owner(value, indexer)
-        cache = self.context.state(value.name).cache_op
-        return Load(storage.buffer, self._offset(indexer, storage.axes, value), cache)
+        return Load(storage.buffer, self._offset(indexer, storage.axes, value))
 
     def _check_owner(self, t: Tensor, indexer: Indexer) -> None:
         """A value spread over threads must be read by the thread that holds it, or live in memory that the reader shares."""
@@ -616,7 +634,7 @@ class NestBuilder:
         active = {p for p in BLOCK_TYPES if p in self.context.sizes and not _is_one(self.context.sizes[p])}
         if not active <= held:
             private = False
-        if not self.context.state(t.name).memory is MemoryType.local:
+        if self.context.state(t.name).memory is not MemoryType.local:
             self.shared_reads[t.name] = self.shared_reads.get(t.name, True) and private
 
     def _accumulate(self, leader: str, expr: Reduction | Welford, indexer: Indexer) -> list[Stmt]:
@@ -657,17 +675,25 @@ class NestBuilder:
         self._symbol_count += 1
         return self._symbol_count - 1
 
-    def _vector_move(self, leader: str, expr: TensorExpr, target: Storage, nest: Nest, loops: list[Group]) -> list[Stmt]:
+    def _vector_move(
+        self, leader: str, expr: TensorExpr, target: Storage, nest: Nest, loops: list[Group]
+    ) -> list[Stmt]:
         """One wide access for the copy inside a vectorized axis."""
         assert nest.vector is not None
         lane, width = nest.vector
         t = tensor_outputs(expr)[0]
         if not (isinstance(expr, Pointwise) and expr.op == "set" and isinstance(expr.inputs[0], Tensor)):
-            raise SchedulingError(f"{t.name} cannot be vectorized: only a copy can (cache_before or cache_after makes one)", location=t.location)
+            raise SchedulingError(
+                f"{t.name} cannot be vectorized: only a copy can (cache_before or cache_after makes one)",
+                location=t.location,
+            )
         source_tensor = expr.inputs[0]
         nbytes = width * t.dtype.itemsize
         if nbytes not in (1, 2, 4, 8, 16):
-            raise SchedulingError(f"{t.name} cannot be vectorized by {width}: one access would be {nbytes} bytes, at most 16 and a power of two", location=t.location)
+            raise SchedulingError(
+                f"{t.name} cannot be vectorized by {width}: one access would be {nbytes} bytes, at most 16 and a power of two",
+                location=t.location,
+            )
         indexer = Indexer(self.graph, nest.indices)
         source = self._target(source_tensor)
         self._check_owner(source_tensor, indexer)
@@ -691,7 +717,7 @@ class NestBuilder:
             starts.append(start)
         self._check_whole_vectors(t, loops, indexer, lane, width)
         at_zero = Indexer(self.graph, {g: i.substitute({lane: 0}) for g, i in nest.indices.items()})
-        cache = self.context.state(t.name).cache_op
+        cache = self.context.state(t.name).cache_op if source.buffer.is_global else CacheOp.unspecified
         if width == 1:
             stmt: Stmt = Store(target.buffer, starts[0], Load(source.buffer, starts[1], cache))
         else:
@@ -703,13 +729,17 @@ class NestBuilder:
         argument = self.context.alias_of.get(tensor.name, tensor)
         if not buffer.is_global or argument.name not in self.builder.input_names:
             return
-        if not any(isinstance(f, Aligned) and f.tensor == argument.name and f.bytes % nbytes == 0 for f in self.context.facts):
+        if not any(
+            isinstance(f, Aligned) and f.tensor == argument.name and f.bytes % nbytes == 0 for f in self.context.facts
+        ):
             raise SchedulingError(
                 f"{t.name} cannot be vectorized: the base address of {argument.name} is not known to be aligned to {nbytes} bytes",
                 location=t.location,
             )
 
-    def _check_whole_vectors(self, t: Tensor, loops: Sequence[Group], indexer: Indexer, lane: Symbol, width: int) -> None:
+    def _check_whole_vectors(
+        self, t: Tensor, loops: Sequence[Group], indexer: Indexer, lane: Symbol, width: int
+    ) -> None:
         """Predicates see the first element of a vector: the others must be inside whenever it is."""
         for split in _inexact_splits(loops):
             index = indexer.index(split.source)
@@ -748,7 +778,12 @@ class NestBuilder:
             origin = group.origin
             if isinstance(origin, GroupSplit) and origin in bounded and origin.outer is group and origin.inner_split:
                 continue  # the same
-            if p in THREAD_TYPES and index is not None and not group.is_broadcast and not prove_less(index, group.extent):
+            if (
+                p in THREAD_TYPES
+                and index is not None
+                and not group.is_broadcast
+                and not prove_less(index, group.extent)
+            ):
                 conds[less(index, group.extent)] = None
         return list(conds)
 
@@ -910,15 +945,21 @@ def welford_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], 
     integral = compute_dtype(count.dtype)
     is_empty = Call("eq", (Load(total, ZERO), Literal(0, count.dtype)), integral, DataType.Bool)
     quotient = call("div", Cast(Load(other_count, ZERO), real), Cast(Load(total, ZERO), real), real)
-    gain = call("mul", call("mul", Load(delta, ZERO), Load(delta, ZERO), real), call("mul", Cast(Load(count, at), real), Load(fraction, ZERO), real), real)
+    gain = call(
+        "mul",
+        call("mul", Load(delta, ZERO), Load(delta, ZERO), real),
+        call("mul", Cast(Load(count, at), real), Load(fraction, ZERO), real),
+        real,
+    )
     return [
         *(Allocate(b) for b in (total, other_count, fraction, delta)),
         Store(other_count, ZERO, nb),
         Store(total, ZERO, Call("add", (Load(count, at), Load(other_count, ZERO)), integral, count.dtype)),
         Store(fraction, ZERO, Call("where", (is_empty, Literal(0.0, real), quotient), real, real)),
         Store(delta, ZERO, call("sub", other_mean, Load(mean, at), dtype)),
-        Store(mean, at, call("add", Load(mean, at), call("mul", Load(delta, ZERO), Load(fraction, ZERO), dtype), dtype)),
+        Store(
+            mean, at, call("add", Load(mean, at), call("mul", Load(delta, ZERO), Load(fraction, ZERO), dtype), dtype)
+        ),
         Store(m2, at, call("add", call("add", Load(m2, at), other_m2, real), gain, real)),
         Store(count, at, Load(total, ZERO)),
     ]
-

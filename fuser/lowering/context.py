@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fuser.errors import SchedulingError
-from fuser.ir.enums import MemoryType, ParallelType, THREAD_TYPES
+from fuser.ir.enums import THREAD_TYPES, MemoryType, ParallelType
 from fuser.ir.facts import (
     DenseStride,
     ExtentDivisible,
@@ -90,7 +90,9 @@ class LoweringContext:
         self.threads: dict[ParallelType, Symbol] = {p: self._thread_symbol(p, n) for p, n in self.sizes.items()}
         self._strides: dict[str, dict[int, Int]] = {}
         self._stride_facts = self._index_stride_facts()
-        self.alias_of: dict[str, Tensor] = {o.tensor.name: o.alias_of for o in self.fusion.outputs if o.alias_of is not None}
+        self.alias_of: dict[str, Tensor] = {
+            o.tensor.name: o.alias_of for o in self.fusion.outputs if o.alias_of is not None
+        }
 
     def rewrite(self, extent: Int) -> Int:
         """An extent in canonical symbols."""
@@ -115,7 +117,9 @@ class LoweringContext:
                 if p not in THREAD_TYPES:
                     continue
                 if p in used:
-                    raise SchedulingError(f"{name} has two loop axes on {p.name}: a {p.name} axis appears once per tensor")
+                    raise SchedulingError(
+                        f"{name} has two loop axes on {p.name}: a {p.name} axis appears once per tensor"
+                    )
                 used.add(p)
                 known = self.sizes.get(p)
                 self.sizes[p] = group.extent if known is None else _larger(known, group.extent)
@@ -154,7 +158,7 @@ class LoweringContext:
         return found
 
     def strides(self, tensor: Tensor) -> dict[int, Int]:
-        """Stride in elements of each visible dim of an argument: an expression where facts or the layout give one, else a symbol."""
+        """Stride in elements of each visible dim of an argument: an expression where one is known, else a symbol."""
         found = self._strides.get(tensor.name)
         if found is None:
             source = self.alias_of.get(tensor.name)
@@ -201,7 +205,7 @@ def dense_strides(tensor: Tensor, context: LoweringContext) -> dict[int, Int]:
 
 
 def global_storage(context: LoweringContext, tensor: Tensor, buffer: Buffer) -> Storage:
-    """Storage of an input or output: its visible dims with their strides, contiguous runs folded where the graph merges them."""
+    """Storage of an input or output: visible dims with strides, contiguous runs folded where the graph merges them."""
     strides = context.strides(tensor)
     axes: list[tuple[Group, Int]] = []
     for dim in memory_order(tensor.stride_order):
@@ -219,7 +223,7 @@ def global_storage(context: LoweringContext, tensor: Tensor, buffer: Buffer) -> 
 
 
 def local_storage(context: LoweringContext, tensor: Tensor, memory: MemoryType) -> Storage:
-    """Storage of an intermediate: loop axes that are not inlined, without those spread over the workers that do not share it."""
+    """Storage of an intermediate: loop axes not inlined, without those spread over workers that do not share it."""
     state = context.state(tensor.name)
     loops = context.loops(tensor.name)
     stored: list[Group] = []

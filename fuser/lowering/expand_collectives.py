@@ -177,9 +177,7 @@ class _Expander:
         stmts += [Allocate(b) for b in scratch]
 
         def write(e: Int) -> list[Stmt]:
-            return [
-                Store(s, e * warps + linear // WARP, Load(p, e)) for s, p in zip(scratch, r.partials, strict=True)
-            ]
+            return [Store(s, e * warps + linear // WARP, Load(p, e)) for s, p in zip(scratch, r.partials, strict=True)]
 
         def read(e: Int) -> list[Stmt]:
             base = e * warps + linear // count * per_group
@@ -230,7 +228,9 @@ class _Expander:
         lane_count = self._count_of(lanes)
         self._count += 1
         buffers = tuple(
-            Buffer(f"{p.name}_blocks{self._count - 1}", p.dtype, GLOBAL_MEMORY, segments * elements * blocks * lane_count)
+            Buffer(
+                f"{p.name}_blocks{self._count - 1}", p.dtype, GLOBAL_MEMORY, segments * elements * blocks * lane_count
+            )
             for p in r.partials
         )
         self.workspaces += buffers

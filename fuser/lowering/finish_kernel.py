@@ -1,7 +1,8 @@
 """Put the kernel together: parameters, launch plan, shared memory.
 
-After: a `Kernel` whose plan computes grid, block, shared memory and workspaces from the extents of the arguments. The parameters
-are the tensors used, workspaces, semaphores, the extents and strides that the body mentions, and the scalars it reads.
+After: a `Kernel` whose plan computes grid, block, shared memory and workspaces from the extents of the arguments. The
+parameters are the tensors used, workspaces, semaphores, the extents and strides that the body mentions, and the scalars it
+reads.
 
 Stands last: only now is it known what the body mentions.
 """
@@ -53,7 +54,12 @@ _GRID_LIMITS = {ParallelType.grid_x: 2**31 - 1, ParallelType.grid_y: 65535, Para
 
 
 def finish_kernel(
-    name: str, body: tuple[Stmt, ...], context: LoweringContext, lowered: LoweredBody, expanded: Expanded, layout: SharedLayout
+    name: str,
+    body: tuple[Stmt, ...],
+    context: LoweringContext,
+    lowered: LoweredBody,
+    expanded: Expanded,
+    layout: SharedLayout,
 ) -> Kernel:
     """The kernel of a lowered body."""
     # Inside lowering a parallel index knows the extent of its axis; in the kernel it is the hardware's.
@@ -82,7 +88,12 @@ def finish_kernel(
     shapes = tuple(tuple(_extent(context, t, d) for d in range(t.ndim)) for t in outputs)
     strides = tuple(tuple(context.strides(t)[d] for d in range(t.ndim)) for t in outputs)
     plan_expressions: list[Int] = [
-        *grid, *block, layout.size, *(b.size for b in workspaces), *(e for s in shapes for e in s), *(e for s in strides for e in s),
+        *grid,
+        *block,
+        layout.size,
+        *(b.size for b in workspaces),
+        *(e for s in shapes for e in s),
+        *(e for s in strides for e in s),
     ]
     if expanded.semaphores is not None:
         plan_expressions.append(expanded.semaphores.size)
@@ -91,7 +102,9 @@ def finish_kernel(
             plan_expressions += fact.products
     needed = {s for e in plan_expressions for s in e.symbols} | mentioned
     bindings = tuple(
-        Binding(s, sources[s.name]) for s in sorted(needed, key=lambda s: (s.name, str(s.multiple))) if s.name in sources
+        Binding(s, sources[s.name])
+        for s in sorted(needed, key=lambda s: (s.name, str(s.multiple)))
+        if s.name in sources
     )
     scalar_names = [*lowered.scalars, *(b.source.name for b in bindings if isinstance(b.source, ScalarOf))]
     plan = LaunchPlan(
@@ -203,7 +216,9 @@ def _mentioned_symbols(body: tuple[Stmt, ...]) -> set[Symbol]:
     return used - defined
 
 
-def scalar_program(context: LoweringContext, names: Iterable[str], arguments: tuple[str, ...]) -> tuple[ScalarStep, ...]:
+def scalar_program(
+    context: LoweringContext, names: Iterable[str], arguments: tuple[str, ...]
+) -> tuple[ScalarStep, ...]:
     """Host steps that compute the named scalars from user scalars and extents."""
     fusion = context.fusion
     by_name: dict[str, ScalarOp | ExtentOp] = {

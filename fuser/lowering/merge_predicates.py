@@ -46,7 +46,9 @@ def _merge(body: Sequence[Stmt]) -> list[Stmt]:
             continue
         flush()
         if isinstance(stmt, For):
-            out.append(For(stmt.symbol, stmt.start, stmt.stop, stmt.step, tuple(_merge(stmt.body)), stmt.unroll, stmt.unswitch))
+            out.append(
+                For(stmt.symbol, stmt.start, stmt.stop, stmt.step, tuple(_merge(stmt.body)), stmt.unroll, stmt.unswitch)
+            )
         elif isinstance(stmt, If):
             out.append(If(stmt.condition, tuple(_merge(stmt.then)), tuple(_merge(stmt.orelse)), stmt.role))
         else:

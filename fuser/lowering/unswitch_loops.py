@@ -34,7 +34,9 @@ def unswitch_loops(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 
 def _cleared(loop: For) -> For:
     def clear(s: Stmt) -> tuple[Stmt, ...] | None:
-        return (For(s.symbol, s.start, s.stop, s.step, s.body, s.unroll),) if isinstance(s, For) and s.unswitch else None
+        return (
+            (For(s.symbol, s.start, s.stop, s.step, s.body, s.unroll),) if isinstance(s, For) and s.unswitch else None
+        )
 
     made = map_body((loop,), clear)[0]
     assert isinstance(made, For)

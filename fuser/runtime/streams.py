@@ -97,12 +97,16 @@ def keep_until_done(device: Device, stream: int, objects: Sequence[object]) -> N
         return
     with _context_of(device):
         event = _record(stream)
+        passed: list[Any] = []
         with _lock:
-            waiting = _in_flight.setdefault(device.index, [])
-            waiting.append((event, objects))
-            done = [entry for entry in waiting if _has_passed(entry[0])]
-            waiting[:] = [entry for entry in waiting if entry not in done]
-        for old, _ in done:
+            waiting: list[tuple[Any, Sequence[object]]] = []
+            for entry in (*_in_flight.get(device.index, ()), (event, objects)):
+                if _has_passed(entry[0]):
+                    passed.append(entry[0])
+                else:
+                    waiting.append(entry)
+            _in_flight[device.index] = waiting
+        for old in passed:
             driver.call("cuEventDestroy", old)
 
 

@@ -113,11 +113,14 @@ class TorchFramework:
     def __init__(self, index: int) -> None:
         import torch
 
+        torch.cuda.init()  # a program without tensor inputs may be the first to touch the GPU
         self._torch = torch
         self._device = torch.device("cuda", index)
         self._index = index
         self._current_stream = _probe_current_stream()
         self._fast_empty = _probe_empty_strided()
+        # The private query skips the check whether CUDA was started.
+        self._current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)  # noqa: SLF001
 
     def current_stream(self, device: Device) -> int | None:
         return self._current_stream(device.index)
@@ -136,7 +139,7 @@ class TorchFramework:
             # The caching allocator reuses a block in the order of the stream that it was made on.
             with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=self._device)):
                 return torch.empty_strided(sizes, strides, dtype=dtype, device=self._device)
-        if self._fast_empty is not None and torch.cuda.current_device() == self._index:
+        if self._fast_empty is not None and self._current_device() == self._index:
             return self._fast_empty(tuple(sizes), tuple(strides), dtype)
         return torch.empty_strided(sizes, strides, dtype=dtype, device=self._device)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.fusion import Fusion, Pointwise, Reduction, Tensor, Welford
+from fuser.ir.fusion import Fusion, Reduction, Tensor, Welford
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.params import Accepted, Params, PointwiseParams, Refused, SegmentInputs
 from fuser.schedule.reference import (

@@ -1,8 +1,8 @@
-"""Reduction segments, normalisations included: every block takes some rows (or columns) and passes over them once per stage.
+"""Reduction segments, normalisations included: a block takes some rows (or columns) and passes over them once per stage.
 
-A *stage* is a pass over the full-size data: it ends in reductions whose inputs depend on the same number of earlier reductions, or
-in full-size outputs. Values that two stages need are recomputed in each, so that only reduction results pass between stages
-and a row of any length fits. Loops, with K the kept dims and R the reduced ones:
+A *stage* is a pass over the full-size data: it ends in reductions whose inputs depend on the same number of earlier
+reductions, or in full-size outputs. Values that two stages need are recomputed in each, so that only reduction results pass
+between stages and a row of any length fits. Loops, with K the kept dims and R the reduced ones:
 
     inner (the fastest dim is reduced):  K/ty -> grid_x, ty -> block_y, R/v/tx -> serial, tx -> block_x, v -> vector
     outer (the fastest dim is kept):     K/v/tx -> grid_x, tx -> block_x, v -> vector, R/ty -> serial, ty -> block_y
@@ -188,9 +188,7 @@ def _levels(builder: ScheduleBuilder) -> dict[str, int]:
                 result[t.name] = below
     reductions = [e for e in builder.exprs if isinstance(e, (Reduction, Welford))]
     graph = builder.graph()
-    reduced = frozenset(
-        graph.group(d) for e in reductions for d in tensor_outputs(e)[0].logical if d.is_reduction
-    )
+    reduced = frozenset(graph.group(d) for e in reductions for d in tensor_outputs(e)[0].logical if d.is_reduction)
     for name in builder.output_names - builder.input_names:
         t = builder.state(name).tensor
         if any(graph.group(d) in reduced for d in t.visible):

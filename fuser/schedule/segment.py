@@ -1,8 +1,8 @@
 """Cut a fusion into segments that one scheduler each accepts.
 
 The whole fusion first; else exprs are taken in order, each segment growing as long as some scheduler accepts it. Runs of the
-definition order are acyclic whatever the graph. The length of a run is found by doubling and halving, so the number of questions
-to schedulers grows as n log n with the number of exprs.
+definition order are acyclic whatever the graph. The length of a run is found by doubling and halving, so the number of
+questions to schedulers grows as n log n with the number of exprs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,18 @@ from dataclasses import dataclass
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import SchedulerType
-from fuser.ir.fusion import ExtentOp, Fusion, Output, Scalar, ScalarOp, Tensor, TensorExpr, Val, expr_inputs, tensor_outputs
+from fuser.ir.fusion import (
+    ExtentOp,
+    Fusion,
+    Output,
+    Scalar,
+    ScalarOp,
+    Tensor,
+    TensorExpr,
+    Val,
+    expr_inputs,
+    tensor_outputs,
+)
 from fuser.ir.integers import Symbol
 from fuser.schedule.params import Refused, Scheduler
 from fuser.schedule.registry import SCHEDULERS
@@ -131,7 +142,9 @@ def sub_fusion(fusion: Fusion, exprs: Sequence[TensorExpr]) -> tuple[Fusion, tup
         for v in expr_inputs(e):
             if isinstance(v, Tensor) and v not in made:
                 read[v] = None
-    needed_outside = {v for e in fusion.tensor_exprs if e not in inside for v in expr_inputs(e) if isinstance(v, Tensor)}
+    needed_outside = {
+        v for e in fusion.tensor_exprs if e not in inside for v in expr_inputs(e) if isinstance(v, Tensor)
+    }
     outputs: list[Output] = []
     for o in fusion.outputs:
         if o.tensor in made:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-
 from tests.frontend.building import define
 
 
@@ -95,13 +94,11 @@ def test_is_symbolic():
     ],
 )
 def test_errors(args, kwargs, kind, text):
-    with FusionDefinition() as fd:
-        with pytest.raises(kind, match=text):
-            fd.define_scalar(*args, **kwargs)
+    with FusionDefinition() as fd, pytest.raises(kind, match=text):
+        fd.define_scalar(*args, **kwargs)
 
 
 @pytest.mark.parametrize(("size", "kind"), [(-1, RuntimeError), (1.0, TypeError), ("2", TypeError)])
 def test_define_vector_errors(size, kind):
-    with FusionDefinition() as fd:
-        with pytest.raises(kind):
-            fd.define_vector(size)
+    with FusionDefinition() as fd, pytest.raises(kind):
+        fd.define_vector(size)

@@ -2,7 +2,6 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.ir.fusion import IterKind
-
 from tests.frontend.building import define, lines
 
 
@@ -102,9 +101,7 @@ def test_all_positional():
 def test_inputs_are_registered_in_order():
     fd = define(lambda fd: [fd.define_tensor([2]), fd.define_tensor([3], True, DataType.Int)])
     assert [str(v) for v in fd.fusion.inputs()] == ["tv0: Float[2]", "tv1: Int[3]"]
-    assert lines(fd)[0] == (
-        "tv0 = fd.define_tensor(shape=[2], contiguity=[False], dtype=DataType.Float, is_cpu=False)"
-    )
+    assert lines(fd)[0] == ("tv0 = fd.define_tensor(shape=[2], contiguity=[False], dtype=DataType.Float, is_cpu=False)")
 
 
 R = RuntimeError
@@ -115,7 +112,12 @@ N = NotImplementedError
 @pytest.mark.parametrize(
     ("args", "kwargs", "kind", "text"),
     [
-        (([-2],), {}, R, r"The value -2 at index 0 was neither symbolic\(-1\), zero_element\(0\), broadcast\(1\), or static\(>1\)\."),
+        (
+            ([-2],),
+            {},
+            R,
+            r"The value -2 at index 0 was neither symbolic\(-1\), zero_element\(0\), broadcast\(1\), or static\(>1\)\.",
+        ),
         (([2.0],), {}, T, r"define_tensor\(\): incompatible function arguments"),
         (([2**63],), {}, T, r"define_tensor\(\): incompatible function arguments"),
         (("ab",), {}, T, r"incompatible function arguments"),
@@ -143,8 +145,7 @@ N = NotImplementedError
     ],
 )
 def test_errors(args, kwargs, kind, text):
-    with FusionDefinition() as fd:
-        with pytest.raises(kind, match=text) as caught:
-            fd.define_tensor(*args, **kwargs)
+    with FusionDefinition() as fd, pytest.raises(kind, match=text) as caught:
+        fd.define_tensor(*args, **kwargs)
     assert caught.value.location is not None
     assert caught.value.location.filename == __file__

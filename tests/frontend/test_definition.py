@@ -6,7 +6,6 @@ import pytest
 import fuser
 from fuser import DataType, Fusion, FusionDefinition, FusionGuard
 from fuser.frontend.fusion_handle import active_fusion
-
 from tests.frontend.building import define, lines
 
 D = DataType
@@ -138,11 +137,23 @@ def test_aliases():
     [
         (lambda fd: (fd.define_scalar(),), RuntimeError, "takes tensors, got the scalar"),
         (lambda fd: (1.0,), TypeError, r"add_output\(\): incompatible function arguments"),
-        (lambda fd: (fd.define_tensor([2]), fd.ops.neg(fd.define_tensor([2]))), RuntimeError, "alias_input must be a fusion input"),
+        (
+            lambda fd: (fd.define_tensor([2]), fd.ops.neg(fd.define_tensor([2]))),
+            RuntimeError,
+            "alias_input must be a fusion input",
+        ),
         (lambda fd: (fd.define_tensor([2]), fd.define_scalar()), RuntimeError, "takes tensors"),
         (lambda fd: (fd.define_tensor([2]), "x"), TypeError, "incompatible function arguments"),
-        (lambda fd: (fd.define_tensor([2]), fd.define_tensor([2, 2])), RuntimeError, "rank 1 and cannot be written to an input of rank 2"),
-        (lambda fd: (fd.define_tensor([2]), fd.define_tensor([2], dtype=D.Half)), RuntimeError, "has dtype Float and cannot be written to an input of dtype Half"),
+        (
+            lambda fd: (fd.define_tensor([2]), fd.define_tensor([2, 2])),
+            RuntimeError,
+            "rank 1 and cannot be written to an input of rank 2",
+        ),
+        (
+            lambda fd: (fd.define_tensor([2]), fd.define_tensor([2], dtype=D.Half)),
+            RuntimeError,
+            "has dtype Float and cannot be written to an input of dtype Half",
+        ),
     ],
 )
 def test_add_output_errors(arguments, kind, text):
@@ -155,16 +166,18 @@ def test_add_output_errors(arguments, kind, text):
 def test_outputs_of_another_fusion():
     with FusionDefinition() as first:
         x = first.define_tensor([2])
-    with FusionDefinition() as second:
-        with pytest.raises(RuntimeError, match="belongs to another fusion"):
-            second.add_output(x)
+    with FusionDefinition() as second, pytest.raises(RuntimeError, match="belongs to another fusion"):
+        second.add_output(x)
 
 
 # --- calls that execute ---
 
 
 def test_execute_without_a_definition():
-    with pytest.raises(NotImplementedError, match=r"Fusion does not exist! Use `with FusionDefinition\(\) as fd: ...` to define a fusion\."):
+    with pytest.raises(
+        NotImplementedError,
+        match=r"Fusion does not exist! Use `with FusionDefinition\(\) as fd: ...` to define a fusion\.",
+    ):
         FusionDefinition().execute([])
     with pytest.raises(NotImplementedError, match="Fusion does not exist!"):
         FusionDefinition().manual_execute([])
@@ -188,7 +201,9 @@ def test_execute_inside_the_definition():
 def test_automatic_and_manual_execution_exclude_each_other():
     fd = define(lambda fd: fd.define_tensor([2]))
     fd.ke = object()
-    with pytest.raises(AssertionError, match=r"KernelExecutor already exists! Use manual_execute\(\) to execute the fusion\."):
+    with pytest.raises(
+        AssertionError, match=r"KernelExecutor already exists! Use manual_execute\(\) to execute the fusion\."
+    ):
         fd.execute([])
     fd = define(lambda fd: fd.define_tensor([2]))
     fusion = fd.fusion
@@ -196,7 +211,9 @@ def test_automatic_and_manual_execution_exclude_each_other():
     del fd._fusion
     assert fd.fusion is fusion
     assert "tv0" in repr(fd)
-    with pytest.raises(AssertionError, match=r"FusionExecutorCache already exists! Use execute\(\) to execute the fusion\."):
+    with pytest.raises(
+        AssertionError, match=r"FusionExecutorCache already exists! Use execute\(\) to execute the fusion\."
+    ):
         fd.manual_execute([])
 
 
@@ -274,7 +291,11 @@ def test_module_level_definitions():
         y = fuser.ops.mul(x, c)
         fusion.add_output(y)
         fusion.add_output(fuser.ops.cast(y, D.Half), x)
-        for val, text in ((x, "is an input already"), (y, "is computed, it cannot be an input"), (fuser.define_scalar(2), "is a constant")):
+        for val, text in (
+            (x, "is an input already"),
+            (y, "is computed, it cannot be an input"),
+            (fuser.define_scalar(2), "is a constant"),
+        ):
             with pytest.raises(RuntimeError, match=text):
                 fusion.add_input(val)
     assert fusion.inputs() == [x, c]

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-
 from tests.frontend.building import define, evaluate
 
 D = DataType
@@ -16,7 +15,10 @@ def binary(function, x, y):
     from fuser.ir.dtypes import from_numpy_name
 
     def body(fd):
-        tensors = [fd.define_tensor([-1], True, from_numpy_name(a.dtype.name)) if isinstance(a, np.ndarray) else a for a in (x, y)]
+        tensors = [
+            fd.define_tensor([-1], True, from_numpy_name(a.dtype.name)) if isinstance(a, np.ndarray) else a
+            for a in (x, y)
+        ]
         return function(*tensors)
 
     return evaluate(define(body), *(a for a in (x, y) if isinstance(a, np.ndarray)))[0]

@@ -5,7 +5,6 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.ir.op_table import POINTWISE
-
 from tests.frontend.building import NUMPY_DTYPES, define, evaluate, lines, op_names
 
 D = DataType
@@ -88,7 +87,9 @@ RULES = {
 def test_unary_dtypes(op, rule, dtype):
     with FusionDefinition() as fd:
         x = tensor(fd, dtype)
-        kind = {"f": "f", "c": "c", "b": "b", "i": "i"}["c" if dtype.is_complex else "f" if dtype.is_floating else "b" if dtype is D.Bool else "i"]
+        kind = {"f": "f", "c": "c", "b": "b", "i": "i"}[
+            "c" if dtype.is_complex else "f" if dtype.is_floating else "b" if dtype is D.Bool else "i"
+        ]
         if kind not in POINTWISE[op].kinds:
             with pytest.raises(RuntimeError):
                 getattr(fd.ops, op)(x)

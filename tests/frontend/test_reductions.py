@@ -6,7 +6,6 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.ir.dtypes import from_numpy_name
-
 from tests.frontend.building import define, evaluate, lines, op_names
 
 D = DataType
@@ -174,7 +173,14 @@ def test_var_mean(dims, correction):
 
 
 def test_var_dtypes():
-    for source, result in ((D.Half, D.Float), (D.BFloat16, D.Float), (D.Float, D.Float), (D.Double, D.Double), (D.ComplexFloat, D.Float), (D.ComplexDouble, D.Double)):
+    for source, result in (
+        (D.Half, D.Float),
+        (D.BFloat16, D.Float),
+        (D.Float, D.Float),
+        (D.Double, D.Double),
+        (D.ComplexFloat, D.Float),
+        (D.ComplexDouble, D.Double),
+    ):
         with FusionDefinition() as fd:
             x = fd.define_tensor([-1, -1], True, source)
             assert fd.ops.var(x, [0]).dtype() is result
@@ -186,7 +192,9 @@ def test_var_dtypes():
 def test_complex_variance():
     rng = np.random.default_rng(1)
     x = (rng.standard_normal((4, 9)) + 1j * rng.standard_normal((4, 9))).astype(np.complex64)
-    variance, mean = evaluate(define(lambda fd: list(fd.ops.var_mean(fd.define_tensor([-1, -1], True, D.ComplexFloat), [1]))), x)
+    variance, mean = evaluate(
+        define(lambda fd: list(fd.ops.var_mean(fd.define_tensor([-1, -1], True, D.ComplexFloat), [1]))), x
+    )
     np.testing.assert_allclose(variance, x.var(1, ddof=1), rtol=1e-5)
     np.testing.assert_allclose(mean, x.mean(1), rtol=1e-5)
 

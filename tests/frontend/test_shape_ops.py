@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-
 from tests.frontend.building import define, evaluate, lines, op_names
 
 D = DataType
@@ -23,7 +22,12 @@ def test_broadcast():
 def test_expand_with_ints():
     def body(fd):
         x = fd.define_tensor([1, 3], True)
-        return [fd.ops.expand(x, [4, 3]), fd.ops.expand(x, (5, -1, -1)), fd.ops.expand(x, [-1, -1]), fd.ops.expand(x, [1, 3])]
+        return [
+            fd.ops.expand(x, [4, 3]),
+            fd.ops.expand(x, (5, -1, -1)),
+            fd.ops.expand(x, [-1, -1]),
+            fd.ops.expand(x, [1, 3]),
+        ]
 
     outs = evaluate(define(body), A[:1])
     assert [o.shape for o in outs] == [(4, 3), (5, 1, 3), (1, 3), (1, 3)]
@@ -163,7 +167,11 @@ def test_full(fill, dtype, expected):
 def test_full_with_run_time_values():
     def body(fd):
         n, v = fd.define_scalar(D.Int), fd.define_scalar(D.Double)
-        return [fd.ops.full([n, 2], v, D.Float), fd.ops.full(shape=(n * 2,), fill_value=n, dtype=D.Double), fd.ops.full([], v, D.Half)]
+        return [
+            fd.ops.full([n, 2], v, D.Float),
+            fd.ops.full(shape=(n * 2,), fill_value=n, dtype=D.Double),
+            fd.ops.full([], v, D.Half),
+        ]
 
     fd = define(body)
     a, b, c = evaluate(fd, 3, 0.5)

@@ -33,7 +33,9 @@ def test_results_are_plain_and_hashable():
     assert [type(c) for c in contiguity] == [bool, type(None), bool]
 
 
-@pytest.mark.parametrize(("sizes", "strides", "text"), [([2], [1, 1], "1 sizes but 2 strides"), ([2], [-1], "negative")])
+@pytest.mark.parametrize(
+    ("sizes", "strides", "text"), [([2], [1, 1], "1 sizes but 2 strides"), ([2], [-1], "negative")]
+)
 def test_errors(sizes, strides, text):
     with pytest.raises(RuntimeError, match=text):
         compute_tensor_descriptor(sizes, strides)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from fuser import DataType, FusionDefinition, translate_fusion
 from fuser.ir.op_table import POINTWISE
 from fuser.ir.print_fusion import HEADER, literal
-
 from tests.frontend.building import NUMPY_DTYPES, define, evaluate, lines, rebuild
 
 D = DataType
@@ -141,7 +140,11 @@ def test_literal_text(value, text):
 @pytest.mark.parametrize("dtype", [d for d in DataType if d.is_supported])
 @pytest.mark.parametrize("value", [v for v in CONSTANTS if not isinstance(v, complex)], ids=repr)
 def test_constants_of_every_dtype(value, dtype):
-    if isinstance(value, float) and not (dtype.is_floating or dtype.is_complex or dtype is D.Bool) and not float(value).is_integer():
+    if (
+        isinstance(value, float)
+        and not (dtype.is_floating or dtype.is_complex or dtype is D.Bool)
+        and not float(value).is_integer()
+    ):
         pytest.skip("no value of that dtype")
     if isinstance(value, float) and dtype.is_integral and abs(value) > 2**60:
         pytest.skip("out of range")
@@ -185,7 +188,11 @@ def test_every_pointwise_op(op):
 @pytest.mark.parametrize("right", NUMPY_DTYPES)
 def test_every_promotion(left, right):
     def body(fd):
-        x, y, z = fd.define_tensor([-1], True, left), fd.define_tensor([-1], True, right), fd.define_tensor([], True, right)
+        x, y, z = (
+            fd.define_tensor([-1], True, left),
+            fd.define_tensor([-1], True, right),
+            fd.define_tensor([], True, right),
+        )
         c = fd.define_scalar(right)
         return [fd.ops.mul(x, y), fd.ops.mul(x, z), fd.ops.mul(c, x), fd.ops.eq(z, c), fd.ops.mul(fd.ops.mul(c, c), x)]
 
@@ -307,7 +314,9 @@ def test_long_chains():
 def random_program(draw):
     """A list of steps: (op name, operand indices)."""
     ops = ["add", "mul", "sub", "maximum", "sin", "neg", "abs", "sum", "broadcast", "cast", "where", "constant", "sign"]
-    return draw(st.lists(st.tuples(st.sampled_from(ops), st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=12))
+    return draw(
+        st.lists(st.tuples(st.sampled_from(ops), st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=12)
+    )
 
 
 @given(random_program(), st.sampled_from([D.Float, D.Half, D.Int32, D.Bool]))

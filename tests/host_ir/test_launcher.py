@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fuser.errors import InputRuntimeError, LaunchError
+from fuser.errors import InputRuntimeError, InputTypeError, LaunchError
 from fuser.host_ir.expressions import extent, scalar
 from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Fill, Instruction, LaunchKernel
 from fuser.host_ir.program import HostProgram
@@ -129,6 +129,20 @@ def test_numbers_that_decide_sizes_belong_to_the_key(device, make_kernel) -> Non
         assert arguments[2:] == (4, k_value, k_value, alpha)
         assert type(arguments[-1]) is float
         assert program.counters()["replays"] == replays
+
+
+def test_numbers_may_come_in_host_arrays(device, make_kernel) -> None:
+    kernel = make_kernel(scalars={"alpha": DataType.Float})
+    program = HostProgram(
+        ("x", "alpha"), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(kernel, ("x", "y", "alpha")))
+    )
+    x = tensor(device, np.arange(4))
+    for alpha in (np.array(2.0), np.float32(3.0), 4):
+        program.run([x, alpha])
+        assert device.named("launch")[-1][3][-1] == float(alpha)
+    assert program.counters()["replays"] == 2
+    with pytest.raises(InputTypeError, match="Expected input 1, alpha, to be a scalar but got double tensor of rank 1"):
+        program.run([x, np.zeros(3)])
 
 
 def test_extents_may_be_passed_as_numbers(device, make_kernel) -> None:

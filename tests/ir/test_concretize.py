@@ -65,7 +65,20 @@ def test_values():
     x = np.arange(12, dtype=np.float32).reshape(4, 3)
     outs = evaluate_fusion(ir(reduced), [1, x])
     f = np.full((1, 3), 2, np.float32)
-    expected = [x + f, f.sum(0), f.sum(), (f + f).max(0, keepdims=True), f[0], 0 * f[0], [1, 1, 1], 0, 2, f.T, f[0], f[:, None]]
+    expected = [
+        x + f,
+        f.sum(0),
+        f.sum(),
+        (f + f).max(0, keepdims=True),
+        f[0],
+        0 * f[0],
+        [1, 1, 1],
+        0,
+        2,
+        f.T,
+        f[0],
+        f[:, None],
+    ]
     for out, ref in zip(outs, expected, strict=True):
         np.testing.assert_array_equal(out, ref)
 
@@ -134,7 +147,9 @@ def test_static_sizes_are_checked():
 def test_constraints_name_the_users_line():
     fusion = ir(lambda fd: [fd.ops.add(fd.define_tensor([-1]), fd.define_tensor([-1]))])
     check_constraints(fusion, {"t0_size0": 2, "t1_size0": 2})
-    with pytest.raises(RuntimeError, match="add, dim 0: a conflict was found with 2 different sizes, 2 and 3") as caught:
+    with pytest.raises(
+        RuntimeError, match="add, dim 0: a conflict was found with 2 different sizes, 2 and 3"
+    ) as caught:
         check_constraints(fusion, {"t0_size0": 2, "t1_size0": 3})
     assert caught.value.location.filename == __file__
 

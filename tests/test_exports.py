@@ -1,0 +1,94 @@
+"""The names that the package offers."""
+
+import pytest
+
+import fuser
+from fuser import DataType, SchedulerType
+
+# Made by other parts of the project; each has tests of its own.
+EXECUTION = {"FusionExecutorCache", "KernelExecutor"}
+
+
+@pytest.mark.parametrize("name", sorted(set(fuser.EXPORTS) - EXECUTION))
+def test_every_name_can_be_loaded(name):
+    assert getattr(fuser, name) is not None
+    assert name in dir(fuser)
+
+
+def test_unknown_names():
+    with pytest.raises(AttributeError, match="module 'fuser' has no attribute 'nothing'"):
+        fuser.nothing
+    assert not hasattr(fuser, "nothing")
+
+
+def test_submodules():
+    assert fuser.ops.add.__name__ == "add"
+    from fuser import ops
+
+    assert ops is fuser.ops
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "DataType",
+        "ParallelType",
+        "MemoryType",
+        "LoadStoreOpType",
+        "CacheOp",
+        "IdMappingMode",
+        "SchedulerType",
+        "CommunicatorBackend",
+        "MatmulTilingStrategy",
+        "MatmulBufferingLoopLevel",
+        "MatmulCircularBufferingStrategy",
+        "MatmulTileRasterizationOrder",
+        "MmaMacroArch",
+    ],
+)
+def test_enums(name):
+    enum = getattr(fuser, name)
+    entries = getattr(enum, "__entries")
+    for member in enum:
+        assert enum.__members__[member.name] is member
+        assert entries[member.name][0] is member
+        assert isinstance(entries[member.name][1], str)
+        assert hash(member) == hash(enum[member.name])
+
+
+def test_parameters():
+    a, b = fuser.PointwiseParams(), fuser.PointwiseParams()
+    assert a == b
+    assert a.hash() == b.hash() == hash(a)
+    a.vectorization_factor = 4
+    assert a != b
+    assert a.hash() != b.hash()
+    assert a.scheduler_type is SchedulerType.pointwise
+    with pytest.raises(AttributeError):
+        a.scheduler_type = SchedulerType.reduction
+    assert "vectorization_factor: 4" in str(a)
+    assert fuser.ReductionParams().scheduler_type is SchedulerType.reduction
+    assert fuser.HeuristicParams().scheduler_type is SchedulerType.none
+    a.lparams.bdimx = 128
+    assert (a.lparams.bdimx, a.lparams.gdimy) == (128, 1)
+    a.cparams.maxrregcount = 64
+    assert a.cparams.maxrregcount == 64
+
+
+def test_matmul_parameters():
+    p = fuser.MatmulParams()
+    p.tile_sizes = fuser.MatMulTileOptions(fuser.GemmTile(128, 256, 64), fuser.GemmTile(64, 256, 64))
+    p.circular_buffer_options = fuser.CircularBufferOptions(smem_write=True, smem_read=False, stage=4, prefetch_gap=2)
+    p.supported_vec_size = fuser.SupportedVectorization(8, 8, 4)
+    p.cluster_dims = fuser.ClusterDims(2, 1)
+    p.mma_macro = fuser.MmaMacroEncode(fuser.MmaMacroArch.hopper, 64, 256, 16).mma_macro()
+    assert p.mma_macro == fuser.MmaMacro(fuser.MmaMacroArch.hopper, 64, 256, 16)
+    assert p.circular_buffer_options.smem_circular_buffer_stage == 4
+    assert p.tile_sizes.cta_tile.n == 256
+    assert p != fuser.MatmulParams()
+
+
+def test_compile_params_are_keyword_only():
+    assert fuser.CompileParams(index_type=DataType.Int32).index_type is DataType.Int32
+    with pytest.raises(TypeError):
+        fuser.CompileParams(DataType.Int32)
