@@ -47,8 +47,8 @@ EXPORTS: dict[str, str] = {
     "get_val_tolerances": "fuser.frontend.validate",
     "LRUCache": "fuser.frontend.lru_cache",
     "LruFusionCache": "fuser.frontend.lru_cache",
-    "version": "fuser.version",
-    "__version__": "fuser.version",
+    "version": "fuser.release",
+    "__version__": "fuser.release",
     "DataType": "fuser.ir.dtypes",
     **dict.fromkeys(
         (
@@ -87,6 +87,13 @@ EXPORTS: dict[str, str] = {
     "LaunchParams": "fuser.runtime.launch_params",
     "FusionExecutorCache": "fuser.compiler.executor_cache",
     "KernelExecutor": "fuser.compiler.kernel_executor",
+    "KernelCompiler": "fuser.compiler.kernel_compiler",
+    "CompiledKernel": "fuser.runtime.compiled_kernel",
+    "RtcKernel": "fuser.runtime.rtc_kernel",
+    "HostProgram": "fuser.host_ir.program",
+    "extent": "fuser.host_ir.expressions",
+    **dict.fromkeys(("Allocate", "Deallocate", "Alias", "Copy", "Fill", "LaunchKernel"), "fuser.host_ir.instructions"),
+    "DeviceInfo": "fuser.ir.device_info",
     **dict.fromkeys(
         (
             "FuserError",
@@ -148,8 +155,8 @@ if TYPE_CHECKING:
     from fuser.ir.enums import MemoryType as MemoryType
     from fuser.ir.enums import ParallelType as ParallelType
     from fuser.ir.enums import SchedulerType as SchedulerType
-    from fuser.version import __version__ as __version__
-    from fuser.version import version as version
+    from fuser.release import __version__ as __version__
+    from fuser.release import version as version
 
 
 def __getattr__(name: str) -> Any:

@@ -160,22 +160,28 @@ def _as_argument(row: PointwiseOp, index: int, x: Array | Number, operand: DataT
 
 
 def _with_mpmath(evaluate: Callable[[Any, Any], Any]) -> Callable[[Array], Array]:
-    """A longdouble function evaluated element by element with 40 digits; nan gives nan."""
+    """A longdouble function evaluated element by element with 40 digits; nan gives nan. Each value is computed once."""
+    known: dict[float, np.longdouble] = {}
 
-    def apply(x: Array) -> Array:
+    def value(number: float) -> np.longdouble:
         import mpmath
 
-        result = np.empty(x.shape, np.longdouble)
+        if number != number:
+            return np.longdouble(np.nan)
         with mpmath.workdps(40):
-            for index, element in np.ndenumerate(x):
-                number = float(element)
-                if number != number:
-                    result[index] = np.nan
-                    continue
-                y = evaluate(mpmath, mpmath.mpf(number))
-                high = float(y)
-                low = float(y - high) if math.isfinite(high) else 0.0
-                result[index] = np.longdouble(high) + np.longdouble(low)
+            y = evaluate(mpmath, mpmath.mpf(number))
+            high = float(y)
+            low = float(y - high) if math.isfinite(high) else 0.0
+        return np.longdouble(high) + np.longdouble(low)
+
+    def apply(x: Array) -> Array:
+        result = np.empty(x.shape, np.longdouble)
+        for index, element in np.ndenumerate(x):
+            number = float(element)
+            found = known.get(number)
+            if found is None:
+                found = known[number] = value(number)
+            result[index] = found
         return result
 
     return apply

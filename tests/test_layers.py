@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("optimize", "schedule", "lowering", "codegen"),
     ("runtime",),
     ("ir",),
-    ("options", "version"),
+    ("options", "release"),
     ("errors",),
     ("source_location",),
 )

@@ -132,6 +132,13 @@ def _bind_tensor(spec: Tensor, value: Any, position: int) -> tuple[ArrayView | N
             number = python_number(value)
             return number, TensorDescriptor(spec.dtype, (), ())
         view = value if isinstance(value, ArrayView) else describe_array(value)
+        if spec.dtype is DataType.Index and view.dtype is DataType.Int32:
+            view = describe_array(_widened(view.array))
+        if any(s < 0 for s in view.strides):
+            raise InputRuntimeError(
+                f"Expected input {position}, {spec.name}, to have strides >= 0, but got {list(view.strides)}; pass a copy",
+                location=spec.location,
+            )
         descriptor = view.descriptor()
     if len(view.sizes) != spec.ndim:
         raise InputRuntimeError(
@@ -147,6 +154,11 @@ def _bind_tensor(spec: Tensor, value: Any, position: int) -> tuple[ArrayView | N
             location=spec.location,
         )
     return view, descriptor
+
+
+def _widened(array: Any) -> Any:
+    """An int32 array as int64: tensors of dtype Index are int64 in memory."""
+    return array.long() if hasattr(array, "long") else array.astype("int64")
 
 
 def _bind_extents(spec: Tensor, descriptor: TensorDescriptor, position: int, extents: dict[Symbol, int]) -> None:

@@ -70,7 +70,7 @@ def compile_fusion(
 
     def make(k: int, segment: Segment, inputs: BoundInputs) -> CompiledKernel:
         prefix = f"s{k}." if several else ""
-        compiler = KernelCompiler(device, options or CompileOptions(), recorder, prefix)
+        compiler = KernelCompiler.with_options(device, options or CompileOptions(), recorder, prefix)
         return compiler.compile_segment(segment, inputs)[0]
 
     return compile_segments(segmented, bound, make, recorder)[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 from fuser import options as environment
@@ -64,19 +64,44 @@ class Target:
         return Target(device.info, device.kind == "cuda")
 
 
-@dataclass(slots=True)
 class KernelCompiler:
     """Compiles segments.
 
     device    a DeviceInfo or CUDA device (a cubin is made), a simulated device (none is), or None: the current GPU, else
               the simulator
-    options   see CompileOptions
+    options   fields of CompileOptions, as keywords
+    recorder  told of every stage, under names that begin with `prefix`
+
+    Raises DefinitionTypeError for an option that does not exist.
     """
 
-    device: Device | DeviceInfo | None = None
-    options: CompileOptions = field(default_factory=CompileOptions)
-    recorder: Recorder = field(default_factory=Recorder)
-    prefix: str = ""
+    def __init__(
+        self,
+        device: Device | DeviceInfo | None = None,
+        *,
+        recorder: Recorder | None = None,
+        prefix: str = "",
+        **options: Any,
+    ) -> None:
+        self.device = device
+        self.recorder = recorder if recorder is not None else Recorder()
+        self.prefix = prefix
+        known = [f.name for f in fields(CompileOptions)]
+        unknown = [name for name in options if name not in known]
+        if unknown:
+            raise DefinitionTypeError(
+                f"KernelCompiler(): incompatible function arguments: no option {unknown[0]!r}; known: {', '.join(known)}"
+            )
+        self.options = CompileOptions(**options)
+
+    @staticmethod
+    def with_options(
+        device: Device | DeviceInfo | None, options: CompileOptions, recorder: Recorder, prefix: str = ""
+    ) -> KernelCompiler:
+        """A compiler with options that are already put together."""
+        compiler = KernelCompiler(device, recorder=recorder, prefix=prefix)
+        compiler.options = options
+        return compiler
 
     def target(self) -> Target:
         """What kernels are made for."""

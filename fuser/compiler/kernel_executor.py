@@ -133,7 +133,7 @@ class KernelExecutor:
                 return kernel, program
         recorder = recorder_from_environment()
         try:
-            kernel = KernelCompiler(device, self._options, recorder).compile_scheduled(self._schedule, bound)
+            kernel = KernelCompiler.with_options(device, self._options, recorder).compile_scheduled(self._schedule, bound)
         finally:
             recorder.finish()
         whole = _WholeFusion(self._schedule.fusion, (_WholeSegment(self._schedule.fusion),))

@@ -103,7 +103,7 @@ class ProgramCache:
         several = len(segmented.segments) > 1
 
         def make(k: int, segment: Segment, inputs: BoundInputs) -> CompiledKernel:
-            compiler = KernelCompiler(device, options, recorder, f"s{k}." if several else "")
+            compiler = KernelCompiler.with_options(device, options, recorder, f"s{k}." if several else "")
             return self._kernel(k, segment, inputs, compiler)
 
         program, kernels = compile_segments(segmented, bound, make, recorder)

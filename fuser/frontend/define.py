@@ -12,11 +12,11 @@ from fuser.frontend.operation import (
     ArgumentMismatch,
     bool_argument,
     check_extent,
+    checked_call,
     dtype_argument,
     int_argument,
     int_list_argument,
     is_number,
-    operation,
     plain_number,
     sequence_argument,
 )
@@ -41,13 +41,12 @@ _BY_STRIDES = ("sizes", "strides", "dtype", "static_sizes", "is_cpu")
 def define_tensor_in(fusion: Fusion, args: tuple[Any, ...], kwargs: dict[str, Any], *, register: bool) -> TensorView:
     """A tensor of `fusion`, by one of the three overloads; `register` makes it the next input."""
 
-    @operation(*_TENSOR_OVERLOADS)
-    def define_tensor(*args: Any, **kwargs: Any) -> TensorView:
+    def define() -> TensorView:
         if _gives_strides(args, kwargs):
             return _define_by_strides(fusion, _bind(_BY_STRIDES, args, kwargs, required=2), register)
         return _define_by_shape(fusion, _bind(_BY_SHAPE, args, kwargs, required=1), register)
 
-    return define_tensor(*args, **kwargs)
+    return checked_call(_TENSOR_OVERLOADS, args, kwargs, define)
 
 
 def _gives_strides(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -192,8 +191,7 @@ _SCALAR_OVERLOADS = (
 def define_scalar_in(fusion: Fusion, args: tuple[Any, ...], kwargs: dict[str, Any], *, register: bool) -> Val:
     """A symbolic scalar (`register` makes it the next input) or a constant of `fusion`."""
 
-    @operation(*_SCALAR_OVERLOADS)
-    def define_scalar(*args: Any, **kwargs: Any) -> Val:
+    def define() -> Val:
         if args and isinstance(args[0], DataType):
             given = _bind(("dtype",), args, kwargs, required=1)
         else:
@@ -220,21 +218,20 @@ def define_scalar_in(fusion: Fusion, args: tuple[Any, ...], kwargs: dict[str, An
             raise DefinitionRuntimeError(f"the constant {number} has no value of dtype {target.name}")
         return fusion.handle(constant(builder, number, target))
 
-    return define_scalar(*args, **kwargs)
+    return checked_call(_SCALAR_OVERLOADS, args, kwargs, define)
 
 
 def define_vector_in(fusion: Fusion, size: object) -> list[Val]:
     """`size` symbolic Int scalars, registered in order."""
 
-    @operation("define_vector(size: int) -> list[Val]")
-    def define_vector(size: object) -> list[Val]:
+    def define() -> list[Val]:
         count = int_argument("size", size)
         if count < 0:
             raise DefinitionRuntimeError(f"define_vector(): the size must not be negative, got {count}")
         builder = fusion.builder()
         return [fusion.handle(builder.input_scalar(DataType.Int)) for _ in range(count)]
 
-    return define_vector(size)
+    return checked_call(("define_vector(size: int) -> list[Val]",), (size,), {}, define)
 
 
 # --- module level -----------------------------------------------------------------------------------------------------

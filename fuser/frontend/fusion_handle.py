@@ -26,6 +26,7 @@ from fuser.source_location import caller_location
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from fuser.compiler.compile_params import CompileParams
     from fuser.ir.integers import Int
     from fuser.ir.schedule import ScheduleBuilder
 
@@ -277,7 +278,7 @@ class Fusion:
 
         return schedule_access.math_text(self, from_outputs_only)
 
-    def print_kernel(self, compile_params: object = None) -> str:
+    def print_kernel(self, compile_params: CompileParams | None = None) -> str:
         """CUDA source of the fusion as currently scheduled."""
         from fuser.frontend import schedule_access
 

@@ -58,6 +58,21 @@ def operation(*signatures: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorate
 
 
+def checked_call(
+    signatures: Sequence[str], args: tuple[object, ...], kwargs: dict[str, Any], function: Callable[[], R]
+) -> R:
+    """`function()` with the errors of an op whose caller passed `args` and `kwargs`."""
+    name = signatures[0].partition("(")[0]
+    try:
+        return function()
+    except ArgumentMismatch as mismatch:
+        raise mismatch_error(name, signatures, args, kwargs, str(mismatch)) from None
+    except FuserError as error:
+        if error.location is None:
+            error.location = caller_location()
+        raise
+
+
 def mismatch_error(
     name: str, signatures: Sequence[str], args: Sequence[object], kwargs: dict[str, Any], reason: str
 ) -> DefinitionTypeError:

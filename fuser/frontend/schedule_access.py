@@ -18,6 +18,7 @@ from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fuser.source_location import caller_location
 
 if TYPE_CHECKING:
+    from fuser.compiler.compile_params import CompileParams
     from fuser.frontend.fusion_handle import Fusion
     from fuser.ir.schedule import ScheduleBuilder
 
@@ -91,7 +92,7 @@ def math_text(fusion: Fusion, from_outputs_only: bool) -> str:
     return print_exprs(current)
 
 
-def kernel_text(fusion: Fusion, compile_params: object) -> str:
+def kernel_text(fusion: Fusion, compile_params: CompileParams | None) -> str:
     """CUDA source of the fusion as currently scheduled."""
     from fuser.compiler.kernel_executor import KernelExecutor
 

@@ -58,10 +58,12 @@ class _Builder:
                 self.last_reader[t.name] = k
         self.copies: list[Copy] = []
         self.slots: dict[str, str] = {}
+        self.viewed: dict[str, str] = {}  # a view -> the slot whose storage it shares
 
     def build(self) -> HostProgram:
         returned = [o for o in self.fusion.outputs if not o.hidden]
         kept = {o.tensor.name for o in self.fusion.outputs}
+        self._find_views(kept)
         for k, (segment, kernel) in enumerate(zip(self.segmented.segments, self.kernels, strict=True)):
             if kernel is None:
                 for t in segment.fusion.output_tensors:
@@ -69,13 +71,33 @@ class _Builder:
             else:
                 self._launch(k, segment, kernel)
             for name, last in self.last_reader.items():
-                if last == k and name not in kept and not self._is_input(name):
+                if last == k and name not in kept and name not in self.viewed and not self._is_input(name):
                     self.instructions.append(Deallocate(name))
         self._update_from_inputs()
         self.instructions += self.copies
         # A temporary of an in-place update is freed by the program's end unless it is returned.
         outputs = tuple(self.slots.get(o.tensor.name, o.tensor.name) for o in returned)
         return HostProgram(tuple(v.name for v in self.fusion.inputs), outputs, tuple(self.instructions))
+
+    def _find_views(self, kept: set[str]) -> None:
+        """Which slots are views made by segments without kernels: they have no storage to free, and keep that of their source
+        for as long as they are read themselves."""
+        for segment, kernel in zip(self.segmented.segments, self.kernels, strict=True):
+            if kernel is None:
+                inputs = {t.name for t in segment.fusion.input_tensors}
+                for t in segment.fusion.output_tensors:
+                    source = t
+                    while source.name not in inputs:
+                        expr = self.fusion.definitions[source]
+                        assert isinstance(expr, (Broadcast, Squeeze, Permute))
+                        source = expr.input
+                    self.viewed[t.name] = source.name
+        for name in reversed(list(self.viewed)):
+            source_name = self.viewed[name]
+            last = self.last_reader.get(name, -1)
+            self.last_reader[source_name] = max(self.last_reader.get(source_name, -1), last)
+            if name in kept:
+                kept.add(source_name)
 
     def _is_input(self, name: str) -> bool:
         return any(v.name == name for v in self.fusion.inputs)

@@ -80,8 +80,8 @@ def _true(x: Array) -> Array:
     return np.ones(x.shape, np.bool_)
 
 
-def _zero(x: Array, *_: Array) -> Array:
-    return np.zeros_like(x)
+def _zero(x: Array, *others: Array) -> Array:
+    return np.zeros(np.broadcast_shapes(x.shape, *(y.shape for y in others)), x.dtype)
 
 
 _DOUBLES = {np.dtype(np.float32): np.float64, np.dtype(np.complex64): np.complex128}
