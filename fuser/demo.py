@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from fuser.frontend.definition import FusionDefinition
+    from fuser.host_ir.program import HostProgram
     from fuser.runtime.compiled_kernel import CompiledKernel
     from fuser.runtime.cuda_device import CudaDevice
     from fuser.runtime.device import Device
@@ -201,7 +202,9 @@ def read_input(path: str) -> Array:
     except OSError as error:
         raise InputValueError(f"--input {path}: cannot be read: {error.strerror or error}") from None
     except (ValueError, EOFError) as error:
-        raise InputValueError(f"--input {path}: is not a .npy file of numbers ({error})") from None
+        # What NumPy says of other files advises to unpickle them.
+        reason = "it cannot be read without unpickling" if "pickle" in str(error) else str(error)
+        raise InputValueError(f"--input {path}: is not a .npy file of numbers ({reason})") from None
     if not isinstance(array, np.ndarray):
         raise InputValueError(f"--input {path}: is an archive of several arrays; save one with numpy.save")
     if array.dtype.kind != "f" or array.dtype.itemsize > 8:
@@ -304,7 +307,7 @@ def run_case(case: Case, data: Array, device: Device) -> bool:
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
-def time_on_gpu(program: Any, inputs: Sequence[Array], device: CudaDevice) -> Array:
+def time_on_gpu(program: HostProgram, inputs: Sequence[Array], device: CudaDevice) -> Array:
     """Print the median time of a run, and of a plain copy of as many bytes; returns the last run's result.
 
     Inputs are on the GPU. Before each run the L2 is filled with other data, for long enough that the launch is enqueued

@@ -429,11 +429,13 @@ def assert_wrong_results_fail(
     out_dtype: DataType,
     *,
     trivial: Collection[str] = (),
+    equal_is_skipped: bool = False,
 ) -> Counts:
     """Assert that `check` rejects zeros, the first input and `want` in lower precision.
 
     `want` is the right result in `out_dtype`; `first_input` is cast to `out_dtype` and broadcast to its shape.
     `trivial` names the wrong results (`zeros`, `first`, `lower`) that cannot differ; those are skipped and counted.
+    With `equal_is_skipped` so are others that happen to be right; without, inputs that do not tell them apart fail.
     Cases of fewer than 64 elements and, for `lower`, outputs that are not floating are not judged.
     """
     if want.size < SMALLEST_JUDGED:
@@ -451,6 +453,9 @@ def assert_wrong_results_fail(
             continue
         with np.errstate(all="ignore"):
             same = (result == want) | ((result != result) & (want != want))
+        if equal_is_skipped and same.all():
+            skipped += 1
+            continue
         assert not same.all(), f"the inputs do not tell the wrong result {name!r} from the right one"
         try:
             check(result)
@@ -462,7 +467,11 @@ def assert_wrong_results_fail(
 
 
 def assert_wrong_pointwise_fail(
-    row: PointwiseOp, inputs: Sequence[Array | Number], out_dtype: DataType | None = None
+    row: PointwiseOp,
+    inputs: Sequence[Array | Number],
+    out_dtype: DataType | None = None,
+    *,
+    equal_is_skipped: bool = False,
 ) -> Counts:
     """`assert_wrong_results_fail` for one op: its reference, its first input and the flags of its row."""
     ref = reference_pointwise(row, inputs, out_dtype)
@@ -476,6 +485,7 @@ def assert_wrong_pointwise_fail(
         first,
         ref.output,
         trivial=trivial,
+        equal_is_skipped=equal_is_skipped,
     )
 
 
@@ -488,6 +498,7 @@ def assert_wrong_reduction_fail(
     correction: int = 1,
     keepdims: bool = False,
     trivial: Collection[str] = (),
+    equal_is_skipped: bool = False,
 ) -> Counts:
     """`assert_wrong_results_fail` for a reduction; the first input is the first element of each reduced set.
 
@@ -513,6 +524,7 @@ def assert_wrong_reduction_fail(
         np.tile(np.asarray(first).reshape(-1), copies),
         out_dtype,
         trivial=trivial,
+        equal_is_skipped=equal_is_skipped,
     )
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_values
-from fuser.frontend.validate import folded_elements
+from fuser.frontend.validate import folded_elements, host_array
 from fuser.ir import fusion as ir
 from fuser.ir.extent_binding import bind_extents
 
@@ -129,12 +129,12 @@ class FusionCase:
 
 def _values(kind: str, dtype: DataType, shape: Sequence[int], rng: np.random.Generator) -> Array:
     if dtype is Bool:
-        return rng.integers(0, 2, tuple(shape)).astype(np.bool_)
+        return np.asarray(rng.integers(0, 2, tuple(shape))).astype(np.bool_)
     if dtype.is_integral or kind == "whole":
-        return rng.integers(-8, 9, tuple(shape)).astype(dtype.numpy)
-    normal = rng.standard_normal(tuple(shape)) + 0.25
+        return np.asarray(rng.integers(-8, 9, tuple(shape))).astype(dtype.numpy)
+    normal = np.asarray(rng.standard_normal(tuple(shape)) + 0.25)
     if dtype.is_complex:
-        return (normal + 1j * rng.standard_normal(tuple(shape))).astype(dtype.numpy)
+        return np.asarray(normal + 1j * rng.standard_normal(tuple(shape))).astype(dtype.numpy)
     return (np.abs(normal) + 0.5 if kind == "positive" else normal).astype(dtype.numpy)
 
 
@@ -168,11 +168,12 @@ def expected(fusion: ir.Fusion, inputs: Sequence[Any]) -> Expected:
     return Expected([np.array(values[t.name]) for t in shown], updates, [folded[t] for t in shown], counts)
 
 
-def assert_close(actual: Array, reference: Array, folded: int, what: str) -> None:
+def assert_close(result: Any, reference: Array, folded: int, what: str) -> None:
     """Equal shape and dtype; integers equal, floats within a few roundings and log2(n) of them for n folded elements.
 
     The absolute part follows the size of the tensor's values, so that zeros do not pass.
     """
+    actual = host_array(result)
     assert actual.shape == reference.shape, f"{what}: shape {actual.shape}, expected {reference.shape}"
     assert actual.dtype == reference.dtype, f"{what}: dtype {actual.dtype}, expected {reference.dtype}"
     if actual.dtype.kind in "biu":

@@ -1,9 +1,13 @@
-"""What the pages for people name must exist: files, make targets, options. A page that lags behind fails here."""
+"""What the pages for people say must be so: files, make targets and options exist, tables of the architecture page are the
+code's own, generated pages are up to date. A page that lags behind fails here."""
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -41,3 +45,131 @@ def test_named_make_targets_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_named_options_exist(page: Path) -> None:
     assert named(page, r"\b(FUSER_[A-Z_]+)\b") <= {row.env for row in options.OPTIONS} | MACROS
+
+
+# --- pages that are checked against what they describe ------------------------------------------------------------------
+
+
+def test_ops_page_is_what_its_generator_writes() -> None:
+    assert load_tool("generate_ops_page").main(["--check"]) == 0
+
+
+def test_ops_page_names_every_op() -> None:
+    from fuser.frontend import ops
+
+    page = (ROOT / "docs" / "ops.md").read_text(encoding="utf-8")
+    assert [name for name in ops.OPS if re.search(rf"`{name}[(`]", page) is None] == []
+
+
+ARCHITECTURE = ROOT / "docs" / "ARCHITECTURE.md"
+
+
+def load_tool(name: str) -> ModuleType:
+    """A script of tools/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def table(first_head: str) -> list[list[str]]:
+    """Cells of the architecture page's table whose first head is this."""
+    lines = ARCHITECTURE.read_text(encoding="utf-8").splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(f"| {first_head} |"))
+    rows: list[list[str]] = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+    return rows
+
+
+def defined_in(path: Path) -> set[str]:
+    """Functions, classes and methods (`Class.method`) of a file."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found.update(f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef))
+    return found
+
+
+def code(cell: str) -> str:
+    """The code in a cell that is one piece of code."""
+    assert cell.startswith("`"), cell
+    return cell.strip("`")
+
+
+def test_architecture_stage_functions_exist() -> None:
+    rows = table("#")
+    assert [row[0] for row in rows] == [str(i + 1) for i in range(len(rows))]
+    for _, function, file, _, _ in rows:
+        assert code(function) in defined_in(ROOT / "fuser" / code(file)), (function, file)
+
+
+def test_architecture_stage_names_are_those_of_a_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy as np
+
+    from fuser import FusionDefinition
+
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_tensor(shape=[-1]) * 2.0)
+    stages = fd.explain([np.ones(3, np.float32)], file=False).stages
+    families = {re.sub(r"\.\d\d-\w+\.py$", ".<nn>-<pass>.py", name) for name in stages}
+    named_on_page = {code(row[4]) for row in table("#") if row[4]}
+    # A cubin is made for GPUs only; the launches are how the program would run, no stage of its making.
+    assert named_on_page - {"kernel.cubin"} == families - {"launches"}
+
+
+def test_architecture_passes_are_those_of_the_pipeline() -> None:
+    from fuser.lowering.pipeline import PASSES
+
+    assert tuple(code(row[0]) for row in table("pass")) == PASSES
+    for name in PASSES:
+        assert (ROOT / "fuser" / "lowering" / f"{name}.py").exists()
+
+
+def test_architecture_schedulers_are_those_of_the_registry() -> None:
+    from fuser.schedule.registry import SCHEDULERS
+
+    rows = table("scheduler")
+    assert [code(row[0]) for row in rows] == [s.type.name for s in SCHEDULERS]
+    for row, scheduler in zip(rows, SCHEDULERS, strict=True):
+        assert type(scheduler).__name__ in defined_in(ROOT / "fuser" / code(row[1]))
+
+
+def test_architecture_folders_are_those_of_the_package() -> None:
+    folders = {path.parent.name for path in (ROOT / "fuser").glob("*/__init__.py")}
+    assert {code(row[0]).rstrip("/") for row in table("folder")} == folders
+
+
+def test_architecture_instructions_are_those_of_host_programs() -> None:
+    from typing import get_args
+
+    from fuser.host_ir.instructions import Instruction
+
+    page = ARCHITECTURE.read_text(encoding="utf-8")
+    listed = re.search(r"verified when built.*?:\n\n(.*?)\n\n", page, re.DOTALL)
+    assert listed is not None
+    assert re.findall(r"`(\w+)`", listed[1]) == [kind.__name__ for kind in get_args(Instruction)]
+
+
+def test_architecture_names_files_that_exist() -> None:
+    names = named(ARCHITECTURE, r"`([\w./-]+/[\w.-]*)`") | named(ARCHITECTURE, r"`([\w/-]+\.py)`")
+    stages = {code(row[4]) for row in table("#") if row[4]}
+    missing = [n for n in names - stages if not any((place / n).exists() for place in PLACES)]
+    assert missing == []
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    names = sorted(path.name for path in (ROOT / "docs" / "decisions").glob("*.md"))
+    assert [name[:4] for name in names] == [f"{i + 1:04}" for i in range(len(names))]
+    for name in names:
+        text = (ROOT / "docs" / "decisions" / name).read_text(encoding="utf-8")
+        assert text.startswith(f"# {int(name[:4])}. ")
+        for file in re.findall(r"`(fuser/[\w/]+\.py)`", text):
+            assert (ROOT / file).exists()

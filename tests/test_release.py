@@ -16,7 +16,7 @@ def test_equal(other):
     assert v == other
     assert v <= other
     assert v >= other
-    assert not v != other
+    assert (v != other) is False
     assert not v < other
     assert not v > other
 
@@ -35,7 +35,7 @@ def test_older(newer):
     v = fuser.version()
     assert v < newer
     assert v <= newer
-    assert not v == newer
+    assert (v == newer) is False
 
 
 @pytest.mark.parametrize("other", [1, None, 0.1, (0, 1), "one"])

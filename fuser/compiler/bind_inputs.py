@@ -11,11 +11,12 @@ from typing import Any
 
 from fuser.errors import InputRuntimeError
 from fuser.ir.dtypes import DataType
+from fuser.ir.extent_binding import check_constraints
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import ExtentOp, Fusion, Scalar, ScalarOp, Tensor
 from fuser.ir.integers import Int, Symbol, symbol
-from fuser.ir.scalar_evaluation import evaluate_op
-from fuser.runtime.arrays import ArrayView, describe_array, is_scalar, overlaps_itself, python_number
+from fuser.ir.scalar_evaluation import evaluate_scalar_op
+from fuser.runtime.arrays import ArrayView, describe_array, is_scalar, overlaps_itself, python_number, share_elements
 
 Number = bool | int | float | complex
 
@@ -51,10 +52,11 @@ def flatten(inputs: Iterable[Any]) -> list[Any]:
     return flat
 
 
-def bind_inputs(fusion: Fusion, inputs: Iterable[Any]) -> BoundInputs:
+def bind_inputs(fusion: Fusion, inputs: Iterable[Any], *, check_extents: bool = True) -> BoundInputs:
     """Check arguments against a fusion and describe them.
 
-    Arguments may be arrays, numbers, ArrayViews, or TensorDescriptors (for compiling without data).
+    Arguments may be arrays, numbers, ArrayViews, or TensorDescriptors (for compiling without data). `check_extents` False
+    leaves out which extents must be equal: whoever concretizes the fusion first asks that of the result.
     Raises InputRuntimeError naming the input, InputTypeError for what is no array.
     """
     flat = flatten(inputs)
@@ -74,15 +76,9 @@ def bind_inputs(fusion: Fusion, inputs: Iterable[Any]) -> BoundInputs:
         values.append(view)
         tensors[spec.name] = descriptor
         _bind_extents(spec, descriptor, position, extents)
-    _bind_computed_scalars(fusion, tensors, scalars, extents)
-    for c in fusion.constraints:
-        left, right = c.left.evaluate(extents), c.right.evaluate(extents)
-        if left != right:
-            raise InputRuntimeError(
-                f"a conflict was found with 2 different sizes: {left} and {right} ({c.what}; {c.left} = {left}, "
-                f"{c.right} = {right})",
-                location=c.location,
-            )
+    _bind_computed_scalars(fusion, scalars, extents)
+    if check_extents:
+        check_constraints(fusion, {s.name: n for s, n in extents.items()})
     _check_updates(fusion, values)
     return BoundInputs(tuple(values), tensors, scalars, extents)
 
@@ -178,42 +174,58 @@ def _bind_extents(spec: Tensor, descriptor: TensorDescriptor, position: int, ext
             )
 
 
-def _bind_computed_scalars(
-    fusion: Fusion, tensors: dict[str, TensorDescriptor], scalars: dict[str, Number], extents: dict[Symbol, int]
-) -> None:
+def _bind_computed_scalars(fusion: Fusion, scalars: dict[str, Number], extents: dict[Symbol, int]) -> None:
     """Scalars that shapes need: user scalars, extents, and arithmetic on them."""
-    wanted = set(fusion.extent_scalars.values())
-    if not wanted:
+    if not fusion.extent_scalars:
         return
-    for expr in fusion.exprs:
-        if isinstance(expr, ExtentOp) and expr.tensor.name in tensors:
-            scalars[expr.output.name] = tensors[expr.tensor.name].sizes[expr.dim]
-        elif isinstance(expr, ScalarOp) and all(s.value is not None or s.name in scalars for s in expr.inputs):
-            operands = [s.value if s.value is not None else scalars[s.name] for s in expr.inputs]
-            scalars[expr.output.name] = evaluate_op(
-                expr.op, operands, [s.dtype for s in expr.inputs], expr.output.dtype
-            )
-    for symbol_name, scalar_name in fusion.extent_scalars.items():
-        value = scalars.get(scalar_name)
-        if value is None:
-            continue
+
+    def bind_extent(scalar: Scalar) -> None:
+        if scalar.name not in fusion.extent_scalars:
+            return
+        value = scalars[scalar.name]
         if not isinstance(value, int) or value < 0:
             raise InputRuntimeError(
-                f"the scalar {scalar_name} is used as an extent and must be an integer >= 0, got {value}"
+                f"the scalar {scalar.name} is used as an extent and must be an integer >= 0, got {value}",
+                location=scalar.location,
             )
-        extents[symbol(symbol_name, 0)] = int(value)
+        extents[symbol(scalar.name, 0)] = int(value)
+
+    for spec in fusion.input_scalars:
+        bind_extent(spec)
+    for expr in fusion.exprs:
+        match expr:
+            case ExtentOp():
+                assert expr.output.expression is not None
+                scalars[expr.output.name] = expr.output.expression.evaluate(extents)
+            case ScalarOp():
+                operands = [s.value if s.value is not None else scalars[s.name] for s in expr.inputs]
+                scalars[expr.output.name] = evaluate_scalar_op(expr, operands)
+            case _:
+                continue
+        bind_extent(expr.output)
 
 
 def _check_updates(fusion: Fusion, values: Sequence[ArrayView | Number]) -> None:
-    """A tensor updated in place must not store two of its elements in one place."""
+    """A tensor updated in place must not store two of its elements in one place, nor an element of another one updated."""
+    updated: dict[int, ArrayView] = {}
     for output in fusion.outputs:
         if output.alias_of is None:
             continue
         position = fusion.inputs.index(output.alias_of)
         view = values[position]
-        if isinstance(view, ArrayView) and view.array is not None and overlaps_itself(view.sizes, view.strides):
+        if not isinstance(view, ArrayView) or view.array is None:
+            continue
+        if overlaps_itself(view.sizes, view.strides):
             raise InputRuntimeError(
                 f"input {position}, {output.alias_of.name}, is updated in place, but its elements overlap in memory "
                 f"(shape {list(view.sizes)}, strides {list(view.strides)}); pass a contiguous copy",
                 location=output.alias_of.location,
             )
+        for other, earlier in updated.items():
+            if other != position and share_elements(earlier, view):
+                raise InputRuntimeError(
+                    f"inputs {other}, {fusion.inputs[other].name}, and {position}, {output.alias_of.name}, are both updated in "
+                    "place, but they overlap in memory; pass a copy of one of them",
+                    location=output.alias_of.location,
+                )
+        updated[position] = view

@@ -15,6 +15,7 @@ from fuser.compiler.recorder import KeepingRecorder
 from fuser.errors import InputRuntimeError
 from fuser.host_ir.program import HostProgram
 from fuser.ir.concretize import concretize, dynamic_extents
+from fuser.ir.extent_binding import check_constraints
 from fuser.ir.fusion import Fusion
 from fuser.runtime.arrays import ArrayView, resolve_device
 from fuser.runtime.compiled_kernel import CompiledKernel
@@ -71,39 +72,41 @@ class FusionExecutorCache:
         Raises InputError classes for arguments that do not fit, before anything is compiled or enqueued.
         """
         options = options_from_lists(_enable_options, _disable_options)
-        bound = bind_inputs(self._ir, inputs)
+        bound = bind_inputs(self._ir, inputs, check_extents=False)
         target = _device_for(bound, device)
         program = self._cache_for(bound).program(bound, target, options)
         return program.run(bound.values, device=target)
 
     def program(self, inputs: Iterable[Any], device: Any = None) -> HostProgram:
         """The program that `execute` would run for these inputs."""
-        bound = bind_inputs(self._ir, inputs)
+        bound = bind_inputs(self._ir, inputs, check_extents=False)
         return self._cache_for(bound).program(bound, _device_for(bound, device), CompileOptions())
 
     def _cache_for(self, bound: BoundInputs) -> ProgramCache:
         """The cache of the fusion with the factory dims that turned out to be 1 made broadcast dims."""
         pattern = tuple(bound.evaluate(e) == 1 for e in self._dynamic)
+        extents = {s.name: n for s, n in bound.extents.items()}
         found = self._caches.get(pattern)
         if found is None:
             with self._lock:
                 found = self._caches.get(pattern)
                 if found is None:
-                    fusion = concretize(self._ir, {s.name: n for s, n in bound.extents.items()}) if any(pattern) else self._ir
+                    fusion = concretize(self._ir, extents) if any(pattern) else self._ir
                     found = self._caches[pattern] = ProgramCache(fusion)
+        check_constraints(found.fusion, extents)
         return found
 
     # --- questions ---
 
     def is_compiled(self, inputs: Iterable[Any], device: Any = 0) -> bool:
         """Whether these inputs find a program without compiling."""
-        bound = bind_inputs(self._ir, inputs)
+        bound = bind_inputs(self._ir, inputs, check_extents=False)
         target = _device_for(bound, None if device == 0 else device)
         return self._cache_for(bound).lookup(bound, target, CompileOptions()) is not None
 
     def kernels(self, inputs: Iterable[Any], device: Any = None) -> tuple[CompiledKernel, ...]:
         """The kernels that run for these inputs."""
-        bound = bind_inputs(self._ir, inputs)
+        bound = bind_inputs(self._ir, inputs, check_extents=False)
         return self._cache_for(bound).kernels(bound, _device_for(bound, device), CompileOptions())
 
     def get_cuda_kernel(self, inputs: Iterable[Any], intrinsic_code: bool = False, device: Any = 0) -> str:
@@ -124,7 +127,7 @@ class FusionExecutorCache:
 
     def explain(self, inputs: Iterable[Any], device: Any = None) -> Explanation:
         """Every stage for these inputs, compiled as `execute` would."""
-        bound = bind_inputs(self._ir, inputs)
+        bound = bind_inputs(self._ir, inputs, check_extents=False)
         cache = self._cache_for(bound)
         recorder = KeepingRecorder()
         program = compile_fusion(cache.fusion, bound, _device_for(bound, device), CompileOptions(), recorder)

@@ -14,7 +14,7 @@ from fuser.compiler.recorder import recorder_from_environment
 from fuser.errors import SchedulingError
 from fuser.host_ir.build import build_host_program
 from fuser.host_ir.program import HostProgram
-from fuser.ir.enums import SchedulerType
+from fuser.ir.enums import GLOBAL_MEMORY, MemoryType, SchedulerType
 from fuser.ir.fact_collection import declared_facts
 from fuser.ir.facts import first_broken
 from fuser.ir.fusion import Fusion
@@ -69,9 +69,7 @@ class KernelExecutor:
 
         Raises SchedulingError for an illegal schedule, CompilationError with the log if NVRTC refuses the text.
         """
-        schedule = fusion.schedule
-        if schedule is None:
-            schedule = ScheduleBuilder(assign_output_layouts(fusion.ir_fusion))
+        schedule = fusion.schedule if fusion.schedule is not None else serial_schedule(fusion.ir_fusion)
         self._schedule = schedule
         self._options = (compile_params or CompileParams()).options()
         self._constraints = launch_constraints
@@ -83,9 +81,7 @@ class KernelExecutor:
     def source_of(self, fusion: SchedulableFusion, compile_params: CompileParams | None = None) -> str:
         """CUDA source of a fusion as it is scheduled, for inputs laid out as declared; needs neither inputs nor a device."""
         options = (compile_params or CompileParams()).options()
-        schedule = fusion.schedule
-        if schedule is None:
-            schedule = ScheduleBuilder(assign_output_layouts(fusion.ir_fusion))
+        schedule = fusion.schedule if fusion.schedule is not None else serial_schedule(fusion.ir_fusion)
         return generate_cuda(lower_fusion(schedule, declared_facts(schedule, index_bits=options.index_bits))).text
 
     def is_compiled(self) -> bool:
@@ -140,6 +136,17 @@ class KernelExecutor:
         program = build_host_program(whole, (kernel,))
         self._programs.append((kernel, program, place))
         return kernel, program
+
+
+def serial_schedule(fusion: Fusion) -> ScheduleBuilder:
+    """One serial thread: everything inlined as deep as it goes, the rest kept in device memory."""
+    schedule = ScheduleBuilder(assign_output_layouts(fusion))
+    schedule.inline_most()
+    for name, state in list(schedule.states.items()):
+        kept = sum(not axis.is_reduction and not axis.is_broadcast for axis in state.loop[state.inline_at :])
+        if kept and state.memory is MemoryType.local:
+            schedule.set_memory_type(name, GLOBAL_MEMORY)
+    return schedule
 
 
 def _device_for(bound: BoundInputs) -> Device:

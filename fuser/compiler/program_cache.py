@@ -1,7 +1,7 @@
 """`ProgramCache`: the programs of one fusion, by what the inputs look like.
 
 Level 1   exact shapes, strides and alignments -> program: one dictionary lookup
-Level 2   signature (dtypes, ranks, stride order, contiguity, alignment) and equal Params, facts that hold -> same kernels
+Level 2   signature (dtypes, ranks, stride order, contiguity, index width) and equal Params, facts that hold -> same kernels
 Level 3   compile
 
 A kernel is looked up by (segment, Params, signature) and taken if its facts hold; so one kernel serves every shape that
@@ -19,6 +19,7 @@ from fuser.compiler.compile_fusion import compile_segments, plan_fusion
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler
 from fuser.compiler.recorder import Recorder, recorder_from_environment
 from fuser.host_ir.program import HostProgram
+from fuser.ir.fact_collection import INDEX_LIMIT
 from fuser.ir.facts import TensorDescriptor, first_broken, layout_facts
 from fuser.ir.fusion import Fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
@@ -147,4 +148,5 @@ def _signature(inputs: BoundInputs) -> object:
 
 
 def _tensor_signature(name: str, t: TensorDescriptor) -> object:
-    return t.dtype, frozenset(layout_facts(name, t)), min(t.alignment, 16)
+    reach = sum((n - 1) * abs(s) for n, s in zip(t.sizes, t.strides, strict=True))
+    return t.dtype, frozenset(layout_facts(name, t)), reach <= INDEX_LIMIT

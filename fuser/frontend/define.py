@@ -82,7 +82,7 @@ def _define_by_shape(fusion: Fusion, given: dict[str, Any], register: bool) -> T
     listed = None if isinstance(contiguity, bool) else _contiguity_list(contiguity)
     dtype = dtype_argument("dtype", given.get("dtype", DataType.Float))
     is_cpu = bool_argument("is_cpu", given.get("is_cpu", False))
-    order_given = int_list_argument("stride_order", given.get("stride_order", ()))
+    order_given = int_list_argument("stride_order", given.get("stride_order") or ())
     for i, n in enumerate(shape):
         check_extent(n, i)
     order = _checked_stride_order(order_given, rank)

@@ -69,6 +69,12 @@ class FusionDefinition:
         if error is None:
             if fusion is not None:
                 fusion.close()
+                self._fusion = None
+                fusion.check_leaves()
+                self._fusion = fusion
+                from fuser.ir.verify_fusion import verify_fusion
+
+                verify_fusion(fusion.ir_fusion)
             return
         # What was half defined cannot be executed; values obtained from it stay printable.
         if fusion is not None:

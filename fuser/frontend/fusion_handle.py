@@ -21,6 +21,8 @@ from fuser.frontend.handles import (
 from fuser.ir import fusion as ir
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.live_order import undefined_leaves
+from fuser.ir.print_fusion import typed_text
 from fuser.source_location import caller_location
 
 if TYPE_CHECKING:
@@ -261,6 +263,16 @@ class Fusion:
             # An input written over another one: the copy is an op of its own, so that it has storage of its own.
             tensor = builder.pointwise("set", [tensor], tensor.dtype)
         builder.add_output(tensor, target)
+
+    def check_leaves(self) -> None:
+        """Raise DefinitionRuntimeError if an output needs a tensor or scalar that is no input, naming where it was made."""
+        leaf = next(iter(undefined_leaves(self.ir_fusion)), None)
+        if leaf is not None:
+            raise DefinitionRuntimeError(
+                f"an output needs {typed_text(leaf)}, which is no input of the fusion: register it with add_input, or "
+                "define it with fd.define_tensor or fd.define_scalar",
+                location=leaf.location,
+            )
 
     def check_member(self, val: Val, op: str) -> None:
         """Raise DefinitionRuntimeError unless `val` belongs to this fusion."""

@@ -7,13 +7,14 @@ reads the input later; else into a temporary that is copied over at the end, aft
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from fuser.errors import InternalError
-from fuser.host_ir.expressions import extent, scalar
+from fuser.host_ir.expressions import extent, stride
 from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Instruction, LaunchKernel
 from fuser.host_ir.program import HostProgram
+from fuser.host_ir.scalar_sizes import ExtentSizes
 from fuser.ir.fusion import Broadcast, Fusion, Permute, Squeeze, Tensor, memory_order
 from fuser.ir.integers import ONE, Int, Symbol
 from fuser.runtime.compiled_kernel import CompiledKernel
@@ -51,7 +52,7 @@ class _Builder:
         self.kernels = kernels
         self.instructions: list[Instruction] = []
         self.made: set[str] = {v.name for v in self.fusion.inputs}
-        self.leaves = _extent_leaves(self.fusion)
+        self.extents = ExtentSizes(self.fusion)
         self.last_reader: dict[str, int] = {}
         for k, segment in enumerate(segmented.segments):
             for t in segment.fusion.input_tensors:
@@ -103,7 +104,7 @@ class _Builder:
         return any(v.name == name for v in self.fusion.inputs)
 
     def _size(self, expression: Int) -> Int | int:
-        result = expression.substitute({s: self.leaves(s) for s in expression.symbols})
+        result = self.extents.of_extent(expression)
         return result.value if result.is_const else result
 
     def _shape(self, t: Tensor) -> tuple[Int | int, ...]:
@@ -133,8 +134,6 @@ class _Builder:
                 raise InternalError(f"{t.name} is no view of an input", pass_name="build_host_program")
             chain.append(expr)
             source = expr.input
-        from fuser.host_ir.expressions import stride
-
         sizes: list[Int | int] = [extent(source.name, d) for d in range(source.ndim)]
         strides: list[Int | int] = [stride(source.name, d) for d in range(source.ndim)]
         for expr in reversed(chain):
@@ -172,8 +171,6 @@ class _Builder:
             t = tensors[name]
             strides = self._strides(t)
             if target is not None:
-                from fuser.host_ir.expressions import stride
-
                 strides = tuple(stride(target.name, d) for d in range(target.ndim))
                 self.copies.append(Copy(target.name, name))
                 self.slots[name] = target.name
@@ -183,7 +180,7 @@ class _Builder:
         carried = {s.name for s in segment.extent_inputs}
         symbols = {s.name: s for s in segment.extent_inputs}
         for name in plan.scalar_arguments:
-            arguments.append(self.leaves(symbols[name]) if name in carried else name)
+            arguments.append(self.extents.of_symbol(symbols[name]) if name in carried else name)
         self.instructions.append(LaunchKernel(kernel, tuple(arguments)))
 
     def _update_from_inputs(self) -> None:
@@ -195,25 +192,3 @@ class _Builder:
                 self._view(o.tensor)
             self.copies.append(Copy(o.alias_of.name, o.tensor.name))
             self.slots[o.tensor.name] = o.alias_of.name
-
-
-def _extent_leaves(fusion: Fusion) -> Callable[[Symbol], Int]:
-    """Symbol -> the slot expression that gives its value."""
-    by_name: dict[str, Int] = {}
-    for t in fusion.input_tensors:
-        for d, dim in enumerate(t.visible):
-            if isinstance(dim.extent, Symbol):
-                by_name.setdefault(dim.extent.name, extent(t.name, d))
-    scalars: Mapping[str, str] = fusion.extent_scalars
-    inputs = {v.name for v in fusion.inputs}
-
-    def leaf(s: Symbol) -> Int:
-        found = by_name.get(s.name)
-        if found is not None:
-            return found
-        name = scalars.get(s.name)
-        if name is not None and name in inputs:
-            return scalar(name)
-        raise InternalError(f"no input carries the extent {s}", pass_name="build_host_program")
-
-    return leaf

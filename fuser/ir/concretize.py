@@ -10,6 +10,7 @@ dim combines with any other, as one that was written as 1 would.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import assert_never
 
 from fuser.ir.fusion import (
@@ -31,7 +32,7 @@ from fuser.ir.fusion import (
     expr_outputs,
 )
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import Int, const
+from fuser.ir.integers import Int, Symbol, const
 
 
 def dynamic_extents(fusion: Fusion) -> tuple[Int, ...]:
@@ -70,6 +71,8 @@ class _Rebuild:
     def __init__(self, fusion: Fusion, ones: frozenset[Int]) -> None:
         self.fusion = fusion
         self.ones = ones
+        # A scalar that is 1 is 1 wherever an extent mentions it. An input's size stays a symbol: its dim never broadcasts.
+        self.known = {e: 1 for e in ones if isinstance(e, Symbol) and e.name in fusion.extent_scalars}
         self.builder = FusionBuilder()
         self.builder.inputs = list(fusion.inputs)
         self.builder.extent_scalars = dict(fusion.extent_scalars)
@@ -77,17 +80,19 @@ class _Rebuild:
             (int(v.name[1:]) for e in fusion.exprs for v in expr_outputs(e) if v.name[1:].isdecimal()), default=0
         )
         self.tensors: dict[Tensor, Tensor] = {t: t for t in fusion.input_tensors}
+        self.scalars: dict[Scalar, Scalar] = {}
 
     def run(self) -> Fusion:
         for expr in self.fusion.exprs:
-            if isinstance(expr, (ScalarOp, ExtentOp)):
-                # Scalars do not depend on kinds of dims; the extent of a dim stays an expression of the same symbols.
-                replaced = (
-                    expr if isinstance(expr, ScalarOp) else ExtentOp(self.tensors[expr.tensor], expr.dim, expr.output)
-                )
-                self.builder.exprs.append(replaced)
-                continue
-            made = self._rebuild(expr)
+            match expr:
+                case ScalarOp():
+                    self._scalar_op(expr)
+                    continue
+                case ExtentOp():
+                    self._extent_op(expr)
+                    continue
+                case _:
+                    made = self._rebuild(expr)
             for old, new in zip(expr_outputs(expr), made, strict=True):
                 assert isinstance(old, Tensor)
                 assert old.name == new.name
@@ -96,11 +101,32 @@ class _Rebuild:
             self.builder.add_output(self.tensors[output.tensor], output.alias_of)
         return self.builder.freeze()
 
-    def _extent(self, extent: Int) -> Int:
-        return const(1) if extent in self.ones else extent
+    def _scalar_op(self, expr: ScalarOp) -> None:
+        inputs = tuple(self._operand(s) for s in expr.inputs)
+        output = expr.output
+        if output.expression is not None:
+            output = replace(output, expression=self._extent(output.expression))
+        self.scalars[expr.output] = output
+        self.builder.exprs.append(ScalarOp(expr.op, inputs, output))
 
-    def _scalar(self, extent: Int, scalar: Scalar | None) -> Scalar | None:
-        return None if extent in self.ones else scalar
+    def _extent_op(self, expr: ExtentOp) -> None:
+        tensor = self.tensors[expr.tensor]
+        extent = tensor.visible[expr.dim].extent
+        if extent.is_const:
+            self.scalars[expr.output] = replace(expr.output, value=extent.value, expression=extent)
+            return
+        output = self.scalars[expr.output] = replace(expr.output, expression=extent)
+        self.builder.exprs.append(ExtentOp(tensor, expr.dim, output))
+
+    def _operand(self, scalar: Scalar) -> Scalar:
+        return self.scalars.get(scalar, scalar)
+
+    def _extent(self, extent: Int) -> Int:
+        return const(1) if extent in self.ones else extent.substitute(self.known)
+
+    def _given(self, extent: Int, scalar: Scalar | None) -> Scalar | None:
+        """The scalar an extent was given as; None where it is a constant now."""
+        return None if scalar is None or self._extent(extent).is_const else self._operand(scalar)
 
     def _named(self, *names: str) -> None:
         self.builder.given_names.extend(names)
@@ -112,7 +138,9 @@ class _Rebuild:
                 self._named(expr.output.name)
                 return (
                     b.pointwise(
-                        expr.op, [get[v] if isinstance(v, Tensor) else v for v in expr.inputs], expr.output.dtype
+                        expr.op,
+                        [get[v] if isinstance(v, Tensor) else self._operand(v) for v in expr.inputs],
+                        expr.output.dtype,
                     ),
                 )
             case Reduction():
@@ -133,7 +161,7 @@ class _Rebuild:
                 for i, d in enumerate(expr.output.visible):
                     kept = i >= added and expr.input.visible[i - added].extent is d.extent
                     extents.append(None if kept else self._extent(d.extent))
-                scalars = [self._scalar(d.extent, s) for d, s in zip(expr.output.visible, expr.extents, strict=True)]
+                scalars = [self._given(d.extent, s) for d, s in zip(expr.output.visible, expr.extents, strict=True)]
                 return (b.expand(source, extents, scalars),)
             case Permute():
                 self._named(expr.output.name)
@@ -141,13 +169,21 @@ class _Rebuild:
             case Full():
                 self._named(expr.output.name)
                 sizes = [d.extent for d in expr.output.logical]
-                given = [self._scalar(e, s) for e, s in zip(sizes, expr.extents, strict=True)]
-                return (b.full([self._extent(e) for e in sizes], expr.value, expr.output.dtype, given),)
+                given = [self._given(e, s) for e, s in zip(sizes, expr.extents, strict=True)]
+                return (b.full([self._extent(e) for e in sizes], self._operand(expr.value), expr.output.dtype, given),)
             case Iota():
                 self._named(expr.output.name)
                 length = expr.output.logical[0].extent
-                scalar = self._scalar(length, expr.length)
-                return (b.iota(self._extent(length), expr.start, expr.step, expr.output.dtype, scalar),)
+                scalar = self._given(length, expr.length)
+                return (
+                    b.iota(
+                        self._extent(length),
+                        self._operand(expr.start),
+                        self._operand(expr.step),
+                        expr.output.dtype,
+                        scalar,
+                    ),
+                )
             case ScalarOp() | ExtentOp():
                 raise AssertionError("scalars are not rebuilt")
             case unreachable:

@@ -166,7 +166,8 @@ def holds(fact: Fact, tensors: Mapping[str, TensorDescriptor], evaluate: Callabl
             return sum((n - 1) * abs(s) for n, s in zip(t.sizes, t.strides, strict=True)) <= limit
         case Disjoint(_, other):
             a, b = t.byte_range, tensors[other].byte_range
-            return a[1] <= b[0] or b[1] <= a[0]
+            is_unplaced = t.address == 0 or tensors[other].address == 0
+            return is_unplaced or a[1] <= b[0] or b[1] <= a[0]
 
 
 def first_broken(

@@ -290,8 +290,17 @@ class FusionBuilder:
             tuple(e for i, e in enumerate(self.exprs) if i in live),
             tuple(self.outputs),
             tuple(c for i, c in self.constraints if i in live),
-            dict(self.extent_scalars),
+            self._live_extent_scalars(live),
         )
+
+    def _live_extent_scalars(self, live: set[int]) -> dict[str, str]:
+        if not self.extent_scalars:
+            return {}
+        used: set[str] = set()
+        for value in (v for i in live for v in expr_outputs(self.exprs[i])):
+            extents = [d.extent for d in value.logical] if isinstance(value, Tensor) else [value.expression]
+            used.update(s.name for e in extents if e is not None for s in e.symbols)
+        return {name: scalar for name, scalar in self.extent_scalars.items() if name in used}
 
     def _live_positions(self) -> set[int]:
         needed: set[Val] = {o.tensor for o in self.outputs}

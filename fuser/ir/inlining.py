@@ -105,8 +105,17 @@ class LoopSharing:
                 if not _compatible(state, theirs, k):
                     self.stopped_by = f"axis {k} of {leader} and of {consumer} have different parallel types"
                     return k, promoted
+            # What one consumer promotes, another may have met as it was.
+            if len(trial) > len(promoted) and not self._is_shared(leader, k + 1, trial):
+                self.stopped_by = f"axis {k} of {leader} is not one loop of all its consumers"
+                return k, promoted
             promoted = trial
         return min(position, len(state.loop)), promoted
+
+    def _is_shared(self, leader: str, depth: int, promoted: dict[Group, Group]) -> bool:
+        """Whether the first `depth` axes, promoted so, are those of every consumer."""
+        groups = [self.graph.group(a, promoted) for a in self.builder.state(leader).loop[:depth]]
+        return all(g is self.loops(c)[j] for c in self.edges[leader] for j, g in enumerate(groups))
 
     # --- loop classes ---
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fuser.ir.fusion import Expr, Fusion, Val, expr_inputs, expr_outputs, extent_operands
+from fuser.ir.fusion import Expr, Fusion, Scalar, Val, expr_inputs, expr_outputs, extent_operands
 
 
 def live_exprs(fusion: Fusion) -> list[Expr]:
@@ -51,3 +51,11 @@ def canonical_numbers(fusion: Fusion) -> dict[Val, int]:
         for value in expr_outputs(expr):
             numbers.setdefault(value, len(numbers))
     return numbers
+
+
+def undefined_leaves(fusion: Fusion) -> list[Val]:
+    """Values that exprs or outputs read and nothing defines: neither inputs nor constants nor results."""
+    known: set[Val] = {*fusion.inputs, *(v for e in fusion.exprs for v in expr_outputs(e))}
+    read = [*(v for e in fusion.exprs for v in all_operands(e)), *(o.tensor for o in fusion.outputs)]
+    missing = (v for v in read if v not in known and not (isinstance(v, Scalar) and v.is_constant))
+    return list(dict.fromkeys(missing))

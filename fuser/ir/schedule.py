@@ -5,7 +5,7 @@ Grammar
     record   := Record(verb, tensor, arguments, result)
     verb     := split(axis, factor, inner_split) | merge(axis_o, axis_i) | reorder(old2new)
               | parallelize(position, type) | set_memory_type(type) | set_allocation_domain(dims, contiguity)
-              | cache_after(op_type, cache_op, propagate, cached_uses) | cache_before(op_type) | rfactor(axes)
+              | cache_after(op_type, cache_op, propagate, cached_uses) | cache_before(op_type, move_uses) | rfactor(axes)
               | recompute(uses)
               | transform_like(selected) | parallelize_like(position, selected, types, padding)
               | inline_most(selected) | inline_at(position, best_effort, selected)
@@ -439,8 +439,13 @@ class ScheduleBuilder:
         )
         return result
 
-    def cache_before(self, name: str, op_type: LoadStoreOpType = LoadStoreOpType.set) -> str:
-        """A new tensor computes what this one did, and this one becomes a copy of it; returns the new tensor's name."""
+    def cache_before(
+        self, name: str, op_type: LoadStoreOpType = LoadStoreOpType.set, move_uses: bool = False
+    ) -> str:
+        """A new tensor computes what this one did, and this one becomes a copy of it; returns the new tensor's name.
+
+        With `move_uses`, what read this tensor reads the new one: nobody then waits for what is written to memory.
+        """
         if op_type is not LoadStoreOpType.set:
             raise NotImplementedError(f"LoadStoreOpType.{op_type.name} is not supported yet")
         state = self.state(name)
@@ -484,9 +489,11 @@ class ScheduleBuilder:
             for n in rest:
                 self._siblings[n] = self._siblings[result]
         self._replace_tensor(tensor, after)
+        if move_uses:
+            self.exprs = [map_expr(e, {after: before}) if after in tensor_inputs(e) else e for e in self.exprs]
         state.loop = [a for a in state.loop if not a.is_reduction]
         state.op_type = op_type
-        self.records.append(Record("cache_before", name, (op_type,), result))
+        self.records.append(Record("cache_before", name, (op_type, True) if move_uses else (op_type,), result))
         return result
 
     def recompute(self, name: str, uses: Sequence[TensorExpr | str]) -> str:

@@ -54,7 +54,7 @@ from fuser.ir.kernel import (
     VectorMove,
 )
 from fuser.ir.op_table import REDUCTIONS, compute_dtype
-from fuser.lowering.context import LoweringContext, Storage, global_storage, is_argument, local_storage
+from fuser.lowering.context import LoweringContext, Storage, global_storage, is_argument, is_shared_by, local_storage
 from fuser.lowering.indexing import Indexer
 
 MAX_REGISTER_ELEMENTS = 4096
@@ -549,7 +549,7 @@ class NestBuilder:
         match expr:
             case Pointwise():
                 args = tuple(self._read(v, indexer) for v in expr.inputs)
-                if expr.op == "set":
+                if expr.op in ("set", "segment_set"):
                     return self._hinted(args[0], expr.output)
                 if expr.op == "cast":
                     return Cast(args[0], expr.output.dtype)
@@ -577,7 +577,8 @@ class NestBuilder:
         if index is None:
             raise SchedulingError(f"{expr.output.name} cannot be indexed")
         position: Value = IndexValue(index, DataType.Int)
-        compute = compute_dtype(dtype)
+        # UInt64 has no arithmetic of its own; that of Int wraps to the same bits.
+        compute = DataType.Int if dtype is DataType.UInt64 else compute_dtype(dtype)
         step, start = self._read(expr.step, indexer), self._read(expr.start, indexer)
         if not (isinstance(step, Literal) and step.value == 1):
             position = Call("mul", (position, step), compute, compute)
@@ -608,34 +609,39 @@ class NestBuilder:
             return
         state = self.context.state(t.name)
         memory = state.memory
-        private = True
         held: set[ParallelType] = set()
         for k, (axis, group) in enumerate(zip(state.loop, self.context.loops(t.name), strict=True)):
             p = state.parallel_type(axis)
             if p not in THREAD_TYPES or axis.is_reduction or group.is_broadcast:
                 continue
-            held.add(p)
             if k < self.sharing.positions[leader] or indexer.index(group) is self.context.threads[p]:
-                continue
-            private = False
-            needed = "shared or global" if p.is_block else "global"
-            if memory is MemoryType.local or (memory is MemoryType.shared and p.is_grid):
+                held.add(p)
+            elif not is_shared_by(memory, p):
+                needed = "shared or global" if p.is_block else "global"
                 raise SchedulingError(
                     f"{t.name} is spread over {p.name} along {group.name}, and is read by a thread that does not hold it: "
                     f"it must live in {needed} memory",
                     location=t.location,
                 )
-            if p.is_grid:
+        if memory is MemoryType.local:
+            return
+        # Workers that do not hold elements of their own read what the first of them wrote.
+        if self._promoted_writes(t):
+            held.clear()
+        others = {p for p, size in self.context.sizes.items() if is_shared_by(memory, p) and not _is_one(size)} - held
+        for p in sorted(others, key=lambda p: p.value):
+            if p.is_grid and not self._is_last_block_only(leader, p):
                 raise SchedulingError(
-                    f"{t.name} is spread over {p.name} and is read by another block: that needs a grid-wide wait, which only "
+                    f"{t.name} is written by one block along {p.name} and read by others: that needs a grid-wide wait, which only "
                     "reductions have; cut the fusion there",
                     location=t.location,
                 )
-        active = {p for p in BLOCK_TYPES if p in self.context.sizes and not _is_one(self.context.sizes[p])}
-        if not active <= held:
-            private = False
-        if self.context.state(t.name).memory is not MemoryType.local:
-            self.shared_reads[t.name] = self.shared_reads.get(t.name, True) and private
+        private = not any(p.is_block for p in others)
+        self.shared_reads[t.name] = self.shared_reads.get(t.name, True) and private
+
+    def _promoted_writes(self, t: Tensor) -> bool:
+        """Whether a tensor stored by its own dims is computed along wider ones, where only the first worker writes."""
+        return is_argument(self.context, t.name) and bool(self.sharing.promotions.get(self.leaders[t.name]))
 
     def _accumulate(self, leader: str, expr: Reduction | Welford, indexer: Indexer) -> list[Stmt]:
         accumulator = self.accumulators[leader]
@@ -805,9 +811,8 @@ class NestBuilder:
         return self._predicated(stmts, self._predicates(leader, loops, indexer))
 
     def _owner_condition(self, leader: str, target: Storage, indexer: Indexer) -> Cond:
-        if target.buffer.is_register:
-            return all_of()
         state = self.context.state(leader)
+        memory = target.buffer.memory
         spread: set[ParallelType] = set()
         for axis, group in zip(state.loop, self.context.loops(leader), strict=True):
             if not axis.is_reduction and not group.is_broadcast:
@@ -815,15 +820,16 @@ class NestBuilder:
         conds: list[Cond] = []
         for p in THREAD_TYPES:
             size = self.context.sizes.get(p)
-            if size is None or _is_one(size) or p in spread:
+            if size is None or _is_one(size) or p in spread or not is_shared_by(memory, p):
                 continue
-            if p.is_grid and (target.buffer.is_shared or self._is_last_block_only(leader, p)):
+            if p.is_grid and self._is_last_block_only(leader, p):
                 continue
             conds.append(equal(self.context.threads[p], 0))
-        for wide in self.sharing.promotions.get(leader, {}).values():
-            index = indexer.index(wide)
-            if index is not None:
-                conds.append(equal(index, 0))
+        if self._promoted_writes(target.tensor):
+            for wide in self.sharing.promotions[leader].values():
+                index = indexer.index(wide)
+                if index is not None:
+                    conds.append(equal(index, 0))
         return all_of(*conds)
 
     def _is_last_block_only(self, leader: str, p: ParallelType) -> bool:

@@ -247,6 +247,11 @@ def local_storage(context: LoweringContext, tensor: Tensor, memory: MemoryType) 
     return Storage(tensor, buffer, tuple(reversed(axes)))
 
 
+def is_shared_by(memory: MemoryType, p: ParallelType) -> bool:
+    """Whether the workers along a parallel axis see one memory: threads of a block shared memory, all of them device memory."""
+    return memory is not MemoryType.local and (p.is_block or memory is not MemoryType.shared)
+
+
 def _in_allocation_order(
     context: LoweringContext, state: TensorState, loops: list[Group], stored: list[Group]
 ) -> list[Group]:

@@ -9,13 +9,13 @@ Stands last: only now is it known what the body mentions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GRID_TYPES, ParallelType
 from fuser.ir.facts import LoopBound
-from fuser.ir.fusion import ExtentOp, Scalar, ScalarOp, Tensor
+from fuser.ir.fusion import ExtentOp, Fusion, Scalar, ScalarOp, Tensor
 from fuser.ir.integers import ONE, Int, Symbol
 from fuser.ir.kernel import (
     THREAD_SYMBOLS,
@@ -114,7 +114,7 @@ def finish_kernel(
             *(t.name for t in fusion.input_tensors if t.is_cpu),
         ),
         bindings=bindings,
-        scalars=scalar_program(context, scalar_names, arguments),
+        scalars=scalar_program(context, scalar_names, arguments, sources),
         grid=(grid[0], grid[1], grid[2]),
         block=(block[0], block[1], block[2]),
         shared_bytes=layout.size,
@@ -217,7 +217,10 @@ def _mentioned_symbols(body: tuple[Stmt, ...]) -> set[Symbol]:
 
 
 def scalar_program(
-    context: LoweringContext, names: Iterable[str], arguments: tuple[str, ...]
+    context: LoweringContext,
+    names: Iterable[str],
+    arguments: tuple[str, ...],
+    sources: Mapping[str, ExtentOf | StrideOf | ScalarOf],
 ) -> tuple[ScalarStep, ...]:
     """Host steps that compute the named scalars from user scalars and extents."""
     fusion = context.fusion
@@ -226,16 +229,29 @@ def scalar_program(
     }
     steps: dict[str, ScalarStep] = {}
 
+    def extent_step(name: str, expr: ExtentOp) -> ScalarStep:
+        if expr.tensor.name in arguments:
+            return ScalarStep(name, DataType.Int, "extent", (arguments.index(expr.tensor.name), expr.dim))
+        # An intermediate's extent is a constant, or that of an argument or scalar that has it.
+        extent = expr.output.expression
+        if extent is not None and extent.is_const:
+            return ScalarStep(name, DataType.Int, "cast", (extent.value,))
+        source = sources.get(extent.name) if isinstance(extent, Symbol) else None
+        match source:
+            case ExtentOf(argument, dim):
+                return ScalarStep(name, DataType.Int, "extent", (argument, dim))
+            case ScalarOf(scalar):
+                need(scalar)
+                return ScalarStep(name, DataType.Int, "cast", (scalar,))
+            case _:
+                raise SchedulingError(f"the extent {name} of {expr.tensor.name} is not known from the arguments")
+
     def need(name: str) -> None:
         if name in steps:
             return
         expr = by_name.get(name)
         if isinstance(expr, ExtentOp):
-            if expr.tensor.name in arguments:
-                operands: tuple[int, ...] = (arguments.index(expr.tensor.name), expr.dim)
-                steps[name] = ScalarStep(name, DataType.Int, "extent", operands)
-            else:
-                raise SchedulingError(f"the extent {name} of {expr.tensor.name} is not known from the arguments")
+            steps[name] = ScalarStep(name, DataType.Int, "extent", _extent_source(fusion, expr, arguments))
         elif isinstance(expr, ScalarOp):
             for s in expr.inputs:
                 if s.value is None:
@@ -245,6 +261,18 @@ def scalar_program(
     for name in names:
         need(name)
     return tuple(steps.values())
+
+
+def _extent_source(fusion: Fusion, expr: ExtentOp, arguments: tuple[str, ...]) -> tuple[int, int]:
+    """(argument, dim) where the extent can be read: of the tensor asked about, or of an argument with an equal extent."""
+    if expr.tensor.name in arguments:
+        return arguments.index(expr.tensor.name), expr.dim
+    extent = expr.tensor.visible[expr.dim].extent
+    for t in fusion.input_tensors:
+        for d, dim in enumerate(t.visible):
+            if dim.extent is extent and t.name in arguments:
+                return arguments.index(t.name), d
+    raise SchedulingError(f"the extent {expr.output.name} of {expr.tensor.name} is not known from the arguments")
 
 
 def _operand(s: Scalar) -> str | bool | int | float | complex:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fuser import options
 from fuser.ir.fusion import Fusion
 from fuser.ir.print_fusion import definition_text
+from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.assign_output_layouts import assign_output_layouts
 from fuser.optimize.remove_dead_code import remove_dead_code
 
@@ -13,9 +15,15 @@ PASSES: tuple[Callable[[Fusion], Fusion], ...] = (remove_dead_code, assign_outpu
 
 
 def optimize_fusion(fusion: Fusion, stage: Callable[[str, Callable[[], str]], None]) -> Fusion:
-    """Run every pass; `stage` is told of each result under the name `fusion.<nn>-<pass>.py`."""
+    """Run every pass; `stage` is told of each result under the name `fusion.<nn>-<pass>.py`.
+
+    With FUSER_VERIFY=passes every result is checked.
+    """
+    verifies = "passes" in options.VERIFY.get()
     for number, run in enumerate(PASSES):
         fusion = run(fusion)
+        if verifies:
+            verify_fusion(fusion, run.__name__)
         result = fusion
         stage(f"fusion.{number:02d}-{run.__name__}.py", lambda result=result: definition_text(result))
     return fusion

@@ -12,6 +12,7 @@ has one file: `torch_arrays`, `cupy_arrays`, `jax_arrays`, `host_arrays` (NumPy)
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard
@@ -105,6 +106,35 @@ def _repeats_an_offset(dims: Sequence[tuple[int, int]]) -> bool:
         if np.unique(offsets).size != offsets.size:
             return True
     return False
+
+
+def share_elements(a: ArrayView, b: ArrayView) -> bool:
+    """Whether two arrays have a byte of an element in common. Exact up to a million elements; above, or with negative
+    strides, byte ranges that meet count as shared."""
+    if a.device != b.device:
+        return False
+    first, second = a.descriptor().byte_range, b.descriptor().byte_range
+    if first[0] == first[1] or second[0] == second[1] or first[1] <= second[0] or second[1] <= first[0]:
+        return False
+    bytes_of = [_element_bytes(v) for v in (a, b)]
+    if bytes_of[0] is None or bytes_of[1] is None:
+        return True
+    import numpy as np
+
+    return bool(np.intersect1d(bytes_of[0], bytes_of[1]).size)
+
+
+def _element_bytes(view: ArrayView) -> np.ndarray[Any, Any] | None:
+    """Address of every byte that holds an element, or None for too many."""
+    import numpy as np
+
+    itemsize = view.dtype.itemsize
+    if math.prod(view.sizes) * itemsize > 1 << 20:
+        return None
+    addresses = view.address + np.arange(itemsize, dtype=np.int64)
+    for n, s in zip(view.sizes, view.strides, strict=True):
+        addresses = (addresses[:, None] + np.arange(n, dtype=np.int64) * (s * itemsize)).reshape(-1)
+    return addresses
 
 
 # ---------------------------------------------------------------- scalars

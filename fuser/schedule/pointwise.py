@@ -10,10 +10,12 @@ from fuser.ir.fusion import Fusion, Reduction, Tensor, Welford
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.params import Accepted, Params, PointwiseParams, Refused, SegmentInputs
 from fuser.schedule.reference import (
+    ambiguous_dim,
     choose_vector,
     concrete_dims,
     dim_groups,
     dim_order,
+    lacking_output,
     resolving_graph,
     uncovered,
 )
@@ -44,6 +46,13 @@ class PointwiseScheduler:
         missing = uncovered(resolving_graph(segment), reference, segment.tensors)
         if missing is not None:
             return Refused(f"{missing.name} has a dimension that the largest output, {reference.name}, does not have")
+        graph = resolving_graph(segment)
+        lacking = lacking_output(graph, segment, [g for g in dim_groups(graph, reference) if not g.is_broadcast])
+        if lacking is not None:
+            return Refused(f"the output {lacking.name} lacks a dimension of {reference.name}, the largest")
+        ambiguous = ambiguous_dim(segment)
+        if ambiguous is not None:
+            return Refused(f"{ambiguous.name} is broadcast to two different dimensions")
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
@@ -75,9 +84,13 @@ class PointwiseScheduler:
         builder = ScheduleBuilder(segment)
         copies = cache_arguments(builder)
         name = reference.name
-        rank = len(reference.logical)
+        # Dims of one element stay out of the merged loop: tensors without them could not share it.
+        groups = dim_groups(resolving_graph(segment), reference)
+        merged = [d for d in params.order if not groups[d].is_broadcast]
+        rank = len(merged)
         if rank:
-            builder.reorder(name, {dim: position for position, dim in enumerate(params.order)})
+            order = [*merged, *(d for d in params.order if groups[d].is_broadcast)]
+            builder.reorder(name, {dim: position for position, dim in enumerate(order)})
             for _ in range(rank - 1):
                 builder.merge(name, 0, 1)
             if params.vector > 1:
@@ -102,14 +115,17 @@ def cache_arguments(builder: ScheduleBuilder) -> dict[str, str]:
             copies[t.name] = builder.cache_after(t.name)
     for t in builder.fusion.output_tensors:
         if t.name not in builder.input_names:
-            builder.cache_before(t.name)
+            # What others read of an output stays in registers: the thread that stores an element need not be the one that reads it.
+            builder.cache_before(t.name, move_uses=bool(builder.uses(t.name)))
             copies[t.name] = t.name
     return copies
 
 
 def vectorize(builder: ScheduleBuilder, copies: Mapping[str, str], arguments: Iterable[str]) -> None:
-    """Vectorize the innermost loop axis of the copies of some arguments."""
+    """Vectorize the innermost loop axis of the copies of some arguments (dims of one element may come after it)."""
     for argument in arguments:
         name = copies.get(argument)
         if name is not None:
-            builder.parallelize(name, len(builder.state(name).loop) - 1, ParallelType.vectorize)
+            loop = builder.state(name).loop
+            innermost = max(i for i, axis in enumerate(loop) if not axis.is_broadcast)
+            builder.parallelize(name, innermost, ParallelType.vectorize)

@@ -16,12 +16,33 @@ import math
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.fusion import Fusion, Reduction, Tensor, Welford, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import (
+    Broadcast,
+    Expand,
+    Fusion,
+    Permute,
+    Pointwise,
+    Reduction,
+    Squeeze,
+    Tensor,
+    Welford,
+    tensor_inputs,
+    tensor_outputs,
+)
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.params import Accepted, Params, ReductionParams, Refused, SegmentInputs
 from fuser.schedule.pointwise import cache_arguments, vectorize
-from fuser.schedule.reference import choose_vector, concrete_dims, dim_groups, dim_order, resolving_graph, uncovered
+from fuser.schedule.reference import (
+    ambiguous_dim,
+    choose_vector,
+    concrete_dims,
+    dim_groups,
+    dim_order,
+    lacking_output,
+    resolving_graph,
+    uncovered,
+)
 
 
 def reductions_of(segment: Fusion) -> list[Reduction | Welford]:
@@ -59,8 +80,15 @@ class ReductionScheduler:
         missing = uncovered(graph, reference, segment.tensors)
         if missing is not None:
             return Refused(f"{missing.name} has a dimension that {reference.name} does not have")
+        kept = [g for g in dim_groups(graph, reference) if g not in reduced and not g.is_broadcast]
+        lacking = lacking_output(graph, segment, kept) or _partial_output(graph, segment, reduced)
+        if lacking is not None:
+            return Refused(f"the output {lacking.name} lacks a dimension of {reference.name}")
         if any(len(set(dim_groups(graph, t))) != len(t.logical) for t in segment.tensors):
             return Refused("a tensor has one dimension twice")
+        ambiguous = ambiguous_dim(segment)
+        if ambiguous is not None:
+            return Refused(f"{ambiguous.name} is broadcast to two different dimensions")
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
@@ -102,6 +130,7 @@ class ReductionScheduler:
         graph = resolving_graph(segment)
         name = reference_reduction(segment, graph).name
         builder = ScheduleBuilder(segment)
+        separate_results(builder)
         copies = cache_arguments(builder)
         # An output that is itself the reference becomes a copy; the reduction goes on under the copy's source.
         definition = builder.definition(name)
@@ -120,9 +149,12 @@ class ReductionScheduler:
 
     def _transform(self, builder: ScheduleBuilder, name: str, params: ReductionParams) -> None:
         loop = builder.state(name).loop
-        kept = [d for d in params.order if not loop[d].is_reduction]
+        # Dims of one element stay out of the merged loops: tensors without them could not share those.
+        graph = builder.graph()
+        trivial = [d for d in params.order if graph.group(loop[d]).is_broadcast]
+        kept = [d for d in params.order if d not in trivial and not loop[d].is_reduction]
         reduced = [d for d in params.order if loop[d].is_reduction]
-        builder.reorder(name, {d: p for p, d in enumerate([*kept, *reduced])})
+        builder.reorder(name, {d: p for p, d in enumerate([*kept, *reduced, *trivial])})
         for _ in range(len(kept) - 1):
             builder.merge(name, 0, 1)
         if not kept:
@@ -194,6 +226,53 @@ def _levels(builder: ScheduleBuilder) -> dict[str, int]:
         if any(graph.group(d) in reduced for d in t.visible):
             result[name] = depth.get(name, 0)
     return result
+
+
+def _partial_output(graph: IterationGraph, segment: Fusion, reduced: frozenset[Group]) -> Tensor | None:
+    """An output with some of the reduced dims, or one with a broadcast dim of an input in place of a reduced dim, or None."""
+    for t in segment.output_tensors:
+        own = {graph.group(d) for d in t.visible if not d.is_broadcast} & reduced
+        if t in segment.input_tensors or (own and all(g in own or g.is_broadcast for g in reduced)):
+            continue
+        pending = [t]
+        while pending:
+            value = pending.pop()
+            if own or (value in segment.input_tensors and _resolved(graph, value, reduced)):
+                return t
+            expr = segment.definitions.get(value)
+            if isinstance(expr, (Pointwise, Broadcast, Squeeze, Expand, Permute)) and _resolved(graph, value, reduced):
+                pending += tensor_inputs(expr)
+    return None
+
+
+def _resolved(graph: IterationGraph, tensor: Tensor, reduced: frozenset[Group]) -> bool:
+    """Whether a tensor has a broadcast dim that meets a reduced dim somewhere."""
+    return any(d.is_broadcast and graph.group(d) in reduced for d in tensor.visible)
+
+
+def separate_results(builder: ScheduleBuilder) -> None:
+    """Recompute row results, such as a mean of shape [rows, 1], where full-size values read them.
+
+    Such an output would else take part in the loop over the row, because its broadcast dim is the dim it is broadcast to.
+    """
+    graph = builder.graph()
+    reductions = [e for e in builder.exprs if isinstance(e, (Reduction, Welford))]
+    reduced = frozenset(graph.group(d) for e in reductions for d in tensor_outputs(e)[0].logical if d.is_reduction)
+    resolved = {t.name for t in builder.tensors if _resolved(graph, t, reduced)}
+    for name in builder.output_names - builder.input_names:
+        if name not in resolved:
+            continue
+        uses = [tensor_outputs(e)[0].name for e in builder.uses(name)]
+        if uses:
+            builder.recompute(name, uses)
+        pending = [name]
+        while pending:
+            consumer = pending.pop()
+            definition = builder.definition(consumer)
+            assert definition is not None
+            for producer in {t.name for t in tensor_inputs(definition)}:
+                if producer in resolved:
+                    pending.append(builder.recompute(producer, [consumer]))
 
 
 def split_stages(builder: ScheduleBuilder) -> dict[str, list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion, Tensor, memory_order
@@ -30,13 +30,46 @@ def uncovered(graph: IterationGraph, reference: Tensor, tensors: Sequence[Tensor
     return None
 
 
+def lacking_output(graph: IterationGraph, segment: Fusion, required: Collection[Group]) -> Tensor | None:
+    """A computed output without one of the dims that a kernel's blocks and threads are spread over, or None.
+
+    Several threads would compute and store each of its elements. A broadcast dim that another tensor resolves is lacking.
+    """
+    for t in segment.output_tensors:
+        own = {graph.group(d) for d in t.visible if not d.is_broadcast}
+        if t not in segment.input_tensors and any(g not in own for g in required):
+            return t
+    return None
+
+
+def ambiguous_dim(segment: Fusion) -> Tensor | None:
+    """A tensor with a broadcast dim that meets two dims that are not the same elsewhere, or None.
+
+    A loop over it would have to be a loop over both.
+    """
+    exact = IterationGraph(segment.tensor_exprs, segment.tensors)
+    resolving = resolving_graph(segment)
+    concrete: dict[Group, Group] = {}
+    clashes: set[Group] = set()
+    for t in segment.tensors:
+        for d in t.logical:
+            if not d.is_broadcast and concrete.setdefault(resolving.group(d), exact.group(d)) is not exact.group(d):
+                clashes.add(resolving.group(d))
+    if not clashes:
+        return None
+    return next((t for t in segment.tensors if any(d.is_broadcast and resolving.group(d) in clashes for d in t.logical)), None)
+
+
 def concrete_dims(graph: IterationGraph, tensor: Tensor) -> int:
     """Dims of more than one element, or that are resolved to such."""
     return sum(not graph.group(d).is_broadcast for d in tensor.logical)
 
 
 def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs: SegmentInputs) -> tuple[int, ...]:
-    """Dims of the reference from slowest to fastest, as the largest input that has most of them lies in memory."""
+    """Dims of the reference from slowest to fastest, as the largest input that has most of them lies in memory.
+
+    Dims of one element come first: they decide nothing.
+    """
     groups = dim_groups(graph, reference)
     best: list[int] = []
     best_size = -1
@@ -50,13 +83,14 @@ def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs:
             best_size = size
             order = sorted(mapped, key=lambda d: (-described.strides[d], d))
             best = [groups.index(graph.group(t.visible[d])) for d in order]
-    if not best:
-        if len(reference.visible) == len(reference.logical):
-            return memory_order(reference.stride_order)
-        return tuple(range(len(groups)))
-    best = list(dict.fromkeys(best))
-    rest = [d for d in range(len(groups)) if d not in best]
-    return (*rest, *best)
+    if best:
+        best = list(dict.fromkeys(best))
+        order = [*(d for d in range(len(groups)) if d not in best), *best]
+    elif len(reference.visible) == len(reference.logical):
+        order = list(memory_order(reference.stride_order))
+    else:
+        order = list(range(len(groups)))
+    return tuple(sorted(order, key=lambda d: not groups[d].is_broadcast))
 
 
 def fastest_dim(described: TensorDescriptor) -> int | None:

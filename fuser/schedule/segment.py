@@ -7,7 +7,7 @@ questions to schedulers grows as n log n with the number of exprs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fuser.errors import SchedulingError
@@ -17,12 +17,15 @@ from fuser.ir.fusion import (
     ExtentOp,
     Fusion,
     Output,
+    Pointwise,
     Scalar,
     ScalarOp,
     Tensor,
     TensorExpr,
     Val,
     expr_inputs,
+    extent_operands,
+    tensor_inputs,
     tensor_outputs,
 )
 from fuser.ir.integers import Symbol
@@ -51,8 +54,20 @@ class SegmentedFusion:
     segments: tuple[Segment, ...]
 
 
+def forced_boundary(fusion: Fusion) -> Tensor | None:
+    """The result of a `segment_set` that the same fusion goes on to read: a kernel has to end before that, or None."""
+    marked = {e.output for e in fusion.tensor_exprs if isinstance(e, Pointwise) and e.op == "segment_set"}
+    if not marked:
+        return None
+    return next((t for e in fusion.tensor_exprs for t in tensor_inputs(e) if t in marked), None)
+
+
 def choose_scheduler(fusion: Fusion) -> tuple[Scheduler | None, tuple[tuple[SchedulerType, str], ...]]:
     """The first scheduler that accepts, and the refusals of those before it (of all, if none does)."""
+    boundary = forced_boundary(fusion)
+    if boundary is not None:
+        reason = f"{boundary.name} is a segment_set: what reads it belongs to another kernel"
+        return None, tuple((scheduler.type, reason) for scheduler in SCHEDULERS)
     refusals: list[tuple[SchedulerType, str]] = []
     for scheduler in SCHEDULERS:
         answer = scheduler.accepts(fusion)
@@ -153,23 +168,57 @@ def sub_fusion(fusion: Fusion, exprs: Sequence[TensorExpr]) -> tuple[Fusion, tup
     outputs += [Output(t) for t in made if t in needed_outside and t not in listed]
     outputs.sort(key=lambda o: _number(o.tensor.name))
     scalars = [v for v in fusion.inputs if isinstance(v, Scalar)]
+    members = {*made, *read}
+    scalar_exprs = _scalar_exprs(fusion, exprs, members)
     carried = {d.extent for t in read for d in t.visible if isinstance(d.extent, Symbol)}
-    mentioned: set[Symbol] = set()
-    for t in (*made, *read):
-        for d in t.logical:
-            mentioned |= d.extent.symbols
+    mentioned: set[Symbol] = {s for t in members for d in t.logical for s in d.extent.symbols}
+    foreign = [e for e in scalar_exprs if isinstance(e, ExtentOp) and e.tensor not in members]
+    mentioned |= {s for e in foreign for s in e.tensor.visible[e.dim].extent.symbols}
     scalar_extents = dict(fusion.extent_scalars)
     missing = sorted((s for s in mentioned if s not in carried and s.name not in scalar_extents), key=lambda s: s.name)
-    extra = tuple(Scalar(s.name, DataType.Int) for s in missing)
-    scalar_exprs = tuple(e for e in fusion.exprs if not tensor_expr(e))
+    extra = {s: Scalar(s.name, DataType.Int) for s in missing}
+    order = {e: i for i, e in enumerate(fusion.exprs)}
     part = Fusion(
-        (*read, *scalars, *extra),
-        (*scalar_exprs, *sorted(exprs, key=fusion.exprs.index)),
+        (*read, *scalars, *extra.values()),
+        (*(_own_extent(e, members, extra) for e in scalar_exprs), *sorted(exprs, key=order.__getitem__)),
         tuple(outputs),
         (),
         {**scalar_extents, **{s.name: s.name for s in missing}},
     )
     return part, tuple(missing)
+
+
+def _scalar_exprs(
+    fusion: Fusion, exprs: Sequence[TensorExpr], members: Collection[Tensor]
+) -> tuple[ScalarOp | ExtentOp, ...]:
+    """Host arithmetic that some exprs and the extents of their tensors need, in order."""
+    symbols = {s.name for t in members for d in t.logical for s in d.extent.symbols}
+    needed: set[str] = {scalar for symbol, scalar in fusion.extent_scalars.items() if symbol in symbols}
+    for e in exprs:
+        needed.update(v.name for v in (*expr_inputs(e), *extent_operands(e)) if isinstance(v, Scalar))
+    found: list[ScalarOp | ExtentOp] = []
+    for e in reversed(fusion.exprs):
+        if isinstance(e, (ScalarOp, ExtentOp)) and e.output.name in needed:
+            found.append(e)
+            if isinstance(e, ScalarOp):
+                needed.update(v.name for v in e.inputs)
+    return tuple(reversed(found))
+
+
+def _own_extent(
+    expr: ScalarOp | ExtentOp, members: Collection[Tensor], extra: Mapping[Symbol, Scalar]
+) -> ScalarOp | ExtentOp:
+    """An extent of a tensor of another segment, asked of a tensor of this one or of the scalar that is passed for it."""
+    if not isinstance(expr, ExtentOp) or expr.tensor in members:
+        return expr
+    extent = expr.tensor.visible[expr.dim].extent
+    if isinstance(extent, Symbol) and extent in extra:
+        return ScalarOp("cast", (extra[extent],), expr.output)
+    for t in members:
+        for d, dim in enumerate(t.visible):
+            if dim.extent is extent and not dim.is_broadcast:
+                return ExtentOp(t, d, expr.output)
+    return expr
 
 
 def _number(name: str) -> int:

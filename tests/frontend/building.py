@@ -9,6 +9,7 @@ import numpy as np
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
+from fuser.ir.verify_fusion import verify_fusion
 
 NUMPY_DTYPES = (
     DataType.Double,
@@ -30,6 +31,8 @@ def define(body: Callable[[FusionDefinition], Any]) -> FusionDefinition:
         if results is not None:
             for result in results if isinstance(results, tuple | list) else (results,):
                 fd.add_output(result)
+    assert fd.fusion is not None
+    verify_fusion(fd.fusion.ir_fusion)
     return fd
 
 

@@ -98,6 +98,10 @@ def test_all_positional():
     assert (t.dtype, t.contiguity, t.stride_order) == (DataType.Int32, (True, False), (0, 1))
 
 
+def test_no_stride_order_is_row_major():
+    assert tensor_of([2, 3], True, stride_order=None).stride_order == (1, 0)
+
+
 def test_inputs_are_registered_in_order():
     fd = define(lambda fd: [fd.define_tensor([2]), fd.define_tensor([3], True, DataType.Int)])
     assert [str(v) for v in fd.fusion.inputs()] == ["tv0: Float[2]", "tv1: Int[3]"]

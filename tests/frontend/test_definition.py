@@ -37,10 +37,17 @@ def test_reentering_a_finished_definition():
 
 def test_exceptions_propagate_with_a_note():
     fd = FusionDefinition()
-    with pytest.raises(ZeroDivisionError) as caught, fd:
-        x = fd.define_tensor([2])
-        fd.ops.neg(x)
-        1 / 0
+    tensors = []
+
+    def leave():
+        with fd:
+            tensors.append(fd.define_tensor([2]))
+            fd.ops.neg(tensors[0])
+            1 / 0
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        leave()
+    (x,) = tensors
     assert "after 1 inputs and 1 exprs" in caught.value.__notes__[0]
     assert active_fusion() is None
     assert fd.validate_definition()[0] is False
@@ -323,6 +330,17 @@ def test_structural_equality_of_handles():
     assert hash(a) == hash(b)
     assert a != define(lambda fd: fd.define_tensor([-1])).fusion
     assert a != 3
+
+
+def test_leaves_that_are_no_inputs():
+    def body(fd):
+        return fd.ops.neg(fuser.define_tensor([2]))
+
+    with pytest.raises(
+        RuntimeError, match=r"an output needs tv0: Float\[2\], which is no input of the fusion"
+    ) as caught:
+        define(body)
+    assert caught.value.location.filename == __file__
 
 
 def test_print_math_shows_dead_code_on_request():

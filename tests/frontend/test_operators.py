@@ -98,7 +98,7 @@ def test_numpy_operands():
         with pytest.raises(TypeError, match="incompatible function arguments"):
             np.ones(3) * x
         with pytest.raises(TypeError, match="incompatible function arguments"):
-            x + [1]
+            x * [1]
 
 
 def test_truth_and_identity():

@@ -6,6 +6,7 @@ from fuser.frontend.reference import evaluate_fusion
 from fuser.ir.concretize import concretize, dynamic_extents
 from fuser.ir.extent_binding import bind_extents, check_constraints
 from fuser.ir.fusion import Broadcast, Reduction, Squeeze
+from fuser.ir.verify_fusion import verify_fusion
 
 D = DataType
 
@@ -49,6 +50,7 @@ def reduced(fd):
 def test_rebuilt_under_the_same_names():
     fusion = ir(reduced)
     concrete = concretize(fusion, {"c0": 1, "t1_size0": 4, "t1_size1": 3})
+    verify_fusion(concrete)
     assert [o.tensor.name for o in concrete.outputs] == [o.tensor.name for o in fusion.outputs]
     assert concrete.outputs[0].tensor.visible[0].extent is fusion.inputs[1].visible[0].extent
     assert any(isinstance(e, Squeeze) for e in concrete.exprs)
@@ -162,3 +164,39 @@ def test_dead_constraints_are_dropped():
 
     assert ir(body).constraints == ()
     assert not any(isinstance(e, Broadcast) for e in ir(body).exprs)
+
+
+def test_extents_of_dead_code_do_not_count():
+    def body(fd):
+        n = fd.define_scalar(D.Int)
+        fd.ops.full([n], 1.0, D.Float)
+        return [fd.ops.mul(fd.define_tensor([-1], True), n)]
+
+    assert ir(body).extent_scalars == {}
+    assert evaluate_fusion(ir(body), [-2, np.float32([1, 2])])[0].tolist() == [-2, -4]
+
+
+def test_scalars_that_turn_out_to_be_1_are_constants():
+    def body(fd):
+        n = fd.define_scalar(D.Int)
+        y = fd.define_tensor([-1, -1], True)
+        f = fd.ops.full([n, n * 1], 2.0, D.Float)
+        e = fd.ops.expand(fd.ops.full([1, 3], 1.0, D.Float), [y.size(0), -1])
+        return [
+            fd.ops.mul(f, f.size(0) * f.size(1)),
+            fd.ops.full([f.size(0) * 3], f.size(1), D.Int),
+            fd.ops.add(e, e.size(0)),
+            fd.ops.add(fd.ops.iota(f.size(0) + 1, f.size(0)), 1),
+        ]
+
+    fusion = ir(body)
+    verify_fusion(fusion)
+    sizes = {"c0": 1, "t1_size0": 1, "t1_size1": 2}
+    bound = bind_extents(fusion, [1, (1, 2)])
+    concrete = concretize(fusion, bound.extents)
+    assert sizes.items() <= bound.extents.items()
+    verify_fusion(concrete)
+    outs = evaluate_fusion(fusion, [1, np.zeros((1, 2), np.float32)])
+    assert [o.tolist() for o in outs] == [[[2]], [1, 1, 1], [[2, 2, 2]], [2, 3]]
+    outs = evaluate_fusion(fusion, [2, np.zeros((2, 2), np.float32)])
+    assert [o.tolist() for o in outs] == [[[8, 8], [8, 8]], [2] * 6, [[3, 3, 3]] * 2, [3, 4, 5]]

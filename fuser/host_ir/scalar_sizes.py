@@ -1,0 +1,96 @@
+"""Extents of a fusion as sizes of a host program: what tensor inputs carry, scalar inputs, and integer arithmetic on both.
+
+    c4 = n * 2 + 1;  t5 = full([c4])     ->     Allocate("t5", (2*scalar("c0") + 1,), ...)
+"""
+
+from __future__ import annotations
+
+from fuser.errors import InternalError, NotSupportedError
+from fuser.host_ir.expressions import extent, scalar
+from fuser.ir.fusion import ExtentOp, Fusion, Scalar, ScalarOp
+from fuser.ir.integers import Int, Symbol, const, less, maximum, minimum, select
+
+
+class ExtentSizes:
+    """Sizes by extent symbol, for one fusion."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        self._fusion = fusion
+        self._input_names = frozenset(v.name for v in fusion.inputs)
+        self._carried: dict[str, Int] = {}
+        for t in fusion.input_tensors:
+            for d, dim in enumerate(t.visible):
+                if isinstance(dim.extent, Symbol):
+                    self._carried.setdefault(dim.extent.name, extent(t.name, d))
+        self._computed = {e.output.name: e for e in fusion.exprs if isinstance(e, (ScalarOp, ExtentOp))}
+
+    def of_symbol(self, symbol: Symbol) -> Int:
+        """The size that an extent symbol stands for.
+
+        Raises NotSupportedError for a scalar computed in a way that sizes have no word for.
+        """
+        found = self._carried.get(symbol.name)
+        if found is not None:
+            return found
+        name = self._fusion.extent_scalars.get(symbol.name)
+        if name is None:
+            raise InternalError(f"no input carries the extent {symbol}", pass_name="build_host_program")
+        return self._of_scalar(name)
+
+    def of_extent(self, expression: Int) -> Int:
+        """An extent with sizes in place of its symbols."""
+        return expression.substitute({s: self.of_symbol(s) for s in expression.symbols})
+
+    def _of_scalar(self, name: str) -> Int:
+        if name in self._input_names:
+            return scalar(name)
+        expr = self._computed.get(name)
+        if isinstance(expr, ExtentOp):
+            return self.of_extent(expr.tensor.visible[expr.dim].extent)
+        if expr is None:
+            raise InternalError(f"the scalar {name} is not defined", pass_name="build_host_program")
+        if not all(s.dtype.is_integral for s in (*expr.inputs, expr.output)):
+            raise _unsupported(expr)
+        operands = [self._operand(s) for s in expr.inputs]
+        match expr.op, operands:
+            case ("set" | "cast"), [a]:
+                return a
+            case "neg", [a]:
+                return -a
+            case "abs", [a]:
+                return maximum(a, -a)
+            case "add", [a, b]:
+                return a + b
+            case "sub", [a, b]:
+                return a - b
+            case "mul", [a, b]:
+                return a * b
+            case "minimum", [a, b]:
+                return minimum(a, b)
+            case "maximum", [a, b]:
+                return maximum(a, b)
+            case "div", [a, b] if b.is_const and b.value > 0:
+                return _truncated(a, b.value)
+            case ("fmod" | "mod"), [a, b] if b.is_const and b.value > 0:
+                return a - _truncated(a, b.value) * b.value
+            case "remainder", [a, b] if b.is_const and b.value > 0:
+                return a % b.value
+            case _:
+                raise _unsupported(expr)
+
+    def _operand(self, s: Scalar) -> Int:
+        return self._of_scalar(s.name) if s.value is None else const(int(s.value.real))
+
+
+def _truncated(a: Int, divisor: int) -> Int:
+    """a / divisor, rounded toward zero."""
+    return select(less(a, 0), -((-a) // divisor), a // divisor)
+
+
+def _unsupported(expr: ScalarOp) -> NotSupportedError:
+    operands = ", ".join(f"{s} ({s.dtype.name})" for s in expr.inputs)
+    return NotSupportedError(
+        f"the extent {expr.output.name} = {expr.op}({operands}) cannot be computed by a host program yet: extents take integer "
+        "+, -, *, min, max, and division by positive constants; pass the extent as a scalar input of its own",
+        location=expr.output.location,
+    )

@@ -1,0 +1,459 @@
+"""The rules of fusion IR as code: run when a definition is complete, and after every optimize pass when asked.
+
+What is checked
+    names        every value has a name of its own
+    order        every operand is an input, a constant, or the result of an expr before
+    dims         no dim belongs to two tensors or has a transform; a broadcast dim has one element; only results of
+                 reductions have reduced dims; layouts fit the rank
+    meeting      operands and results of an expr have the ranks it asks for, and dims that meet (`dim_pairs`) are of one
+                 extent, by structure or by a constraint
+    dtypes       as the row of the op table says
+    reductions   something is reduced, nothing of kind broadcast is; results of a welford agree
+    outputs      defined tensors; an alias is an input of the same rank and dtype
+    extents      every extent symbol is the size of an input or a scalar of the fusion
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from fuser.errors import InternalError
+from fuser.ir.dtypes import DataType
+from fuser.ir.fusion import (
+    Broadcast,
+    Expand,
+    Expr,
+    ExtentOp,
+    Full,
+    Fusion,
+    Iota,
+    IterDomain,
+    IterKind,
+    Permute,
+    Pointwise,
+    Reduction,
+    Scalar,
+    ScalarOp,
+    Squeeze,
+    Tensor,
+    Val,
+    Welford,
+    dim_pairs,
+    expr_inputs,
+    expr_outputs,
+    extent_operands,
+    memory_order,
+)
+from fuser.ir.integers import ONE, Int, Symbol
+from fuser.ir.op_table import POINTWISE, REDUCTIONS, DtypeRule, check_cast, kind_of, operand_dtype, result_dtype
+from fuser.ir.promotion import OperandClass, compute_dtype
+
+# More than this many findings in one message help nobody.
+_MOST_FINDINGS = 8
+_COPIES = ("set", "segment_set", "cast")
+# Rules under which operands have the dtype that the arithmetic runs in.
+_WIDENED = (DtypeRule.PROM, DtypeRule.FLT, DtypeRule.FULL, DtypeRule.BOOL)
+
+
+def verify_fusion(fusion: Fusion, pass_name: str = "define") -> None:
+    """Raise InternalError, with every culprit named, if a whole fusion breaks a rule. `pass_name` is what made it."""
+    check = _Check(fusion)
+    check.run()
+    if check.findings:
+        _refuse(check, fusion, pass_name)
+
+
+def fusion_problems(fusion: Fusion) -> list[str]:
+    """Every broken rule, in words; empty for a well-formed fusion."""
+    check = _Check(fusion)
+    check.run()
+    return check.findings
+
+
+def _refuse(check: _Check, fusion: Fusion, pass_name: str) -> NoReturn:
+    from fuser.ir.print_fusion import math_text
+
+    shown = [f"  {finding}" for finding in check.findings[:_MOST_FINDINGS]]
+    try:
+        text = math_text(fusion)
+    except Exception as error:  # what is malformed need not print
+        text = f"(the exprs cannot be printed: {error})"
+    raise InternalError(
+        "\n".join([f"the fusion is malformed after {pass_name}", *shown, text]),
+        pass_name=pass_name,
+        location=check.location,
+    )
+
+
+class _Check:
+    """One walk over a fusion."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        self.fusion = fusion
+        self.findings: list[str] = []
+        self.location = None
+        self.names: dict[str, Val] = {}
+        self.defined: set[Val] = set()
+        self.dims: dict[IterDomain, str] = {}
+        self.extents: dict[Int, str] = {}
+        # Extents that constraints make equal, by representative.
+        self.equal: dict[Int, Int] = {}
+
+    def run(self) -> None:
+        """The whole fusion."""
+        fusion = self.fusion
+        for c in fusion.constraints:
+            self.equal[self._same(c.right)] = self._same(c.left)
+        inputs = set(fusion.inputs)
+        if len(inputs) != len(fusion.inputs):
+            self._find("an input is listed twice")
+        for v in fusion.inputs:
+            self._define(v)
+            if isinstance(v, Tensor):
+                self._tensor(v, is_reduced=False)
+            elif v.value is not None:
+                self._find(f"the input {v.name} is a constant")
+        for expr in fusion.exprs:
+            self._expr(expr)
+        for output in fusion.outputs:
+            self._output(output.tensor, output.alias_of, inputs)
+        self._extent_symbols()
+
+    # --- values -------------------------------------------------------------------------------------------------------
+
+    def _find(self, message: str, value: Val | None = None) -> None:
+        self.findings.append(message)
+        if self.location is None and value is not None:
+            self.location = value.location
+
+    def _define(self, value: Val) -> None:
+        if self.names.setdefault(value.name, value) is not value or not value.name:
+            self._find(f"two values are named {value.name!r}", value)
+        if value in self.defined:
+            self._find(f"{value.name} is defined twice", value)
+        self.defined.add(value)
+
+    def _operand(self, value: Val, of: str) -> None:
+        if value in self.defined:
+            return
+        if isinstance(value, Scalar) and value.value is not None:
+            if self.names.setdefault(value.name, value) is not value:
+                self._find(f"two values are named {value.name!r}", value)
+            return
+        self._find(f"{of} reads {value.name}, which nothing before it defines", value)
+
+    def _tensor(self, t: Tensor, *, is_reduced: bool) -> None:
+        reduced = False
+        visible: list[IterDomain] = []
+        for d in t.logical:
+            owner = self.dims.setdefault(d, t.name)
+            if owner is not t.name:
+                self._find(f"dim {d.name} belongs to {owner} and to {t.name}", t)
+            if d.definition is not None:
+                self._find(
+                    f"dim {d.name} of {t.name} is made by a transform; schedules have those, definitions do not", t
+                )
+            if d.kind is IterKind.broadcast:
+                if d.extent is not ONE or d.expanded:
+                    self._find(
+                        f"the broadcast dim {d.name} of {t.name} has extent {d.extent}, expected 1, not expanded", t
+                    )
+            elif d.extent not in self.extents:
+                self.extents[d.extent] = t.name
+            if d.kind is IterKind.reduction:
+                reduced = True
+            else:
+                visible.append(d)
+        if reduced is not is_reduced:
+            expected = "has no reduced dim" if is_reduced else "has a reduced dim, but is not the result of a reduction"
+            self._find(f"{t.name} {expected}", t)
+        if t.root is not None:
+            self._find(f"{t.name} has a root domain; schedules make those, definitions do not", t)
+        ndim = len(visible)
+        order = t.stride_order
+        if len(order) != ndim or len(t.contiguity) != ndim or (ndim > 1 and sorted(order) != list(range(ndim))):
+            self._find(f"{t.name} of rank {ndim} has stride order {order} and contiguity {t.contiguity}", t)
+            return
+        for place, dim in enumerate(memory_order(order) if ndim > 1 else range(ndim)):
+            d = visible[dim]
+            if (t.contiguity[place] is None) is not (d.expanded or d.kind is IterKind.broadcast):
+                self._find(
+                    f"contiguity {t.contiguity} of {t.name} does not fit its dim {dim}: None is for one stored element",
+                    t,
+                )
+
+    def _same(self, extent: Int) -> Int:
+        found = self.equal.get(extent, extent)
+        while found is not extent:
+            extent = found
+            found = self.equal.get(extent, extent)
+        return extent
+
+    def _extent_symbols(self) -> None:
+        known = {d.extent for t in self.fusion.input_tensors for d in t.logical}
+        scalars = self.fusion.extent_scalars
+        for c in self.fusion.constraints:
+            self.extents.setdefault(c.left, f"a constraint of {c.what}")
+            self.extents.setdefault(c.right, f"a constraint of {c.what}")
+        for extent, owner in self.extents.items():
+            if extent in known and isinstance(extent, Symbol):
+                continue
+            for s in extent.symbols:
+                if s in known:
+                    continue
+                scalar = self.names.get(scalars.get(s.name, ""))
+                if not isinstance(scalar, Scalar) or scalar not in self.defined:
+                    self._find(f"the extent {extent} of {owner} mentions {s.name}, which no input and no scalar gives")
+
+    def _output(self, tensor: Tensor, alias: Tensor | None, inputs: set[Val]) -> None:
+        if tensor not in self.defined:
+            self._find(f"the output {tensor.name} is not defined", tensor)
+        if alias is None:
+            return
+        if alias not in inputs:
+            self._find(f"{tensor.name} is written to {alias.name}, which is no input", tensor)
+        if tensor in inputs:
+            self._find(f"the input {tensor.name} is written to another input without a copy", tensor)
+        if alias.dtype is not tensor.dtype or alias.ndim != tensor.ndim:
+            self._find(
+                f"{tensor.name} ({tensor.dtype.name}, rank {tensor.ndim}) is written to {alias.name} "
+                f"({alias.dtype.name}, rank {alias.ndim})",
+                tensor,
+            )
+
+    # --- exprs --------------------------------------------------------------------------------------------------------
+
+    def _expr(self, expr: Expr) -> None:
+        outputs = expr_outputs(expr)
+        name = outputs[0].name
+        for v in expr_inputs(expr):
+            self._operand(v, name)
+        for v in extent_operands(expr):
+            self._operand(v, name)
+        is_reduction = isinstance(expr, (Reduction, Welford))
+        for v in outputs:
+            self._define(v)
+            if isinstance(v, Tensor):
+                self._tensor(v, is_reduced=is_reduction)
+        match expr:
+            case Pointwise(op, inputs, output):
+                self._pointwise_dtypes(op, inputs, output)
+                self._pointwise_dims(expr, output)
+            case Reduction(op, source, output):
+                row = REDUCTIONS.get(op)
+                if row is None:
+                    self._find(f"{name}: the op table has no reduction {op!r}", output)
+                elif source.dtype is not output.dtype or kind_of(output.dtype) not in row.kinds:
+                    self._find(f"{name}: {op} of {source.dtype.name} gives {output.dtype.name}", output)
+                self._reduced(expr, source, output)
+            case Welford():
+                self._welford(expr)
+            case Broadcast(source, output, flags):
+                self._keeps_dtype(source, output)
+                if self._ranks(
+                    output, flags.count(False) == source.ndim and len(flags) == output.ndim, f"flags {flags}"
+                ):
+                    self._pairs(expr, source, output, _is_same)
+                    if any(new and not d.is_broadcast for new, d in zip(flags, output.logical, strict=True)):
+                        self._find(f"{name}: a new dim is not of kind broadcast", output)
+            case Squeeze(source, output, flags):
+                self._keeps_dtype(source, output)
+                if self._ranks(
+                    output, flags.count(False) == output.ndim and len(flags) == source.ndim, f"flags {flags}"
+                ):
+                    self._pairs(expr, source, output, _is_same)
+                    for gone, d in zip(flags, source.visible, strict=True):
+                        one = d.is_broadcast or d.expanded or self._same(d.extent) is self._same(ONE)
+                        if gone and not one:
+                            self._find(
+                                f"{name}: the squeezed dim {d.name} of extent {d.extent} is not known to be 1", output
+                            )
+            case Expand(source, output, extents):
+                self._keeps_dtype(source, output)
+                fits = output.ndim >= source.ndim and len(extents) in (0, output.ndim)
+                if self._ranks(output, fits, f"{len(extents)} extents"):
+                    self._pairs(expr, source, output, _is_expansion)
+            case Permute(source, output, dims):
+                self._keeps_dtype(source, output)
+                fits = sorted(dims) == list(range(source.ndim)) and output.ndim == source.ndim
+                if self._ranks(output, fits, f"dims {dims}"):
+                    self._pairs(expr, source, output, _is_same)
+            case Full(value, output, extents):
+                self._ranks(output, len(extents) in (0, output.ndim), f"{len(extents)} extents")
+                self._castable(value.dtype, output)
+            case Iota(start, step, output):
+                self._ranks(output, output.ndim == 1, "one length")
+                self._castable(start.dtype, output)
+                self._castable(step.dtype, output)
+            case ScalarOp(op, inputs, output):
+                self._scalar_dtypes(op, inputs, output)
+            case ExtentOp(tensor, dim, output):
+                if not 0 <= dim < tensor.ndim or not _is_extent(output, tensor.visible[dim]):
+                    self._find(f"{name} is not the extent of dim {dim} of {tensor!r}", output)
+
+    def _ranks(self, output: Tensor, fits: bool, what: str) -> bool:
+        if not fits:
+            self._find(f"{output.name}: {what} do not fit the ranks", output)
+        return fits
+
+    def _keeps_dtype(self, source: Tensor, output: Tensor) -> None:
+        if source.dtype is not output.dtype:
+            self._find(
+                f"{output.name} is {output.dtype.name}, its operand {source.name} is {source.dtype.name}", output
+            )
+
+    def _castable(self, source: DataType, output: Tensor | Scalar) -> None:
+        try:
+            check_cast(source, output.dtype)
+        except Exception:
+            self._find(f"{output.name}: {source.name} cannot be cast to {output.dtype.name}", output)
+
+    # --- dims that meet -----------------------------------------------------------------------------------------------
+
+    def _pairs(
+        self,
+        expr: Broadcast | Squeeze | Expand | Permute,
+        source: Tensor,
+        output: Tensor,
+        fit: Callable[[IterDomain, IterDomain], bool],
+    ) -> None:
+        for a, b in dim_pairs(expr, source, output):
+            if not fit(a, b) or not (a.is_broadcast or self._same(a.extent) is self._same(b.extent)):
+                self._find(f"{output.name}: dim {a!r} of {source.name} cannot become {b!r}", output)
+
+    def _pointwise_dims(self, expr: Pointwise, output: Tensor) -> None:
+        joined = [False] * len(output.logical)
+        copies = expr.op in _COPIES
+        any_tensor = False
+        for source in expr.inputs:
+            if not isinstance(source, Tensor):
+                continue
+            any_tensor = True
+            visible = source.visible
+            if len(visible) != len(joined):
+                self._find(f"{output.name}: {source.name} of rank {len(visible)} meets rank {len(joined)}", output)
+                return
+            for i, (a, b) in enumerate(zip(visible, output.logical, strict=True)):
+                if a.kind is IterKind.broadcast:
+                    if not copies or b.kind is IterKind.broadcast:
+                        continue
+                elif b.kind is not IterKind.broadcast:
+                    joined[i] = True
+                    same = a.extent is b.extent or self._same(a.extent) is self._same(b.extent)
+                    if same and (not copies or a.expanded is b.expanded):
+                        continue
+                self._find(f"{output.name}: dim {a!r} of {source.name} cannot meet {b!r}", output)
+        if not any_tensor:
+            self._find(f"{output.name}: {expr.op} has no tensor operand", output)
+        if not copies:
+            for d, concrete in zip(output.logical, joined, strict=True):
+                if d.expanded or (d.kind is IterKind.broadcast) is concrete:
+                    self._find(f"{output.name}: dim {d!r} does not follow from the operands", output)
+
+    def _reduced(self, expr: Reduction | Welford, source: Tensor, output: Tensor) -> None:
+        if source.ndim != len(output.logical):
+            self._find(
+                f"{output.name}: rank {source.ndim} of {source.name} does not meet {len(output.logical)}", output
+            )
+            return
+        for a, b in dim_pairs(expr, source, output):
+            if b.is_reduction and a.is_broadcast:
+                self._find(f"{output.name}: the broadcast dim {a.name} of {source.name} is reduced, squeeze it", output)
+            elif a.is_broadcast is not b.is_broadcast or self._same(a.extent) is not self._same(b.extent):
+                self._find(f"{output.name}: dim {a!r} of {source.name} cannot become {b!r}", output)
+
+    def _welford(self, expr: Welford) -> None:
+        mean, m2, count = expr.mean, expr.m2, expr.count
+        if expr.partial is not None:
+            self._find(f"{mean.name}: only a schedule makes welfords of partial results", mean)
+        if not (expr.input.dtype.is_floating and mean.dtype is m2.dtype is expr.input.dtype):
+            found = f"{mean.dtype.name} and {m2.dtype.name}"
+            self._find(f"{mean.name}: welford of {expr.input.dtype.name} gives {found}", mean)
+        if expr.input.dtype is not compute_dtype(expr.input.dtype):
+            self._find(f"{mean.name}: welford runs in Float; {expr.input.name} is {expr.input.dtype.name}", mean)
+        if count.dtype is not DataType.Index:
+            self._find(f"{count.name}: the count of a welford is {count.dtype.name}, expected Index", count)
+        for t in (mean, m2, count):
+            self._reduced(expr, expr.input, t)
+            if [d.kind for d in t.logical] != [d.kind for d in mean.logical]:
+                self._find(f"{mean.name} and {t.name}, of one welford, are reduced over different dims", t)
+
+    # --- dtypes -------------------------------------------------------------------------------------------------------
+
+    def _pointwise_dtypes(self, op: str, inputs: Sequence[Val], output: Tensor) -> None:
+        # `segment_set` is a copy that also asks for a kernel of its own.
+        row = POINTWISE.get("set" if op == "segment_set" else op)
+        if row is None or not row.primitive:
+            self._find(f"{output.name}: the op table has no row {op!r} that kernels can run", output)
+            return
+        if len(inputs) != row.arity:
+            self._find(f"{output.name}: {op} takes {row.arity} operands, has {len(inputs)}", output)
+            return
+        rule = row.rule
+        if rule is DtypeRule.CAST:
+            self._castable(inputs[0].dtype, output)
+            return
+        values = inputs
+        if rule is DtypeRule.SELECT:
+            values = inputs[1:]
+            if inputs[0].dtype is not DataType.Bool:
+                self._find(f"{output.name}: the condition is {inputs[0].dtype.name}, expected Bool", output)
+        dtype: DataType | None = None
+        for v in values:
+            if not isinstance(v, Tensor):
+                continue
+            if dtype is None:
+                dtype = v.dtype
+            elif v.dtype is not dtype:
+                self._find(f"{output.name}: {op} of {dtype.name} and {v.dtype.name}; one of them needs a cast", output)
+                return
+        if dtype is None:
+            # Only `where` with two scalars: the result has their promoted dtype.
+            dtype = output.dtype
+        kind = kind_of(dtype)
+        if rule is DtypeRule.LOGICAL and dtype is not DataType.Bool:
+            self._find(f"{output.name}: {op} of {dtype.name}, expected Bool", output)
+        elif kind not in row.kinds or (rule is DtypeRule.FLT and kind not in "fc"):
+            self._find(f"{output.name}: {op} does not take {dtype.name}", output)
+        elif rule in _WIDENED and compute_dtype(dtype) is not dtype and dtype is not DataType.Index:
+            self._find(f"{output.name}: {op} runs in {compute_dtype(dtype).name}; operands are {dtype.name}", output)
+        elif result_dtype(row, dtype) is not output.dtype:
+            self._find(
+                f"{output.name}: {op} of {dtype.name} gives {result_dtype(row, dtype).name}, not {output.dtype.name}",
+                output,
+            )
+        for v in values:
+            if isinstance(v, Scalar) and v.dtype is not dtype and kind_of(v.dtype) != kind:
+                self._find(f"{output.name}: the scalar operand {v!r} is {v.dtype.name} beside {dtype.name}", output)
+
+    def _scalar_dtypes(self, op: str, inputs: Sequence[Scalar], output: Scalar) -> None:
+        row = POINTWISE.get(op)
+        if row is None:
+            self._find(f"{output.name}: the op table has no row {op!r}", output)
+            return
+        if row.rule is DtypeRule.CAST:
+            self._castable(inputs[0].dtype, output)
+            return
+        try:
+            dtype = operand_dtype(row, [OperandClass(s.dtype, "S") for s in inputs])
+        except Exception as error:
+            self._find(f"{output.name}: {error}", output)
+            return
+        if result_dtype(row, dtype) is not output.dtype:
+            self._find(f"{output.name}: {op} gives {result_dtype(row, dtype).name}, not {output.dtype.name}", output)
+
+
+def _is_extent(scalar: Scalar, d: IterDomain) -> bool:
+    # A dim that turned out to have one element keeps the scalar by which its extent was given.
+    return scalar.expression is d.extent or (d.is_broadcast and scalar.expression is not None)
+
+
+def _is_same(a: IterDomain, b: IterDomain) -> bool:
+    return a.kind is b.kind and a.expanded is b.expanded
+
+
+def _is_expansion(a: IterDomain, b: IterDomain) -> bool:
+    if a.is_broadcast:
+        return b.is_broadcast or b.expanded
+    return not b.is_broadcast and a.expanded is b.expanded

@@ -1,0 +1,302 @@
+"""What each lowering pass ensures, as code: named checks, run after every pass when FUSER_VERIFY has `passes`.
+
+    build_loop_nests     collectives_are_whole       no barrier, shuffle, atomic or fence yet
+    expand_collectives   no_collectives              every Reduce is expanded
+                         semaphores_are_reset        what is added to a semaphore is taken back
+    allocate_shared      shared_memory_is_placed     every shared buffer has an offset, a multiple of 16
+                         shared_values_survive       no buffer at an overlapping place is written between a write and its read
+    insert_syncs         no_unsynchronised_pair      a barrier parts any two accesses by different threads, one a write
+    unswitch_loops       no_unswitch_left            no loop asks for a hoisted test any more
+                         unswitched_sides_agree      both sides of a hoisted test write the same elements
+    merge_predicates     no_equal_neighbours         neighbouring statements are under different tests
+
+Each check shares no code with the pass it is about. A check goes on holding after the passes that follow, but for the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from fuser.errors import InternalError
+from fuser.ir.integers import ZERO, Int, prove_divisible, prove_less, prove_less_equal
+from fuser.ir.kernel import (
+    Allocate,
+    AtomicAdd,
+    BlockBarrier,
+    Buffer,
+    Fence,
+    For,
+    If,
+    Reduce,
+    Role,
+    Shuffle,
+    SpinWait,
+    Stmt,
+    Store,
+    WarpBarrier,
+    stmt_reads,
+    stmt_writes,
+    walk,
+)
+from fuser.ir.print_kernel import print_around
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """What a pass left.
+
+    offsets     place of each shared buffer, None before allocate_shared
+    private     names of buffers whose elements never cross threads
+    exchanged   names of device-memory buffers through which threads of one block pass values
+    """
+
+    body: tuple[Stmt, ...]
+    offsets: Mapping[str, Int] | None = None
+    private: AbstractSet[str] = frozenset()
+    exchanged: AbstractSet[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a check found wrong: words about statements (by id), and about the whole body."""
+
+    marks: dict[int, str] = field(default_factory=dict)
+    words: list[str] = field(default_factory=list)
+
+    def mark(self, stmt: Stmt, message: str) -> None:
+        """Something about a statement."""
+        self.marks.setdefault(id(stmt), message)
+
+
+Invariant = Callable[[PassResult, Findings], None]
+
+
+def check_invariants(pass_name: str, result: PassResult) -> None:
+    """Raise InternalError, naming the invariant and showing the statements, if a pass did not ensure what it should."""
+    for invariant in invariants_after(pass_name):
+        findings = Findings()
+        invariant(result, findings)
+        if findings.marks or findings.words:
+            shown = dict(list(findings.marks.items())[:4])
+            parts = [f"{pass_name} does not ensure {invariant.__name__}", *findings.words[:4]]
+            raise InternalError("\n".join([*parts, print_around(result.body, shown)]), pass_name=pass_name)
+
+
+# --- the checks -------------------------------------------------------------------------------------------------------
+
+
+def collectives_are_whole(result: PassResult, found: Findings) -> None:
+    """No barrier, shuffle, atomic or fence yet: later passes decide about them once all collectives are known."""
+    for stmt in walk(result.body):
+        if isinstance(stmt, (BlockBarrier, WarpBarrier, Shuffle, AtomicAdd, Fence, SpinWait)):
+            found.mark(stmt, "threads communicate before collectives are expanded")
+
+
+def no_collectives(result: PassResult, found: Findings) -> None:
+    """Every Reduce is expanded."""
+    for stmt in walk(result.body):
+        if isinstance(stmt, Reduce):
+            found.mark(stmt, "this collective is not expanded")
+
+
+def semaphores_are_reset(result: PassResult, found: Findings) -> None:
+    """What is added to a semaphore is taken back by some statement, so that the next launch finds it zero."""
+    reset = {
+        (s.buffer, s.index) for s in walk(result.body) if isinstance(s, Store) and s.role is Role.semaphore_reset
+    }
+    for stmt in walk(result.body):
+        if isinstance(stmt, AtomicAdd) and (stmt.buffer, stmt.index) not in reset:
+            found.mark(stmt, "nothing sets this semaphore back to 0")
+
+
+def shared_memory_is_placed(result: PassResult, found: Findings) -> None:
+    """Every shared buffer has an offset, a multiple of 16."""
+    assert result.offsets is not None
+    for stmt in walk(result.body):
+        if not isinstance(stmt, Allocate) or not stmt.buffer.is_shared:
+            continue
+        offset = result.offsets.get(stmt.buffer.name)
+        if offset is None:
+            found.mark(stmt, "this buffer has no place in shared memory")
+        elif not prove_divisible(offset, 16):
+            found.mark(stmt, f"this buffer starts at byte {offset}, no multiple of 16")
+
+
+def shared_values_survive(result: PassResult, found: Findings) -> None:
+    """Between a write of a shared buffer and a read of it, no buffer whose place overlaps is written."""
+    assert result.offsets is not None
+    offsets = result.offsets
+    buffers = {s.buffer for s in walk(result.body) if isinstance(s, Allocate) and s.buffer.is_shared}
+    placed = [b for b in sorted(buffers, key=lambda b: b.name) if b.name in offsets]
+    overlapping: dict[Buffer, list[Buffer]] = {b: [] for b in placed}
+    for i, a in enumerate(placed):
+        for b in placed[i + 1 :]:
+            if not (_ends_before(a, b, offsets) or _ends_before(b, a, offsets)):
+                overlapping[a].append(b)
+                overlapping[b].append(a)
+    # The buffer that overwrote each buffer since it was last written.
+    lost: dict[Buffer, Buffer] = {}
+    for stmt in _trace(result.body):
+        for buffer, _ in stmt_reads(stmt):
+            if buffer in lost:
+                found.mark(stmt, f"reads {buffer.name}, over which {lost[buffer].name} was written")
+        for buffer, _ in stmt_writes(stmt):
+            lost.pop(buffer, None)
+            for other in overlapping.get(buffer, ()):
+                lost[other] = buffer
+
+
+def _ends_before(a: Buffer, b: Buffer, offsets: Mapping[str, Int]) -> bool:
+    return prove_less_equal(offsets[a.name] + a.size * a.dtype.itemsize, offsets[b.name])
+
+
+def _trace(body: Sequence[Stmt]) -> Iterator[Stmt]:
+    """The simple statements in an order of execution: loops run twice, both sides of a test one after the other."""
+    for stmt in body:
+        if isinstance(stmt, For):
+            yield from _trace(stmt.body)
+            yield from _trace(stmt.body)
+        elif isinstance(stmt, If):
+            yield from _trace(stmt.then)
+            yield from _trace(stmt.orelse)
+        else:
+            yield stmt
+
+
+# A thread alone decides these tests: no barrier may stand under them.
+_DIVERGENT = (Role.predicate, Role.owner, Role.unswitch)
+
+
+def no_unsynchronised_pair(result: PassResult, found: Findings) -> None:
+    """On every path, a barrier parts any two accesses of one memory by different threads of which one is a write."""
+    _Paths(result, found).walk(result.body, frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    memory: object
+    buffer: Buffer
+    is_write: bool
+
+
+class _Paths:
+    """Follows all paths at once: the accesses that some path has made since its last barrier."""
+
+    def __init__(self, result: PassResult, found: Findings) -> None:
+        self.result = result
+        self.found = found
+
+    def walk(self, body: Sequence[Stmt], open_accesses: frozenset[_Access]) -> frozenset[_Access]:
+        """Accesses still open after a statement list."""
+        for stmt in body:
+            match stmt:
+                case BlockBarrier():
+                    open_accesses = frozenset()
+                case For():
+                    once = self.walk(stmt.body, open_accesses)
+                    again = self.walk(stmt.body, once)
+                    runs = prove_less(stmt.start, stmt.stop)
+                    open_accesses = again if runs else again | open_accesses
+                case If():
+                    then = self.walk(stmt.then, open_accesses)
+                    orelse = self.walk(stmt.orelse, open_accesses)
+                    if stmt.role in _DIVERGENT and any(isinstance(s, BlockBarrier) for s in walk((stmt,))):
+                        self.found.mark(stmt, "a block barrier stands under this test, which a thread decides alone")
+                    open_accesses = then | orelse
+                case _:
+                    made = self._accesses(stmt)
+                    for b in made:
+                        for a in open_accesses:
+                            self._meet(stmt, a, b)
+                    open_accesses |= made
+        return open_accesses
+
+    def _meet(self, stmt: Stmt, a: _Access, b: _Access) -> None:
+        if a.memory is not b.memory or not (a.is_write or b.is_write):
+            return
+        if a.buffer is b.buffer and a.buffer.name in self.result.private:
+            return
+        words = {False: "read", True: "written"}
+        self.found.mark(
+            stmt, f"{b.buffer.name} is {words[b.is_write]} with no barrier since {a.buffer.name} was {words[a.is_write]}"
+        )
+
+    def _accesses(self, stmt: Stmt) -> frozenset[_Access]:
+        made: set[_Access] = set()
+        for accesses, is_write in ((stmt_reads(stmt), False), (stmt_writes(stmt), True)):
+            for buffer, _ in accesses:
+                if buffer.is_shared and self.result.offsets is not None:
+                    # Buffers overlap only where they start alike (`shared_values_survive` checks the others apart).
+                    memory = self.result.offsets.get(buffer.name, ZERO)
+                    made.add(_Access(memory, buffer, is_write))
+                elif buffer.is_global and buffer.name in self.result.exchanged:
+                    made.add(_Access(buffer, buffer, is_write))
+        return frozenset(made)
+
+
+def no_unswitch_left(result: PassResult, found: Findings) -> None:
+    """No loop asks for a hoisted test any more."""
+    for stmt in walk(result.body):
+        if isinstance(stmt, For) and stmt.unswitch:
+            found.mark(stmt, "this loop still asks for a hoisted test")
+
+
+def unswitched_sides_agree(result: PassResult, found: Findings) -> None:
+    """Both sides of a hoisted test write the same elements in the same order."""
+    for stmt in walk(result.body):
+        if not isinstance(stmt, If) or stmt.role is not Role.unswitch:
+            continue
+        sides = [[(b, i) for s in walk(side) for b, i in stmt_writes(s)] for side in (stmt.then, stmt.orelse)]
+        if sides[0] != sides[1]:
+            found.mark(stmt, "the two sides of this test do not write the same elements")
+
+
+def no_equal_neighbours(result: PassResult, found: Findings) -> None:
+    """Neighbouring statements, declarations aside, are under different tests."""
+
+    def visit(body: Sequence[Stmt]) -> None:
+        before: Stmt | None = None
+        for stmt in body:
+            if isinstance(stmt, Allocate):
+                continue
+            if (
+                isinstance(stmt, If)
+                and isinstance(before, If)
+                and stmt.condition is before.condition
+                and stmt.role is before.role
+                and stmt.role is not Role.unswitch
+                and not (stmt.orelse or before.orelse)
+            ):
+                found.mark(stmt, "the statement before is under the same test")
+            if isinstance(stmt, For):
+                visit(stmt.body)
+            elif isinstance(stmt, If):
+                visit(stmt.then)
+                visit(stmt.orelse)
+            before = stmt
+
+    visit(result.body)
+
+
+# --- which holds when -------------------------------------------------------------------------------------------------
+
+ENSURES: dict[str, tuple[Invariant, ...]] = {
+    "build_loop_nests": (collectives_are_whole,),
+    "expand_collectives": (no_collectives, semaphores_are_reset),
+    "allocate_shared": (shared_memory_is_placed, shared_values_survive),
+    "insert_syncs": (no_unsynchronised_pair,),
+    "unswitch_loops": (no_unswitch_left, unswitched_sides_agree),
+    "merge_predicates": (no_equal_neighbours,),
+    "finish_kernel": (),
+}
+"""What each pass ensures, in the order of the passes."""
+
+
+def invariants_after(pass_name: str) -> list[Invariant]:
+    """What holds after a pass: what it ensures, and what the passes before it did."""
+    if pass_name == "build_loop_nests":
+        return list(ENSURES[pass_name])
+    names = list(ENSURES)
+    return [check for name in names[1 : names.index(pass_name) + 1] for check in ENSURES[name]]

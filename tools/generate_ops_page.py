@@ -1,0 +1,153 @@
+"""Write docs/ops.md, the page of ops, from the op table and the DSL's docstrings.
+
+    python tools/generate_ops_page.py            writes the page
+    python tools/generate_ops_page.py --check    exit code 1 if the page differs
+
+A test runs the check, so an op that was added or changed appears on the page.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from fuser.frontend import ops
+from fuser.frontend.factories import FACTORIES
+from fuser.frontend.reductions import REDUCTION_OPS
+from fuser.frontend.shape_ops import SHAPE_OPS
+from fuser.ir.dtypes import DataType
+from fuser.ir.op_table import POINTWISE, REDUCTIONS, DtypeRule, PointwiseOp
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "ops.md"
+
+KINDS = {"f": "floating", "i": "integer", "b": "Bool", "c": "complex", "u": "UInt64"}
+
+
+def sentence(name: str) -> str:
+    """The first sentence of an op's docstring, on one line."""
+    paragraph = (ops.OPS[name].__doc__ or "").strip().split("\n\n")[0]
+    return " ".join(paragraph.split())
+
+
+def escaped(text: str) -> str:
+    """Text for a table cell."""
+    return text.replace("|", "\\|")
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    """Lines of a Markdown table."""
+    lines = [f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}"]
+    return [*lines, *(f"| {' | '.join(map(escaped, row))} |" for row in rows)]
+
+
+def call_of(row: PointwiseOp) -> str:
+    """How the op is called, and its operator."""
+    parameters = ("arg", "dtype") if row.name == "cast" else row.parameters
+    symbol = f" `{row.symbol}`" if row.symbol else ""
+    return f"`{row.name}({', '.join(parameters)})`{symbol}"
+
+
+def bound_of(row: PointwiseOp) -> str:
+    """The error bound of the table in ulp, for Float and Double."""
+    if row.exact:
+        return "exact"
+    if "f" not in row.kinds:
+        return "exact" if "c" not in row.kinds else ""
+    return "/".join(f"{bound:g}" for bound in row.ulp)
+
+
+def pointwise_rows() -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for name in sorted(POINTWISE):
+        row = POINTWISE[name]
+        rows.append((call_of(row), "".join(row.kinds), row.rule.name, bound_of(row), row.doc))
+    return rows
+
+
+def page() -> str:
+    """The whole page."""
+    pointwise = table(("call", "operands", "result", "error", "what"), pointwise_rows())
+    reductions = table(
+        ("call", "operands", "what"),
+        [
+            (
+                f"`{name}(arg, dims, keepdim=False{', dtype=Null' if row.widens else ''})`",
+                row.kinds,
+                row.doc,
+            )
+            for name, row in REDUCTIONS.items()
+        ]
+        + [(f"`{name}`", "f" if name == "welford" else "fc", sentence(name)) for name in REDUCTION_OPS if name not in REDUCTIONS],
+    )
+    others = table(("call", "what"), [(f"`{name}`", sentence(name)) for name in (*SHAPE_OPS, *FACTORIES)])
+    elementwise = [n for n in ops.ELEMENTWISE if n not in POINTWISE and not sentence(n).endswith("Not supported yet.")]
+    elementwise_table = table(("call", "what"), [(f"`{name}`", sentence(name)) for name in elementwise])
+    unsupported = table(("call", "why"), [(f"`{name}`", why) for name, why in sorted(ops.UNSUPPORTED.items())])
+    random = [n for n in ops.ELEMENTWISE if sentence(n).endswith("Not supported yet.")]
+    supported = ", ".join(d.name for d in DataType if d.is_supported)
+    defined = ", ".join(d.name for d in DataType if not d.is_supported and d is not DataType.Null)
+    lines = [
+        "# Ops",
+        "",
+        "Written by `tools/generate_ops_page.py` from the op table (`fuser/ir/op_table.py`) and the docstrings; do not edit.",
+        "`help(fuser.ops.add)` shows the same, with the errors.",
+        "",
+        f"Tensors can be of dtype {supported}. Not yet: {defined}.",
+        "",
+        "## Pointwise",
+        "",
+        "Shapes are broadcast; operands of lower rank get size-1 dims on the left; scalars alone give a scalar. 16-bit floats are",
+        "computed in Float. *error* is the bound in ulp for Float/Double beyond correct rounding that the tests hold the op to,",
+        "0 for correctly rounded. A sign behind a call is the Python operator.",
+        "",
+        "*operands*: " + ", ".join(f"{k} {kind}" for k, kind in KINDS.items()) + ".",
+        "",
+        "*result*:",
+        "",
+        *(f"- {rule.name}: {rule.value}" for rule in DtypeRule),
+        "",
+        *pointwise,
+        "",
+        "Beside them:",
+        "",
+        *elementwise_table,
+        "",
+        "## Reductions",
+        "",
+        "Also called as `name(arg)` for all dims and `name(arg, dim, ...)` for one. 16-bit floats accumulate in Float and round once;",
+        "`sum` and `prod` of Bool and Int32 are Int unless a dtype is asked for.",
+        "",
+        *reductions,
+        "",
+        "## Shapes and factories",
+        "",
+        *others,
+        "",
+        "## Not supported yet",
+        "",
+        "These names exist and raise `NotSupportedError`.",
+        "",
+        *unsupported,
+        "",
+        f"Also {' and '.join(f'`{name}`' for name in random)}: random numbers come with the generator.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the page."""
+    text = page()
+    if arguments == ["--check"]:
+        if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:
+            return 0
+        print(f"{PAGE.name} is not what its generator writes: python tools/generate_ops_page.py", file=sys.stderr)
+        return 1
+    if arguments:
+        print(__doc__, file=sys.stderr)
+        return 2
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
