@@ -1,6 +1,6 @@
 """Reductions, normalisations, dtypes, in-place updates and scalars.
 
-    python examples/02_reductions_and_dtypes.py
+python examples/02_reductions_and_dtypes.py
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ TARGETS = ("sm_80", "sm_90a", "sm_120a")
 
 # Rows and columns where no file is given: the simulator takes a second, a GPU moves more than its L2 holds.
 SIMULATED_SHAPE = (256, 512)
-GPU_SHAPE = (8192, 4096)
+GPU_SHAPE = (4096, 4096)
 
 # What the simulator runs of a larger file, in elements: about four seconds per fusion.
 SIMULATED_ELEMENTS = 1 << 21
@@ -97,7 +97,11 @@ def bias_gelu_reference(x: Array, bias: Array) -> tuple[Array, Array]:
     import numpy as np
 
     y = x.astype(np.float64) + bias.astype(np.float64)
-    erf = np.frompyfunc(math.erf, 1, 1)(y * math.sqrt(0.5)).astype(np.float64)
+    erf = np.empty_like(y)
+    # Row by row, because a ufunc made of a Python function gives an array of Python objects.
+    of_objects = np.frompyfunc(math.erf, 1, 1)
+    for row in range(len(y)):
+        erf[row] = of_objects(y[row] * math.sqrt(0.5))
     result = y * 0.5 * (1.0 + erf)
     return result, 2.0**-8 * np.abs(result) + 2.0**-20 * np.abs(y) + LEAST
 
@@ -243,7 +247,8 @@ def write_sources(case: Case, kernels: Sequence[CompiledKernel]) -> list[str]:
             paths.append(path)
     except OSError as error:
         raise InputValueError(
-            f"cannot write generated sources to {folder}: {error.strerror or error}; set {options.DUMP_DIR.env} to another folder"
+            f"cannot write generated sources to {folder}: {error.strerror or error}; "
+            f"set {options.DUMP_DIR.env} to another folder"
         ) from None
     return paths
 
@@ -268,7 +273,9 @@ def describe_error(result: Array, expected: Array, allowed: Array) -> tuple[bool
     ratio = np.where(np.isfinite(error), error / allowed, np.inf)
     worst = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
     where = ", ".join(str(int(i)) for i in worst)
-    text = f"largest {np.max(error):.2e}; worst element [{where}]: off by {error[worst]:.2e}, allowed {allowed[worst]:.2e}"
+    text = (
+        f"largest {np.max(error):.2e}; worst element [{where}]: off by {error[worst]:.2e}, allowed {allowed[worst]:.2e}"
+    )
     return bool(np.all(ratio <= 1)), text
 
 
@@ -281,6 +288,7 @@ def run_case(case: Case, data: Array, device: Device) -> bool:
     inputs = case.arguments(data)
     with FusionDefinition() as fd:
         case.define(fd)
+    assert fd.fusion is not None
     print(f"\n{case.title}, {data.shape[0]} x {data.shape[1]}")
     program = fd.program(inputs)
     for path in write_sources(case, list(program.kernels.values())):
@@ -313,23 +321,30 @@ def time_on_gpu(program: HostProgram, inputs: Sequence[Array], device: CudaDevic
     Inputs are on the GPU. Before each run the L2 is filled with other data, for long enough that the launch is enqueued
     before the GPU gets to it: the time between the two events is the GPU's alone.
     """
-    from fuser.runtime.device_tensor import DeviceTensor
+    import numpy as np
 
-    stream = device.create_stream()
+    from fuser.runtime.device_tensor import DeviceTensor
+    from fuser.runtime.streams import own_stream
+
+    # The stream on which programs run if they are given none.
+    stream = own_stream(device)
     tensors = [DeviceTensor.from_numpy(x, device, stream) for x in inputs]
-    results: list[DeviceTensor] = program.run(tensors, stream)
+    results: list[DeviceTensor] = program.run(tensors)
     moved = sum(_nbytes(t) for t in (*tensors, *results))
 
     def run() -> None:
-        results[:] = program.run(tensors, stream)
+        results[:] = program.run(tensors)
 
     micros, spread = _median_micros(run, device, stream)
-    print(f"  {'time':12}{micros:.1f} us, median of {REPEATS} with a cold L2 (spread {spread:.1f}); {_rate(moved, micros)}")
-    source = device.allocate(max(moved // 2, 1), stream)
-    target = device.allocate(max(moved // 2, 1), stream)
-    device.fill(source.address, b"\x55", source.nbytes, stream)
+    print(
+        f"  {'time':12}{micros:.1f} us, median of {REPEATS} with a cold L2 (quartiles {spread:.1f} apart); "
+        f"{_rate(moved, micros)}"
+    )
+    half = np.random.default_rng(4).integers(0, 256, max(moved // 2, 1), np.uint8)
+    source, target = device.allocate(half.nbytes, stream), device.allocate(half.nbytes, stream)
+    device.copy_from_host(source.address, half, stream)
     copy_micros, _ = _median_micros(
-        lambda: device.copy(target.address, source.address, source.nbytes, stream), device, stream
+        lambda: device.copy(target.address, source.address, half.nbytes, stream), device, stream
     )
     print(f"  {'plain copy':12}{copy_micros:.1f} us for as many bytes; {_rate(moved, copy_micros)}")
     device.release(source, stream)
@@ -345,7 +360,7 @@ def _median_micros(run: Callable[[], None], device: CudaDevice, stream: int) -> 
     try:
         for _ in range(REPEATS + 3):
             for _ in range(4):
-                device.fill(flush.address, b"\x00", flush.nbytes, stream)
+                device.fill(flush.address, b"\x00\x00\x00\x00", flush.nbytes // 4, stream)
             device.record_event(first, stream)
             run()
             device.record_event(second, stream)

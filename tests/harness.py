@@ -26,7 +26,7 @@ from fuser.lowering.pipeline import lower_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Launch
 from fuser.runtime.plan_evaluation import PlanEvaluation
-from fuser.simulator.errors import SimulatorError
+from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.machine import BlockPosition, Report, run_kernel
 from fuser.simulator.memory import DeviceMemory
 from tests import oracle
@@ -40,7 +40,7 @@ def collect_facts(fusion: Fusion, inputs: Sequence[Array | Number], *, alignment
     """What lowering may know about the inputs: strides that are 1 or dense, divisors up to 16 bytes, alignment, 32-bit indices."""
     facts: set[Fact] = {NARROW}
     for val, given in zip(fusion.inputs, inputs, strict=True):
-        if not isinstance(val, Tensor) or val.is_cpu:
+        if not isinstance(val, Tensor) or val.is_cpu or not fusion.uses(val):
             continue
         x = np.asarray(given)
         strides = [s // x.itemsize for s in x.strides]
@@ -187,17 +187,25 @@ def run(
             if t.name not in layouts:
                 outputs[t.name] = dict((u.name, x) for u, x in tensors)[t.name]
                 continue
-            outputs[t.name] = _download(memory, addresses[t.name], t.dtype, *layouts[t.name])
+            outputs[t.name] = _download(memory, addresses[t.name], t.dtype, *layouts[t.name], t.name)
     except SimulatorError as error:
         return Outcome({}, report, error)
     return Outcome(outputs, report)
 
 
 def _download(
-    memory: DeviceMemory, address: int, dtype: DataType, shape: tuple[int, ...], strides: tuple[int, ...]
+    memory: DeviceMemory, address: int, dtype: DataType, shape: tuple[int, ...], strides: tuple[int, ...], name: str
 ) -> Array:
-    flat = memory.download(address, dtype, _span(shape, strides))
-    return np.lib.stride_tricks.as_strided(flat, shape, tuple(s * flat.itemsize for s in strides)).copy()
+    """An output; SimulatorError if an element was never written (what lies between the elements may be)."""
+    result = np.empty(shape, dtype.numpy)
+    data, written = memory.bytes_at(address, _span(shape, strides) * dtype.itemsize)
+    steps = tuple(s * dtype.itemsize for s in strides)
+    flags = np.lib.stride_tricks.as_strided(written, shape, steps)
+    if not flags.all():
+        where = np.argwhere(flags == 0)[0].tolist()
+        raise SimulatorError(Kind.uninitialised_read, f"{name}{where} was never written", buffer=name)
+    result[...] = np.lib.stride_tricks.as_strided(data.view(dtype.numpy), shape, steps)
+    return result
 
 
 def check(

@@ -133,6 +133,11 @@ def _run(batch: Batch, fd: FusionDefinition, run: Run, device: str, result: Resu
             result.failures.append(f"{place}: {case.op}: {error}")
 
 
+def run_suite(family: str, dtype: DataType, device: str) -> Result:
+    """Every batch of a family for a dtype."""
+    return run_batches(FAMILIES[family].batches(dtype), device)
+
+
 def generator(*key: object) -> np.random.Generator:
     """Random numbers that depend on the names alone."""
     return np.random.default_rng(zlib.crc32(repr(key).encode()))
@@ -920,6 +925,40 @@ def _mean_case(label: str, x: Array, axes: Sequence[int], dtype: DataType, keepd
     return Case(label, check, case.wrong if not empty else lambda: Counts(0, 0))
 
 
+def grid_batches(dtype: DataType) -> Iterator[Batch]:
+    """Few long rows and columns: on a device of many processors several blocks share each reduction."""
+    kinds = [k for k, row in REDUCTIONS.items() if kind_of(dtype) in row.kinds]
+    if dtype in MOMENT_DTYPES:
+        kinds += ["var", "m2"] if not dtype.is_complex else ["var"]
+    for kind in kinds:
+        yield _shared(kind, dtype)
+
+
+def _shared(kind: str, dtype: DataType) -> Batch:
+    result = real_of(widen(dtype)) if kind in ("var", "m2") else _calls(kind, dtype)[0].dtype
+    shapes, axes = ((2, 20_000), (20_000, 3)), (1, 0)
+
+    def define(fd: FusionDefinition) -> None:
+        for axis in axes:
+            tv = fd.define_tensor([-1, -1], contiguity=True, dtype=dtype)
+            reduced = fd.ops.welford(tv, [axis])[1] if kind == "m2" else getattr(fd.ops, kind)(tv, [axis])
+            fd.add_output(reduced)
+
+    def runs() -> Iterator[Run]:
+        rng = generator("grid", kind, dtype.name)
+        arrays = [draw_reduction_input(kind, dtype, s, [a], rng) for s, a in zip(shapes, axes, strict=True)]
+        yield Run(
+            "long",
+            arrays,
+            [
+                _reduction_case(f"{kind}(axis {axis})", kind, a, [axis], result, keepdims=False)
+                for a, axis in zip(arrays, axes, strict=True)
+            ],
+        )
+
+    return Batch(f"{kind}[{dtype.name}]", define, runs)
+
+
 # --- shapes -----------------------------------------------------------------------------------------------------------
 
 
@@ -1152,3 +1191,34 @@ def _iotas(dtype: DataType) -> Batch:
         yield Run("contiguous", [100, 11, x], cases)
 
     return Batch(f"iota[{dtype.name}]", define, runs)
+
+
+# --- families ---------------------------------------------------------------------------------------------------------
+
+
+class Family(NamedTuple):
+    """Batches by dtype, and the dtypes there are some for.
+
+    few_processors   the device counts as one with a single processor, so that small tensors are accessed in wide vectors
+    """
+
+    batches: Callable[[DataType], Iterator[Batch]]
+    dtypes: Sequence[DataType] = TABLE_DTYPES
+    few_processors: bool = True
+
+
+FAMILIES: dict[str, Family] = {
+    "unary": Family(lambda d: pointwise_batches(d, (1,))),
+    "binary": Family(lambda d: pointwise_batches(d, (2,))),
+    "ternary": Family(lambda d: pointwise_batches(d, (3, 4))),
+    "scalars": Family(scalar_batches),
+    "mixed": Family(mixed_batches),
+    "casts": Family(cast_batches, CAST_DTYPES),
+    "reductions": Family(reduction_batches, REDUCED_DTYPES),
+    "moments": Family(moment_batches, MOMENT_DTYPES),
+    "grid": Family(grid_batches, REDUCED_DTYPES, few_processors=False),
+    "shapes": Family(shape_batches, CAST_DTYPES),
+    "factories": Family(factory_batches, CAST_DTYPES),
+}
+
+SUITES = [(family, dtype) for family, f in FAMILIES.items() for dtype in f.dtypes]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition, demo
+from fuser.runtime.device import get_device
+from fuser.runtime.device_tensor import DeviceTensor
 
 
 @pytest.fixture(autouse=True)
@@ -69,14 +72,15 @@ NAN[1, 2] = np.nan
         (np.zeros((2, 2), int), "expected float16, float32 or float64, got int64"),
         (np.zeros((0, 4)), "the array is empty, its shape is (0, 4)"),
         (NAN, "1 of 9 values are nan, infinite or above 1e+15 in magnitude; the first is nan at [1, 2]"),
-        (np.full((1, 2), 1e16), "2 of 2 values are nan, infinite or above 1e+15 in magnitude; the first is 1e+16 at [0, 0]"),
+        (
+            np.full((1, 2), 1e16),
+            "2 of 2 values are nan, infinite or above 1e+15 in magnitude; the first is 1e+16 at [0, 0]",
+        ),
         (np.array([[{}]], dtype=object), "is not a .npy file of numbers"),
     ],
     ids=["rank", "dtype", "empty", "nan", "too large", "objects"],
 )
-def test_unusable_array(
-    array: np.ndarray, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unusable_array(array: np.ndarray, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = saved(tmp_path, array)
     assert demo.main(["--input", path]) == 2
     assert capsys.readouterr().err.startswith(f"fuser demo: --input {path}: {complaint}")
@@ -141,3 +145,44 @@ def test_a_result_of_another_shape_is_wrong() -> None:
     right, text = demo.describe_error(np.ones(3), np.ones(2), np.ones(2))
     assert not right
     assert text == "the result has shape (3,), expected (2,)"
+
+
+def test_times_are_printed_beside_those_of_a_plain_copy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a stand-in whose events are one microsecond further apart every time."""
+    simulator = get_device("simulator")
+
+    class Timed:
+        kind, index, info = simulator.kind, simulator.index, simulator.info
+        milliseconds = 0.05
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(simulator, name)
+
+        def allocate(self, nbytes: int, stream: int) -> Any:
+            return simulator.allocate(min(nbytes, 1 << 20), stream)
+
+        def fill(self, *ignored: object) -> None: ...
+
+        copy = record_event = destroy_event = fill
+
+        def create_event(self) -> object:
+            return object()
+
+        def elapsed_ms(self, first: object, second: object) -> float:
+            self.milliseconds += 0.001
+            return self.milliseconds
+
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_tensor(shape=[-1, -1], contiguity=True) * 2.0)
+    x = np.ones((100, 1000), np.float32)
+    program = fd.program([x])
+    monkeypatch.setattr(program.__class__, "run", lambda self, tensors: [DeviceTensor.from_numpy(x * 2, simulator)])
+    result = demo.time_on_gpu(program, [x], Timed())  # type: ignore[arg-type]
+    assert (result == 2).all()
+    assert capsys.readouterr().out == (
+        "  time        69.0 us, median of 31 with a cold L2 (quartiles 16.0 apart); "
+        "12 GB/s for 0.8 MB read and written\n"
+        "  plain copy  103.0 us for as many bytes; 8 GB/s for 0.8 MB read and written\n"
+    )

@@ -77,7 +77,11 @@ def page() -> str:
             )
             for name, row in REDUCTIONS.items()
         ]
-        + [(f"`{name}`", "f" if name == "welford" else "fc", sentence(name)) for name in REDUCTION_OPS if name not in REDUCTIONS],
+        + [
+            (f"`{name}`", "f" if name == "welford" else "fc", sentence(name))
+            for name in REDUCTION_OPS
+            if name not in REDUCTIONS
+        ],
     )
     others = table(("call", "what"), [(f"`{name}`", sentence(name)) for name in (*SHAPE_OPS, *FACTORIES)])
     elementwise = [n for n in ops.ELEMENTWISE if n not in POINTWISE and not sentence(n).endswith("Not supported yet.")]
@@ -89,16 +93,16 @@ def page() -> str:
     lines = [
         "# Ops",
         "",
-        "Written by `tools/generate_ops_page.py` from the op table (`fuser/ir/op_table.py`) and the docstrings; do not edit.",
+        "Written by `tools/generate_ops_page.py` from the op table (`fuser/ir/op_table.py`) and the docstrings: not by hand.",
         "`help(fuser.ops.add)` shows the same, with the errors.",
         "",
         f"Tensors can be of dtype {supported}. Not yet: {defined}.",
         "",
         "## Pointwise",
         "",
-        "Shapes are broadcast; operands of lower rank get size-1 dims on the left; scalars alone give a scalar. 16-bit floats are",
-        "computed in Float. *error* is the bound in ulp for Float/Double beyond correct rounding that the tests hold the op to,",
-        "0 for correctly rounded. A sign behind a call is the Python operator.",
+        "Shapes are broadcast; operands of lower rank get size-1 dims on the left; scalars alone give a scalar. 16-bit floats",
+        "are computed in Float. *error* is the bound in ulp for Float/Double, beyond correct rounding, that the tests hold",
+        "the op to; 0 is correctly rounded. A sign behind a call is the Python operator.",
         "",
         "*operands*: " + ", ".join(f"{k} {kind}" for k, kind in KINDS.items()) + ".",
         "",
@@ -114,8 +118,8 @@ def page() -> str:
         "",
         "## Reductions",
         "",
-        "Also called as `name(arg)` for all dims and `name(arg, dim, ...)` for one. 16-bit floats accumulate in Float and round once;",
-        "`sum` and `prod` of Bool and Int32 are Int unless a dtype is asked for.",
+        "Also called as `name(arg)` for all dims and `name(arg, dim, ...)` for one. 16-bit floats accumulate in Float and",
+        "round once; `sum` and `prod` of Bool and Int32 are Int unless a dtype is asked for.",
         "",
         *reductions,
         "",

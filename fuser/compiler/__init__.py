@@ -4,6 +4,8 @@ Importing the package loads what a compilation needs, so that the first one is n
 the simulator and SymPy stay out until they are called for.
 """
 
-import fuser.compiler.executor_cache
-import fuser.compiler.kernel_executor
-import fuser.compiler.reproducer  # noqa: F401  (its users import it on the way)
+from fuser.compiler.compile_fusion import compile_fusion as compile_fusion
+from fuser.compiler.executor_cache import FusionExecutorCache as FusionExecutorCache
+from fuser.compiler.kernel_compiler import KernelCompiler as KernelCompiler
+from fuser.compiler.kernel_executor import KernelExecutor as KernelExecutor
+from fuser.compiler.reproducer import reproducer_text as reproducer_text

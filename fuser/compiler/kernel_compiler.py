@@ -15,6 +15,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fact_collection import collect_facts
 from fuser.ir.facts import Facts
 from fuser.ir.fusion import Fusion
+from fuser.ir.proofs import ProofLog
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
@@ -170,10 +171,14 @@ class KernelCompiler:
         from fuser.compiler.reproducer import fault_planter, with_reproducer
 
         observer = PassObserver(self.recorder, self.prefix, fault_planter())
+        proofs = ProofLog() if "proofs" in environment.VERIFY.get() else None
         try:
-            kernel = lower_fusion(scheduled, facts, observer=observer)
+            kernel = lower_fusion(scheduled, facts, observer=observer, proofs=proofs)
         except InternalError as error:
             raise with_reproducer(error, scheduled, bound) from error
+        if proofs is not None:
+            proved = proofs
+            self.recorder.stage(f"{self.prefix}proofs.txt", lambda: proved.text())
         source = generate_cuda(kernel)
         self.recorder.stage(f"{self.prefix}kernel.cu", lambda: source.text)
         target = self.target()

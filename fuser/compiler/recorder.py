@@ -1,7 +1,8 @@
 """What watches a compilation: one object is handed every stage's result and alone does dumping and keeping.
 
 Stage names are those of the architecture page: `fusion.py`, `fusion.<nn>-<pass>.py`, `segments.py`, and per segment
-`params.py`, `schedule.py`, `kernel.<nn>-<pass>.py`, `kernel.cu`, `kernel.cubin`; last `host.py`. Segment k's stages carry
+`params.py`, `schedule.py`, `kernel.<nn>-<pass>.py`, `proofs.txt` (FUSER_VERIFY=proofs), `kernel.cu`,
+`kernel.cubin`; last `host.py`. Segment k's stages carry
 `s<k>.` in front where there is more than one segment.
 """
 

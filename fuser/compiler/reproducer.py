@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from fuser import options
 from fuser.compiler.bind_inputs import BoundInputs
 from fuser.errors import InternalError
-from fuser.ir.kernel import Stmt
+from fuser.ir.fusion import Fusion, Tensor, expr_outputs
+from fuser.ir.kernel import Allocate, Stmt
+from fuser.ir.live_order import live_exprs
 from fuser.ir.print_fusion import definition_text
-from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.schedule import Record, ScheduleBuilder
 from fuser.lowering.pipeline import PASSES
 
 
@@ -27,7 +29,10 @@ def fault_planter() -> Callable[[str, tuple[Stmt, ...]], tuple[Stmt, ...]] | Non
     def plant(name: str, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         if name != wanted:
             return body
-        raise InternalError(f"a fault was planted in {name} (FUSER_FAULT)", pass_name=name)
+        lost = next((s for s in body if isinstance(s, Allocate)), None)
+        if lost is None:
+            raise InternalError(f"FUSER_FAULT={wanted} found nothing to lose in this kernel", pass_name=name)
+        return tuple(s for s in body if s is not lost)
 
     return plant
 
@@ -49,35 +54,67 @@ def with_reproducer(error: InternalError, scheduled: ScheduleBuilder, bound: Bou
 
 def reproducer_text(error: InternalError, scheduled: ScheduleBuilder, bound: BoundInputs) -> str:
     """A program that lowers the same schedule of the same fusion for the same inputs, without a device."""
-    descriptors = [f"    {d!r},  # {name}" for name, d in bound.tensors.items()]
-    tensors = iter(descriptors)
-    lines: list[str] = []
-    for v in scheduled.fusion.inputs:
-        lines.append(next(tensors) if v.name in bound.tensors else f"    {bound.scalars.get(v.name)!r},  # {v.name}")
-    fault = f'os.environ["FUSER_FAULT"] = {options.FAULT.get()!r}\n' if options.FAULT.get() else ""
+    fusion = scheduled.fusion
+    inputs = "\n".join(f"    {_argument(v.name, bound)}," for v in fusion.inputs)
     records = "\n".join(f"    {r!r}," for r in scheduled.records)
+    fault = f'os.environ["FUSER_FAULT"] = {options.FAULT.get()!r}\n' if options.FAULT.get() else ""
     return f'''"""Raises: {error.message.splitlines()[0]}"""
 import os
 
 {fault}from fuser import DataType, DeviceInfo, FusionDefinition
 from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.compiler.reproducer import renamed, result_names
 from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.schedule import Record, ScheduleBuilder
 
-{definition_text(scheduled.fusion)}
+{definition_text(fusion)}
 
 with FusionDefinition() as fd:
     nvfuser_fusion(fd)
 
 inputs = [
-{chr(10).join(lines)}
+{inputs}
 ]
 records = [
 {records}
 ]
+# The tensors' names where the schedule was made; here they have others.
+names = {result_names(fusion)!r}
 schedule = ScheduleBuilder(fd.fusion.ir_fusion)
-schedule.replay(records)
+schedule.replay(renamed(records, dict(zip(names, result_names(fd.fusion.ir_fusion)))))
 KernelCompiler(DeviceInfo.preset("H200")).compile(schedule, inputs)
 print("no error")
 '''
+
+
+def _argument(name: str, bound: BoundInputs) -> str:
+    """An input as the text that rebuilds it."""
+    if name in bound.tensors:
+        return repr(bound.tensors[name])
+    value = bound.scalars.get(name)
+    # A segment takes extents that none of its tensors has as scalars.
+    return repr(next((n for s, n in bound.extents.items() if s.name == name), 1) if value is None else value)
+
+
+def result_names(fusion: Fusion) -> list[str]:
+    """Names of the inputs that are tensors and of all results, in an order that depends on the structure alone."""
+    made = [v.name for e in live_exprs(fusion) for v in expr_outputs(e) if isinstance(v, Tensor)]
+    return [*(t.name for t in fusion.input_tensors), *made]
+
+
+def renamed(records: Iterable[Record], names: Mapping[str, str]) -> list[Record]:
+    """Records about tensors of other names; `t7_cache_after_0` follows `t7`."""
+
+    def rename(value: object) -> object:
+        if isinstance(value, str):
+            base, separator, rest = value.partition("_")
+            return names.get(value) or names.get(base, base) + separator + rest
+        if isinstance(value, tuple):
+            return tuple(rename(v) for v in value)
+        return frozenset(rename(v) for v in value) if isinstance(value, frozenset) else value
+
+    return [
+        Record(r.verb, str(rename(r.tensor)), tuple(rename(a) for a in r.arguments), r.result and str(rename(r.result)))
+        for r in records
+    ]

@@ -184,6 +184,10 @@ class IterationGraph:
             self._merges[outer, inner] = found
         return found
 
+    def transforms(self) -> list[GroupTransform]:
+        """Every split and merge of groups made so far."""
+        return [*self._splits.values(), *self._merges.values()]
+
     def find_merge(self, outer: Group, inner: Group) -> Group | None:
         """The group of the merge of two groups, if some tensor merges them."""
         found = self._merges.get((outer, inner))

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fuser.errors import InternalError
-from fuser.ir.integers import AllOf, Compare, Cond, FloorDiv, Int, Max, Min, Mod, Symbol, SymbolQuotient, const
+from fuser.ir.integers import AllOf, Compare, Cond, FloorDiv, Int, Max, Min, Mod, Symbol, SymbolQuotient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,7 +96,9 @@ def check_proofs(log: ProofLog, *, seed: int = 0) -> None:
             outcome = _holds(claim, values)
             if outcome is False:
                 shown = ", ".join(f"{n}={values[n]}" for n in sorted(names))
-                raise InternalError(f"{claim.pass_name} claims what is not so: {claim}\n  for {shown}", pass_name=claim.pass_name)
+                raise InternalError(
+                    f"{claim.pass_name} claims what is not so: {claim}\n  for {shown}", pass_name=claim.pass_name
+                )
             tried += outcome is True
         log.verdicts[claim] = "proved" if _Prover().proves(claim) else f"{tried} tried"
 
@@ -219,7 +221,9 @@ class _Samples:
         if high is None or high > 1 << 22:
             # An extent: nothing bounds it. Small ones meet every corner; powers of two and their neighbours, vectors.
             rng = self.rng
-            size = rng.choice((0, 1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 33, 64, 100, 127, 128, 129, 255, 256, 1000, 1024, 4096))
+            size = rng.choice(
+                (0, 1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 33, 64, 100, 127, 128, 129, 255, 256, 1000, 1024, 4096)
+            )
             size = {"low": 1, "high": 4096}.get(style, size if rng.random() < 0.7 else rng.randrange(1 << 14))
             return max(first, size) * step
         last = high // step
@@ -239,7 +243,7 @@ class _Prover:
         import sympy
 
         self.sympy = sympy
-        self.names: dict[Int, Any] = {}
+        self.names: dict[Int | str, Any] = {}
         self.atoms: dict[Any, Int] = {}
         # Least values that hold because some index below the atom exists.
         self.least: dict[Int, int] = {}
@@ -281,10 +285,15 @@ class _Prover:
         if not isinstance(right, tuple) or right[0] not in ("//", "%"):
             return self._zero(self._polynomial(left) - self._polynomial(right))
         op, x, d = right
-        if not isinstance(x, Int) or not isinstance(d, Int) or not isinstance(left, Int):
-            return False
+        if isinstance(left, (FloorDiv, Mod)) and left.numerator is x and left.divisor is d:
+            return isinstance(left, FloorDiv) is (op == "//")  # nothing was cancelled
         # x = q*d + r with 0 <= r < d says both; the quotient is a witness, whoever found it.
-        quotient = left if op == "//" else x // d
+        if op == "//":
+            quotient = left
+        elif isinstance(x, Int) and isinstance(d, Int):
+            quotient = x // d
+        else:
+            return False
         rest = self._polynomial(x) - self._polynomial(quotient) * self._polynomial(d)
         if op == "%" and not self._zero(rest - self._polynomial(left)):
             return False
@@ -306,9 +315,11 @@ class _Prover:
         return result
 
     def _atom(self, atom: Int) -> Any:
-        found = self.names.get(atom)
+        # One name is one quantity, whatever each of its symbols knows about it.
+        key: Int | str = atom.name if isinstance(atom, Symbol) else atom
+        found = self.names.get(key)
         if found is None:
-            found = self.names[atom] = self.sympy.Symbol(f"a{len(self.names)}", integer=True)
+            found = self.names[key] = self.sympy.Symbol(f"a{len(self.names)}", integer=True)
             self.atoms[found] = atom
         return found
 
@@ -322,31 +333,44 @@ class _Prover:
             least = -(-(s.lo + 1 - bound.constant) // coefficient)
             self.least[monomial[0]] = max(least, self.least.get(monomial[0], least))
 
-    def _low(self, atom: Int) -> Any | None:
-        lows: list[int] = [] if atom.lo is None else [atom.lo]
-        if atom in self.least:
-            lows.append(self.least[atom])
-        if lows:
-            return self.sympy.Integer(max(lows))
-        if isinstance(atom, FloorDiv) and atom.divisor.is_const:
-            d = atom.divisor.value
-            return (self._polynomial(atom.numerator) - (d - 1)) / d
-        return None
+    def _least(self, atom: Int) -> int | None:
+        """A constant that the atom is never below."""
+        lows = [n for n in (atom.lo, self.least.get(atom)) if n is not None]
+        return max(lows, default=None)
 
-    def _high(self, atom: Int) -> Any | None:
+    def _lows(self, atom: Int) -> list[Any]:
+        """Polynomials that the atom is never below; each of them serves."""
+        found: list[Any] = []
+        least = self._least(atom)
+        if least is not None:
+            found.append(self.sympy.Integer(least))
+        match atom:
+            case FloorDiv() if atom.divisor.is_const:
+                d = atom.divisor.value
+                found.append((self._polynomial(atom.numerator) - (d - 1)) / d)
+            case Max():
+                found += [self._polynomial(a) for a in atom.arguments]
+            case _:
+                pass
+        return found
+
+    def _highs(self, atom: Int) -> list[Any]:
+        """Polynomials that the atom is never above; each of them serves."""
+        found: list[Any] = [] if atom.hi is None else [self.sympy.Integer(atom.hi)]
         match atom:
             case Symbol(below=Int() as below):
-                return self._polynomial(below) - 1
+                found.insert(0, self._polynomial(below) - 1)
             case SymbolQuotient() if atom.symbol.below is not None:
-                return (self._polynomial(atom.symbol.below) - 1) / atom.symbol.multiple
+                found.insert(0, (self._polynomial(atom.symbol.below) - 1) / atom.symbol.multiple)
             case Mod():
-                return self._polynomial(atom.divisor) - 1
+                found.insert(0, self._polynomial(atom.divisor) - 1)
             case FloorDiv() if atom.divisor.is_const:
-                return self._polynomial(atom.numerator) / atom.divisor.value
+                found.insert(0, self._polynomial(atom.numerator) / atom.divisor.value)
             case Min():
-                return self._polynomial(atom.arguments[0])
+                found += [self._polynomial(a) for a in atom.arguments]
             case _:
-                return None if atom.hi is None else self.sympy.Integer(atom.hi)
+                pass
+        return found
 
     # --- decisions ---
 
@@ -367,35 +391,36 @@ class _Prover:
         for x in symbols:
             if self.sympy.degree(polynomial, x) != 1:
                 continue
-            atom = self.atoms[x]
-            if isinstance(atom, Max) and self.sympy.expand(polynomial.coeff(x, 1)).is_nonnegative:
-                return any(self._nonnegative(polynomial.subs(x, self._polynomial(a))) for a in atom.arguments)
-            low, high = self._low(atom), self._high(atom)
+            # Affine in x: least at an end of its range, at the lower one where the slope says so.
+            lows, highs = self._lows(self.atoms[x]), self._highs(self.atoms[x])
             slope = polynomial.coeff(x, 1)
-            if low is not None and high is not None:
-                return self._nonnegative(polynomial.subs(x, low)) and self._nonnegative(polynomial.subs(x, high))
-            if low is not None and self._nonnegative(slope):
-                return self._nonnegative(polynomial.subs(x, low))
-            if high is not None and self._nonnegative(-slope):
-                return self._nonnegative(polynomial.subs(x, high))
+            rises = (slope.is_Number and slope >= 0) or (not highs and self._nonnegative(slope))
+            falls = (slope.is_Number and slope <= 0) or (not lows and self._nonnegative(-slope))
+            at_low = falls or any(self._nonnegative(polynomial.subs(x, low)) for low in lows)
+            at_high = rises or any(self._nonnegative(polynomial.subs(x, high)) for high in highs)
+            if at_low and at_high:
+                return True
+            if lows and highs:
+                return False
         return False
 
     def _shifted(self, polynomial: Any, symbols: Sequence[Any]) -> bool:
         """Every coefficient is nonnegative once each atom is its least value plus a rest."""
         moved: dict[Any, Any] = {}
         for x in symbols:
-            low = self._low(self.atoms[x])
-            if low is None or not low.is_Integer:
+            least = self._least(self.atoms[x])
+            if least is None:
                 return False
-            moved[x] = x + low
+            moved[x] = x + least
         shifted = self.sympy.Poly(polynomial.subs(moved, simultaneous=True), *symbols)
         return all(c >= 0 for c in shifted.coeffs())
 
 
 def _value_free(op: Operator, a: Term, b: Term) -> Int:
     """A division inside a sum: the integer rules' own result, which the claim of the step that made it is about."""
-    assert isinstance(a, Int) and isinstance(b, Int)
+    assert isinstance(a, Int)
+    assert isinstance(b, Int)
     return a // b if op == "//" else a % b
 
 
-__all__ = ["Claim", "ProofLog", "Term", "check_proofs", "const", "term_text"]
+__all__ = ["Claim", "ProofLog", "Relation", "Term", "check_proofs", "term_text"]

@@ -128,7 +128,9 @@ def _domain_problems(state: TensorState) -> list[str]:
         findings += _derivation_problems(f"the logical domain of {t.name}", t.root, t.logical)
     extras = [axis for axis, _ in state.extras]
     findings += _derivation_problems(f"the loop domain of {t.name}", t.logical, state.loop, extras)
-    findings += [f"{t.name} has a parallel type for {a!r}, no axis of its loops" for a in state.parallel if a not in state.loop]
+    findings += [
+        f"{t.name} has a parallel type for {a!r}, no axis of its loops" for a in state.parallel if a not in state.loop
+    ]
     if not 0 <= state.inline_at <= len(state.loop):
         findings.append(f"{t.name} is inlined at {state.inline_at}, it has {len(state.loop)} loop axes")
     return findings

@@ -4,7 +4,7 @@ Before: shared buffers anywhere.
 After:  `offsets[buffer.name]` in bytes, multiples of 16, and the arena's size.
 
 Stands before insert_syncs, because reuse makes two buffers one memory: a write after another buffer's last read needs a barrier.
-A buffer lives from the first to the last statement that touches it; inside a loop that its `Allocate` stands outside of, for
+A buffer lives from its `Allocate` to the last statement that touches it; inside a loop that its `Allocate` stands outside of, for
 the whole loop.
 """
 
@@ -63,7 +63,7 @@ def _collect(
     for stmt in body:
         position += 1
         if isinstance(stmt, Allocate) and stmt.buffer.is_shared:
-            lives[stmt.buffer] = _Life(stmt.buffer, position, 1 << 60, -1)
+            lives[stmt.buffer] = _Life(stmt.buffer, position, position, position)
             continue
         if isinstance(stmt, For):
             start = position

@@ -9,7 +9,7 @@ once all of them are known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fuser.errors import InternalError, SchedulingError
@@ -33,7 +33,7 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, all_of, equal, less, prove_less, symbol
+from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, all_of, const, equal, less, prove_less, symbol
 from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit
 from fuser.ir.kernel import (
     Allocate,
@@ -54,6 +54,7 @@ from fuser.ir.kernel import (
     VectorMove,
 )
 from fuser.ir.op_table import REDUCTIONS, compute_dtype
+from fuser.ir.proofs import Claim, Relation, Term
 from fuser.lowering.context import LoweringContext, Storage, global_storage, is_argument, is_shared_by, local_storage
 from fuser.lowering.indexing import Indexer
 
@@ -111,6 +112,8 @@ class NestBuilder:
         self._symbol_count = 0
         self._last_block: dict[str, set[str]] = {}
         self._guarded_by: set[str] = set()
+        # Grid reductions whose last-block flag is in scope.
+        self._flags: set[str] = set()
         self._find_grid_reductions()
 
     # --- preparation ---
@@ -138,7 +141,9 @@ class NestBuilder:
             if not axes:
                 continue
             downstream = self._downstream(leader)
-            spread = any(
+            # Other blocks need the result if they compute something of it, and so does another reduction over blocks:
+            # the last blocks of its parts would differ.
+            spread = any(self._reduction_types(name, GRID_TYPES) for name in downstream) or any(
                 p in axes and not group.is_broadcast for name in downstream for p, group in self._parallel_axes(name)
             )
             self.grid_broadcast[leader] = spread
@@ -168,6 +173,7 @@ class NestBuilder:
     def build(self) -> LoweredBody:
         """Lower every expr."""
         body = self._body(list(self.exprs), 0, Nest({}))
+        self._claim_transforms()
         private = {name for name, private in self.shared_reads.items() if private}
         return LoweredBody(tuple(body), self.arguments, self.workspaces, private, self.scalars, self.cooperative)
 
@@ -176,7 +182,7 @@ class NestBuilder:
         stmts: list[Stmt] = []
         for node in self._ordered_nodes(members, depth):
             guards = self._guards(node)
-            outer_guards = self._guarded_by
+            outer_guards, outer_flags = self._guarded_by, set(self._flags)
             self._guarded_by = outer_guards | set(guards)
             inner: list[Stmt] = []
             for name in node:
@@ -194,6 +200,8 @@ class NestBuilder:
                 rest = tuple(s for s in inner if not isinstance(s, Allocate))
                 inner = [*declared, If(guard, rest, role=Role.last_block)]
             self._guarded_by = outer_guards
+            if guards:
+                self._flags = outer_flags
             stmts += inner
         return stmts
 
@@ -209,9 +217,9 @@ class NestBuilder:
                 continue
             accumulator = self.accumulators.get(r)
             flag = accumulator.last_block if accumulator is not None else None
-            if flag is None:
+            if flag is None or r not in self._flags:
                 raise SchedulingError(
-                    f"{node[0]} reads the grid reduction {r} outside the loops that {r} is computed in"
+                    f"{node[0]} needs the grid reduction {r} outside the loops and last-block tests that {r} is computed under"
                 )
             guards[r] = equal(flag, 1)
         return guards
@@ -277,7 +285,9 @@ class NestBuilder:
             raise SchedulingError(f"{node[0]}: an {parallel.name} axis needs a constant extent, it has {extent}")
         if not unroll and extent.is_const and self._holds_registers(node, depth):
             unroll = True
+        flags = set(self._flags)
         inner = self._body(node, depth + 1, Nest(indices, (*nest.serial, (index, extent)), nest.vector))
+        self._flags = flags
         return [For(index, ZERO, extent, ONE, tuple(inner), unroll, parallel is ParallelType.unswitch)]
 
     def _holds_registers(self, node: list[str], depth: int) -> bool:
@@ -441,6 +451,7 @@ class NestBuilder:
                 slots = slots * extent
             if not self.grid_broadcast[leader]:
                 accumulator.last_block = symbol(f"{leader}_is_last", 0, 1)
+                self._flags.add(leader)
         combine = (
             "welford"
             if isinstance(expr, Welford)
@@ -485,7 +496,7 @@ class NestBuilder:
                 i = self._new_symbol(group.extent)
                 indices[group] = i
                 opened.append((i, group.extent))
-        indexer = Indexer(self.graph, indices)
+        indexer = self._indexer(indices)
         value: Value = Load(partial, self._offset(indexer, accumulator.axes, t))
         if partial.dtype is not target.buffer.dtype:
             value = Cast(value, target.buffer.dtype)
@@ -501,7 +512,7 @@ class NestBuilder:
     def _statement(self, leader: str, nest: Nest) -> list[Stmt]:
         """The statement that computes an expr, inside all its loops."""
         expr = self.exprs[leader]
-        indexer = Indexer(self.graph, nest.indices)
+        indexer = self._indexer(nest.indices)
         loops = self.context.loops(leader)
         if isinstance(expr, (Reduction, Welford)):
             stmts = self._accumulate(leader, expr, indexer)
@@ -533,8 +544,50 @@ class NestBuilder:
             self.arguments[t.name] = buffer
         return found
 
+    # --- claims, for FUSER_VERIFY=proofs ---
+
+    def _indexer(self, indices: Mapping[Group, Int]) -> Indexer:
+        return Indexer(self.graph, indices, self.context.proofs)
+
+    def _claim(
+        self,
+        what: str,
+        left: Term,
+        relation: Relation,
+        right: Term,
+        premises: tuple[Cond, ...] = (),
+        decision: Cond | None = None,
+    ) -> None:
+        if self.context.proofs is not None:
+            self.context.proofs.add(Claim("build_loop_nests", what, left, relation, right, premises, decision))
+
+    def _claim_transforms(self) -> None:
+        """What groups say about their extents."""
+        for t in self.graph.transforms():
+            if isinstance(t, GroupMerge):
+                self._claim(f"extent of {t.result.name}", t.result.extent, "==", ("*", t.outer.extent, t.inner.extent))
+                continue
+            count = t.outer if t.inner_split else t.inner
+            parts: Term = ("//", ("+", ("+", t.source.extent, t.factor), const(-1)), t.factor)
+            self._claim(f"extent of {count.name}", count.extent, "==", parts)
+            if t.divides:
+                self._claim(f"split of {t.source.name}", t.source.extent, "|", t.factor)
+
+    def _is_inside(self, what: str, index: Int, extent: Int) -> bool:
+        """Whether an index is proved to be below an extent: a predicate that need not be tested."""
+        inside = prove_less(index, extent)
+        if inside:
+            self._claim(f"dropped predicate of {what}", index, "<", extent)
+        return inside
+
+    def _test(self, what: str, index: Int, extent: Int) -> Cond:
+        test = less(index, extent)
+        self._claim(f"predicate of {what}", index, "<", extent, decision=test)
+        return test
+
     def _offset(self, indexer: Indexer, axes: Sequence[tuple[Group, Int]], t: Tensor) -> Int:
         offset: Int = ZERO
+        unsimplified: Term = ZERO
         for group, stride in axes:
             index = indexer.index(group)
             if index is None:
@@ -543,6 +596,8 @@ class NestBuilder:
                     location=t.location,
                 )
             offset = offset + index * stride
+            unsimplified = ("+", unsimplified, ("*", index, stride))
+        self._claim(f"offset of {t.name}", offset, "==", unsimplified)
         return offset
 
     def _value(self, expr: TensorExpr, indexer: Indexer) -> Value:
@@ -673,7 +728,7 @@ class NestBuilder:
                 return False
             for group, _ in storage.axes:
                 index = indexer.index(group)
-                if index is None or not prove_less(index, group.extent):
+                if index is None or not self._is_inside(t.name, index, group.extent):
                     return False
         return True
 
@@ -700,7 +755,7 @@ class NestBuilder:
                 f"{t.name} cannot be vectorized by {width}: one access would be {nbytes} bytes, at most 16 and a power of two",
                 location=t.location,
             )
-        indexer = Indexer(self.graph, nest.indices)
+        indexer = self._indexer(nest.indices)
         source = self._target(source_tensor)
         self._check_owner(source_tensor, indexer)
         starts: list[Int] = []
@@ -720,9 +775,12 @@ class NestBuilder:
                     location=t.location,
                 )
             self._check_alignment(t, tensor, storage.buffer, nbytes)
+            self._claim(f"vector of {tensor.name}", offset, "==", ("+", start, lane))
+            if not storage.buffer.is_register:
+                self._claim(f"start of the vector of {tensor.name}", start, "|", const(width))
             starts.append(start)
         self._check_whole_vectors(t, loops, indexer, lane, width)
-        at_zero = Indexer(self.graph, {g: i.substitute({lane: 0}) for g, i in nest.indices.items()})
+        at_zero = self._indexer({g: i.substitute({lane: 0}) for g, i in nest.indices.items()})
         cache = self.context.state(t.name).cache_op if source.buffer.is_global else CacheOp.unspecified
         if width == 1:
             stmt: Stmt = Store(target.buffer, starts[0], Load(source.buffer, starts[1], cache))
@@ -759,6 +817,7 @@ class NestBuilder:
                     f"known to be divisible by {width}",
                     location=t.location,
                 )
+            self._claim(f"room for the vector of {t.name}", room, "|", const(width))
 
     # --- predicates ---
 
@@ -775,9 +834,14 @@ class NestBuilder:
             bounded.add(split)
             parent = split.source.origin
             if isinstance(parent, GroupSplit) and parent in bounded and parent.outer is split.source:
-                continue  # outer * f + inner < E implies outer < ceil(E / f)
-            if not prove_less(index, split.source.extent):
-                conds[less(index, split.source.extent)] = None
+                # outer * f + inner < E implies outer < ceil(E / f)
+                whole = indexer.index(parent.source)
+                assert whole is not None
+                given = (less(whole, parent.source.extent),)
+                self._claim(f"implied predicate of {leader}", index, "<", split.source.extent, given)
+                continue
+            if not self._is_inside(leader, index, split.source.extent):
+                conds[self._test(leader, index, split.source.extent)] = None
         for group in loops:
             p = kinds.get(group, ParallelType.serial)
             index = indexer.loops.get(group)
@@ -788,9 +852,9 @@ class NestBuilder:
                 p in THREAD_TYPES
                 and index is not None
                 and not group.is_broadcast
-                and not prove_less(index, group.extent)
+                and not self._is_inside(leader, index, group.extent)
             ):
-                conds[less(index, group.extent)] = None
+                conds[self._test(leader, index, group.extent)] = None
         return list(conds)
 
     def _predicates(self, leader: str, loops: Sequence[Group], indexer: Indexer) -> Cond:

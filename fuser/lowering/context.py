@@ -22,6 +22,7 @@ from fuser.ir.inlining import LoopSharing, share_loops
 from fuser.ir.integers import ONE, ZERO, Int, Symbol, const, maximum, symbol
 from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, IterationGraph
 from fuser.ir.kernel import THREAD_SYMBOLS, Buffer
+from fuser.ir.proofs import ProofLog
 from fuser.ir.schedule import ScheduleBuilder, TensorState
 
 
@@ -77,8 +78,9 @@ def canonical_symbols(builder: ScheduleBuilder, facts: Facts) -> dict[Symbol, In
 class LoweringContext:
     """Groups, loop classes and storage of a scheduled fusion under facts."""
 
-    def __init__(self, builder: ScheduleBuilder, facts: Facts) -> None:
+    def __init__(self, builder: ScheduleBuilder, facts: Facts, proofs: ProofLog | None = None) -> None:
         self.builder = builder
+        self.proofs = proofs
         self.fusion: Fusion = builder.fusion
         self.facts = facts
         self.symbols = canonical_symbols(builder, facts)
@@ -223,19 +225,16 @@ def global_storage(context: LoweringContext, tensor: Tensor, buffer: Buffer) -> 
 
 
 def local_storage(context: LoweringContext, tensor: Tensor, memory: MemoryType) -> Storage:
-    """Storage of an intermediate: loop axes not inlined, without those spread over workers that do not share it."""
+    """Storage of an intermediate: the parallel axes whose workers share it, and the serial axes that are not inlined."""
     state = context.state(tensor.name)
     loops = context.loops(tensor.name)
     stored: list[Group] = []
     for k, (axis, group) in enumerate(zip(state.loop, loops, strict=True)):
-        if k < state.inline_at or axis.is_reduction or group.is_broadcast:
+        if axis.is_reduction or group.is_broadcast:
             continue
         p = state.parallel_type(axis)
-        if memory is MemoryType.local and p in THREAD_TYPES:
-            continue
-        if memory is MemoryType.shared and p.is_grid:
-            continue
-        stored.append(group)
+        if is_shared_by(memory, p) if p in THREAD_TYPES else k >= state.inline_at:
+            stored.append(group)
     if state.allocation is not None:
         stored = _in_allocation_order(context, state, loops, stored)
     axes: list[tuple[Group, Int]] = []

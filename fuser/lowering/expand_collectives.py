@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GLOBAL_MEMORY, GRID_TYPES, CacheOp, MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, all_of, const, equal, select, symbol
+from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, all_of, const, equal, maximum, select, symbol
 from fuser.ir.kernel import (
     Allocate,
     AtomicAdd,
@@ -260,7 +260,8 @@ class _Expander:
 
     def _finish(self, r: Reduce, g: _GridParts) -> list[Stmt]:
         """Sum the partials of all blocks in block order; threads along the block's reduced axes share the work."""
-        count = self._count_of(g.spread)
+        # A block has a thread, though an extent that nothing bounds from below may be 0: then nothing is launched.
+        count = maximum(self._count_of(g.spread), ONE)
         stmts: list[Stmt] = []
 
         def start(e: Int) -> list[Stmt]:

@@ -16,9 +16,10 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GRID_TYPES, ParallelType
 from fuser.ir.facts import LoopBound
 from fuser.ir.fusion import ExtentOp, Fusion, Scalar, ScalarOp, Tensor
-from fuser.ir.integers import ONE, Int, Symbol
+from fuser.ir.integers import ONE, ZERO, Int, Symbol, select
 from fuser.ir.kernel import (
     THREAD_SYMBOLS,
+    Allocate,
     AtomicAdd,
     Buffer,
     Call,
@@ -45,6 +46,7 @@ from fuser.ir.kernel import (
     walk,
 )
 from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, ScalarStep, StrideOf, Workspace
+from fuser.ir.proofs import Claim, ProofLog
 from fuser.lowering.allocate_shared import SharedLayout
 from fuser.lowering.build_loop_nests import LoweredBody
 from fuser.lowering.context import LoweringContext
@@ -63,7 +65,10 @@ def finish_kernel(
 ) -> Kernel:
     """The kernel of a lowered body."""
     # Inside lowering a parallel index knows the extent of its axis; in the kernel it is the hardware's.
+    known = body
     body = substitute_symbols(body, {s: THREAD_SYMBOLS[p] for p, s in context.threads.items()})
+    if context.proofs is not None:
+        _claim_same(known, body, context.proofs)
     fusion = context.fusion
     inputs = [t.name for t in fusion.input_tensors if not t.is_cpu]
     outputs = [t for t in fusion.output_tensors if t.name not in context.builder.input_names]
@@ -79,7 +84,7 @@ def finish_kernel(
     if expanded.semaphores is not None:
         parameters.append(SemaphoreParameter(expanded.semaphores))
     sources = _symbol_sources(context, arguments)
-    mentioned = _mentioned_symbols(body)
+    mentioned = _mentioned_symbols(body).union(*(offset.symbols for offset in layout.offsets.values()))
     parameters += [ExtentParameter(s) for s in sorted(mentioned, key=lambda s: s.name) if s.name in sources]
     parameters += [ScalarParameter(n, d) for n, d in lowered.scalars.items()]
     grid = tuple(context.sizes.get(p, ONE) for p in GRID_TYPES)
@@ -163,10 +168,24 @@ def _symbol_sources(context: LoweringContext, arguments: tuple[str, ...]) -> dic
     return sources
 
 
+def _claim_same(known: tuple[Stmt, ...], body: tuple[Stmt, ...], proofs: ProofLog) -> None:
+    """Indices and tests mean the same under the hardware's names."""
+    for before, after in zip(walk(known), walk(body), strict=True):
+        for a, b in zip(_stmt_ints(before), _stmt_ints(after), strict=True):
+            if a is not b:
+                proofs.add(Claim("finish_kernel", "renamed index", b, "==", a))
+        if isinstance(before, If) and isinstance(after, If) and before.condition is not after.condition:
+            a, b = (select(s.condition, ONE, ZERO) for s in (before, after))
+            proofs.add(Claim("finish_kernel", "renamed test", b, "==", a))
+
+
 def _stmt_ints(stmt: Stmt) -> Iterator[Int]:
     for _, index in (*stmt_reads(stmt), *stmt_writes(stmt)):
         yield index
     match stmt:
+        case Allocate():
+            if stmt.buffer.is_shared:
+                yield stmt.buffer.size
         case For():
             yield from (stmt.start, stmt.stop, stmt.step)
         case Let():

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from fuser.ir.integers import ZERO, Int
 from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, IterationGraph
+from fuser.ir.proofs import Claim, ProofLog, Term
 
 
 class Indexer:
@@ -15,9 +16,10 @@ class Indexer:
     // and % by the inner extent, forwards outer * inner_extent + inner. A group of extent 1 has index 0.
     """
 
-    def __init__(self, graph: IterationGraph, loops: Mapping[Group, Int]) -> None:
+    def __init__(self, graph: IterationGraph, loops: Mapping[Group, Int], proofs: ProofLog | None = None) -> None:
         self.graph = graph
         self.loops = loops
+        self.proofs = proofs
         self._known: dict[Group, Int | None] = dict(loops)
 
     def index(self, group: Group) -> Int | None:
@@ -49,11 +51,13 @@ class Indexer:
                 case GroupSplit():
                     outer, inner = self._walk(use.outer, visiting), self._walk(use.inner, visiting)
                     if outer is not None and inner is not None:
-                        return outer * use.inner.extent + inner
+                        return self._logged(
+                            group, outer * use.inner.extent + inner, ("+", ("*", outer, use.inner.extent), inner)
+                        )
                 case GroupMerge():
                     merged = self._walk(use.result, visiting)
                     if merged is not None:
-                        return merged // use.inner.extent if use.outer is group else merged % use.inner.extent
+                        return self._quotient(group, use.outer is group, merged, use.inner.extent)
         return None
 
     def _forward(self, group: Group, visiting: set[Group]) -> Int | None:
@@ -63,11 +67,23 @@ class Indexer:
                 source = self._walk(origin.source, visiting)
                 if source is None:
                     return None
-                return source // origin.inner.extent if origin.outer is group else source % origin.inner.extent
+                return self._quotient(group, origin.outer is group, source, origin.inner.extent)
             case GroupMerge():
                 outer, inner = self._walk(origin.outer, visiting), self._walk(origin.inner, visiting)
                 if outer is None or inner is None:
                     return None
-                return outer * origin.inner.extent + inner
+                return self._logged(
+                    group, outer * origin.inner.extent + inner, ("+", ("*", outer, origin.inner.extent), inner)
+                )
             case None:
                 return None
+
+    def _quotient(self, group: Group, is_outer: bool, index: Int, extent: Int) -> Int:
+        if is_outer:
+            return self._logged(group, index // extent, ("//", index, extent))
+        return self._logged(group, index % extent, ("%", index, extent))
+
+    def _logged(self, group: Group, index: Int, unsimplified: Term) -> Int:
+        if self.proofs is not None:
+            self.proofs.add(Claim("build_loop_nests", f"index of {group.name}", index, "==", unsimplified))
+        return index

@@ -18,7 +18,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from fuser.errors import InternalError
-from fuser.ir.integers import Int
+from fuser.ir.integers import Int, prove_less
 from fuser.ir.kernel import (
     Allocate,
     BlockBarrier,
@@ -30,6 +30,7 @@ from fuser.ir.kernel import (
     child_bodies,
     stmt_reads,
     stmt_writes,
+    walk,
 )
 
 _DIVERGENT = (Role.predicate, Role.owner, Role.unswitch)
@@ -143,7 +144,7 @@ class _Inserter:
         return _Flow(tuple(out), head, tail, passed)
 
     def _contains_exchange(self, stmt: For) -> bool:
-        return bool(self._accesses(stmt)) or any(isinstance(s, BlockBarrier) for s in stmt.body)
+        return bool(self._accesses(stmt)) or any(isinstance(s, BlockBarrier) for s in walk((stmt,)))
 
     def _leaf(self, stmt: Stmt) -> _Flow:
         accesses = self._accesses(stmt)
@@ -165,7 +166,8 @@ class _Inserter:
             tail, passed = [], True
         if body is not stmt.body:
             stmt = For(stmt.symbol, stmt.start, stmt.stop, stmt.step, body, stmt.unroll, stmt.unswitch)
-        return _Flow((stmt,), flow.head, tail, passed)
+        # A loop that may run over nothing parts nothing.
+        return _Flow((stmt,), flow.head, tail, passed and prove_less(stmt.start, stmt.stop))
 
     def _branch(self, stmt: If) -> _Flow:
         """A test that the whole block answers alike: barriers may stand inside, but count only if both sides have one."""

@@ -103,9 +103,7 @@ def no_collectives(result: PassResult, found: Findings) -> None:
 
 def semaphores_are_reset(result: PassResult, found: Findings) -> None:
     """What is added to a semaphore is taken back by some statement, so that the next launch finds it zero."""
-    reset = {
-        (s.buffer, s.index) for s in walk(result.body) if isinstance(s, Store) and s.role is Role.semaphore_reset
-    }
+    reset = {(s.buffer, s.index) for s in walk(result.body) if isinstance(s, Store) and s.role is Role.semaphore_reset}
     for stmt in walk(result.body):
         if isinstance(stmt, AtomicAdd) and (stmt.buffer, stmt.index) not in reset:
             found.mark(stmt, "nothing sets this semaphore back to 0")
@@ -220,7 +218,8 @@ class _Paths:
             return
         words = {False: "read", True: "written"}
         self.found.mark(
-            stmt, f"{b.buffer.name} is {words[b.is_write]} with no barrier since {a.buffer.name} was {words[a.is_write]}"
+            stmt,
+            f"{b.buffer.name} is {words[b.is_write]} with no barrier since {a.buffer.name} was {words[a.is_write]}",
         )
 
     def _accesses(self, stmt: Stmt) -> frozenset[_Access]:

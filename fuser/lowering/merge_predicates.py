@@ -33,7 +33,8 @@ def _merge(body: Sequence[Stmt]) -> list[Stmt]:
             collected.clear()
 
     for stmt in body:
-        if isinstance(stmt, Allocate):
+        if isinstance(stmt, Allocate) and stmt.buffer.is_register:
+            # Shared arrays stay where they are: their bytes may still be another array's.
             out.append(stmt)
             continue
         if isinstance(stmt, If) and stmt.role in _MERGED and not stmt.orelse:

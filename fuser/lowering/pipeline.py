@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from fuser import options
 from fuser.errors import FuserError, InternalError
 from fuser.ir.facts import Facts
 from fuser.ir.fusion import tensor_inputs
+from fuser.ir.integers import ZERO
 from fuser.ir.kernel import Kernel, Stmt
+from fuser.ir.proofs import ProofLog, check_proofs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.verify_kernel import verify_kernel
-from fuser.lowering.allocate_shared import allocate_shared
-from fuser.lowering.build_loop_nests import NestBuilder
+from fuser.ir.verify_schedule import verify_schedule
+from fuser.lowering.allocate_shared import SharedLayout, allocate_shared
+from fuser.lowering.build_loop_nests import LoweredBody, NestBuilder
 from fuser.lowering.context import LoweringContext
-from fuser.lowering.expand_collectives import expand_collectives
+from fuser.lowering.expand_collectives import Expanded, expand_collectives
 from fuser.lowering.finish_kernel import finish_kernel
 from fuser.lowering.insert_syncs import insert_syncs
+from fuser.lowering.invariants import PassResult, check_invariants
 from fuser.lowering.merge_predicates import merge_predicates
 from fuser.lowering.unswitch_loops import unswitch_loops
 
@@ -41,33 +47,70 @@ class LoweringObserver(Protocol):
 
 
 def lower_fusion(
-    scheduled: ScheduleBuilder, facts: Facts, *, name: str = "fuser_kernel", observer: LoweringObserver | None = None
+    scheduled: ScheduleBuilder,
+    facts: Facts,
+    *,
+    name: str = "fuser_kernel",
+    observer: LoweringObserver | None = None,
+    proofs: ProofLog | None = None,
 ) -> Kernel:
     """Lower a scheduled fusion to a kernel that is right for all inputs for which `facts` hold.
 
+    With FUSER_VERIFY=passes (or a planted fault) the schedule and every pass's result are checked. `proofs` (a new one with
+    FUSER_VERIFY=proofs) is told of every claim that lowering rests on, and they are proved again.
     Raises SchedulingError for a schedule that cannot be lowered, InternalError for a bug of a pass.
     """
+    wanted = options.VERIFY.get()
+    if proofs is None and "proofs" in wanted:
+        proofs = ProofLog()
+    verifies = "passes" in wanted or options.FAULT.get() is not None
+    if verifies:
+        verify_schedule(scheduled)
 
     def seen(pass_name: str, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        return observer.passed(pass_name, body) if observer is not None else body
+        body = observer.passed(pass_name, body) if observer is not None else body
+        if verifies:
+            result = PassResult(body, layout.offsets if is_placed else None, lowered.private_buffers, exchanged)
+            _verify(pass_name, result, context, lowered, expanded, layout)
+        return body
 
     def step(pass_name: str, run: Callable[[], tuple[Stmt, ...]]) -> tuple[Stmt, ...]:
         return seen(pass_name, _named(pass_name, run))
 
-    context = LoweringContext(scheduled, facts)
+    context = LoweringContext(scheduled, facts, proofs)
+    expanded, layout, exchanged, is_placed = Expanded(()), SharedLayout({}, ZERO), frozenset[str](), False
     builder = NestBuilder(context)
     lowered = _named("build_loop_nests", builder.build)
     body = seen("build_loop_nests", lowered.body)
     expanded = _named("expand_collectives", lambda: expand_collectives(body, context.threads, context.sizes))
     body = seen("expand_collectives", expanded.body)
     layout = _named("allocate_shared", lambda: allocate_shared(body))
+    is_placed = True
     exchanged = _exchanged(lowered.private_buffers, lowered.arguments, (b.name for b in lowered.workspaces), context)
+    body = seen("allocate_shared", body)
     body = step("insert_syncs", lambda: insert_syncs(body, layout.offsets, lowered.private_buffers, exchanged))
-    body = step("unswitch_loops", lambda: unswitch_loops(body))
+    body = step("unswitch_loops", lambda: unswitch_loops(body, proofs))
     body = step("merge_predicates", lambda: merge_predicates(body))
     kernel = _named("finish_kernel", lambda: finish_kernel(name, body, context, lowered, expanded, layout))
-    verify_kernel(kernel)
+    if observer is not None:
+        kernel = replace(kernel, body=observer.passed("finish_kernel", kernel.body))
+    verify_kernel(kernel, "finish_kernel", is_final=True)
+    if proofs is not None:
+        check_proofs(proofs)
     return kernel
+
+
+def _verify(
+    pass_name: str,
+    result: PassResult,
+    context: LoweringContext,
+    lowered: LoweredBody,
+    expanded: Expanded,
+    layout: SharedLayout,
+) -> None:
+    """The rules of kernel IR, and what the pass ensures. Parameters and plan are as if the body were complete."""
+    check_invariants(pass_name, result)
+    verify_kernel(finish_kernel("unfinished", result.body, context, lowered, expanded, layout), pass_name)
 
 
 def _named(pass_name: str, run: Callable[[], _T]) -> _T:

@@ -11,22 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fuser.ir.integers import TRUE, AllOf, Compare, Cond, Int, Symbol, all_of
+from fuser.ir.integers import TRUE, AllOf, Compare, Cond, Int, Symbol, all_of, const
 from fuser.ir.kernel import BlockBarrier, For, If, Role, Shuffle, Stmt, WarpBarrier, map_body, walk
+from fuser.ir.proofs import Claim, ProofLog
 
 
-def unswitch_loops(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """Hoist the tests of every outermost loop that asks for it."""
+def unswitch_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tuple[Stmt, ...]:
+    """Hoist the tests of every outermost loop that asks for it. `proofs` is told that each hoisted test implies its own."""
     out: list[Stmt] = []
     for stmt in body:
         match stmt:
             case For() if stmt.unswitch:
-                out.append(_unswitch(_cleared(stmt)))
+                out.append(_unswitch(_cleared(stmt), proofs))
             case For():
-                inner = unswitch_loops(stmt.body)
+                inner = unswitch_loops(stmt.body, proofs)
                 out.append(For(stmt.symbol, stmt.start, stmt.stop, stmt.step, inner, stmt.unroll))
             case If():
-                out.append(If(stmt.condition, unswitch_loops(stmt.then), unswitch_loops(stmt.orelse), stmt.role))
+                then, orelse = unswitch_loops(stmt.then, proofs), unswitch_loops(stmt.orelse, proofs)
+                out.append(If(stmt.condition, then, orelse, stmt.role))
             case _:
                 out.append(stmt)
     return tuple(out)
@@ -43,7 +45,7 @@ def _cleared(loop: For) -> For:
     return made
 
 
-def _unswitch(loop: For) -> Stmt:
+def _unswitch(loop: For, proofs: ProofLog | None) -> Stmt:
     inner = [s for s in walk((loop,)) if isinstance(s, For)]
     if any(isinstance(s, (BlockBarrier, WarpBarrier, Shuffle)) for s in walk((loop,))):
         return loop
@@ -55,6 +57,9 @@ def _unswitch(loop: For) -> Stmt:
                 last = _at_last(part, symbols)
                 if last is not None:
                     hoisted[part] = last
+                    if proofs is not None and isinstance(part, Compare):
+                        claim = Claim("unswitch_loops", "hoisted test", const(-1), "<", part.operand, (last,))
+                        proofs.add(claim)
     if not hoisted:
         return loop
 

@@ -6,7 +6,8 @@ After:  t3 = neg(t0); outputs t3
 
 from __future__ import annotations
 
-from fuser.ir.fusion import Expr, Fusion, Val, expr_inputs, expr_outputs
+from fuser.ir.fusion import Expr, Fusion, Val, expr_outputs
+from fuser.ir.live_order import all_operands
 
 
 def remove_dead_code(fusion: Fusion) -> Fusion:
@@ -17,7 +18,7 @@ def remove_dead_code(fusion: Fusion) -> Fusion:
     for expr in reversed(fusion.exprs):
         if any(v in needed or v.name in names for v in expr_outputs(expr)):
             kept.append(expr)
-            needed.update(expr_inputs(expr))
+            needed.update(all_operands(expr))
     if len(kept) == len(fusion.exprs):
         return fusion
     return Fusion(fusion.inputs, tuple(reversed(kept)), fusion.outputs, fusion.constraints, fusion.extent_scalars)
