@@ -17,6 +17,7 @@ from fuser.ir.fusion import ExtentOp, Fusion, Scalar, ScalarOp, Tensor
 from fuser.ir.integers import Int, Symbol, symbol
 from fuser.ir.scalar_evaluation import evaluate_scalar_op
 from fuser.runtime.arrays import ArrayView, describe_array, is_scalar, overlaps_itself, python_number, share_elements
+from fuser.source_location import caller_location
 
 Number = bool | int | float | complex
 
@@ -61,7 +62,10 @@ def bind_inputs(fusion: Fusion, inputs: Iterable[Any], *, check_extents: bool = 
     """
     flat = flatten(inputs)
     if len(flat) != len(fusion.inputs):
-        raise InputRuntimeError(f"Expected {len(fusion.inputs)} inputs, got {len(flat)}")
+        names = ", ".join(v.name for v in fusion.inputs) or "none"
+        raise InputRuntimeError(
+            f"Expected {len(fusion.inputs)} inputs ({names}), got {len(flat)}", location=caller_location()
+        )
     values: list[ArrayView | Number] = []
     tensors: dict[str, TensorDescriptor] = {}
     scalars: dict[str, Number] = {}

@@ -11,12 +11,12 @@ from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
 from fuser.compiler.compile_params import CompileParams
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, SchedulableFusion
 from fuser.compiler.recorder import recorder_from_environment
-from fuser.errors import SchedulingError
+from fuser.errors import InputRuntimeError, SchedulingError
 from fuser.host_ir.build import build_host_program
 from fuser.host_ir.program import HostProgram
 from fuser.ir.enums import GLOBAL_MEMORY, MemoryType, SchedulerType
-from fuser.ir.fact_collection import declared_facts
-from fuser.ir.facts import first_broken
+from fuser.ir.fact_collection import declared_facts, vectorized_arguments
+from fuser.ir.facts import DenseStride, UnitStride, ZeroStride, first_broken, layout_facts
 from fuser.ir.fusion import Fusion
 from fuser.ir.integers import Symbol
 from fuser.ir.schedule import ScheduleBuilder
@@ -127,6 +127,7 @@ class KernelExecutor:
         for kernel, program, where in self._programs:
             if where == place and first_broken(kernel.facts, bound.tensors, bound.evaluate) is None:
                 return kernel, program
+        check_vector_access(self._schedule, bound)
         recorder = recorder_from_environment()
         try:
             kernel = KernelCompiler.with_options(device, self._options, recorder).compile_scheduled(self._schedule, bound)
@@ -147,6 +148,33 @@ def serial_schedule(fusion: Fusion) -> ScheduleBuilder:
         if kept and state.memory is MemoryType.local:
             schedule.set_memory_type(name, GLOBAL_MEMORY)
     return schedule
+
+
+def check_vector_access(schedule: ScheduleBuilder, bound: BoundInputs) -> None:
+    """Raise InputRuntimeError for an input whose address or strides do not suit the accesses that the schedule asks for.
+
+    A schedule of the user's own is not changed to fit: `execute` would take another kernel.
+    """
+    for tensor, width in vectorized_arguments(schedule):
+        described = bound.tensors.get(tensor.name)
+        if described is None or described.numel == 0:
+            continue
+        nbytes = width * tensor.dtype.itemsize
+        what = f"input {tensor.name} is accessed {nbytes} bytes at a time by its schedule (vectorize by {width}), but"
+        if described.alignment % nbytes:
+            raise InputRuntimeError(
+                f"{what} its address {described.address:#x} is aligned to {described.alignment} bytes; an alignment of "
+                f"{nbytes} bytes is needed",
+                location=tensor.location,
+            )
+        dense = {f.dim for f in layout_facts(tensor.name, described) if isinstance(f, (UnitStride, ZeroStride, DenseStride))}
+        for d, (n, s) in enumerate(zip(described.sizes, described.strides, strict=True)):
+            if n > 1 and d not in dense and s * tensor.dtype.itemsize % nbytes:
+                raise InputRuntimeError(
+                    f"{what} the stride of its dimension {d} is {s} elements, {s * tensor.dtype.itemsize} bytes; a multiple of "
+                    f"{nbytes} bytes is needed (shape {list(described.sizes)}, strides {list(described.strides)})",
+                    location=tensor.location,
+                )
 
 
 def _device_for(bound: BoundInputs) -> Device:

@@ -3,6 +3,7 @@
 Before: Reduce(t3_partial, add, block=(block_x), grid=())
 After:  butterflies inside a warp; one shared slot per warp, read by every thread; across blocks one partial per block in a
         workspace, one semaphore, and the last block (or, after a wait, every block) sums the partials in block order.
+        Reductions over the same blocks share the semaphore: what needs two results finds them in one last block.
 
 Stands before shared memory is laid out and barriers are inserted: both treat scratch like any other shared buffer. Only the
 barriers of the grid protocol, which order fences and not shared accesses, are written here.
@@ -14,8 +15,9 @@ to the semaphore. Every thread that reads fences after that addition was seen, b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GLOBAL_MEMORY, GRID_TYPES, CacheOp, MemoryType, ParallelType
 from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, all_of, const, equal, maximum, select, symbol
@@ -41,7 +43,9 @@ from fuser.ir.kernel import (
     Stmt,
     Store,
     Value,
-    map_body,
+    child_bodies,
+    stmt_reads,
+    walk,
 )
 from fuser.ir.op_table import compute_dtype
 from fuser.lowering.build_loop_nests import welford_combine
@@ -63,8 +67,69 @@ def expand_collectives(
 ) -> Expanded:
     """Expand every Reduce of a body. `threads` and `sizes`: index and extent of each parallel axis of the kernel."""
     expander = _Expander(threads, sizes)
-    result = map_body(body, lambda s: tuple(expander.expand(s)) if isinstance(s, Reduce) else None)
+    result = expander.body(body)
+    _check_last_blocks(result, expander.last_blocks, frozenset())
     return Expanded(result, expander.workspaces, expander.semaphore_buffer())
+
+
+def _last_block_key(stmt: Stmt) -> object:
+    """What two reductions by the last block must have in common to share a semaphore; None for other statements."""
+    if not isinstance(stmt, Reduce) or not stmt.grid_axes or stmt.grid_broadcast:
+        return None
+    return stmt.grid_axes, stmt.block_axes, stmt.slot, stmt.slots
+
+
+def _gathered(body: tuple[Stmt, ...]) -> list[Stmt | tuple[Reduce, ...]]:
+    """The statements, with the reductions by the last block over the same blocks brought together.
+
+    They meet where the last of them stands. Of what stands between, the tests for the last block of an earlier one follow.
+    """
+    items: list[Stmt | tuple[Reduce, ...]] = list(body)
+    for key in dict.fromkeys(k for k in map(_last_block_key, body) if k is not None):
+        together = [s for s in body if isinstance(s, Reduce) and _last_block_key(s) == key]
+        if len(together) < 2:
+            continue
+        first, last = items.index(together[0]), items.index(together[-1])
+        flags = {r.last_block for r in together}
+        results = {p for r in together for p in r.partials}
+        before: list[Stmt | tuple[Reduce, ...]] = []
+        after: list[Stmt | tuple[Reduce, ...]] = []
+        done: set[Buffer] = set()
+        for item in items[first : last + 1]:
+            if isinstance(item, Reduce) and item in together:
+                done.update(item.partials)
+            elif not isinstance(item, tuple) and _needs(item, flags, done & results):
+                after.append(item)
+            else:
+                before.append(item)
+        items[first : last + 1] = [*before, tuple(together), *after]
+    return items
+
+
+def _needs(stmt: Stmt, flags: set[Symbol | None], results: set[Buffer]) -> bool:
+    """Whether a statement tests for one of the last blocks or reads one of the results."""
+    for inner in walk((stmt,)):
+        if isinstance(inner, If) and not flags.isdisjoint(inner.condition.symbols):
+            return True
+        if any(buffer in results for buffer, _ in stmt_reads(inner)):
+            return True
+    return False
+
+
+def _check_last_blocks(body: tuple[Stmt, ...], groups: Mapping[Symbol, int], inside: frozenset[int]) -> None:
+    """Raise SchedulingError for work that needs the last blocks of two semaphores: they may be two blocks."""
+    for stmt in body:
+        entered = inside
+        if isinstance(stmt, If):
+            entered = inside | {groups[s] for s in stmt.condition.symbols if s in groups}
+            if len(entered) > 1:
+                names = ", ".join(sorted(s.name for s, g in groups.items() if g in entered))
+                raise SchedulingError(
+                    "a value needs the results of grid reductions that end in different blocks "
+                    f"({names}); reduce them over the same parallel axes"
+                )
+        for inner in child_bodies(stmt):
+            _check_last_blocks(inner, groups, entered)
 
 
 class _Expander:
@@ -76,7 +141,30 @@ class _Expander:
         self.workspaces: list[Buffer] = []
         self.semaphores: Int = ZERO
         self._semaphores = Buffer("semaphores", DataType.Int32, GLOBAL_MEMORY, ZERO)
+        self.last_blocks: dict[Symbol, int] = {}
         self._count = 0
+
+    def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """Statements without collectives."""
+        result: list[Stmt] = []
+        for item in _gathered(stmts):
+            match item:
+                case tuple():
+                    for r in item:
+                        result += self._block(r) if r.block_axes else []
+                    result += self._grid_last_block(item)
+                case Reduce():
+                    result += self.expand(item)
+                case For():
+                    inner = self.body(item.body)
+                    result.append(item if inner == item.body else replace(item, body=inner))
+                case If():
+                    then, orelse = self.body(item.then), self.body(item.orelse)
+                    unchanged = then == item.then and orelse == item.orelse
+                    result.append(item if unchanged else replace(item, then=then, orelse=orelse))
+                case _:
+                    result.append(item)
+        return tuple(result)
 
     def semaphore_buffer(self) -> Buffer | None:
         if self.semaphores is ZERO:
@@ -110,7 +198,7 @@ class _Expander:
         """Statements of one collective."""
         stmts = self._block(r) if r.block_axes else []
         if r.grid_axes:
-            stmts += self._grid_broadcast(r) if r.grid_broadcast else self._grid_last_block(r)
+            stmts += self._grid_broadcast(r) if r.grid_broadcast else self._grid_last_block((r,))
         return stmts
 
     def _elements(self, r: Reduce, make: Callable[[Int], list[Stmt]]) -> list[Stmt]:
@@ -240,13 +328,18 @@ class _Expander:
 
         return _GridParts(buffers, place, self._linear(reduced), blocks, segment, segments, lanes, spread)
 
-    def _publish(self, r: Reduce, g: _GridParts, after: Sequence[Stmt]) -> list[Stmt]:
+    def _publish(self, reduces: Sequence[Reduce], parts: Sequence[_GridParts], after: Sequence[Stmt]) -> list[Stmt]:
         """Store this block's partials, then let one thread add to the semaphore and go on with `after`."""
+        stores: list[Stmt] = []
+        for r, part in zip(reduces, parts, strict=True):
 
-        def write(e: Int) -> list[Stmt]:
-            return [Store(b, g.place(e, g.block), Load(p, e)) for b, p in zip(g.buffers, r.partials, strict=True)]
+            def write(e: Int, r: Reduce = r, part: _GridParts = part) -> list[Stmt]:
+                at = part.place(e, part.block)
+                return [Store(b, at, Load(p, e)) for b, p in zip(part.buffers, r.partials, strict=True)]
 
-        stores = [*self._elements(r, write), Fence()]
+            stores += self._elements(r, write)
+        stores.append(Fence())
+        g = parts[0]
         writes = all_of(*(equal(self.threads[p], 0) for p in g.spread))
         one_thread = all_of(*(equal(self.threads[p], 0) for p in self.active))
         if writes is one_thread:
@@ -278,31 +371,36 @@ class _Expander:
             stmts += self._block(r)
         return stmts
 
-    def _grid_last_block(self, r: Reduce) -> list[Stmt]:
-        assert r.last_block is not None
-        g = self._grid_parts(r)
+    def _grid_last_block(self, reduces: Sequence[Reduce]) -> list[Stmt]:
+        """Reductions over the same blocks, with one semaphore: the block that arrives last finishes all of them."""
+        parts = [self._grid_parts(r) for r in reduces]
+        g = parts[0]
         base = self.semaphores
         self.semaphores = base + g.segments
         at = base + g.segment
         old = self._symbol("arrived", g.blocks)
         one_thread = all_of(*(equal(self.threads[p], 0) for p in self.active))
         signal: list[Stmt] = [AtomicAdd(old, self._semaphores, at, ONE)]
+        stmts: list[Stmt] = []
+        seen = old
         if not self.active:
-            stmts = [*self._publish(r, g, signal)]
-            stmts.append(Let(r.last_block, select(equal(old, g.blocks - 1), ONE, ZERO)))
+            stmts += self._publish(reduces, parts, signal)
         else:
             self._count += 1
-            flag = Buffer(f"{r.name}_arrived{self._count - 1}", DataType.Int32, MemoryType.shared, ONE)
+            flag = Buffer(f"{reduces[0].name}_arrived{self._count - 1}", DataType.Int32, MemoryType.shared, ONE)
             seen = self._symbol("seen", g.blocks)
-            stmts = [
-                Allocate(flag),
-                *self._publish(r, g, [*signal, Store(flag, ZERO, IndexValue(old, DataType.Int32))]),
-                LoadIndex(seen, flag, ZERO),
-                Let(r.last_block, select(equal(seen, g.blocks - 1), ONE, ZERO)),
-            ]
-        reset = Store(self._semaphores, at, Literal(0, DataType.Int32), Role.semaphore_reset)
-        last = [Fence(), *self._finish(r, g), *_guarded(one_thread, [reset])]
-        return [*stmts, If(equal(r.last_block, 1), tuple(last), role=Role.last_block)]
+            after = [*signal, Store(flag, ZERO, IndexValue(old, DataType.Int32))]
+            stmts += [Allocate(flag), *self._publish(reduces, parts, after), LoadIndex(seen, flag, ZERO)]
+        group = len(self.last_blocks)
+        last: list[Stmt] = [Fence()]
+        for r, part in zip(reduces, parts, strict=True):
+            assert r.last_block is not None
+            self.last_blocks[r.last_block] = group
+            stmts.append(Let(r.last_block, select(equal(seen, g.blocks - 1), ONE, ZERO)))
+            last += self._finish(r, part)
+        last += _guarded(one_thread, [Store(self._semaphores, at, Literal(0, DataType.Int32), Role.semaphore_reset)])
+        assert reduces[0].last_block is not None
+        return [*stmts, If(equal(reduces[0].last_block, 1), tuple(last), role=Role.last_block)]
 
     def _grid_broadcast(self, r: Reduce) -> list[Stmt]:
         g = self._grid_parts(r)
@@ -329,7 +427,7 @@ class _Expander:
             ),
         ]
         barrier: list[Stmt] = [BlockBarrier("all blocks have arrived")] if self.active else []
-        return [*self._publish(r, g, wait), *barrier, Fence(), *self._finish(r, g), *_guarded(one_thread, leave)]
+        return [*self._publish((r,), (g,), wait), *barrier, Fence(), *self._finish(r, g), *_guarded(one_thread, leave)]
 
 
 _LEVEL_2 = CacheOp["global"]
