@@ -177,22 +177,6 @@ NVRTC: Option[str | None] = Option(
     "a path of libnvrtc",
     "Use this NVRTC library instead of the newest one that the driver can run.",
 )
-CACHE: Option[bool] = Option(
-    "cache",
-    "FUSER_CACHE",
-    _parse_switch,
-    True,
-    "0 or 1",
-    "Keep compiled kernels and tuning records on disk between processes.",
-)
-CACHE_DIR: Option[str | None] = Option(
-    "cache_dir",
-    "FUSER_CACHE_DIR",
-    _parse_path,
-    None,
-    "a folder",
-    "Where the disk cache lives. Unset: fuser/ in the user's cache folder.",
-)
 ENABLE: Option[frozenset[str]] = Option(
     "enable",
     "FUSER_ENABLE",

@@ -932,6 +932,32 @@ def grid_batches(dtype: DataType) -> Iterator[Batch]:
         kinds += ["var", "m2"] if not dtype.is_complex else ["var"]
     for kind in kinds:
         yield _shared(kind, dtype)
+    if dtype in (DataType.Double, DataType.Float, DataType.Int, DataType.Int32):
+        yield _together(dtype)
+
+
+def _together(dtype: DataType) -> Batch:
+    """Values that need the results of several reductions: the same block must hold them all."""
+
+    def define(fd: FusionDefinition) -> None:
+        tv = fd.define_tensor([-1, -1], contiguity=True, dtype=dtype)
+        total, largest = fd.ops.sum(tv, [1]), fd.ops.max(tv, [1])
+        squares = fd.ops.sum(fd.ops.mul(tv, tv), [1])
+        fd.add_output(fd.ops.neg(total))
+        fd.add_output(fd.ops.add(total, largest))
+        fd.add_output(fd.ops.sub(fd.ops.add(total, largest), squares))
+
+    def runs() -> Iterator[Run]:
+        x = generator("together", dtype.name).integers(-3, 4, (3, 20_000))  # sums of such are exact in any order
+        total, largest, squares = x.sum(1), x.max(1), (x * x).sum(1)
+        wanted = {"-sum": -total, "sum + max": total + largest, "sum + max - squares": total + largest - squares}
+        # Sums of Int32 are Int.
+        output = DataType.Int if dtype.is_integral else dtype
+        zero = np.zeros((), numpy_dtype(output))
+        cases = [_exact_case(name, want.astype(numpy_dtype(output)), zero, output, ()) for name, want in wanted.items()]
+        yield Run("long", [x.astype(numpy_dtype(dtype))], cases)
+
+    return Batch(f"together[{dtype.name}]", define, runs)
 
 
 def _shared(kind: str, dtype: DataType) -> Batch:
