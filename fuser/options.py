@@ -70,16 +70,6 @@ def _parse_path(text: str) -> str:
     return os.path.expanduser(text)
 
 
-def _parse_switch(text: str) -> bool:
-    match text.lower():
-        case "1" | "on" | "true" | "yes":
-            return True
-        case "0" | "off" | "false" | "no":
-            return False
-        case _:
-            raise ValueError("expected 0 or 1 (also off/on, false/true, no/yes)")
-
-
 def _parse_device(text: str) -> str:
     if re.fullmatch(r"simulator|cuda(:\d+)?", text) is None:
         raise ValueError("expected simulator, cuda or cuda:<index>")

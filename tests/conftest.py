@@ -83,12 +83,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No FUSER_* setting of the person's shell reaches a test, and no test touches the person's kernel cache."""
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No FUSER_* setting of the person's shell reaches a test."""
     for name in list(os.environ):
         if name.startswith("FUSER_") and name not in KEPT_OPTIONS:
             monkeypatch.delenv(name)
-    monkeypatch.setenv("FUSER_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "kernel-cache"))
 
 
 KEPT_OPTIONS = {"FUSER_EXPECT_NVRTC", "FUSER_NVRTC"}

@@ -34,8 +34,6 @@ def test_unset_and_empty_give_the_default(row: options.Option[object]) -> None:
         (options.DUMP_DIR, "/tmp/x", "/tmp/x"),
         (options.VERIFY, "passes,proofs", frozenset({"passes", "proofs"})),
         (options.FAULT, "expand_collectives", "expand_collectives"),
-        (options.CACHE, "off", False),
-        (options.CACHE, "1", True),
         (options.ENABLE, "fast_math", frozenset({"fast_math"})),
         (options.LOG, "Debug", "debug"),
         (options.EXPECT_NVRTC, "13.0", (13, 0)),
@@ -50,7 +48,6 @@ def test_accepted(row: options.Option[object], text: str, value: object) -> None
     [
         (options.DEVICE, "gpu", "FUSER_DEVICE='gpu' is not valid: expected simulator, cuda or cuda:<index>"),
         (options.VERIFY, "all", "FUSER_VERIFY='all' is not valid: 'all' is not known; known are passes, proofs"),
-        (options.CACHE, "2", "FUSER_CACHE='2' is not valid: expected 0 or 1 (also off/on, false/true, no/yes)"),
         (options.LOG, "loud", "FUSER_LOG='loud' is not valid: expected one of error, warning, info, debug"),
         (options.EXPECT_NVRTC, "13", "FUSER_EXPECT_NVRTC='13' is not valid: expected major.minor, as in 13.0"),
     ],
@@ -72,7 +69,7 @@ def test_first_use_of_an_option_reports_unknown_variables(monkeypatch: pytest.Mo
     monkeypatch.setattr(options, "_names_checked", False)
     monkeypatch.setenv("FUSER_DMUP", "1")
     with pytest.raises(InputValueError, match="FUSER_DMUP"):
-        options.CACHE.get()
+        options.DUMP.get()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ satisfies them. Programs are kept per tuple of kernels. Thread safe; kernels of 
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from fuser.host_ir.program import HostProgram
 from fuser.ir.fact_collection import INDEX_LIMIT
 from fuser.ir.facts import TensorDescriptor, first_broken, layout_facts
 from fuser.ir.fusion import Fusion
+from fuser.options import logger
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
 from fuser.schedule.params import Params
@@ -119,11 +121,18 @@ class ProgramCache:
         params: Params = compiler.propose(segment, inputs)
         target = compiler.target()
         key = (k, params, _signature(inputs), target, compiler.options)
-        for kernel in self._kernels.get(key, ()):
+        log = logger()
+        known = self._kernels.get(key, ())
+        for kernel in known:
             if first_broken(kernel.facts, inputs.tensors, inputs.evaluate) is None:
                 self.counters.kernel_hits += 1
+                log.info("segment %d: kernel %s serves these inputs as well", k, kernel.content_hash[:8])
                 return kernel
+        begin = time.perf_counter()
         kernel, _ = compiler.compile_segment(segment, inputs, params)
+        took = 1e3 * (time.perf_counter() - begin)
+        why = "facts of the kernels there do not hold" if known else "no kernel of these parameters and layouts"
+        log.info("segment %d: kernel %s compiled in %.0f ms (%s): %s", k, kernel.content_hash[:8], took, why, params)
         self.counters.kernels_compiled += 1
         self._kernels.setdefault(key, []).append(kernel)
         return kernel

@@ -199,7 +199,7 @@ class Inliner:
         self.sharing = share_loops(builder, graph)
 
     def inline(self, name: str, position: int | None) -> int:
-        """Inline a tensor at `position` (None: the deepest legal one); never less than it already is. Returns what was reached."""
+        """Inline a tensor at `position` (None: the deepest legal one), never less than it already is; returns the result."""
         leader = self.sharing.leader.get(name)
         if leader is None:
             return 0
