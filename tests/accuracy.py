@@ -257,7 +257,18 @@ def assert_exact(name: str, got: Array, want: Array) -> None:
     good = _same_value(got, want)
     if good.all():
         return
-    _report(name, got, want, ~good, None)
+    error: Array | None = None
+    if want.dtype.kind not in "biu":
+        with np.errstate(all="ignore"):
+            exact = _in_longdouble(want)
+            error = np.abs(_in_longdouble(got) - exact) / ulp(exact, dtype_of(want))
+    _report(name, got, want, ~good, error)
+
+
+def _in_longdouble(x: Array) -> Array:
+    if x.dtype.kind == "c":
+        return x.astype(np.clongdouble)
+    return x.astype(np.longdouble) if x.dtype.kind == "f" else x.astype(np.float32).astype(np.longdouble)
 
 
 def _same_value(a: Array, b: Array) -> Array:

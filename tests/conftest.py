@@ -82,6 +82,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="torch is not installed"))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many cases of ops were judged, and how many wrong results the judge was shown to reject."""
+    totals = [0, 0, 0]
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, numbers in report.user_properties:
+            if name == "wrong results":
+                totals = [a + b for a, b in zip(totals, numbers, strict=True)]
+    if totals[0]:
+        cases, asserted, skipped = totals
+        terminalreporter.write_line(
+            f"ops: {cases} cases; {asserted} wrong results rejected, {skipped} not judged (equal to the right ones)"
+        )
+
+
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No FUSER_* setting of the person's shell reaches a test."""

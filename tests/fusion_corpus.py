@@ -428,6 +428,36 @@ def running_mean(fd: FusionDefinition, x: Any, mean: Any) -> None:
     fd.add_output(x - _like(fd, x, batch, [1]))
 
 
+@_fusion("in place", Arg("R C"), Arg("C R"))
+def swap_transposed(fd: FusionDefinition, x: Any, y: Any) -> None:
+    fd.add_output(fd.ops.permute(y, [1, 0]), x)
+    fd.add_output(fd.ops.permute(x, [1, 0]), y)
+
+
+@_fusion("in place", Arg("R C"), Arg("B"))
+def view_of_the_old_value(fd: FusionDefinition, x: Any, y: Any) -> None:
+    fd.add_output(fd.ops.permute(x, [1, 0]))
+    fd.add_output(y * 2.0)
+    fd.add_output(x + 1.0, x)
+
+
+@_fusion("in place", Arg("R C", values="whole"), Arg("B"))
+def view_of_the_new_value(fd: FusionDefinition, x: Any, y: Any) -> None:
+    updated = x + 1.0
+    fd.add_output(updated, x)
+    fd.add_output(y * 2.0)
+    fd.add_output(fd.ops.permute(updated, [1, 0]))
+    fd.add_output(fd.ops.sum(updated, [0]))
+    fd.add_output(fd.ops.sum(updated, [1]))
+
+
+@_fusion("in place", Arg("C"), Arg("C"))
+def one_value_into_two_inputs(fd: FusionDefinition, x: Any, y: Any) -> None:
+    total = x + y
+    fd.add_output(total, x)
+    fd.add_output(total, y)
+
+
 # --- reductions -------------------------------------------------------------------------------------------------------
 
 
@@ -678,6 +708,28 @@ def layer_norm_backward(fd: FusionDefinition, x: Any, w: Any, grad: Any) -> None
     fd.add_output((scaled - a - normed * b) * inverse)
     fd.add_output(fd.ops.sum(grad * normed, [0]))
     fd.add_output(fd.ops.sum(grad, [0]))
+
+
+@_fusion("segments", Arg("R C", values="positive"), Arg("R H", values="positive"), empty=False)
+def ratio_of_sums(fd: FusionDefinition, x: Any, y: Any) -> None:
+    fd.add_output(fd.ops.sum(x, [1]) / fd.ops.sum(y, [1]))
+
+
+@_fusion("segments", Arg("R C"), Arg("H"), Num(Double, 1.0))
+def clipped_to_their_norm(fd: FusionDefinition, x: Any, y: Any, limit: Any) -> None:
+    norm = fd.ops.sqrt(fd.ops.sum(x * x) + fd.ops.sum(y * y))
+    factor = limit / (norm + 1.0e-6)
+    fd.add_output(x * factor, x)
+    fd.add_output(y * factor, y)
+    fd.add_output(norm)
+
+
+@_fusion("segments", Arg("C"), Arg("R C", values="whole"))
+def view_read_by_two_segments(fd: FusionDefinition, b: Any, x: Any) -> None:
+    row = fd.ops.broadcast(b, [True, False])
+    fd.add_output(row)
+    fd.add_output(fd.ops.sum(row + x, [0]))
+    fd.add_output(fd.ops.sum(row + x, [1]))
 
 
 @_fusion("segments", Arg("R C", values="whole"))

@@ -74,7 +74,7 @@ class _FusionMaker:
     def _sizes(self) -> list[int]:
         while True:
             sizes = [self.rng.choice(_SIZES) for _ in range(self.rank)]
-            if self.rng.random() < 0.6:
+            if self.rng.random() < 0.75:
                 sizes[-1] = self.rng.choice((4, 8, 12, 16, 20, 32, 40, 64))
             if self.rng.random() < 0.01:
                 sizes[self.rng.randrange(self.rank)] = 0
@@ -231,6 +231,12 @@ def _overlapping(x: Array) -> bool:
     return x.size > 0 and any(s == 0 and n > 1 for n, s in zip(x.shape, x.strides, strict=True))
 
 
+def _rows(x: Array, width: int) -> bool:
+    """Whether the last dim is dense and every row starts at a multiple of `width` elements."""
+    strides = [s // x.itemsize for s in x.strides]
+    return strides[-1] == 1 and all(s % width == 0 for s in strides[:-1])
+
+
 # --- schedules --------------------------------------------------------------------------------------------------------
 
 
@@ -242,9 +248,11 @@ class _Scheduler:
         self.fusion = fusion
         self.s = ScheduleBuilder(fusion)
         self.values = extent_values(fusion, inputs)
+        self.arrays = {t.name: x for t, x in zip(fusion.inputs, inputs, strict=True) if isinstance(t, Tensor)}
         self.caches: list[str] = []
         self.stores: list[str] = []
         self.shared: list[str] = []
+        self.vectorized: list[str] = []
         self.reductions = [e for e in self.s.exprs if isinstance(e, Reduction)]
 
     def extent(self, axis: IterDomain) -> int:
@@ -256,7 +264,7 @@ class _Scheduler:
     def apply(self) -> ScheduleBuilder:
         self._caches()
         reference = self._reference()
-        wide = self.rng.random() < 0.5
+        wide = self.rng.random() < 0.75
         self._transform(reference, wide)
         self.s.transform_like(reference)
         references = [reference, *self._rfactor()]
@@ -356,9 +364,8 @@ class _Scheduler:
     def _parallelize(self, references: Sequence[str], wide: bool) -> None:
         """Random axes to blocks and threads, alike on all references; what is left may be unrolled."""
         s, rng = self.s, self.rng
-        chosen: dict[str, ParallelType] = {}
         grid, block = list(_GRID), list(_BLOCK)
-        room, blocks = 128, 256
+        room, blocks = 128, 24
         widest = max(references, key=lambda n: len(s.state(n).loop))
         graph = s.graph()
         types: dict[object, ParallelType] = {}
@@ -374,9 +381,15 @@ class _Scheduler:
             elif draw < 0.62 and grid and 1 <= extent <= blocks:
                 types[graph.group(axis)] = grid.pop(0)
                 blocks //= max(extent, 1)
-            elif draw < 0.85 and axis.extent.is_const and extent <= 8 and not axis.is_reduction:
+            elif axis.extent.is_const and 1 < extent <= 16 and not axis.is_reduction:
                 types[graph.group(axis)] = rng.choice((ParallelType.unroll, ParallelType.unswitch, ParallelType.unswitch))
-        del chosen
+        # Every execution of a reduction over blocks is a wait, and waits are slow to simulate.
+        workers = [a for a in loop if (p := types.get(graph.group(a))) is not None and p.is_grid]
+        rounds = [a for a in loop if not a.is_reduction and ((p := types.get(graph.group(a))) is None or not p.is_thread)]
+        if int(np.prod([self.extent(a) for a in (*workers, *rounds)], dtype=np.int64)) > 64:
+            for a in workers:
+                if a.is_reduction or len(references) > 1:
+                    del types[graph.group(a)]
         for name in self.made():
             for position, axis in enumerate(s.state(name).loop):
                 p = types.get(graph.group(axis))
@@ -427,15 +440,27 @@ class _Scheduler:
             if not self._dense(name, axis):
                 continue
             s.parallelize(name, len(state.loop) - 1, ParallelType.vectorize)
+            self.vectorized.append(name)
 
     def _dense(self, name: str, axis: IterDomain) -> bool:
-        """Whether an axis runs along the last dim, which is divisible and stored densely."""
+        """Whether an axis runs along the last dim, which is divisible and stored densely on both sides."""
         state = self.s.state(name)
         t = state.tensor
-        last = t.visible[-1]
+        last, width = t.visible[-1], axis.extent.value
         definition = axis.definition
         along = isinstance(definition, Split) and definition.inner is axis and definition.source is last
-        return along and self.extent(last) % axis.extent.value == 0
+        if not along or self.extent(last) % width:
+            return False
+        if state.allocation is not None and state.allocation[-1] is not last or t.stride_order[-1] != 0:
+            return False
+        expr = self.s.definition(name)
+        assert isinstance(expr, Pointwise)
+        aliases = {o.tensor.name: o.alias_of.name for o in self.fusion.outputs if o.alias_of is not None}
+        for outside in (expr.inputs[0], t):
+            given = self.arrays.get(aliases.get(getattr(outside, "name", ""), getattr(outside, "name", "")))
+            if given is not None and not _rows(given, width):
+                return False
+        return True
 
     @staticmethod
     def attempt(verb: object) -> bool:
@@ -455,7 +480,7 @@ def generate(seed: int) -> RandomCase:
     scheduler = _Scheduler(rng, fusion, maker.inputs)
     schedule = scheduler.apply()
     facts = collect_facts(fusion, maker.inputs)
-    if rng.random() < 0.2:
+    if rng.random() < 0.2 and not scheduler.vectorized:
         facts = frozenset(f for f in sorted(facts, key=repr) if f is NARROW or rng.random() < 0.5)
     return RandomCase(seed, fusion, schedule, maker.inputs, facts)
 

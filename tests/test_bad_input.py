@@ -275,8 +275,20 @@ def check_overlapping_read(device: Device) -> None:
     np.testing.assert_array_equal(x.numpy(), values[:n] * 10 + values[256:])
 
 
+def check_overlapping_rank_zero(device: Device) -> None:
+    """A rank-0 tensor that is one of the elements updated."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], True, DataType.Float)
+        fd.add_output(x * fd.define_tensor([], True, DataType.Float), x)
+    values = np.arange(1, 4097, dtype=np.float32)
+    memory = place(device, values)
+    fd.execute([memory, memory.view((), (), 6)])
+    np.testing.assert_array_equal(memory.numpy(), values * 7)
+
+
 def test_input_that_overlaps_an_updated_one() -> None:
     check_overlapping_read(SimulatorDevice())
+    check_overlapping_rank_zero(SimulatorDevice())
 
 
 # --- alignment --------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import pytest
 
 from fuser import FusionDefinition
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
-from fuser.compiler.compile_fusion import compile_segments, plan_fusion, segment_inputs
+from fuser.compiler.compile_fusion import compile_segments, inputs_of_segments, plan_fusion
 from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.compiler.recorder import Recorder
@@ -53,8 +53,10 @@ from tests.device_layouts import place
 from tests.fusion_corpus import ALIGNED, CORPUS, Arg, FusionCase, SizeOf, assert_close, case, expected
 
 FURTHER = 10
-NAMES = [c.name for c in CORPUS]
-PADDED = [c.name for c in CORPUS if any(isinstance(a, Arg) and len(a.dims.split()) > 1 for a in c.arguments)]
+# Facts about a view, or about a value written in place, are facts about an input under another name: not drawn for here.
+UNDRAWN = {"view_of_the_new_value", "view_read_by_two_segments"}
+NAMES = [c.name for c in CORPUS if c.name not in UNDRAWN]
+PADDED = [n for n in NAMES if any(isinstance(a, Arg) and len(a.dims.split()) > 1 for a in case(n).arguments)]
 
 
 def small_simulator() -> SimulatorDevice:
@@ -106,8 +108,7 @@ class Subject:
 
     def broken(self, bound: BoundInputs) -> Fact | None:
         """A fact of some kernel that does not hold for these arguments."""
-        for segment, kernel in zip(self.segmented.segments, self.kernels, strict=True):
-            inputs = segment_inputs(segment, bound)
+        for inputs, kernel in zip(inputs_of_segments(self.segmented, bound), self.kernels, strict=True):
             found = None if kernel is None else first_broken(kernel.facts, inputs.tensors, inputs.evaluate)
             if found is not None:
                 return found
@@ -116,9 +117,10 @@ class Subject:
     def params(self, bound: BoundInputs) -> list[object]:
         """What the schedulers would choose for these arguments."""
         compiler = KernelCompiler(self.device)
+        every = inputs_of_segments(self.segmented, bound)
         return [
-            compiler.propose(segment, segment_inputs(segment, bound))
-            for segment, kernel in zip(self.segmented.segments, self.kernels, strict=True)
+            compiler.propose(segment, inputs)
+            for segment, inputs, kernel in zip(self.segmented.segments, every, self.kernels, strict=True)
             if kernel is not None
         ]
 
@@ -340,6 +342,8 @@ def _break(subject: Subject, fact: Fact) -> Break | None:
                 return None
             shift = nbytes // 2
         case Disjoint(tensor, other):
+            if other not in positions:
+                return None
             return Break(fact, subject.sizes, subject.layouts, overlap=(positions[tensor], positions[other]))
         case ExtentIs():
             return None
@@ -388,9 +392,8 @@ def _beyond_the_bound(subject: Subject, fact: Fact) -> Break | None:
         sizes = {**subject.sizes, letter: 2**31 + subject.sizes[letter]}
         layouts = [dense(a, sizes) if isinstance(a, Arg) else None for a in subject.case.arguments]
         bound = bind_inputs(subject.fusion, subject.descriptors(sizes, layouts))
-        for segment, kernel in zip(subject.segmented.segments, subject.kernels, strict=True):
+        for inputs, kernel in zip(inputs_of_segments(subject.segmented, bound), subject.kernels, strict=True):
             if kernel is not None and fact in kernel.facts:
-                inputs = segment_inputs(segment, bound)
                 if first_broken([fact], inputs.tensors, inputs.evaluate) is not None:
                     return Break(fact, sizes, layouts, has_data=False)
     return None
@@ -436,10 +439,10 @@ def _updated(subject: Subject) -> set[int]:
 def _check_refused_by_plan(subject: Subject, b: Break, what: str) -> None:
     """The launch plan refuses the sizes, and the kernel compiled for them does without the fact."""
     bound = bind_inputs(subject.fusion, subject.descriptors(b.sizes, b.layouts))
-    for segment, kernel in zip(subject.segmented.segments, subject.kernels, strict=True):
+    every = inputs_of_segments(subject.segmented, bound)
+    for segment, inputs, kernel in zip(subject.segmented.segments, every, subject.kernels, strict=True):
         if kernel is None or b.fact not in kernel.facts:
             continue
-        inputs = segment_inputs(segment, bound)
         if first_broken([b.fact], inputs.tensors, inputs.evaluate) is None:
             continue
         assert kernel.plan is not None

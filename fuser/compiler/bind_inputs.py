@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fuser.errors import InputRuntimeError
+from fuser.errors import InputRuntimeError, InputTypeError
 from fuser.ir.dtypes import DataType
 from fuser.ir.extent_binding import check_constraints
 from fuser.ir.facts import TensorDescriptor
@@ -43,7 +43,12 @@ class BoundInputs:
 
 
 def flatten(inputs: Iterable[Any]) -> list[Any]:
-    """Arguments with nested lists and tuples flattened one level."""
+    """Arguments with nested lists and tuples flattened one level. Raises InputTypeError for what holds no arguments."""
+    if not isinstance(inputs, Iterable) or isinstance(inputs, (str, bytes)):
+        raise InputTypeError(
+            f"the inputs must be a list or another iterable of arrays and numbers, got {type(inputs).__name__}",
+            location=caller_location(),
+        )
     flat: list[Any] = []
     for value in inputs:
         if isinstance(value, (list, tuple)):

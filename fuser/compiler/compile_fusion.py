@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from fuser.compiler.bind_inputs import BoundInputs
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler
 from fuser.compiler.recorder import Recorder
-from fuser.errors import CompilationError
+from fuser.errors import CompilationError, InternalError
 from fuser.host_ir.build import build_host_program
 from fuser.host_ir.program import HostProgram
 from fuser.ir.device_info import DeviceInfo
+from fuser.ir.enums import SchedulerType
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion, memory_order
+from fuser.ir.fusion import Broadcast, Fusion, Permute, Squeeze, Tensor, memory_order
 from fuser.ir.print_fusion import definition_text
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
@@ -40,12 +42,12 @@ def compile_segments(
     """
     kernels: list[CompiledKernel | None] = []
     failures: list[str] = []
-    for k, segment in enumerate(segmented.segments):
-        if segment.scheduler.type.name == "no_op":
+    for k, (segment, inputs) in enumerate(zip(segmented.segments, inputs_of_segments(segmented, bound), strict=True)):
+        if segment.scheduler.type is SchedulerType.no_op:
             kernels.append(None)
             continue
         try:
-            kernels.append(make_kernel(k, segment, segment_inputs(segment, bound)))
+            kernels.append(make_kernel(k, segment, inputs))
         except CompilationError as error:
             failures.append(f"segment {k}: {error}\n{error.log}")
             kernels.append(None)
@@ -76,21 +78,50 @@ def compile_fusion(
     return compile_segments(segmented, bound, make, recorder)[0]
 
 
-def segment_inputs(segment: Segment, bound: BoundInputs) -> BoundInputs:
-    """Inputs of a segment: those of the fusion, and dense intermediates of the shapes that follow."""
-    tensors: dict[str, TensorDescriptor] = {}
-    for t in segment.fusion.input_tensors:
-        known = bound.tensors.get(t.name)
-        if known is None:
-            sizes = tuple(1 if d.is_broadcast else bound.evaluate(d.extent) for d in t.visible)
-            strides = [0] * len(sizes)
-            running = 1
-            for d in reversed(memory_order(t.stride_order)):
-                strides[d] = running
-                running *= sizes[d]
-            known = TensorDescriptor(t.dtype, sizes, tuple(strides))
-        tensors[t.name] = known
-    return BoundInputs((), tensors, bound.scalars, bound.extents)
+def inputs_of_segments(segmented: SegmentedFusion, bound: BoundInputs) -> list[BoundInputs]:
+    """The inputs of each segment: those of the fusion, and intermediates as the segments before it leave them."""
+    # A value that updates an input has that input's layout, in its storage or in a temporary.
+    known = {o.tensor.name: bound.tensors[o.alias_of.name] for o in segmented.fusion.outputs if o.alias_of is not None}
+    known |= bound.tensors
+    found: list[BoundInputs] = []
+    for segment in segmented.segments:
+        tensors = {t.name: known.get(t.name) or _dense(t, bound) for t in segment.fusion.input_tensors}
+        found.append(BoundInputs((), tensors, bound.scalars, bound.extents))
+        if segment.scheduler.type is SchedulerType.no_op:
+            known |= _views(segment, tensors)
+    return found
+
+
+def _dense(tensor: Tensor, bound: BoundInputs) -> TensorDescriptor:
+    """An intermediate that a kernel writes."""
+    sizes = tuple(1 if d.is_broadcast else bound.evaluate(d.extent) for d in tensor.visible)
+    strides = [0] * len(sizes)
+    running = 1
+    for d in reversed(memory_order(tensor.stride_order)):
+        strides[d] = running
+        running *= sizes[d]
+    return TensorDescriptor(tensor.dtype, sizes, tuple(strides))
+
+
+def _views(segment: Segment, inputs: Mapping[str, TensorDescriptor]) -> dict[str, TensorDescriptor]:
+    """The views that a segment without a kernel makes: they keep the strides of what they view."""
+    made: dict[str, TensorDescriptor] = {}
+    for expr in segment.fusion.tensor_exprs:
+        if not isinstance(expr, (Broadcast, Squeeze, Permute)):
+            raise InternalError(f"{expr} is no view", pass_name="inputs_of_segments")
+        source = made.get(expr.input.name) or inputs[expr.input.name]
+        dims = list(zip(source.sizes, source.strides, strict=True))
+        match expr:
+            case Broadcast():
+                old = iter(dims)
+                dims = [(1, 0) if new else next(old) for new in expr.flags]
+            case Squeeze():
+                dims = [d for d, gone in zip(dims, expr.flags, strict=True) if not gone]
+            case Permute():
+                dims = [dims[d] for d in expr.dims]
+        sizes, strides = tuple(n for n, _ in dims), tuple(s for _, s in dims)
+        made[expr.output.name] = replace(source, sizes=sizes, strides=strides)
+    return made
 
 
 def segments_text(segmented: SegmentedFusion) -> str:

@@ -45,8 +45,8 @@ class CompileParams:
             raise DefinitionRuntimeError(
                 f"index_type must be DataType.Int32, DataType.Int or None, got {self.index_type!r}"
             )
-        if not 1 <= self.maxrregcount <= 255:
-            raise DefinitionRuntimeError(f"maxrregcount must be in 1..255, got {self.maxrregcount}")
+        if not isinstance(self.maxrregcount, int) or not 1 <= self.maxrregcount <= 255:
+            raise DefinitionRuntimeError(f"maxrregcount must be an int in 1..255, got {self.maxrregcount!r}")
         if self.include_paths:
             raise DefinitionRuntimeError("include_paths must be empty: generated source includes no header")
         cap = self.maxrregcount if self.maxrregcount < 255 else None

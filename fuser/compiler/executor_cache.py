@@ -12,7 +12,7 @@ from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.kernel_compiler import CompileOptions, SchedulableFusion, options_from_lists
 from fuser.compiler.program_cache import ProgramCache
 from fuser.compiler.recorder import KeepingRecorder
-from fuser.errors import InputRuntimeError
+from fuser.errors import InputRuntimeError, NotSupportedError
 from fuser.host_ir.program import HostProgram
 from fuser.ir.concretize import concretize, dynamic_extents
 from fuser.ir.extent_binding import check_constraints
@@ -20,6 +20,7 @@ from fuser.ir.fusion import Fusion
 from fuser.runtime.arrays import ArrayView, resolve_device
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
+from fuser.source_location import caller_location
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class FusionExecutorCache:
 
     def __init__(self, fusion: SchedulableFusion, fusion_id: int = 0, auto_schedule: bool = True) -> None:
         if not auto_schedule:
-            raise NotImplementedError(
+            raise NotSupportedError(
                 "FusionExecutorCache schedules by itself; use KernelExecutor for a schedule of your own"
             )
         self._handle = fusion
@@ -50,8 +51,7 @@ class FusionExecutorCache:
         self._dynamic = dynamic_extents(self._ir)
         self._lock = threading.Lock()
         self._caches: dict[tuple[bool, ...], ProgramCache] = {}
-        self._recent: CompiledKernel | None = None
-        self._recent_text = ""
+        self._recent: tuple[BoundInputs, Device] | None = None
 
     def fusion(self) -> Any:
         """The owned fusion, as it was handed in."""
@@ -75,6 +75,7 @@ class FusionExecutorCache:
         bound = bind_inputs(self._ir, inputs, check_extents=False)
         target = _device_for(bound, device)
         program = self._cache_for(bound).program(bound, target, options)
+        self._recent = (BoundInputs((), bound.tensors, bound.scalars, bound.extents), target)
         return program.run(bound.values, device=target)
 
     def program(self, inputs: Iterable[Any], device: Any = None) -> HostProgram:
@@ -114,23 +115,33 @@ class FusionExecutorCache:
         return "\n".join(k.source for k in self.kernels(inputs, None if device == 0 else device))
 
     def get_scheduled_ir(self, inputs: Iterable[Any], tensor_transforms: bool = False, device: Any = 0) -> str:
-        """Schedules of all segments for these inputs."""
-        stages = self.explain(inputs).stages
-        self._recent_text = "\n".join(text for name, text in stages.items() if name.endswith("schedule.py"))
-        return self._recent_text
+        """Schedules of all segments for these inputs. `tensor_transforms` changes nothing: they are always shown."""
+        bound = bind_inputs(self._ir, inputs, check_extents=False)
+        return self._scheduled_ir(bound, _device_for(bound, None if device == 0 else device))
 
     def get_most_recent_scheduled_ir(self, tensor_transforms: bool = False) -> str:
-        """Schedules of the last program asked for. Raises InputRuntimeError if nothing ran."""
-        if not any(c.counters.kernels_compiled for c in self._caches.values()):
-            raise InputRuntimeError("nothing was executed yet")
-        return self._recent_text
+        """Schedules of the program that ran last. Raises InputRuntimeError if none did."""
+        if self._recent is None:
+            raise InputRuntimeError("nothing was executed yet", location=caller_location())
+        return self._scheduled_ir(*self._recent)
+
+    def _scheduled_ir(self, bound: BoundInputs, device: Device) -> str:
+        stages = self._explain(bound, device).stages
+        return "\n".join(text for name, text in stages.items() if name.endswith("schedule.py"))
+
+    def get_output_shardings(self) -> list[Any]:
+        """How outputs are spread over devices: empty, they are not."""
+        return []
 
     def explain(self, inputs: Iterable[Any], device: Any = None) -> Explanation:
         """Every stage for these inputs, compiled as `execute` would."""
         bound = bind_inputs(self._ir, inputs, check_extents=False)
+        return self._explain(bound, _device_for(bound, device))
+
+    def _explain(self, bound: BoundInputs, device: Device) -> Explanation:
         cache = self._cache_for(bound)
         recorder = KeepingRecorder()
-        program = compile_fusion(cache.fusion, bound, _device_for(bound, device), CompileOptions(), recorder)
+        program = compile_fusion(cache.fusion, bound, device, CompileOptions(), recorder)
         recorder.stages["launches"] = program.explain()
         return Explanation(recorder.stages)
 

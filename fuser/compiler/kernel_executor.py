@@ -142,6 +142,11 @@ class KernelExecutor:
 def serial_schedule(fusion: Fusion) -> ScheduleBuilder:
     """One serial thread: everything inlined as deep as it goes, the rest kept in device memory."""
     schedule = ScheduleBuilder(assign_output_layouts(fusion))
+    for name, state in list(schedule.states.items()):
+        # Innermost, the reduced axes need one accumulator; outside of kept axes they would need one per kept element.
+        order = sorted(range(len(state.loop)), key=lambda i: state.loop[i].is_reduction)
+        if order != list(range(len(order))):
+            schedule.reorder(name, {old: new for new, old in enumerate(order)})
     schedule.inline_most()
     for name, state in list(schedule.states.items()):
         kept = sum(not axis.is_reduction and not axis.is_broadcast for axis in state.loop[state.inline_at :])

@@ -218,7 +218,8 @@ class Fusion:
     def add_output(self, output: Val, alias_input: Val | None = None) -> None:
         """Return `output`; with `alias_input` write it to that input's storage instead and return nothing.
 
-        Raises DefinitionRuntimeError for a scalar, an alias that is no fusion input, or one of other rank or dtype.
+        Raises DefinitionRuntimeError for a scalar, and for an alias that is no fusion input, is updated already, or has
+        another rank, dtype or static extent.
         """
         builder = self.builder()
         where = caller_location()
@@ -259,8 +260,12 @@ class Fusion:
                 f"{target.dtype.name}; cast it first",
                 location=where,
             )
-        if tensor in builder.inputs:
-            # An input written over another one: the copy is an op of its own, so that it has storage of its own.
+        rival = next((o.tensor for o in builder.outputs if o.alias_of is target), None)
+        if rival is not None:
+            raise DefinitionRuntimeError(f"{alias_input} is updated by {rival.name} already", location=where)
+        if tensor in builder.inputs or any(o.tensor is tensor and o.alias_of is not None for o in builder.outputs):
+            # An input written over another one, or a value written over two: the copy is an op of its own, so that it has
+            # storage of its own.
             tensor = builder.pointwise("set", [tensor], tensor.dtype)
         builder.add_output(tensor, target)
 

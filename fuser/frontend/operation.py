@@ -50,7 +50,8 @@ def operation(*signatures: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 trace = error.__traceback__
                 if trace is None or trace.tb_next is not None:
                     raise
-                raise mismatch_error(name, signatures, args, kwargs, str(error)) from None
+                reason = str(error).replace(f"{function.__qualname__}()", f"{name}()")
+                raise mismatch_error(name, signatures, args, kwargs, reason) from None
 
         call.__name__ = call.__qualname__ = name
         return call

@@ -59,7 +59,9 @@ class _Builder:
                 self.last_reader[t.name] = k
         self.copies: list[Copy] = []
         self.slots: dict[str, str] = {}
+        self.storage: dict[str, str] = {}  # a value written in place -> the input that holds it from then on
         self.viewed: dict[str, str] = {}  # a view -> the slot whose storage it shares
+        self.updated = {o.alias_of.name for o in self.fusion.outputs if o.alias_of is not None}
 
     def build(self) -> HostProgram:
         returned = [o for o in self.fusion.outputs if not o.hidden]
@@ -92,13 +94,18 @@ class _Builder:
                         expr = self.fusion.definitions[source]
                         assert isinstance(expr, (Broadcast, Squeeze, Permute))
                         source = expr.input
-                    self.viewed[t.name] = source.name
+                    if source is not t:  # an input that is returned is no view
+                        self.viewed[t.name] = source.name
         for name in reversed(list(self.viewed)):
             source_name = self.viewed[name]
             last = self.last_reader.get(name, -1)
             self.last_reader[source_name] = max(self.last_reader.get(source_name, -1), last)
             if name in kept:
                 kept.add(source_name)
+
+    def _reads_end(self, k: int) -> bool:
+        """Whether no segment after `k` reads an input: it might overlap one that `k` writes, whatever its name."""
+        return all(last <= k for name, last in self.last_reader.items() if self._is_input(name))
 
     def _is_input(self, name: str) -> bool:
         return any(v.name == name for v in self.fusion.inputs)
@@ -123,7 +130,7 @@ class _Builder:
         return tuple(strides[d] for d in range(t.ndim))
 
     def _view(self, t: Tensor) -> None:
-        """An output that is another view of an input."""
+        """An output that is another view of an input; a copy of the view if that input is yet to be written."""
         if t.name in self.made:
             return
         chain: list[Broadcast | Squeeze | Permute] = []
@@ -134,8 +141,9 @@ class _Builder:
                 raise InternalError(f"{t.name} is no view of an input", pass_name="build_host_program")
             chain.append(expr)
             source = expr.input
-        sizes: list[Int | int] = [extent(source.name, d) for d in range(source.ndim)]
-        strides: list[Int | int] = [stride(source.name, d) for d in range(source.ndim)]
+        slot = self.storage.get(source.name, source.name)
+        sizes: list[Int | int] = [extent(slot, d) for d in range(source.ndim)]
+        strides: list[Int | int] = [stride(slot, d) for d in range(source.ndim)]
         for expr in reversed(chain):
             match expr:
                 case Broadcast():
@@ -147,7 +155,14 @@ class _Builder:
                     strides = [s for s, gone in zip(strides, expr.flags, strict=True) if not gone]
                 case Permute():
                     sizes, strides = [sizes[d] for d in expr.dims], [strides[d] for d in expr.dims]
-        self.instructions.append(Alias(t.name, source.name, tuple(sizes), tuple(strides)))
+        root = source.name
+        while root in self.viewed:
+            root = self.viewed[root]
+        is_copied = root in self.updated and t in self.fusion.output_tensors
+        view = f"{t.name}_view" if is_copied else t.name
+        self.instructions.append(Alias(view, slot, tuple(sizes), tuple(strides)))
+        if is_copied:
+            self.instructions += [Allocate(t.name, self._shape(t), t.dtype, self._strides(t)), Copy(t.name, view)]
         self.made.add(t.name)
 
     def _launch(self, k: int, segment: SegmentLike, kernel: CompiledKernel) -> None:
@@ -157,15 +172,16 @@ class _Builder:
         aliases = {o.tensor.name: o.alias_of for o in segment.fusion.outputs if o.alias_of is not None}
         inputs = {t.name for t in segment.fusion.input_tensors}
         tensors = {t.name: t for t in (*segment.fusion.input_tensors, *segment.fusion.output_tensors)}
-        in_place = set(getattr(plan, "in_place", ()))
+        in_place = frozenset(plan.in_place)
         for name in plan.tensor_arguments:
             if name in inputs:
-                arguments.append(name)
+                arguments.append(self.storage.get(name, name))
                 continue
             target = aliases.get(name)
-            if target is not None and name in in_place and self.last_reader.get(target.name, -1) <= k:
+            if target is not None and name in in_place and self._reads_end(k):
                 arguments.append(target.name)
                 self.slots[name] = target.name
+                self.storage[name] = target.name
                 self.made.add(name)
                 continue
             t = tensors[name]

@@ -136,7 +136,7 @@ def _disjoint_facts(scheduled: ScheduleBuilder) -> list[Fact]:
         facts += [
             Disjoint(output.alias_of.name, t.name)
             for t in scheduled.fusion.input_tensors
-            if t is not output.alias_of and t.visible and not t.is_cpu
+            if t is not output.alias_of and not t.is_cpu
         ]
     return facts
 

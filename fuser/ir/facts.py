@@ -184,6 +184,7 @@ def layout_facts(name: str, tensor: TensorDescriptor) -> list[Fact]:
         return _dense_row_major(name, len(tensor.sizes))
     facts: list[Fact] = []
     inner: int | None = None
+    solid: int | None = None  # the last dim of more than one element
     running = 1
     rank = len(tensor.sizes)
     # Dims of one element fit anywhere: they keep their place between their neighbours in row-major order.
@@ -201,8 +202,12 @@ def layout_facts(name: str, tensor: TensorDescriptor) -> list[Fact]:
         if inner is None and (size == 1 or stride == 1):
             facts.append(UnitStride(name, d))
         elif inner is not None and (size == 1 or stride == running):
-            facts.append(DenseStride(name, d, inner))
+            # The stride of a dim of one element may be any number: a neighbour that does not fit it looks past it.
+            fits = size == 1 or stride == tensor.sizes[inner] * tensor.strides[inner]
+            beyond = inner if fits else solid
+            facts.append(UnitStride(name, d) if beyond is None else DenseStride(name, d, beyond))
         if size != 1:
+            solid = d
             running = stride
         elif inner is None:
             running = 1

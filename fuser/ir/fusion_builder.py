@@ -47,8 +47,9 @@ class FusionBuilder:
         self.inputs: list[Val] = []
         self.exprs: list[Expr] = []
         self.outputs: list[Output] = []
-        # (position of the expr that asks for it, constraint): constraints of dead exprs are dropped with them.
-        self.constraints: list[tuple[int, ExtentConstraint]] = []
+        # (position of the expr that asks for it, constraint): constraints of dead exprs are dropped with them. None: an
+        # output asks for it.
+        self.constraints: list[tuple[int | None, ExtentConstraint]] = []
         self.extent_scalars: dict[str, str] = {}
         self.next_number = 0
         # Names that the next results take instead of fresh ones, when a fusion is rebuilt under its old names.
@@ -279,7 +280,22 @@ class FusionBuilder:
     # --- outputs ---
 
     def add_output(self, tensor: Tensor, alias_of: Tensor | None = None) -> None:
-        """Register an output; checks are the frontend's."""
+        """Register an output; ranks and dtypes are the frontend's business.
+
+        Raises DefinitionRuntimeError where a static extent differs from that of the input to update.
+        """
+        if alias_of is not None:
+            for i, (d, target) in enumerate(zip(tensor.visible, alias_of.visible, strict=True)):
+                if d.extent is target.extent:
+                    continue
+                if d.extent.is_const and target.extent.is_const:
+                    raise DefinitionRuntimeError(
+                        f"Expected sizes to match in add_output: dim {i} of the output has extent {d.extent}, that of the "
+                        f"input to update {target.extent}",
+                        location=caller_location(),
+                    )
+                what = f"add_output into {alias_of.name}, dim {i}"
+                self.constraints.append((None, ExtentConstraint(d.extent, target.extent, what, caller_location())))
         self.outputs.append(Output(tensor, alias_of))
 
     def freeze(self) -> Fusion:
@@ -289,14 +305,14 @@ class FusionBuilder:
             tuple(self.inputs),
             tuple(e for i, e in enumerate(self.exprs) if i in live),
             tuple(self.outputs),
-            tuple(c for i, c in self.constraints if i in live),
+            tuple(c for i, c in self.constraints if i is None or i in live),
             self._live_extent_scalars(live),
         )
 
     def _live_extent_scalars(self, live: set[int]) -> dict[str, str]:
         if not self.extent_scalars:
             return {}
-        used: set[str] = set()
+        used = {s.name for i, c in self.constraints if i is None or i in live for s in (*c.left.symbols, *c.right.symbols)}
         for value in (v for i in live for v in expr_outputs(self.exprs[i])):
             extents = [d.extent for d in value.logical] if isinstance(value, Tensor) else [value.expression]
             used.update(s.name for e in extents if e is not None for s in e.symbols)

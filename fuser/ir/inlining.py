@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fuser.errors import SchedulingError
 from fuser.ir.enums import ParallelType
 from fuser.ir.fusion import tensor_inputs, tensor_outputs
-from fuser.ir.iteration_graph import Group, IterationGraph, unify
+from fuser.ir.iteration_graph import Group, IterationGraph, leaves, unify
 
 if TYPE_CHECKING:
     from fuser.ir.schedule import ScheduleBuilder, TensorState
@@ -109,6 +109,10 @@ class LoopSharing:
             if len(trial) > len(promoted) and not self._is_shared(leader, k + 1, trial):
                 self.stopped_by = f"axis {k} of {leader} is not one loop of all its consumers"
                 return k, promoted
+            taken = self._dim_run_twice(state, {leaf: t for leaf, t in trial.items() if leaf not in promoted})
+            if taken is not None:
+                self.stopped_by = f"axis {k} of {leader} would be a loop over {taken.name}, which it has a loop over already"
+                return k, promoted
             promoted = trial
         return min(position, len(state.loop)), promoted
 
@@ -116,6 +120,13 @@ class LoopSharing:
         """Whether the first `depth` axes, promoted so, are those of every consumer."""
         groups = [self.graph.group(a, promoted) for a in self.builder.state(leader).loop[:depth]]
         return all(g is self.loops(c)[j] for c in self.edges[leader] for j, g in enumerate(groups))
+
+    def _dim_run_twice(self, state: TensorState, promoted: dict[Group, Group]) -> Group | None:
+        """A dim of the tensor's own that one of its broadcast axes would be promoted to."""
+        if not promoted:
+            return None
+        own = {d for a in state.loop if not a.is_broadcast for d in leaves(self.graph.group(a))}
+        return next((d for target in promoted.values() for d in leaves(target) if d in own), None)
 
     # --- loop classes ---
 

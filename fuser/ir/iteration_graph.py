@@ -194,6 +194,17 @@ class IterationGraph:
         return found.result if found is not None else None
 
 
+def leaves(group: Group) -> set[Group]:
+    """The groups of dims that a group is made of."""
+    match group.origin:
+        case GroupSplit() as s:
+            return leaves(s.source)
+        case GroupMerge() as m:
+            return leaves(m.outer) | leaves(m.inner)
+        case None:
+            return {group}
+
+
 def unify(graph: IterationGraph, axis: IterDomain, target: Group, promoted: dict[Group, Group]) -> bool:
     """Whether an axis becomes `target` by promoting broadcast leaves; extends `promoted` when it does.
 

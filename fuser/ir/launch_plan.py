@@ -84,3 +84,5 @@ class LaunchPlan:
     # Shape (logical order) and strides of each output, over the bound symbols.
     output_shapes: tuple[tuple[Int, ...], ...] = ()
     output_strides: tuple[tuple[Int, ...], ...] = ()
+    # Outputs that may share the storage of the input they alias; others that alias one need a temporary and a copy.
+    in_place: tuple[str, ...] = ()

@@ -45,6 +45,7 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.integers import Int, ceil_div, const
 from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, IterationGraph
+from fuser.ir.iteration_graph import leaves as dims_of
 from fuser.ir.promotion import compute_dtype
 
 
@@ -353,8 +354,14 @@ class ScheduleBuilder:
             elif isinstance(t, Split):
                 made = split_axis(clone(t.source), t.factor, t.inner_split)
                 leaves[t.outer], leaves[t.inner] = made.outer, made.inner
+                # rfactor made some pieces of a reduced dim iterated ones.
+                for old, new in ((t.outer, made.outer), (t.inner, made.inner)):
+                    new.kind = old.kind if old.kind is not t.source.kind else new.kind
             else:
-                leaves[axis] = merge_axes(clone(t.outer), clone(t.inner)).result
+                made_by = merge_axes(clone(t.outer), clone(t.inner))
+                leaves[axis] = made_by.result
+                if t.outer.is_reduction and not axis.is_reduction:
+                    made_by.result.kind = axis.kind
             return leaves[axis]
 
         return [clone(a) for a in axes], leaves
@@ -492,6 +499,7 @@ class ScheduleBuilder:
         if move_uses:
             self.exprs = [map_expr(e, {after: before}) if after in tensor_inputs(e) else e for e in self.exprs]
         state.loop = [a for a in state.loop if not a.is_reduction]
+        state.parallel = {a: p for a, p in state.parallel.items() if a in state.loop}
         state.op_type = op_type
         self.records.append(Record("cache_before", name, (op_type, True) if move_uses else (op_type,), result))
         return result
@@ -613,6 +621,8 @@ class ScheduleBuilder:
         for p, d in remaining.items():
             if state.loop[p] in state.parallel:
                 state.parallel[d] = state.parallel.pop(state.loop[p])
+        for p in positions:
+            state.parallel.pop(state.loop[p], None)
         state.loop = [remaining.get(p, a) for p, a in enumerate(state.loop) if p not in positions]
         return first, second
 
@@ -627,16 +637,26 @@ class ScheduleBuilder:
         graph = self.graph()
         source = self.state(reference)
         targets = [graph.group(a) for a in source.loop]
+        if len(set(targets)) != len(targets):
+            raise SchedulingError(f"cannot transform other tensors like {reference}: two of its axes are the same dimension")
         names = [n for n in (selected or [t.name for t in self.tensors]) if n != reference]
+        for name in names:
+            if name not in self.siblings(reference) and name not in self.input_names and self.state(name).inline_at:
+                raise SchedulingError(f"cannot transform {name}: it is already inlined")
         done: set[str] = set(self.siblings(reference))
+        before = {n: (list(s.loop), dict(s.parallel), list(s.extras)) for n, s in self.states.items()}
         for name in names:
             if name in done or name in self.input_names:
                 continue
             done.update(self.siblings(name))
-            if self.state(name).inline_at:
-                raise SchedulingError(f"cannot transform {name}: it is already inlined")
-            for sibling in self.siblings(name):
-                self._transform_to(self.state(sibling), targets, source, graph)
+            try:
+                for sibling in self.siblings(name):
+                    self._transform_to(self.state(sibling), targets, source, graph)
+            except SchedulingError:
+                for n, (loop, parallel, extras) in before.items():
+                    s = self.state(n)
+                    s.loop, s.parallel, s.extras = loop, parallel, extras
+                raise
         self._graph = None
         self.records.append(Record("transform_like", reference, (tuple(selected),)))
 
@@ -647,6 +667,8 @@ class ScheduleBuilder:
         for axis in state.loop:
             available.setdefault(graph.group(axis), axis)
         extras: list[tuple[IterDomain, IterDomain]] = []
+        # What the tensor has, or had before it was transformed.
+        own = {d for axis in state.loop for d in dims_of(graph.group(axis))}
 
         def reach(group: Group) -> IterDomain | None:
             found = available.get(group)
@@ -669,7 +691,8 @@ class ScheduleBuilder:
                     outer = outer if outer is not None else add(origin.outer)
                     inner = inner if inner is not None else add(origin.inner)
                     if len({d.kind for d in (outer, inner) if not d.is_broadcast}) == 2:
-                        return None
+                        # A result of a reduction cannot follow a merge of reduced and kept dims.
+                        raise _Unreachable
                     available.pop(origin.outer, None)
                     available.pop(origin.inner, None)
                     available[group] = merge_axes(outer, inner).result
@@ -679,13 +702,25 @@ class ScheduleBuilder:
 
         def add(group: Group) -> IterDomain:
             """A broadcast axis in the place of a group that the tensor lacks."""
+            if not own.isdisjoint(dims_of(group)):
+                raise SchedulingError(
+                    f"cannot transform {state.tensor.name} like {source.tensor.name}: {group.name} is already split or merged in "
+                    "another way there"
+                )
             extra = IterDomain(f"{state.tensor.name}.+{group.name}", const(1), IterKind.broadcast)
             followed = (a for axis in source.loop for a in (axis, *_ancestors(axis)))
             extras.extend([(extra, a) for a in followed if graph.group(a) is group][:1])
             available[group] = extra
             return extra
 
-        reached = [reach(g) for g in targets]
+        reached: list[IterDomain | None] = []
+        for target in targets:
+            known = dict(available), list(extras)
+            try:
+                reached.append(reach(target))
+            except _Unreachable:
+                available, extras = known
+                reached.append(None)
         last = max((i for i, a in enumerate(reached) if a is not None), default=-1)
         for i in range(last + 1):
             if reached[i] is None:
@@ -792,6 +827,10 @@ class ScheduleBuilder:
         """Apply records made on an equal fusion."""
         for r in records:
             getattr(self, r.verb)(*((r.tensor,) if r.tensor else ()), *r.arguments)
+
+
+class _Unreachable(Exception):
+    """A group of the reference that a tensor has the dims of and cannot make."""
 
 
 def _ancestors(axis: IterDomain) -> list[IterDomain]:

@@ -176,7 +176,8 @@ def _derivation_problems(
                 findings.append(f"{what} uses {source!r} in two transforms")
             used[source] = made
     for axis in targets:
-        if axis in used:
+        # rfactor keeps a broadcast dim that its reduced axes were merged with: its one index is 0 in both places.
+        if axis in used and not axis.is_broadcast:
             findings.append(f"{what} holds {axis!r} and what was made of it")
     ends = set(targets)
     for axis in (*sources, *made_axes):
@@ -276,6 +277,6 @@ def _parallel_problems(builder: ScheduleBuilder, state: TensorState) -> list[str
             expr = builder.definition(name)
             if axis.is_reduction or not (isinstance(expr, Pointwise) and expr.op == "set"):
                 findings.append(f"{name} cannot be vectorized: only a copy can (cache_before or cache_after makes one)")
-            if position != len(state.loop) - 1:
-                findings.append(f"the vectorized axis of {name} is not its innermost")
+            if not all(a.is_broadcast for a in state.loop[position + 1 :]):
+                findings.append(f"the vectorized axis of {name} is not its innermost of more than one element")
     return findings

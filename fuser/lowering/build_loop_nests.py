@@ -90,6 +90,8 @@ class LoweredBody:
     private_buffers: set[str]
     scalars: dict[str, DataType] = field(default_factory=dict)
     cooperative: bool = False
+    # Outputs that may share the storage of the input they alias.
+    in_place: tuple[str, ...] = ()
 
 
 class NestBuilder:
@@ -110,6 +112,8 @@ class NestBuilder:
         self.shared_reads: dict[str, bool] = {}
         self.cooperative = False
         self._symbol_count = 0
+        # Loop variables that unrolling turns into constants: registers can only be indexed by those.
+        self._unrolled: set[Symbol] = set()
         self._last_block: dict[str, set[str]] = {}
         self._guarded_by: set[str] = set()
         # Grid reductions whose last-block flag is in scope.
@@ -141,9 +145,11 @@ class NestBuilder:
             if not axes:
                 continue
             downstream = self._downstream(leader)
-            # Other blocks need the result if they compute something of it, and so does another reduction over blocks:
-            # the last blocks of its parts would differ.
-            spread = any(self._reduction_types(name, GRID_TYPES) for name in downstream) or any(
+            # Other blocks need the result if they compute something of it. So does another reduction over blocks or over a
+            # serial loop around this one: the last blocks of its parts would differ.
+            spread = any(
+                self._reduction_types(name, GRID_TYPES) or self._sums_over_executions(name, leader) for name in downstream
+            ) or any(
                 p in axes and not group.is_broadcast for name in downstream for p, group in self._parallel_axes(name)
             )
             self.grid_broadcast[leader] = spread
@@ -152,6 +158,16 @@ class NestBuilder:
                 continue
             for name in downstream:
                 self._last_block.setdefault(name, set()).add(leader)
+
+    def _sums_over_executions(self, name: str, leader: str) -> bool:
+        """Whether `name` reduces over a serial loop that `leader` is computed in."""
+        state = self.context.state(name)
+        return any(
+            axis.is_reduction
+            and state.parallel_type(axis) not in THREAD_TYPES
+            and self.sharing.find((name, k)) == self.sharing.find((leader, k))
+            for k, axis in enumerate(state.loop)
+        )
 
     def _parallel_axes(self, leader: str) -> list[tuple[ParallelType, Group]]:
         state = self.context.state(leader)
@@ -166,7 +182,12 @@ class NestBuilder:
         if not isinstance(self.exprs[leader], (Reduction, Welford)):
             return ()
         state = self.context.state(leader)
-        return tuple(p for p in among if any(a.is_reduction and state.parallel_type(a) is p for a in state.loop))
+        sizes = self.context.sizes
+        return tuple(
+            p
+            for p in among
+            if any(a.is_reduction and state.parallel_type(a) is p for a in state.loop) and not _is_one(sizes[p])
+        )
 
     # --- nests ---
 
@@ -274,8 +295,10 @@ class NestBuilder:
                 raise SchedulingError(f"{node[0]}: a vectorized axis needs a constant extent, it has {extent}")
             lane = self._new_symbol(extent, "v")
             indices[group] = lane
+            self._unrolled.add(lane)
             return self._body(node, depth + 1, Nest(indices, nest.serial, (lane, extent.value)))
-        if extent.is_const and extent.value == 1:
+        if _is_one(extent) or group.is_broadcast:
+            # All of a broadcast that nothing resolves is one element, whatever it was split into.
             indices[group] = ZERO
             return self._body(node, depth + 1, Nest(indices, nest.serial, nest.vector))
         index = self._new_symbol(extent)
@@ -285,6 +308,8 @@ class NestBuilder:
             raise SchedulingError(f"{node[0]}: an {parallel.name} axis needs a constant extent, it has {extent}")
         if not unroll and extent.is_const and self._holds_registers(node, depth):
             unroll = True
+        if unroll:
+            self._unrolled.add(index)
         flags = set(self._flags)
         inner = self._body(node, depth + 1, Nest(indices, (*nest.serial, (index, extent)), nest.vector))
         self._flags = flags
@@ -419,7 +444,6 @@ class NestBuilder:
         stmts: list[Stmt] = []
         block_axes = self._reduction_types(leader, BLOCK_TYPES)
         grid_axes = self._reduction_types(leader, GRID_TYPES)
-        block_axes = tuple(p for p in block_axes if not _is_one(self.context.sizes[p]))
         if block_axes or grid_axes:
             stmts.append(self._collective(leader, accumulator, block_axes, grid_axes, nest))
         stores: list[Stmt] = []
@@ -432,7 +456,11 @@ class NestBuilder:
             stores += self._store_result(leader, t, target, accumulator, partial, nest)
         if stores and accumulator.last_block is not None:
             stores = [If(equal(accumulator.last_block, 1), tuple(stores), role=Role.last_block)]
-        return stmts + stores
+        closing = [*stmts, *stores]
+        for guard in self._guards([leader]).values():
+            # The parts came from a reduction over blocks inside these loops: only its last block has them.
+            closing = [If(guard, tuple(closing), role=Role.last_block)] if closing else closing
+        return closing
 
     def _collective(
         self,
@@ -494,6 +522,7 @@ class NestBuilder:
                 indices[group] = ZERO
             else:
                 i = self._new_symbol(group.extent)
+                self._unrolled.add(i)
                 indices[group] = i
                 opened.append((i, group.extent))
         indexer = self._indexer(indices)
@@ -523,7 +552,9 @@ class NestBuilder:
         if nest.vector is not None:
             return self._vector_move(leader, expr, target, nest, loops)
         value = self._value(expr, indexer)
-        stmt = Store(target.buffer, self._offset(indexer, target.axes, expr.output), value)
+        offset = self._offset(indexer, target.axes, expr.output)
+        self._check_register_index(target.buffer, offset, expr.output)
+        stmt = Store(target.buffer, offset, value)
         return self._guarded([stmt], indexer, loops, leader, target)
 
     def _target(self, t: Tensor) -> Storage:
@@ -600,6 +631,16 @@ class NestBuilder:
         self._claim(f"offset of {t.name}", offset, "==", unsimplified)
         return offset
 
+    def _check_register_index(self, buffer: Buffer, offset: Int, t: Tensor) -> None:
+        """Registers have no addresses: their index must be a constant once the marked loops are unrolled."""
+        dynamic = sorted(s.name for s in offset.symbols - self._unrolled) if buffer.is_register else []
+        if dynamic:
+            raise SchedulingError(
+                f"{t.name} is kept in registers, but element {offset} of it is used, which depends on {', '.join(dynamic)}: inline "
+                "it, give those loops constant extents, or move it to shared memory",
+                location=t.location,
+            )
+
     def _value(self, expr: TensorExpr, indexer: Indexer) -> Value:
         match expr:
             case Pointwise():
@@ -609,7 +650,12 @@ class NestBuilder:
                 if expr.op == "cast":
                     return Cast(args[0], expr.output.dtype)
                 return Call(expr.op, args, call_dtype(expr), expr.output.dtype)
-            case Broadcast() | Squeeze() | Expand() | Permute():
+            case Squeeze():
+                # A dropped dim has one element, or one that is seen many times: any index will do.
+                gone = [self.graph.group(d) for d, gone in zip(expr.input.visible, expr.flags, strict=True) if gone]
+                first = {g: ZERO for g in gone if indexer.index(g) is None}
+                return self._read(expr.input, self._indexer({**indexer.loops, **first}) if first else indexer)
+            case Broadcast() | Expand() | Permute():
                 return self._read(expr.input, indexer)
             case Full():
                 value = self._read(expr.value, indexer)
@@ -655,7 +701,9 @@ class NestBuilder:
             return ScalarArgument(value.name, value.dtype)
         storage = self._target(value)
         self._check_owner(value, indexer)
-        return Load(storage.buffer, self._offset(indexer, storage.axes, value))
+        offset = self._offset(indexer, storage.axes, value)
+        self._check_register_index(storage.buffer, offset, value)
+        return Load(storage.buffer, offset)
 
     def _check_owner(self, t: Tensor, indexer: Indexer) -> None:
         """A value spread over threads must be read by the thread that holds it, or live in memory that the reader shares."""
@@ -701,6 +749,7 @@ class NestBuilder:
     def _accumulate(self, leader: str, expr: Reduction | Welford, indexer: Indexer) -> list[Stmt]:
         accumulator = self.accumulators[leader]
         offset = self._offset(indexer, accumulator.axes, tensor_outputs(expr)[0])
+        self._check_register_index(accumulator.buffers[0], offset, tensor_outputs(expr)[0])
         if isinstance(expr, Reduction):
             buffer = accumulator.buffers[0]
             value = self._read(expr.input, indexer)
@@ -806,7 +855,7 @@ class NestBuilder:
     ) -> None:
         """Predicates see the first element of a vector: the others must be inside whenever it is."""
         for split in _inexact_splits(loops):
-            index = indexer.index(split.source)
+            index = _padded_index(split, indexer)
             if index is None or lane not in index.symbols:
                 continue
             first = index.substitute({lane: 0})
@@ -828,12 +877,14 @@ class NestBuilder:
         kinds = {g: state.parallel_type(a) for a, g in zip(state.loop, self.context.loops(leader), strict=True)}
         bounded: set[GroupSplit] = set()
         for split in _inexact_splits(loops):
-            index = indexer.index(split.source)
+            index = _padded_index(split, indexer)
             if index is None:
                 continue
             bounded.add(split)
             parent = split.source.origin
-            if isinstance(parent, GroupSplit) and parent in bounded and parent.outer is split.source:
+            implied = isinstance(parent, GroupSplit) and parent in bounded and parent.outer is split.source
+            # The index of the whole takes 0 for an outer part of extent 1: it says nothing about that part's padding.
+            if implied and isinstance(parent, GroupSplit) and not _is_one(split.source.extent):
                 # outer * f + inner < E implies outer < ceil(E / f)
                 whole = indexer.index(parent.source)
                 assert whole is not None
@@ -906,6 +957,14 @@ class NestBuilder:
 
 def _is_one(size: Int) -> bool:
     return size.is_const and size.value == 1
+
+
+def _padded_index(split: GroupSplit, indexer: Indexer) -> Int | None:
+    """Index of a split's source as the loops count it: beyond the extent where the split pads, even that of one element."""
+    outer, inner = indexer.index(split.outer), indexer.index(split.inner)
+    if outer is None or inner is None:
+        return indexer.index(split.source)
+    return outer * split.inner.extent + inner
 
 
 def _inexact_splits(loops: Sequence[Group]) -> list[GroupSplit]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser.errors import SchedulingError
 from fuser.ir.enums import THREAD_TYPES, MemoryType, ParallelType
@@ -85,7 +85,9 @@ class LoweringContext:
         self.facts = facts
         self.symbols = canonical_symbols(builder, facts)
         self.graph = IterationGraph(builder.exprs, builder.tensors, rewrite=self.rewrite)
+        self._check_dims_apart()
         self.sharing: LoopSharing = share_loops(builder, self.graph)
+        self._states = self._states_of_shared_loops()
         self.index_bits = 32 if any(isinstance(f, LoopBound) for f in facts) else 64
         self.sizes: dict[ParallelType, Int] = {}
         self._collect_sizes()
@@ -101,11 +103,50 @@ class LoweringContext:
         return extent.substitute(self.symbols) if self.symbols else extent
 
     def state(self, name: str) -> TensorState:
-        return self.builder.state(name)
+        """What the schedule says of a tensor, its loop axes with the parallel types of the loops they share."""
+        return self._states[name]
+
+    def _states_of_shared_loops(self) -> dict[str, TensorState]:
+        """A serial axis takes the type of the loop that it shares: whoever reduces or stores along it must know."""
+        types: dict[tuple[str, int], tuple[ParallelType, str]] = {}
+        for leader in self.sharing.order:
+            state = self.builder.state(leader)
+            for k, axis in enumerate(state.loop):
+                p = state.parallel_type(axis)
+                if p is ParallelType.serial:
+                    continue
+                known, other = types.setdefault(self.sharing.find((leader, k)), (p, leader))
+                if known is not p:
+                    raise SchedulingError(
+                        f"{other} and {leader} share loop {k}, which is {known.name} for one and {p.name} for the other"
+                    )
+        states = dict(self.builder.states)
+        for name, leader in self.sharing.leader.items():
+            state = states[name]
+            parallel = {
+                axis: types[key][0] for k, axis in enumerate(state.loop) if (key := self.sharing.find((leader, k))) in types
+            }
+            if parallel != {a: p for a, p in state.parallel.items() if a in parallel} or len(parallel) != len(state.parallel):
+                states[name] = replace(state, parallel=parallel)
+        return states
 
     def loops(self, name: str) -> list[Group]:
         """Promoted loop groups."""
         return self.sharing.loops(name)
+
+    def _check_dims_apart(self) -> None:
+        """A group has one index at a time: refuse a tensor with two dims that some exprs make the same (x + transpose(x))."""
+        for t in self.builder.tensors:
+            seen: set[Group] = set()
+            for d in t.logical:
+                group = self.graph.group(d)
+                if group in seen and not group.is_broadcast:
+                    raise SchedulingError(
+                        f"two dimensions of {t.name} are one and the same, {group.name}: a tensor and its transpose meet in one "
+                        "kernel; cut the fusion there",
+                        location=t.location,
+                    )
+                seen.add(group)
 
     # --- parallel axes ---
 

@@ -128,6 +128,7 @@ def finish_kernel(
         cooperative=lowered.cooperative,
         output_shapes=shapes,
         output_strides=strides,
+        in_place=lowered.in_place,
     )
     return Kernel(name, tuple(parameters), body, plan, context.index_bits, layout.offsets)
 

@@ -5,7 +5,9 @@ After:  between two accesses of the same memory by different threads, one of the
 
 A pair is a read after a write (RAW), a write after a read (WAR) or after a write (WAW); round a loop, the last accesses of one
 iteration meet the first of the next. A barrier is placed as late as possible, right before the second access, so each one has a
-pair that no other barrier separates. A buffer whose every element is read by the thread that wrote it needs none.
+pair that no other barrier separates. A buffer whose every element is read by the thread that wrote it needs none. Two writes of
+one buffer need none either: a value is read before it is overwritten, so either that read stands between them, or they write
+different elements.
 
 Stands after allocate_shared (buffers at one offset are one memory) and before predicates are merged: a barrier may stand only
 where the whole block passes, which holds outside predicates.
@@ -96,7 +98,7 @@ class _Inserter:
             for a in before:
                 if a.memory is not b.memory or not (a.is_write or b.is_write):
                     continue
-                if a.buffer is b.buffer and a.buffer.name in self.private:
+                if a.buffer is b.buffer and (a.buffer.name in self.private or (a.is_write and b.is_write)):
                     continue
                 return a, b
         return None

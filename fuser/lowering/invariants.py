@@ -214,7 +214,8 @@ class _Paths:
     def _meet(self, stmt: Stmt, a: _Access, b: _Access) -> None:
         if a.memory is not b.memory or not (a.is_write or b.is_write):
             return
-        if a.buffer is b.buffer and a.buffer.name in self.result.private:
+        if a.buffer is b.buffer and (a.buffer.name in self.result.private or (a.is_write and b.is_write)):
+            # Two writes of one buffer with no read between them go to different elements.
             return
         words = {False: "read", True: "written"}
         self.found.mark(
@@ -253,12 +254,12 @@ def unswitched_sides_agree(result: PassResult, found: Findings) -> None:
 
 
 def no_equal_neighbours(result: PassResult, found: Findings) -> None:
-    """Neighbouring statements, declarations aside, are under different tests."""
+    """Neighbouring statements, declarations of registers aside, are under different tests."""
 
     def visit(body: Sequence[Stmt]) -> None:
         before: Stmt | None = None
         for stmt in body:
-            if isinstance(stmt, Allocate):
+            if isinstance(stmt, Allocate) and stmt.buffer.is_register:
                 continue
             if (
                 isinstance(stmt, If)

@@ -21,6 +21,7 @@ from fuser.lowering.build_loop_nests import LoweredBody, NestBuilder
 from fuser.lowering.context import LoweringContext
 from fuser.lowering.expand_collectives import Expanded, expand_collectives
 from fuser.lowering.finish_kernel import finish_kernel
+from fuser.lowering.in_place import in_place_outputs
 from fuser.lowering.insert_syncs import insert_syncs
 from fuser.lowering.invariants import PassResult, check_invariants
 from fuser.lowering.merge_predicates import merge_predicates
@@ -81,6 +82,7 @@ def lower_fusion(
     expanded, layout, exchanged, is_placed = Expanded(()), SharedLayout({}, ZERO), frozenset[str](), False
     builder = NestBuilder(context)
     lowered = _named("build_loop_nests", builder.build)
+    lowered.in_place = in_place_outputs(context, lowered.body, lowered.arguments)
     body = seen("build_loop_nests", lowered.body)
     expanded = _named("expand_collectives", lambda: expand_collectives(body, context.threads, context.sizes))
     body = seen("expand_collectives", expanded.body)

@@ -43,13 +43,15 @@ class PointwiseScheduler:
         reference = reference_output(segment)
         if reference is None:
             return Refused("nothing is computed")
-        missing = uncovered(resolving_graph(segment), reference, segment.tensors)
+        missing = uncovered(resolving_graph(segment), reference, segment)
         if missing is not None:
             return Refused(f"{missing.name} has a dimension that the largest output, {reference.name}, does not have")
         graph = resolving_graph(segment)
         lacking = lacking_output(graph, segment, [g for g in dim_groups(graph, reference) if not g.is_broadcast])
         if lacking is not None:
             return Refused(f"the output {lacking.name} lacks a dimension of {reference.name}, the largest")
+        if any(len(set(dim_groups(graph, t))) != len(t.logical) for t in segment.tensors):
+            return Refused("a tensor has one dimension twice")
         ambiguous = ambiguous_dim(segment)
         if ambiguous is not None:
             return Refused(f"{ambiguous.name} is broadcast to two different dimensions")

@@ -77,7 +77,7 @@ class ReductionScheduler:
             result = tensor_outputs(e)[0]
             if reduced_groups(graph, result) != reduced:
                 return Refused(f"{reference.name} and {result.name} are reduced over different dimensions")
-        missing = uncovered(graph, reference, segment.tensors)
+        missing = uncovered(graph, reference, segment)
         if missing is not None:
             return Refused(f"{missing.name} has a dimension that {reference.name} does not have")
         kept = [g for g in dim_groups(graph, reference) if g not in reduced and not g.is_broadcast]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion, Tensor, memory_order
@@ -20,11 +20,14 @@ def dim_groups(graph: IterationGraph, tensor: Tensor) -> list[Group]:
     return [graph.group(d) for d in tensor.logical]
 
 
-def uncovered(graph: IterationGraph, reference: Tensor, tensors: Sequence[Tensor]) -> Tensor | None:
-    """A tensor with a dim of more than one element that the reference lacks, or None."""
+def uncovered(graph: IterationGraph, reference: Tensor, segment: Fusion) -> Tensor | None:
+    """A tensor with a dim of more than one element that the reference lacks, or None.
+
+    The dims over which an earlier segment reduced an input are over: no loop of this one runs over them.
+    """
     covered = set(dim_groups(graph, reference))
-    for t in tensors:
-        for d in t.logical:
+    for t in segment.tensors:
+        for d in t.visible if t in segment.input_tensors else t.logical:
             if not d.is_broadcast and graph.group(d) not in covered:
                 return t
     return None

@@ -29,6 +29,8 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.integers import Symbol
+from fuser.ir.live_order import exprs_below
+from fuser.schedule.no_op import viewed_input
 from fuser.schedule.params import Refused, Scheduler
 from fuser.schedule.registry import SCHEDULERS
 
@@ -82,11 +84,21 @@ def segment_fusion(fusion: Fusion) -> SegmentedFusion:
 
     Raises SchedulingError (`Can not find a scheduler to schedule fusion segment`) for an expr that no scheduler accepts.
     """
-    whole, refusals = choose_scheduler(fusion)
-    if whole is not None:
-        return SegmentedFusion(fusion, (Segment(fusion, whole, refusals),))
-    exprs = _ordered(fusion)
+    views = _returned_views(fusion)
+    if not views:
+        whole, refusals = choose_scheduler(fusion)
+        if whole is not None:
+            return SegmentedFusion(fusion, (Segment(fusion, whole, refusals),))
     segments: list[Segment] = []
+    exprs = _ordered(fusion)
+    if views:
+        # Views come first: an input that is viewed and updated is still as it was.
+        segments.append(_view_segment(fusion, views))
+        exprs = [e for e in exprs if not views.issuperset(tensor_outputs(e))]
+        part, extents = sub_fusion(fusion, exprs)
+        scheduler, why = choose_scheduler(part)
+        if scheduler is not None:
+            return SegmentedFusion(fusion, (*segments, Segment(part, scheduler, why, extents)))
     start = 0
     while start < len(exprs):
         end = _longest(fusion, exprs, start)
@@ -101,6 +113,25 @@ def segment_fusion(fusion: Fusion) -> SegmentedFusion:
         segments.append(Segment(part, scheduler, why, extents))
         start = end
     return SegmentedFusion(fusion, tuple(segments))
+
+
+def _returned_views(fusion: Fusion) -> frozenset[Tensor]:
+    """Outputs that are views of inputs, where there are others that are not."""
+    updating = {o.tensor for o in fusion.outputs if o.alias_of is not None}
+    shown = {t for t in fusion.output_tensors if t not in updating and t not in fusion.input_tensors}
+    views = frozenset(t for t in shown if viewed_input(fusion, t) is not None)
+    return views if updating or views != shown else frozenset()
+
+
+def _view_segment(fusion: Fusion, views: frozenset[Tensor]) -> Segment:
+    """The returned views, which no kernel has to make."""
+    exprs = [e for e in exprs_below(views, fusion.definitions) if tensor_expr(e)]
+    inputs = tuple(t for t in fusion.input_tensors if any(t in tensor_inputs(e) for e in exprs))
+    outputs = tuple(Output(t) for t in fusion.output_tensors if t in views)
+    part = Fusion(inputs, tuple(exprs), tuple(dict.fromkeys(outputs)), (), {})
+    scheduler, why = choose_scheduler(part)
+    assert scheduler is not None
+    return Segment(part, scheduler, why)
 
 
 def _longest(fusion: Fusion, exprs: Sequence[TensorExpr], start: int) -> int:

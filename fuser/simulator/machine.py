@@ -254,7 +254,7 @@ class Machine:
 
     def wave_buffers(self, wave: Wave) -> list[MemoryView | RegisterArray]:
         """Views of `program.buffers` for a wave; shared memory and registers are new."""
-        arena = self.binding.make_arena(wave) if self.binding.shared_bytes else None
+        arena = self.binding.make_arena(wave) if any(b.is_shared for b in self.program.buffers) else None
         result: list[MemoryView | RegisterArray] = []
         for buffer in self.program.buffers:
             if buffer.is_register:

@@ -127,16 +127,19 @@ def test_outputs_in_call_order_and_twice():
 
 def test_aliases():
     def body(fd):
-        x, y = fd.define_tensor([-1]), fd.define_tensor([-1])
-        fd.add_output(fd.ops.add(x, y), x)
-        fd.add_output(y, alias_input=x)
+        x, y, z = (fd.define_tensor([-1]) for _ in range(3))
+        total = fd.ops.add(x, y)
+        fd.add_output(total, x)
+        fd.add_output(x, alias_input=y)
+        fd.add_output(total, z)
 
     fd = define(body)
-    assert lines(fd)[-2:] == ["fd.add_output(tv2, tv0)", "fd.add_output(tv3, tv0)"]
+    assert lines(fd)[-3:] == ["fd.add_output(tv3, tv0)", "fd.add_output(tv4, tv1)", "fd.add_output(tv5, tv2)"]
     outputs = fd.fusion.ir_fusion.outputs
     assert all(o.hidden for o in outputs)
-    # An input written over another one is a copy of its own.
-    assert lines(fd)[3] == "tv3 = fd.ops.set(tv1)"
+    # An input written over another one is a copy of its own; so is a value written over two.
+    assert "tv4 = fd.ops.set(tv0)" in lines(fd)
+    assert "tv5 = fd.ops.set(tv3)" in lines(fd)
 
 
 @pytest.mark.parametrize(
@@ -144,6 +147,11 @@ def test_aliases():
     [
         (lambda fd: (fd.define_scalar(),), RuntimeError, "takes tensors, got the scalar"),
         (lambda fd: (1.0,), TypeError, r"add_output\(\): incompatible function arguments"),
+        (
+            lambda fd: (fd.define_tensor([2]), fd.define_tensor([3])),
+            RuntimeError,
+            "Expected sizes to match in add_output: dim 0 of the output has extent 2, that of the input to update 3",
+        ),
         (
             lambda fd: (fd.define_tensor([2]), fd.ops.neg(fd.define_tensor([2]))),
             RuntimeError,

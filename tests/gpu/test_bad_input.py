@@ -21,6 +21,7 @@ from tests.test_bad_input import (
     GOOD,
     check_another_kernel,
     check_manual,
+    check_overlapping_rank_zero,
     check_overlapping_read,
     define,
     ones,
@@ -92,6 +93,7 @@ def test_misaligned_input_of_a_manual_schedule() -> None:
 
 def test_input_that_overlaps_an_updated_one() -> None:
     check_overlapping_read(get_device("cuda", 0))
+    check_overlapping_rank_zero(get_device("cuda", 0))
 
 
 @pytest.mark.torch

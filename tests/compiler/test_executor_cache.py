@@ -1,0 +1,55 @@
+"""Questions to an executor cache."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fuser import FusionDefinition, FusionExecutorCache
+from fuser.errors import InputRuntimeError, InputTypeError, NotSupportedError
+
+
+@pytest.fixture(autouse=True)
+def simulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+
+
+def sums_both_ways() -> FusionDefinition:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        fd.add_output(fd.ops.sum(x, 0))
+        fd.add_output(fd.ops.sum(x, 1))
+    return fd
+
+
+def test_scheduled_ir_of_what_ran_last() -> None:
+    cache = FusionExecutorCache(sums_both_ways().fusion)
+    x = np.ones((4, 6), np.float32)
+    with pytest.raises(InputRuntimeError, match="nothing was executed yet"):
+        cache.get_most_recent_scheduled_ir()
+    assert not cache.is_compiled([x])
+    cache.execute([x])
+    assert cache.is_compiled([x])
+    text = cache.get_most_recent_scheduled_ir()
+    assert "t1.transform_like" in text
+    assert "t2.transform_like" in text
+    assert cache.get_scheduled_ir([x]) == text
+    assert cache.get_scheduled_ir([np.ones((4, 600), np.float32)]) != text
+    assert cache.get_most_recent_scheduled_ir() == text
+
+
+def test_not_distributed() -> None:
+    assert FusionExecutorCache(sums_both_ways().fusion).get_output_shardings() == []
+
+
+def test_manual_schedules_go_elsewhere() -> None:
+    with pytest.raises(NotSupportedError, match="use KernelExecutor for a schedule of your own"):
+        FusionExecutorCache(sums_both_ways().fusion, auto_schedule=False)
+
+
+@pytest.mark.parametrize("inputs", [None, 3, "x"])
+def test_what_holds_no_inputs(inputs: object) -> None:
+    with pytest.raises(
+        InputTypeError, match="the inputs must be a list or another iterable of arrays and numbers, got"
+    ):
+        sums_both_ways().execute(inputs)
