@@ -90,8 +90,10 @@ def evaluate(fusion: Fusion, inputs: Sequence[Array | Number]) -> dict[str, Arra
                     known[expr.output] = _reduce(expr, np.asarray(known[expr.input]))
                 case Welford():
                     known.update(_welford(expr, np.asarray(known[expr.input])))
-                case Broadcast() | Squeeze():
+                case Broadcast():
                     known[expr.output] = np.reshape(known[expr.input], shape(expr.output))
+                case Squeeze():
+                    known[expr.output] = np.asarray(known[expr.input])[tuple(0 if f else slice(None) for f in expr.flags)]
                 case Expand():
                     known[expr.output] = np.broadcast_to(known[expr.input], shape(expr.output))
                 case Permute():

@@ -43,7 +43,7 @@ HEAVY: dict[str, frozenset[str]] = {
     "torch": frozenset({"fuser.runtime.torch_arrays"}),
     "cupy": frozenset({"fuser.runtime.cupy_arrays"}),
     "jax": frozenset({"fuser.runtime.jax_arrays"}),
-    "sympy": frozenset({"fuser.ir.integer_code"}),
+    "sympy": frozenset({"fuser.ir.integer_code", "fuser.ir.proofs"}),
     "ml_dtypes": frozenset({"fuser.ir.dtypes"}),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fuser import options
 from fuser.compiler.bind_inputs import BoundInputs
@@ -14,6 +14,7 @@ from fuser.ir.live_order import live_exprs
 from fuser.ir.print_fusion import definition_text
 from fuser.ir.schedule import Record, ScheduleBuilder
 from fuser.lowering.pipeline import PASSES
+from fuser.optimize.assign_output_layouts import with_stride_orders
 
 
 def fault_planter() -> Callable[[str, tuple[Stmt, ...]], tuple[Stmt, ...]] | None:
@@ -63,7 +64,7 @@ import os
 
 {fault}from fuser import DataType, DeviceInfo, FusionDefinition
 from fuser.compiler.kernel_compiler import KernelCompiler
-from fuser.compiler.reproducer import renamed, result_names
+from fuser.compiler.reproducer import laid_out, renamed, result_names
 from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.schedule import Record, ScheduleBuilder
@@ -81,8 +82,9 @@ records = [
 ]
 # The tensors' names where the schedule was made; here they have others.
 names = {result_names(fusion)!r}
-schedule = ScheduleBuilder(fd.fusion.ir_fusion)
-schedule.replay(renamed(records, dict(zip(names, result_names(fd.fusion.ir_fusion)))))
+fusion = laid_out(fd.fusion.ir_fusion, {[t.stride_order for t in _values(fusion)]!r})
+schedule = ScheduleBuilder(fusion)
+schedule.replay(renamed(records, dict(zip(names, result_names(fusion)))))
 KernelCompiler(DeviceInfo.preset("H200")).compile(schedule, inputs)
 print("no error")
 '''
@@ -97,10 +99,20 @@ def _argument(name: str, bound: BoundInputs) -> str:
     return repr(next((n for s, n in bound.extents.items() if s.name == name), 1) if value is None else value)
 
 
+def _values(fusion: Fusion) -> list[Tensor]:
+    """Input tensors and all results, in an order that depends on the structure alone."""
+    made = [v for e in live_exprs(fusion) for v in expr_outputs(e) if isinstance(v, Tensor)]
+    return [*fusion.input_tensors, *made]
+
+
 def result_names(fusion: Fusion) -> list[str]:
-    """Names of the inputs that are tensors and of all results, in an order that depends on the structure alone."""
-    made = [v.name for e in live_exprs(fusion) for v in expr_outputs(e) if isinstance(v, Tensor)]
-    return [*(t.name for t in fusion.input_tensors), *made]
+    """Names of the input tensors and of all results, in that order."""
+    return [t.name for t in _values(fusion)]
+
+
+def laid_out(fusion: Fusion, orders: Sequence[tuple[int, ...]]) -> Fusion:
+    """The fusion with these memory orders of its values, in the same order."""
+    return with_stride_orders(fusion, dict(zip(_values(fusion), orders, strict=True)))
 
 
 def renamed(records: Iterable[Record], names: Mapping[str, str]) -> list[Record]:

@@ -51,7 +51,8 @@ def per_kind(
 
     The last array, because the first one of `where` is its condition.
     """
-    table = {"f": floating, "i": integer, "u": integer, "b": boolean, "c": cplx}
+    # ml_dtypes' floats have no kind of their own in NumPy.
+    table = {"f": floating, "V": floating, "i": integer, "u": integer, "b": boolean, "c": cplx}
 
     def dispatch(*arrays: Array) -> Array:
         function = table[arrays[-1].dtype.kind]

@@ -106,6 +106,7 @@ class PointwiseOp:
     exact       the result is one of a few exactly known values: references are computed in the compute dtype itself
     magnitude   for ops with cancellation, errors are measured in ulp of this function of the inputs
     samples     per operand
+    in_own_type 16-bit operands are not widened first: a conversion may lose what the op looks at (the sign of a nan)
     trivial     wrong results that cannot be told from right ones: pairs of a wrong result (`zeros`, `first`, `lower`)
                 and the kinds of operand dtype for which that is so
     """
@@ -128,6 +129,7 @@ class PointwiseOp:
     symbol: str = ""
     commutative: bool = False
     primitive: bool = True
+    in_own_type: bool = False
 
     @property
     def complex(self) -> bool:
@@ -213,6 +215,12 @@ def _test(condition: str) -> CudaRule:
 def _whole(single: str, double: str) -> CudaRule:
     """Text of a rounding to whole numbers, which leaves integers as they are."""
     return spelled(floating=(single + "({0})", double + "({0})"), integer="{0}", boolean="{0}")
+
+
+def _signbit(dtype: DataType) -> CudaSpelling:
+    if dtype.is_reduced_float:
+        return CudaSpelling("(({0}).bits >> 15 != 0)")
+    return spelled(floating="fuser_signbit({0})", integer="({0} < 0)", boolean="false")(dtype)
 
 
 def _comparison(symbol: str, *, cplx: str | None = None) -> CudaRule:
@@ -332,9 +340,8 @@ _UNARY = (
          magnitude=_sigmoid_magnitude, complex_ulp=(10, 8), ulp=(4, 3)),
     _row("sign", KEEP, "-1, 0 or 1; 0 for zeros of either sign and for nan.", npf.sign, no_cuda, exact=True,
          primitive=False, trivial=(("first", "b"), ("lower", "f"))),
-    _row("signbit", BOOL, "The sign bit of floats (True for -0.0); x < 0 for integers.", npf.signbit,
-         spelled(floating="fuser_signbit({0})", integer="({0} < 0)", boolean="false"), exact=True,
-         trivial=(("zeros", "b"),)),
+    _row("signbit", BOOL, "The sign bit of floats (True for -0.0); x < 0 for integers.", npf.signbit, _signbit,
+         exact=True, in_own_type=True, trivial=(("zeros", "b"),)),
     _row("silu", KEEP, "x * sigmoid(x).", npf.silu, spelled(floating="fuser_silu({0})"), kinds="f",
          refusal="floating input is required", ulp=(8, 6)),
     _row("sin", FLT, "Sine.", npf.in_double(np.sin),

@@ -366,7 +366,7 @@ class _Check:
         if len(call.args) != row.arity:
             self._mark(stmt, f"{call.op} takes {row.arity} arguments, has {len(call.args)}")
             return
-        if call.compute.is_reduced_float or call.compute is DataType.Index:
+        if (call.compute.is_reduced_float and not row.in_own_type) or call.compute is DataType.Index:
             self._mark(stmt, f"{call.op} cannot compute in {call.compute.name}")
             return
         for position, arg in enumerate(call.args):

@@ -53,7 +53,7 @@ from fuser.ir.kernel import (
     Value,
     VectorMove,
 )
-from fuser.ir.op_table import REDUCTIONS, compute_dtype
+from fuser.ir.op_table import POINTWISE, REDUCTIONS, compute_dtype
 from fuser.ir.proofs import Claim, Relation, Term
 from fuser.lowering.context import LoweringContext, Storage, global_storage, is_argument, is_shared_by, local_storage
 from fuser.lowering.indexing import Indexer
@@ -1002,7 +1002,8 @@ def call_dtype(expr: Pointwise) -> DataType:
     if expr.op == "where":
         return compute_dtype(expr.output.dtype)
     tensors = [v for v in expr.inputs if isinstance(v, Tensor)]
-    return compute_dtype(tensors[0].dtype)
+    dtype = tensors[0].dtype
+    return dtype if dtype.is_reduced_float and POINTWISE[expr.op].in_own_type else compute_dtype(dtype)
 
 
 def _temporary(name: str, dtype: DataType) -> Buffer:

@@ -6,14 +6,21 @@ After:  t1 in column-major order
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fuser.ir.fusion import Expr, ExtentOp, Fusion, Output, ScalarOp, Tensor, map_expr, memory_order
 from fuser.ir.output_layout import output_stride_orders
 
 
 def assign_output_layouts(fusion: Fusion) -> Fusion:
     """Outputs with the stride order that their definition implies."""
+    return with_stride_orders(fusion, output_stride_orders(fusion))
+
+
+def with_stride_orders(fusion: Fusion, orders: Mapping[Tensor, tuple[int, ...]]) -> Fusion:
+    """The same fusion with other memory orders of some results; inputs keep theirs."""
     changed: dict[Tensor, Tensor] = {}
-    for tensor, order in output_stride_orders(fusion).items():
+    for tensor, order in orders.items():
         if order == tensor.stride_order or tensor in fusion.input_tensors:
             continue
         dims = [tensor.visible[d] for d in memory_order(order)]

@@ -1,84 +1,78 @@
-"""Barriers of generated kernels: the simulator finds a race as soon as any of them is taken away, and none with all of them."""
+"""Barriers: where they stand, and that there is none too many."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
+from fuser.ir.dtypes import DataType
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.kernel import BlockBarrier, For, Kernel, walk
+from fuser.ir.schedule import ScheduleBuilder
+from tests.harness import check, integers
+from tests.kernel_corpus import BX, BY, CORPUS, GX, SERIAL, SHARED, spread
 
-import numpy as np
-import pytest
-
-from fuser import Allocate, DataType, FusionDefinition, HostProgram, KernelCompiler, LaunchKernel, extent
-from fuser.ir.kernel import BlockBarrier, Kernel, Stmt, map_body, walk
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import get_device
-from fuser.simulator.errors import SimulatorError
+Float = DataType.Float
 
 
-def softmax(fd: FusionDefinition) -> None:
-    x = fd.define_tensor(shape=[-1, -1], contiguity=True)
-    e = fd.ops.exp(x - fd.ops.max(x, dim=1, keepdim=True))
-    fd.add_output(e / fd.ops.sum(e, dim=1, keepdim=True))
+def barriers(kernel: Kernel) -> list[str]:
+    return [s.reason for s in walk(kernel.body) if isinstance(s, BlockBarrier)]
 
 
-def layer_norm(fd: FusionDefinition) -> None:
-    x = fd.define_tensor(shape=[-1, -1], contiguity=True)
-    variance, mean = fd.ops.var_mean(x, dims=[1], correction=0, keepdim=True)
-    fd.add_output((x - mean) * fd.ops.rsqrt(variance + 1e-5))
+def corpus_kernel(name: str) -> Kernel:
+    case = next(c for c in CORPUS if c.name == name)
+    s = case.make()
+    return check(s, case.inputs(s.fusion, case.shapes[0], 0))
 
 
-def columns(fd: FusionDefinition) -> None:
-    x = fd.define_tensor(shape=[-1, -1], contiguity=True)
-    fd.add_output(x - fd.ops.sum(x, dim=0, keepdim=True))
+def test_exchange_in_a_loop_has_a_barrier_on_each_side() -> None:
+    kernel = corpus_kernel("transpose_rows")
+    assert barriers(kernel) == [
+        "t0_cache_after_0 written before t0_cache_after_0 is read",
+        "t0_cache_after_0 read before t0_cache_after_0 is written",
+    ]
+    (loop,) = (s for s in kernel.body if isinstance(s, For))
+    assert isinstance(loop.body[-1], BlockBarrier)
 
 
-X = np.random.default_rng(0).standard_normal((70, 500)).astype(np.float32)
+def test_private_shared_buffer_needs_none() -> None:
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1])
+    out = b.pointwise("neg", [x], Float)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    cached = s.cache_after(x.name)
+    s.set_memory_type(cached, SHARED)
+    s.split(out.name, 0, 8)
+    spread(s, out.name, (GX, BX))
+    assert barriers(check(s, [integers((20,))])) == []
 
 
-def compiled(define: Callable[[FusionDefinition], None]) -> CompiledKernel:
-    with FusionDefinition() as fd:
-        define(fd)
-    return KernelCompiler(get_device("simulator")).compile(fd.fusion, [X])
+def test_reused_scratch_is_parted() -> None:
+    kernel = corpus_kernel("max_then_sum")
+    assert any("read before" in reason and "is written" in reason for reason in barriers(kernel))
+    assert len({str(o) for o in kernel.shared_offsets.values()}) == 1
 
 
-def barriers(kernel: Kernel) -> int:
-    return sum(isinstance(s, BlockBarrier) for s in walk(kernel.body))
+def test_warp_reduction_needs_none() -> None:
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1])
+    r = b.reduction("sum", x, [1], Float)
+    b.add_output(r)
+    s = ScheduleBuilder(b.freeze())
+    s.split(r.name, 1, 32)
+    spread(s, r.name, (GX, SERIAL, BX))
+    kernel = check(s, [integers((3, 50))])
+    assert barriers(kernel) == []
+    assert not kernel.shared_offsets
 
 
-def without(kernel: Kernel, number: int) -> Kernel:
-    """The kernel less one of its barriers, counted in the order of the text."""
-    seen = -1
-
-    def drop(s: Stmt) -> tuple[Stmt, ...] | None:
-        nonlocal seen
-        if isinstance(s, BlockBarrier):
-            seen += 1
-            return () if seen == number else None
-        return None
-
-    return dataclasses.replace(kernel, body=map_body(kernel.body, drop))
-
-
-def run(kernel: CompiledKernel) -> None:
-    rows, cols = extent("x", 0), extent("x", 1)
-    instructions = (Allocate("y", (rows, cols), DataType.Float), LaunchKernel(kernel, ("x", "y")))
-    HostProgram(("x",), ("y",), instructions).run([X], device="simulator")
-
-
-@pytest.mark.parametrize(("define", "count"), [(softmax, 3), (layer_norm, 1), (columns, 1)])
-def test_every_barrier_is_needed(define: Callable[[FusionDefinition], None], count: int) -> None:
-    kernel = compiled(define)
-    assert kernel.kernel_ir is not None
-    assert barriers(kernel.kernel_ir) == count
-    run(kernel)
-    for number in range(count):
-        fewer = without(kernel.kernel_ir, number)
-        assert barriers(fewer) == count - 1
-        with pytest.raises(SimulatorError, match="race"):
-            run(dataclasses.replace(kernel, kernel_ir=fewer, content_hash=f"{kernel.content_hash}-{number}"))
-
-
-def test_a_barrier_says_which_pair_needs_it() -> None:
-    source = compiled(softmax).source
-    lines = [line.strip() for line in source.splitlines() if "__syncthreads" in line]
-    assert all(" before " in line and "//" in line for line in lines)
+def test_several_partials_are_exchanged_behind_one_barrier() -> None:
+    """The elements of a scratch that one loop writes do not need barriers among themselves."""
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, 4])
+    r = b.reduction("sum", x, [0], Float)
+    b.add_output(r)
+    s = ScheduleBuilder(b.freeze())
+    s.split(r.name, 0, 12)
+    s.reorder(r.name, {0: 0, 1: 1})
+    s.parallelize(r.name, 1, BY)
+    kernel = check(s, [integers((40, 4))])
+    assert len(barriers(kernel)) == 1

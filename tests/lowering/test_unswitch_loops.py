@@ -1,0 +1,63 @@
+"""One hoisted test for an unswitched loop."""
+
+from __future__ import annotations
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.kernel import If, Kernel, Role, walk
+from fuser.ir.schedule import ScheduleBuilder
+from tests.harness import NARROW, check, integers
+from tests.kernel_corpus import BX, GX, SERIAL, UNROLL, UNSWITCH, schedule_axes
+
+Float = DataType.Float
+
+
+def negated(*splits: tuple[int, int]) -> tuple[ScheduleBuilder, str]:
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1])
+    out = b.pointwise("neg", [x], Float)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    for axis, factor in splits:
+        s.split(out.name, axis, factor)
+    return s, out.name
+
+
+def hoisted_tests(kernel: Kernel) -> list[If]:
+    return [s for s in walk(kernel.body) if isinstance(s, If) and s.role is Role.unswitch]
+
+
+def test_hoisted_test_is_of_the_last_iteration() -> None:
+    s, out = negated((1, 4))
+    schedule_axes(s, out, (GX, BX, UNSWITCH))
+    kernel = check(s, [integers((3, 9))], facts=frozenset([NARROW]))
+    (hoisted,) = hoisted_tests(kernel)
+    assert str(hoisted.condition) == "4*threadIdx.x + 3 < t0_size1"
+    assert not any(isinstance(x, If) for x in walk(hoisted.then))
+    assert any(isinstance(x, If) and x.role is Role.predicate for x in walk(hoisted.orelse))
+
+
+def test_inner_loops_are_hoisted_over_too() -> None:
+    s, out = negated((1, 4), (0, 2))
+    s.reorder(out, {2: 1})
+    schedule_axes(s, out, (GX, BX, UNSWITCH, UNROLL))
+    kernel = check(s, [integers((5, 9))], facts=frozenset([NARROW]))
+    assert len(hoisted_tests(kernel)) == 1
+    assert len(hoisted_tests(kernel)[0].condition.symbols) >= 3
+
+
+def test_loop_without_predicates_stays() -> None:
+    s, out = negated((1, 4))
+    schedule_axes(s, out, (GX, BX, UNSWITCH))
+    assert hoisted_tests(check(s, [integers((3, 8))])) == []
+
+
+def test_loop_that_holds_a_barrier_keeps_its_tests() -> None:
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [8, -1])
+    r = b.reduction("sum", x, [1], Float)
+    b.add_output(r)
+    s = ScheduleBuilder(b.freeze())
+    s.split(r.name, 1, 48)
+    schedule_axes(s, r.name, (UNSWITCH, SERIAL, BX))
+    assert hoisted_tests(check(s, [integers((8, 50))], facts=frozenset([NARROW]))) == []
