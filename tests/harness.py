@@ -12,6 +12,7 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.facts import (
     Aligned,
     DenseStride,
+    Disjoint,
     ExtentDivisible,
     Fact,
     Facts,
@@ -24,8 +25,8 @@ from fuser.ir.kernel import Kernel
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Launch
-from fuser.runtime.plan_evaluation import PlanEvaluation
+from fuser.runtime.device import Allocation, Device, Launch
+from fuser.runtime.plan_evaluation import PlanEvaluation, evaluation_of
 from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.machine import BlockPosition, Report, run_kernel
 from fuser.simulator.memory import DeviceMemory
@@ -60,6 +61,10 @@ def collect_facts(fusion: Fusion, inputs: Sequence[Array | Number], *, alignment
             else:
                 nbytes = next(k for k in (16, 8, 4, 2, 1) if strides[d] * x.itemsize % k == 0)
                 facts.add(StrideDivisible(val.name, d, nbytes))
+    # Every array is uploaded apart from the others.
+    written = {o.alias_of.name for o in fusion.outputs if o.alias_of is not None}
+    others = [t.name for t in fusion.input_tensors if not t.is_cpu]
+    facts.update(Disjoint(name, other) for name in written for other in others if other != name)
     return frozenset(facts)
 
 
@@ -79,23 +84,28 @@ class Lowered:
     @staticmethod
     def from_kernel(fusion: Fusion, kernel: Kernel, facts: Facts = frozenset()) -> Lowered:
         """Wrap a kernel lowered before (or a mutant of one)."""
-        compiled = CompiledKernel(
-            source="",
-            entry=kernel.name,
-            arch="sm_90a",
-            cubin=None,
-            kernel_ir=kernel,
-            parameters=kernel.parameters,
-            plan=kernel.plan,
-            facts=facts,
-            resources=None,
-            max_block_size=0,
-            register_limit=0,
-            options=(),
-            nvrtc_version=None,
-            content_hash="",
-        )
+        compiled = uncompiled(kernel, facts)
         return Lowered(fusion, kernel, PlanEvaluation(compiled))
+
+
+def uncompiled(kernel: Kernel, facts: Facts = frozenset()) -> CompiledKernel:
+    """A kernel for the simulator: IR without a cubin."""
+    return CompiledKernel(
+        source="",
+        entry=kernel.name,
+        arch="sm_90a",
+        cubin=None,
+        kernel_ir=kernel,
+        parameters=kernel.parameters,
+        plan=kernel.plan,
+        facts=facts,
+        resources=None,
+        max_block_size=0,
+        register_limit=0,
+        options=(),
+        nvrtc_version=None,
+        content_hash="",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +129,14 @@ def _span(shape: Sequence[int], strides: Sequence[int]) -> int:
     return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
 
 
-def _upload(memory: DeviceMemory, x: Array, name: str) -> int:
+def _flat(x: Array) -> Array:
+    """The storage of a strided array, first element to last."""
     strides = [s // x.itemsize for s in x.strides]
-    flat = np.lib.stride_tricks.as_strided(x, (_span(x.shape, strides),), (x.itemsize,))
-    return memory.upload(np.ascontiguousarray(flat), name)
+    return np.ascontiguousarray(np.lib.stride_tricks.as_strided(x, (_span(x.shape, strides),), (x.itemsize,)))
+
+
+def _upload(memory: DeviceMemory, x: Array, name: str) -> int:
+    return memory.upload(_flat(x), name)
 
 
 def run(
@@ -206,6 +220,62 @@ def _download(
         raise SimulatorError(Kind.uninitialised_read, f"{name}{where} was never written", buffer=name)
     result[...] = np.lib.stride_tricks.as_strided(data.view(dtype.numpy), shape, steps)
     return result
+
+
+def run_on(
+    device: Device, compiled: CompiledKernel, fusion: Fusion, inputs: Sequence[Array], stream: int = 0
+) -> dict[str, Array]:
+    """Launch a compiled kernel of a fusion without scalar inputs on any device; outputs by name.
+
+    Output storage is filled with ones first, so that an element that was not written is seen.
+    """
+    evaluation = evaluation_of(compiled)
+    plan = evaluation.plan
+    held: list[Allocation] = []
+
+    def allocate(nbytes: int) -> int:
+        held.append(device.allocate(max(nbytes, 1), stream))
+        return held[-1].address
+
+    addresses: dict[str, int] = {}
+    sizes: list[tuple[int, ...]] = []
+    strides: list[tuple[int, ...]] = []
+    for t, x in zip(fusion.input_tensors, inputs, strict=True):
+        sizes.append(x.shape)
+        strides.append(tuple(s // x.itemsize for s in x.strides))
+        flat = _flat(x)
+        addresses[t.name] = allocate(flat.nbytes)
+        if flat.size:
+            device.copy_from_host(addresses[t.name], flat, stream)
+    by_name = {t.name: t for t in fusion.output_tensors}
+    alias = {o.tensor.name: o.alias_of.name for o in fusion.outputs if o.alias_of is not None}
+    made = [n for n in plan.tensor_arguments if n not in addresses]
+    layouts = dict(zip(made, evaluation.output_layouts(sizes, strides, ()), strict=True))
+    for name, (shape, steps) in layouts.items():
+        nbytes = _span(shape, steps) * by_name[name].dtype.itemsize
+        if name in plan.in_place:
+            addresses[name] = addresses[alias[name]]
+        else:
+            addresses[name] = allocate(nbytes)
+            device.fill(addresses[name], b"\xff", max(nbytes, 1), stream)
+    every = [addresses[n] for n in plan.tensor_arguments]
+    values = evaluation.evaluate(
+        [*sizes, *(layouts[n][0] for n in made)], [*strides, *(layouts[n][1] for n in made)], every, ()
+    )
+    if not values.is_empty:
+        spaces = [allocate(n * w.dtype.itemsize) for n, w in zip(values.workspaces, plan.workspaces, strict=True)]
+        counters = device.semaphores(values.semaphores, stream) if values.semaphores else 0
+        launch = Launch(values.grid, values.block, values.shared_bytes, None, plan.cooperative)
+        device.launch(compiled, launch, evaluation.arguments(values, every, spaces, counters), stream)
+    outputs: dict[str, Array] = {}
+    for name, (shape, steps) in layouts.items():
+        flat = np.empty(_span(shape, steps), by_name[name].dtype.numpy)
+        if flat.size:
+            device.copy_to_host(flat, addresses[name], stream)
+        outputs[name] = np.lib.stride_tricks.as_strided(flat, shape, tuple(s * flat.itemsize for s in steps)).copy()
+    for allocation in held:
+        device.release(allocation, stream)
+    return outputs
 
 
 def check(

@@ -11,7 +11,7 @@ compared bit by bit. The simulator test and the GPU test use the same cases.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from fuser.errors import SchedulingError
 from fuser.ir import enums
 from fuser.ir.dtypes import DataType
-from fuser.ir.enums import GLOBAL_MEMORY, CacheOp, LoadStoreOpType, MemoryType, ParallelType
+from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fuser.ir.facts import Facts
 from fuser.ir.fusion import Fusion, IterDomain, Merge, Pointwise, Reduction, Split, Tensor, tensor_outputs
 from fuser.ir.fusion_builder import FusionBuilder
@@ -463,10 +463,10 @@ class _Scheduler:
         return True
 
     @staticmethod
-    def attempt(verb: object) -> bool:
+    def attempt(verb: Callable[[], object]) -> bool:
         """Apply a verb that the state may not allow."""
         try:
-            verb()  # type: ignore[operator]
+            verb()
         except SchedulingError:
             return False
         return True
@@ -483,6 +483,30 @@ def generate(seed: int) -> RandomCase:
     if rng.random() < 0.2 and not scheduler.vectorized:
         facts = frozenset(f for f in sorted(facts, key=repr) if f is NARROW or rng.random() < 0.5)
     return RandomCase(seed, fusion, schedule, maker.inputs, facts)
+
+
+# --- many kernels in one program ---------------------------------------------------------------------------------------
+
+
+def program_text(texts: Mapping[str, str]) -> str:
+    """One CUDA text with several generated ones, each in a namespace: a program costs much more than a kernel in it."""
+    return "\n".join(f"namespace of_{entry} {{\n{text}\n}}" for entry, text in texts.items())
+
+
+def share_report(counts: Mapping[str, int], accepted: int, total: int, refusals: Mapping[str, int]) -> str:
+    """The quotas, one a line, for people."""
+    lines = [f"{accepted} of {total} schedules accepted"]
+    lines += [f"  {n:28} {counts.get(n, 0) / max(accepted, 1):6.1%}  (at least {q:.0%})" for n, q in QUOTAS.items()]
+    worst = sorted(refusals.items(), key=lambda item: -item[1])[:10]
+    lines += [f"  refused {count:3}: {reason[:140]}" for reason, count in worst]
+    return "\n".join(lines)
+
+
+def check_shares(counts: Mapping[str, int], accepted: int, total: int) -> None:
+    """Assert the quotas."""
+    assert accepted >= ACCEPTED * total, f"{accepted} of {total} schedules accepted"
+    missed = [n for n, q in QUOTAS.items() if counts.get(n, 0) < q * accepted]
+    assert not missed, f"too few cases with {', '.join(missed)}"
 
 
 # --- replay -----------------------------------------------------------------------------------------------------------
@@ -591,5 +615,3 @@ def _divides(axis: IterDomain, values: dict[Symbol, int]) -> bool:
         case None:
             return True
 
-
-__all__ = ["ACCEPTED", "GLOBAL_MEMORY", "QUOTAS", "RandomCase", "features", "generate", "replay"]

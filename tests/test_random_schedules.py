@@ -11,9 +11,11 @@ import pytest
 from fuser.codegen.generate import generate_cuda
 from fuser.errors import SchedulingError
 from fuser.lowering.pipeline import lower_fusion
+from fuser.runtime.nvrtc import compile_to_cubin, is_available
+from fuser.simulator.device import SimulatorDevice
 from tests import oracle
-from tests.harness import Lowered, assert_same, run
-from tests.random_schedules import ACCEPTED, QUOTAS, RandomCase, features, generate, replay
+from tests.harness import Lowered, assert_same, run, run_on, uncompiled
+from tests.random_schedules import RandomCase, check_shares, features, generate, program_text, replay, share_report
 
 CASES = int(os.environ.get("RANDOM_SCHEDULES", "300"))
 CHUNK = 25
@@ -52,17 +54,36 @@ def test_printed_schedules_replay_to_the_same_text() -> None:
 
 
 def test_quotas_are_met() -> None:
-    accepted = [(c, k) for c, k, _ in map(outcome, range(CASES)) if k is not None]
+    outcomes = [outcome(seed) for seed in range(CASES)]
+    accepted = [(case, lowered) for case, lowered, _ in outcomes if lowered is not None]
     counts = Counter(name for case, lowered in accepted for name in features(case, lowered.kernel))
-    refusals = Counter(reason.split("\n")[0] for _, k, reason in map(outcome, range(CASES)) if k is None)
-    shares = {name: counts[name] / len(accepted) for name in QUOTAS}
-    print(f"\n{len(accepted)} of {CASES} schedules accepted")
-    for name, least in QUOTAS.items():
-        print(f"  {name:28} {shares[name]:6.1%}  (at least {least:.0%})")
-    for reason, count in refusals.most_common(10):
-        print(f"  refused {count:3}: {reason[:140]}")
-    assert len(accepted) >= ACCEPTED * CASES
-    assert all(shares[name] >= least for name, least in QUOTAS.items()), shares
+    refusals = Counter(reason.split("\n")[0] for _, lowered, reason in outcomes if lowered is None)
+    print(share_report(counts, len(accepted), CASES, refusals))
+    check_shares(counts, len(accepted), CASES)
+
+
+def test_a_device_runs_them_too() -> None:
+    """The way of the GPU run, on the simulated device."""
+    device = SimulatorDevice()
+    for seed in range(12):
+        case, lowered, _ = outcome(seed)
+        if lowered is not None:
+            found = run_on(device, uncompiled(lowered.kernel, case.facts), case.fusion, case.inputs)
+            expected = oracle.evaluate(case.fusion, case.inputs)
+            for name, value in found.items():
+                assert_same(value, expected[name], f"seed {seed}, {name}")
+
+
+@pytest.mark.skipif(not is_available(), reason="no NVRTC")
+def test_many_kernels_compile_as_one_program() -> None:
+    texts: dict[str, str] = {}
+    for seed in range(8):
+        case, lowered, _ = outcome(seed)
+        if lowered is not None:
+            kernel = lower_fusion(case.schedule, case.facts, name=f"case_{seed}")
+            texts[kernel.name] = generate_cuda(kernel).text
+    result = compile_to_cubin(program_text(texts), list(texts), "sm_90a", ["-DFUSER_MAX_THREADS=1024"])
+    assert set(result.resources) == set(texts)
 
 
 def test_printed_schedule_is_deterministic() -> None:

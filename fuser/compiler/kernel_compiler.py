@@ -62,6 +62,11 @@ class Target:
         """Target of a device, or of a device known only by its limits (a cubin is made)."""
         if isinstance(device, DeviceInfo):
             return Target(device, True)
+        if not isinstance(getattr(device, "info", None), DeviceInfo):
+            raise DefinitionTypeError(
+                f"KernelCompiler(): device must be a DeviceInfo, a device or None, got {type(device).__name__}; "
+                "DeviceInfo.preset(name) makes one"
+            )
         return Target(device.info, device.kind == "cuda")
 
 

@@ -51,12 +51,8 @@ def _comments(tensors: Sequence[FakeInput], with_torch: bool) -> list[str]:
         comments.append(f"# torch {torch.__version__}, built for CUDA {torch.version.cuda}")
     from fuser.runtime.driver import driver_version
 
-    try:
-        major, minor = driver_version()
-    except RuntimeError:
-        comments.append("# CUDA driver: none")
-    else:
-        comments.append(f"# CUDA driver: {major}.{minor}")
+    major, minor = driver_version()
+    comments.append(f"# CUDA driver: {major}.{minor}" if major else "# CUDA driver: none")
     return comments
 
 

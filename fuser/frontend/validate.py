@@ -165,7 +165,7 @@ def compare_arrays(index: int, actual: Array, expected: Array, tolerance: Tolera
     position = tuple(int(i) for i in np.unravel_index(int(np.argmax(size)), size.shape))
     raise error(
         f"output {index} differs from the reference in {int(wrong.sum())} of {wrong.size} elements: largest error "
-        f"{float(deviation[position]):.6g} at {position} ({actual[position]!r}, reference {expected[position]!r}); "
+        f"{float(deviation[position]):.6g} at {position} ({actual[position]}, reference {expected[position]}); "
         f"tolerance {absolute:.3g} + {relative:.3g} * |reference|"
     )
 

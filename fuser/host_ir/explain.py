@@ -52,7 +52,8 @@ def _explain_plan(plan: LaunchPlan) -> list[str]:
     lines += [f"  workspace   {w.name}: {w.count} of {w.dtype.name}" for w in plan.workspaces]
     if plan.semaphores is not None:
         lines.append(f"  semaphores  {plan.semaphores}")
-    lines += [f"  where       {b.symbol} = {_explain_source(b, plan)}" for b in plan.bindings]
+    # A symbol and the same symbol known to be divisible read one extent.
+    lines += dict.fromkeys(f"  where       {b.symbol} = {_explain_source(b, plan)}" for b in plan.bindings)
     lines += [f"  computes    {s.name} = {s.op}({', '.join(map(str, s.operands))}) in {s.dtype.name}" for s in plan.scalars]
     return lines
 

@@ -6,8 +6,9 @@ Grammar
     source   := ExtentOf(argument, dim) | StrideOf(argument, dim) | ScalarOf(name)
     scalar   := ScalarStep(name, dtype, op, operands)    host arithmetic, in order; an operand is a name or a number
 
-A launch argument list is: tensor inputs, then outputs, then user scalars (rank-0 host tensors among them). `bindings` give every symbol that the expressions
-of the plan and the kernel's ExtentParameters mention; the expressions become one Python code object on first use.
+A launch argument list is: tensor inputs, then outputs, then user scalars (rank-0 host tensors among them). `bindings` give
+every symbol that the expressions of the plan and the kernel's ExtentParameters mention; the expressions become one Python code
+object on first use.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Workspace:
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """Symbolic launch. `block_is_static` True: all three block extents are constants."""
+    """Symbolic launch."""
 
     tensor_arguments: tuple[str, ...]  # ids, inputs then outputs
     scalar_arguments: tuple[str, ...]  # names of user scalars, in order
@@ -84,5 +85,7 @@ class LaunchPlan:
     # Shape (logical order) and strides of each output, over the bound symbols.
     output_shapes: tuple[tuple[Int, ...], ...] = ()
     output_strides: tuple[tuple[Int, ...], ...] = ()
+    # Rank of each tensor argument; empty where it is not known.
+    ranks: tuple[int, ...] = ()
     # Outputs that may share the storage of the input they alias; others that alias one need a temporary and a copy.
     in_place: tuple[str, ...] = ()

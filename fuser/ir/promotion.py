@@ -106,7 +106,7 @@ def operand_dtype(row: PointwiseOp, operands: Sequence[OperandClass]) -> DataTyp
             dtype = operands[0].dtype
         case DtypeRule.PROM | DtypeRule.BOOL | DtypeRule.MAGNITUDE | DtypeRule.REAL_PART:
             dtype = promoted_dtype(operands)
-            if row.rule in (DtypeRule.PROM, DtypeRule.BOOL):
+            if row.rule in (DtypeRule.PROM, DtypeRule.BOOL) and not row.in_own_type:
                 dtype = widen(dtype)
         case DtypeRule.FLT:
             dtype = widen(promoted_dtype(operands))

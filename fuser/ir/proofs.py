@@ -103,6 +103,16 @@ def check_proofs(log: ProofLog, *, seed: int = 0) -> None:
         log.verdicts[claim] = "proved" if _Prover().proves(claim) else f"{tried} tried"
 
 
+def counterexample(claim: Claim, *, seed: int = 0) -> dict[str, int] | None:
+    """Values of the symbols for which a claim is false, or None if none of those tried is one."""
+    symbols = _claim_symbols(claim)
+    names = {s.name for s in symbols}
+    for values in _Samples(_closure(symbols), random.Random(seed)).assignments:
+        if names <= values.keys() and _holds(claim, values) is False:
+            return {name: values[name] for name in sorted(names)}
+    return None
+
+
 # --- terms ------------------------------------------------------------------------------------------------------------
 
 
@@ -423,4 +433,4 @@ def _value_free(op: Operator, a: Term, b: Term) -> Int:
     return a // b if op == "//" else a % b
 
 
-__all__ = ["Claim", "ProofLog", "Relation", "Term", "check_proofs", "term_text"]
+__all__ = ["Claim", "ProofLog", "Relation", "Term", "check_proofs", "counterexample", "term_text"]

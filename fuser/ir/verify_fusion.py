@@ -416,7 +416,12 @@ class _Check:
             self._find(f"{output.name}: {op} of {dtype.name}, expected Bool", output)
         elif kind not in row.kinds or (rule is DtypeRule.FLT and kind not in "fc"):
             self._find(f"{output.name}: {op} does not take {dtype.name}", output)
-        elif rule in _WIDENED and compute_dtype(dtype) is not dtype and dtype is not DataType.Index:
+        elif (
+            rule in _WIDENED
+            and compute_dtype(dtype) is not dtype
+            and dtype is not DataType.Index
+            and not POINTWISE[op].in_own_type
+        ):
             self._find(f"{output.name}: {op} runs in {compute_dtype(dtype).name}; operands are {dtype.name}", output)
         elif result_dtype(row, dtype) is not output.dtype:
             self._find(

@@ -128,6 +128,7 @@ def finish_kernel(
         cooperative=lowered.cooperative,
         output_shapes=shapes,
         output_strides=strides,
+        ranks=(*(t.ndim for t in fusion.input_tensors if not t.is_cpu), *(t.ndim for t in outputs)),
         in_place=lowered.in_place,
     )
     return Kernel(name, tuple(parameters), body, plan, context.index_bits, layout.offsets)

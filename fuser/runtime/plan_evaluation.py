@@ -131,9 +131,15 @@ class PlanEvaluation:
         """Launch sizes for the arguments.
 
         One entry per tensor argument (strides in elements) and per user scalar. Raises InputRuntimeError naming the
-        tensor and what the kernel was compiled for, if a fact does not hold.
+        tensor and what the kernel was compiled for, if its rank is another or a fact does not hold.
         """
         plan = self.plan
+        for name, rank, shape in zip(plan.tensor_arguments, plan.ranks, sizes, strict=False):
+            if len(shape) != rank:
+                raise InputRuntimeError(
+                    f"kernel {self.entry} cannot run on these arguments: it was compiled for {name} of rank {rank}, but got "
+                    f"shape {list(shape)}"
+                )
         named = self._scalars(sizes, scalars)
         results: tuple[Any, ...] = self._compute(*self._read(sizes, strides, named))
         values: dict[Int, int] = dict(zip(self._outputs, results, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -112,6 +113,17 @@ def test_sizes_and_parameter_values() -> None:
     assert arguments == [8, 8192, 4096, 100, 2.0, 300, 200, 3]
     assert type(arguments[4]) is float
     assert evaluation.dtypes == (DataType.Float, DataType.Half)
+
+
+def test_arguments_of_another_rank_are_refused() -> None:
+    evaluation = PlanEvaluation(kernel_with(PARAMETERS, replace(PLAN, ranks=(2, 2))))
+    evaluation.evaluate([(10, 6), (10, 3)], [(8, 1), (3, 1)], [4096, 8192], [2, 3])
+    for shapes, text in (
+        ([(10,), (10, 3)], "it was compiled for x of rank 2, but got shape [10]"),
+        ([(10, 6), (10, 3, 1)], "it was compiled for y of rank 2, but got shape [10, 3, 1]"),
+    ):
+        with pytest.raises(InputRuntimeError, match=re.escape(text)):
+            evaluation.evaluate(shapes, [(1,) * len(n) for n in shapes], [4096, 8192], [2, 3])
 
 
 def test_output_layouts_from_the_inputs_alone() -> None:
