@@ -13,6 +13,8 @@ Names are loaded on first use: importing the package loads next to nothing.
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 _DEFINITION = "fuser.frontend.definition"
@@ -169,6 +171,22 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'fuser' has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+class _Package(ModuleType):
+    """Keeps the name `schedule` for users: importing from the folder of schedulers would bind it to that folder."""
+
+    @property
+    def schedule(self) -> ModuleType:
+        """The scheduling functions, `fd.sched`."""
+        return importlib.import_module(SUBMODULES["schedule"])
+
+    @schedule.setter
+    def schedule(self, folder: ModuleType) -> None:
+        pass
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

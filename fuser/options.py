@@ -366,23 +366,28 @@ def select_stages(patterns: Iterable[str], stages: Sequence[str]) -> frozenset[s
 
     `stages` are full stage names (`kernel.07-expand_collectives.py`). An item is a full name, a pass's own name
     (`expand_collectives`), a name without its number and suffix (`kernel.expand_collectives`), a pattern with `*`, or
-    `all`. Raises InputValueError, listing the stages, for an item that names none of them.
+    `all`.
     """
     from fnmatch import fnmatchcase
 
-    selected: set[str] = set()
+    wanted = ["*" if pattern == "all" else pattern for pattern in patterns]
+    return frozenset(s for s in stages if any(fnmatchcase(n, w) for n in _stage_spellings(s) for w in wanted))
+
+
+def check_stages(patterns: Iterable[str], stages: Sequence[str]) -> None:
+    """Raise InputValueError, listing the stages, for an item of FUSER_DUMP that names none of those there can be."""
     for pattern in patterns:
-        wanted = "*" if pattern == "all" else pattern
-        found = {stage for stage in stages if any(fnmatchcase(name, wanted) for name in _stage_spellings(stage))}
-        if not found:
+        if not select_stages([_without_segment(pattern)], stages):
             raise InputValueError(f"{DUMP.env}: no stage is called {pattern!r}; the stages are {', '.join(stages)}")
-        selected |= found
-    return frozenset(selected)
+
+
+def _without_segment(stage: str) -> str:
+    return re.sub(r"^s\d+\.", "", stage)
 
 
 def _stage_spellings(stage: str) -> tuple[str, ...]:
     """`s1.kernel.07-expand_collectives.py` -> itself, `kernel.expand_collectives`, `expand_collectives`."""
-    plain = re.sub(r"^s\d+\.", "", stage)
+    plain = _without_segment(stage)
     numbered = re.fullmatch(r"(\w+)\.\d+-(\w+)\.py", plain)
     if numbered is None:
         return (stage, plain, plain.removesuffix(".py"))

@@ -35,7 +35,13 @@ _JOINED = {
     ("turned", "point"): "turned",
 }
 _REDUCED = {
-    "full": (("rows", [1], False), ("columns", [0], False), ("row_means", [1], True), ("column_means", [0], True), ("point", [0, 1], False)),
+    "full": (
+        ("rows", [1], False),
+        ("columns", [0], False),
+        ("row_means", [1], True),
+        ("column_means", [0], True),
+        ("point", [0, 1], False),
+    ),
     "turned": (("columns", [1], False), ("rows", [0], False), ("point", [0, 1], False)),
     "rows": (("point", [0], False),),
     "columns": (("point", [0], False),),
@@ -88,7 +94,9 @@ def generate(seed: int) -> RandomFusion:
 def _view(fd: FusionDefinition, rng: random.Random, value: _Value) -> _Value | None:
     match value.shape:
         case "full" | "turned":
-            return _Value(fd.ops.permute(value.tensor, [1, 0]), "turned" if value.shape == "full" else "full", value.is_view)
+            return _Value(
+                fd.ops.permute(value.tensor, [1, 0]), "turned" if value.shape == "full" else "full", value.is_view
+            )
         case "rows":
             return _Value(fd.ops.broadcast(value.tensor, [False, True]), "row_means", value.is_view)
         case "columns":

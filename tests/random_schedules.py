@@ -128,9 +128,16 @@ class _FusionMaker:
     def _input(self) -> _Value:
         """An input over all dims, some of them permuted or broadcast; sometimes narrow or padded in memory."""
         rng, dims = self.rng, list(range(self.rank))
-        kind = rng.choices(("plain", "permuted", "broadcast", "narrow"), (60, 15, 20, 10))[0]
-        if self.inputs and kind == "plain" and rng.random() < 0.05:
-            kind = "factory"
+        kinds = ("plain", "permuted", "broadcast", "narrow", "squeezed", "counted")
+        kind = rng.choices(kinds, (60, 15, 20, 10, 5, 5))[0]
+        if kind == "squeezed":
+            at = rng.randint(0, self.rank)
+            t = self._new_input(self.dtype, [*dims[:at], -1, *dims[at:]])
+            return _Value(self.b.squeeze(t, [d == at for d in range(self.rank + 1)]), 3)
+        if kind == "counted":
+            counted = self._counted()
+            if counted is not None:
+                return counted
         if kind == "permuted" and self.rank > 1:
             order = self._order()
             t = self._new_input(self.dtype, order)
@@ -145,9 +152,24 @@ class _FusionMaker:
             return _Value(self.b.pointwise("cast", [t], DataType.Float), 3)
         return _Value(self._new_input(self.dtype, dims), 3)
 
+    def _counted(self) -> _Value | None:
+        """Positions along a dim, or one number everywhere."""
+        rng, b = self.rng, self.b
+        dim = rng.randrange(self.rank)
+        extents = [self._extent(d) for d in range(self.rank)]
+        if rng.random() < 0.3 and all(e is not None for e in extents):
+            return _Value(b.full([e for e in extents if e is not None], b.constant(2, DataType.Int), self.dtype), 2)
+        extent = extents[dim]
+        if extent is None:
+            return None
+        start, step = b.constant(rng.randint(-2, 2), DataType.Int), b.constant(rng.choice((1, -1, 2)), DataType.Int)
+        positions = b.pointwise("cast", [b.iota(extent, start, step, DataType.Int)], self.dtype)
+        return _Value(b.broadcast(positions, [d != dim for d in range(self.rank)]), 2 * self.sizes[dim] + 2)
+
     def _new_input(self, dtype: DataType, dims: Sequence[int]) -> Tensor:
-        t = self.b.input_tensor(dtype, self._shape(dims))
-        shape = [self.sizes[d] for d in dims]
+        """An input over dims of the fusion; -1 stands for a dim of extent 1."""
+        t = self.b.input_tensor(dtype, [1 if d < 0 else n for d, n in zip(dims, self._shape(dims), strict=True)])
+        shape = [1 if d < 0 else self.sizes[d] for d in dims]
         draws = np.random.default_rng(self.rng.randrange(1 << 30))
         padded = [*shape[:-1], shape[-1] + (4 if self.rng.random() < 0.1 else 0)]
         x = draws.integers(-3, 4, padded).astype(dtype.numpy)[..., : shape[-1]]
@@ -352,7 +374,11 @@ class _Scheduler:
             if len(axes) < 2:
                 continue
             number = self.rng.randint(1, len(axes) - 1) if not made else min(number, len(axes) - 1)
-            chosen = axes[-number:] if not made and rng.random() < 0.6 else rng.sample(axes, number)
+            chosen = axes[-number:] if not made and rng.random() < 0.6 else sorted(rng.sample(axes, number))
+            # What is kept inside the reduced axes is held per thread.
+            inside = [a for p, a in enumerate(s.state(name).loop) if p > chosen[0] and p not in chosen]
+            if int(np.prod([self.extent(a) for a in inside], dtype=np.int64)) > 16:
+                chosen = axes[-number:]
             first = s.rfactor(name, chosen)
             made.append(str(first))
         return made
@@ -365,7 +391,7 @@ class _Scheduler:
         """Random axes to blocks and threads, alike on all references; what is left may be unrolled."""
         s, rng = self.s, self.rng
         grid, block = list(_GRID), list(_BLOCK)
-        room, blocks = 128, 24
+        room, blocks, copies = 128, 24, 16
         widest = max(references, key=lambda n: len(s.state(n).loop))
         graph = s.graph()
         types: dict[object, ParallelType] = {}
@@ -381,7 +407,8 @@ class _Scheduler:
             elif draw < 0.62 and grid and 1 <= extent <= blocks:
                 types[graph.group(axis)] = grid.pop(0)
                 blocks //= max(extent, 1)
-            elif axis.extent.is_const and 1 < extent <= 16 and not axis.is_reduction:
+            elif axis.extent.is_const and 1 < extent <= copies and not axis.is_reduction:
+                copies //= extent
                 types[graph.group(axis)] = rng.choice((ParallelType.unroll, ParallelType.unswitch, ParallelType.unswitch))
         # Every execution of a reduction over blocks is a wait, and waits are slow to simulate.
         workers = [a for a in loop if (p := types.get(graph.group(a))) is not None and p.is_grid]
@@ -488,9 +515,13 @@ def generate(seed: int) -> RandomCase:
 # --- many kernels in one program ---------------------------------------------------------------------------------------
 
 
-def program_text(texts: Mapping[str, str]) -> str:
-    """One CUDA text with several generated ones, each in a namespace: a program costs much more than a kernel in it."""
-    return "\n".join(f"namespace of_{entry} {{\n{text}\n}}" for entry, text in texts.items())
+def one_program(texts: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """(one CUDA text with several generated ones, name expression of each entry): a program costs far more than a kernel in it.
+
+    Each text stands in a namespace of its own, because they define the same device functions.
+    """
+    text = "\n".join(f"namespace of_{entry} {{\n{text}\n}}" for entry, text in texts.items())
+    return text, {entry: f"of_{entry}::{entry}" for entry in texts}
 
 
 def share_report(counts: Mapping[str, int], accepted: int, total: int, refusals: Mapping[str, int]) -> str:

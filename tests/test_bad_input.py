@@ -49,7 +49,13 @@ GOOD: tuple[Any, ...] = (ones(3, 8), ones(8), 2.0, ones(4, 5, dtype=np.float16),
 # (what, position, bad value, class, whole message without the line)
 CASES: list[tuple[str, int, Any, type[Exception], str]] = [
     ("rank", 0, ones(3), R, "Expected input 0, t0, to be bound to a tensor of rank 2, but got a tensor of rank 1"),
-    ("rank of a vector", 1, ones(1, 8), R, "Expected input 1, t1, to be bound to a tensor of rank 1, but got a tensor of rank 2"),
+    (
+        "rank of a vector",
+        1,
+        ones(1, 8),
+        R,
+        "Expected input 1, t1, to be bound to a tensor of rank 1, but got a tensor of rank 2",
+    ),
     (
         "dtype",
         0,
@@ -358,8 +364,9 @@ def check_manual(device: Device) -> None:
         with pytest.raises(InputRuntimeError) as caught:
             fd.manual_execute([place(device, values, (16 + padding, 1))])
         stride = 16 + padding
-        assert what + f"the stride of its dimension 0 is {stride} elements, {4 * stride} bytes; a multiple of 16 bytes is " in str(
-            caught.value
+        assert (
+            what + f"the stride of its dimension 0 is {stride} elements, {4 * stride} bytes; a multiple of 16 bytes is "
+            in str(caught.value)
         )
     (out,) = fd.manual_execute([place(device, values)])
     np.testing.assert_array_equal(np.asarray(out), values * 2)

@@ -1,5 +1,7 @@
 """The names that the package offers."""
 
+import importlib
+
 import pytest
 
 import fuser
@@ -26,6 +28,16 @@ def test_submodules():
     from fuser import ops
 
     assert ops is fuser.ops
+
+
+def test_scheduling_functions_keep_their_name():
+    """The folder of schedulers is called `schedule` too."""
+    importlib.import_module("fuser.schedule.registry")
+    from fuser import schedule
+
+    assert schedule is fuser.schedule
+    assert schedule is fuser.FusionDefinition().sched
+    assert schedule.can_schedule.__name__ == "can_schedule"
 
 
 @pytest.mark.parametrize(

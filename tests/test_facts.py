@@ -13,10 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from fuser import FusionDefinition
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
 from fuser.compiler.compile_fusion import compile_segments, inputs_of_segments, plan_fusion
 from fuser.compiler.executor_cache import FusionExecutorCache
@@ -168,7 +166,10 @@ def subject(case: FusionCase, device: Device, sizes: Mapping[str, int] = ALIGNED
     made = Subject(case, fusion.ir_fusion, device, segmented, (), HostProgram((), (), ()), sizes, layouts)
     bound = bind_inputs(made.fusion, made.descriptors(sizes, layouts))
     program, kernels = compile_segments(
-        segmented, bound, lambda _, segment, inputs: KernelCompiler(device).compile_segment(segment, inputs)[0], Recorder()
+        segmented,
+        bound,
+        lambda _, segment, inputs: KernelCompiler(device).compile_segment(segment, inputs)[0],
+        Recorder(),
     )
     return replace(made, kernels=kernels, program=program)
 
@@ -176,7 +177,9 @@ def subject(case: FusionCase, device: Device, sizes: Mapping[str, int] = ALIGNED
 # --- arguments that satisfy the facts and no more ---------------------------------------------------------------------
 
 
-def loose_layout(name: str, argument: Arg, sizes: Mapping[str, int], facts: Sequence[Fact], rng: random.Random) -> Layout:
+def loose_layout(
+    name: str, argument: Arg, sizes: Mapping[str, int], facts: Sequence[Fact], rng: random.Random
+) -> Layout:
     """Strides and alignment that the facts about `name` ask for; what they leave open is padded and misaligned."""
     shape = argument.shape(sizes)
     itemsize = argument.dtype.itemsize

@@ -48,7 +48,9 @@ def test_on_the_simulator(name: str, size: str) -> None:
     check(case(name), SIZES[size], small_simulator())
 
 
-@pytest.mark.parametrize("name", ["bias_gelu", "layer_norm", "outer_sum", "full_sum", "layer_norm_backward", "channels_last"])
+@pytest.mark.parametrize(
+    "name", ["bias_gelu", "layer_norm", "outer_sum", "full_sum", "layer_norm_backward", "channels_last"]
+)
 def test_larger_than_a_wave(name: str) -> None:
     check(case(name), LARGE, small_simulator(), runs=1)
 
@@ -90,4 +92,12 @@ def test_printed_definitions_rebuild_themselves() -> None:
 def test_families() -> None:
     assert len(CORPUS) >= 60
     assert len(set(NAMES)) == len(NAMES)
-    assert {c.family for c in CORPUS} >= {"pointwise", "broadcast", "layout", "view", "in place", "reduction", "welford"}
+    assert {c.family for c in CORPUS} >= {
+        "pointwise",
+        "broadcast",
+        "layout",
+        "view",
+        "in place",
+        "reduction",
+        "welford",
+    }

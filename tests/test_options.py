@@ -120,6 +120,7 @@ STAGES = ("fusion.py", "fusion.01-cse.py", "kernel.07-expand_collectives.py", "k
         (["expand_collectives"], {"kernel.07-expand_collectives.py"}),
         (["kernel.expand_collectives"], {"kernel.07-expand_collectives.py"}),
         (["kernel.*"], {"kernel.07-expand_collectives.py", "kernel.cu", "kernel.cubin"}),
+        (["fusion.py", "segments.py"], {"fusion.py"}),
         ([], set()),
     ],
 )
@@ -129,7 +130,7 @@ def test_select_stages(patterns: list[str], selected: set[str]) -> None:
 
 def test_unknown_stage_lists_the_stages() -> None:
     with pytest.raises(InputValueError) as caught:
-        options.select_stages(["kernel.ptx"], STAGES)
+        options.check_stages(["s2.kernel.cu", "cse", "kernel.ptx"], STAGES)
     assert str(caught.value) == f"FUSER_DUMP: no stage is called 'kernel.ptx'; the stages are {', '.join(STAGES)}"
 
 

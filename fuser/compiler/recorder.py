@@ -1,9 +1,8 @@
 """What watches a compilation: one object is handed every stage's result and alone does dumping and keeping.
 
 Stage names are those of the architecture page: `fusion.py`, `fusion.<nn>-<pass>.py`, `segments.py`, and per segment
-`params.py`, `schedule.py`, `kernel.<nn>-<pass>.py`, `proofs.txt` (FUSER_VERIFY=proofs), `kernel.cu`,
-`kernel.cubin`; last `host.py`. Segment k's stages carry
-`s<k>.` in front where there is more than one segment.
+`params.py`, `schedule.py`, `kernel.<nn>-<pass>.py`, `proofs.txt` (FUSER_VERIFY=proofs), `kernel.cu`, `kernel.cubin`; last
+`host.py`. Segment k's stages carry `s<k>.` in front where there is more than one segment.
 """
 
 from __future__ import annotations
@@ -51,17 +50,41 @@ class DumpingRecorder(KeepingRecorder):
         self.folder = os.path.join(folder, f"{os.getpid()}-{number}")
 
     def finish(self) -> None:
-        """Write what was asked for. Raises InputValueError for a name that no stage has, after writing the others."""
-        os.makedirs(self.folder, exist_ok=True)
-        for name in sorted(options.select_stages(self.patterns, tuple(self.stages))):
+        """Write what was asked for and came to be: a kernel that is there already has no stages."""
+        selected = options.select_stages(self.patterns, tuple(self.stages))
+        if selected:
+            os.makedirs(self.folder, exist_ok=True)
+        for name in sorted(selected):
             with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
                 file.write(self.stages[name])
 
 
 def recorder_from_environment() -> Recorder:
-    """The recorder that FUSER_DUMP asks for."""
+    """The recorder that FUSER_DUMP asks for. Raises InputValueError for a name that no stage has."""
     patterns = options.DUMP.get()
-    return DumpingRecorder(tuple(patterns), str(options.DUMP_DIR.get())) if patterns else Recorder()
+    if not patterns:
+        return Recorder()
+    options.check_stages(patterns, all_stages())
+    return DumpingRecorder(tuple(patterns), str(options.DUMP_DIR.get()))
+
+
+def all_stages() -> tuple[str, ...]:
+    """Names of the stages that a compilation of one segment can have, in order."""
+    from fuser.lowering import pipeline as lowering
+    from fuser.optimize import pipeline as optimize
+
+    return (
+        "fusion.py",
+        *(f"fusion.{i:02d}-{run.__name__}.py" for i, run in enumerate(optimize.PASSES)),
+        "segments.py",
+        "params.py",
+        "schedule.py",
+        *(f"kernel.{i:02d}-{name}.py" for i, name in enumerate(lowering.PASSES)),
+        "proofs.txt",
+        "kernel.cu",
+        "kernel.cubin",
+        "host.py",
+    )
 
 
 class PassObserver:

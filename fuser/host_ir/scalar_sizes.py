@@ -1,6 +1,6 @@
 """Extents of a fusion as sizes of a host program: what tensor inputs carry, scalar inputs, and integer arithmetic on both.
 
-    c4 = n * 2 + 1;  t5 = full([c4])     ->     Allocate("t5", (2*scalar("c0") + 1,), ...)
+c4 = n * 2 + 1;  t5 = full([c4])     ->     Allocate("t5", (2*scalar("c0") + 1,), ...)
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ExtentSizes:
             raise _unsupported(expr)
         operands = [self._operand(s) for s in expr.inputs]
         match expr.op, operands:
-            case ("set" | "cast"), [a]:
+            case (("set" | "cast"), [a]):
                 return a
             case "neg", [a]:
                 return -a
@@ -71,7 +71,7 @@ class ExtentSizes:
                 return maximum(a, b)
             case "div", [a, b] if b.is_const and b.value > 0:
                 return _truncated(a, b.value)
-            case ("fmod" | "mod"), [a, b] if b.is_const and b.value > 0:
+            case (("fmod" | "mod"), [a, b]) if b.is_const and b.value > 0:
                 return a - _truncated(a, b.value) * b.value
             case "remainder", [a, b] if b.is_const and b.value > 0:
                 return a % b.value

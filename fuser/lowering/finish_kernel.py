@@ -272,7 +272,7 @@ def scalar_program(
             return
         expr = by_name.get(name)
         if isinstance(expr, ExtentOp):
-            steps[name] = ScalarStep(name, DataType.Int, "extent", _extent_source(fusion, expr, arguments))
+            steps[name] = extent_step(name, expr)
         elif isinstance(expr, ScalarOp):
             for s in expr.inputs:
                 if s.value is None:
@@ -282,18 +282,6 @@ def scalar_program(
     for name in names:
         need(name)
     return tuple(steps.values())
-
-
-def _extent_source(fusion: Fusion, expr: ExtentOp, arguments: tuple[str, ...]) -> tuple[int, int]:
-    """(argument, dim) where the extent can be read: of the tensor asked about, or of an argument with an equal extent."""
-    if expr.tensor.name in arguments:
-        return arguments.index(expr.tensor.name), expr.dim
-    extent = expr.tensor.visible[expr.dim].extent
-    for t in fusion.input_tensors:
-        for d, dim in enumerate(t.visible):
-            if dim.extent is extent and t.name in arguments:
-                return arguments.index(t.name), d
-    raise SchedulingError(f"the extent {expr.output.name} of {expr.tensor.name} is not known from the arguments")
 
 
 def _operand(s: Scalar) -> str | bool | int | float | complex:

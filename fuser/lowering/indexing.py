@@ -79,6 +79,8 @@ class Indexer:
                 return None
 
     def _quotient(self, group: Group, is_outer: bool, index: Int, extent: Int) -> Int:
+        if extent is ZERO:
+            return ZERO  # inside a loop over nothing
         if is_outer:
             return self._logged(group, index // extent, ("//", index, extent))
         return self._logged(group, index % extent, ("%", index, extent))

@@ -117,7 +117,7 @@ def cache_arguments(builder: ScheduleBuilder) -> dict[str, str]:
             copies[t.name] = builder.cache_after(t.name)
     for t in builder.fusion.output_tensors:
         if t.name not in builder.input_names:
-            # What others read of an output stays in registers: the thread that stores an element need not be the one that reads it.
+            # What others read of an output stays in registers: whoever stores an element need not be the one that reads it.
             builder.cache_before(t.name, move_uses=bool(builder.uses(t.name)))
             copies[t.name] = t.name
     return copies

@@ -134,7 +134,7 @@ def test_explain_shows_what_runs(capsys: pytest.CaptureFixture[str]) -> None:
     names = list(explanation.stages)
     assert names[0] == "fusion.py"
     assert {"segments.py", "params.py", "schedule.py", "kernel.cu", "host.py"} <= set(names)
-    assert [n for n in names if n.startswith("kernel.0")][0] == "kernel.00-build_loop_nests.py"
+    assert next(n for n in names if n.startswith("kernel.0")) == "kernel.00-build_loop_nests.py"
     (kernel,) = fd.fec.kernels([X])
     assert explanation.stages["kernel.cu"] == kernel.source
 
@@ -142,7 +142,9 @@ def test_explain_shows_what_runs(capsys: pytest.CaptureFixture[str]) -> None:
 # --- schedules --------------------------------------------------------------------------------------------------------
 
 
-def scheduled(build: Callable[[FusionDefinition, Any, Any], None], shape: tuple[int, ...] = (-1, -1)) -> FusionDefinition:
+def scheduled(
+    build: Callable[[FusionDefinition, Any, Any], None], shape: tuple[int, ...] = (-1, -1)
+) -> FusionDefinition:
     """x * 2 under a schedule of the test's."""
     with FusionDefinition() as fd:
         x = fd.define_tensor(list(shape), True, DataType.Float)
@@ -233,8 +235,8 @@ def test_launch_constraints() -> None:
     ("settings", "kind", "text"),
     [
         ({"index_type": DataType.Float}, R, "index_type must be DataType.Int32, DataType.Int or None"),
-        ({"maxrregcount": 0}, R, "maxrregcount must be in 1..255, got 0"),
-        ({"maxrregcount": 256}, R, "maxrregcount must be in 1..255, got 256"),
+        ({"maxrregcount": 0}, R, "maxrregcount must be an int in 1..255, got 0"),
+        ({"maxrregcount": 256}, R, "maxrregcount must be an int in 1..255, got 256"),
         ({"include_paths": ["/usr/include"]}, R, "include_paths must be empty: generated source includes no header"),
     ],
 )

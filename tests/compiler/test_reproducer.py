@@ -25,7 +25,9 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def planted(name: str, fault: str, monkeypatch: pytest.MonkeyPatch, fd: FusionDefinition | None = None) -> InternalError:
+def planted(
+    name: str, fault: str, monkeypatch: pytest.MonkeyPatch, fd: FusionDefinition | None = None
+) -> InternalError:
     """The error of an execution with a fault in a pass."""
     monkeypatch.setenv("FUSER_FAULT", fault)
     fd = fd if fd is not None else case(name).define()
@@ -107,15 +109,13 @@ def test_unknown_pass(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FUSER_FAULT", "inline_everything")
     with pytest.raises(InputValueError) as caught:
         case("softmax").define().execute(case("softmax").inputs(ALIGNED))
-    assert str(caught.value) == (
-        f"FUSER_FAULT=inline_everything names no pass; the passes are {', '.join(PASSES)}"
-    )
+    assert str(caught.value) == (f"FUSER_FAULT=inline_everything names no pass; the passes are {', '.join(PASSES)}")
 
 
 def test_manual_execution_leaves_a_reproducer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     del folder
     monkeypatch.setenv("FUSER_FAULT", "finish_kernel")
-    with pytest.raises(InternalError, match="in pass finish_kernel. To see it again: python"):
+    with pytest.raises(InternalError, match=r"in pass finish_kernel\. To see it again: python"):
         case("add_two").define().manual_execute(case("add_two").inputs(ALIGNED))
 
 

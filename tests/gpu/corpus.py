@@ -1,3 +1,4 @@
+# ruff: noqa: E402  (a program: the path to the packages comes before the imports)
 """Every kernel of the two corpora once, each tensor in an allocation of exactly its size: what the sanitizer watches.
 
     python3 tests/gpu/corpus.py                      run all and compare with the reference

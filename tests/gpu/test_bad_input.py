@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +30,7 @@ from tests.test_bad_input import (
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Driver calls that change anything, while they are made."""
     seen: list[str] = []
     real = driver.call
@@ -42,11 +41,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return real(name, *arguments)
 
     monkeypatch.setattr(driver, "call", spy)
-    yield seen
+    return seen
 
 
 @pytest.mark.parametrize(("what", "position", "value", "kind", "text"), CASES, ids=[c[0] for c in CASES])
-def test_one_bad_input(what: str, position: int, value: Any, kind: type[Exception], text: str, calls: list[str]) -> None:
+def test_one_bad_input(
+    what: str, position: int, value: Any, kind: type[Exception], text: str, calls: list[str]
+) -> None:
     inputs = list(GOOD)
     inputs[position] = value
     refused(define(), inputs, kind, text)
@@ -106,7 +107,9 @@ def test_torch_tensors(calls: list[str]) -> None:
     for inputs in ([cpu, cpu], [gpu, gpu.half()], [gpu, gpu[None]], [gpu, torch.ones(7, device="cuda")]):
         with pytest.raises(FuserError):
             fd.execute(inputs)
-    with pytest.raises(InputRuntimeError, match="Found unsupported device cpu, only scalar CPU or CUDA tensors are supported"):
+    with pytest.raises(
+        InputRuntimeError, match="Found unsupported device cpu, only scalar CPU or CUDA tensors are supported"
+    ):
         fd.execute([cpu, cpu], device="cuda")
     assert calls == []
     (out,) = fd.execute([gpu, gpu])

@@ -46,4 +46,3 @@ def test_growth_through_a_host_program() -> None:
         loaded = device._loaded[binary]  # pyright: ignore[reportPrivateUsage] - what the driver says of it
         assert loaded.registers == binary.resources.registers
         assert loaded.max_threads >= min(binary.max_threads, 1024) or binary is free
-

@@ -275,3 +275,16 @@ def test_a_barrier_deep_inside_loops_stays():
     i, j = symbol("i", 0, 3), symbol("j", 0, 3)
     inner = For(j, ZERO, const(4), ONE, (BlockBarrier("given"),))
     assert barriers(For(i, ZERO, const(4), ONE, (inner,))) == 1
+
+
+# --- nothing ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_dim_that_is_statically_empty_is_merged():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], [False, False], DataType.Double)
+        fd.add_output(fd.ops.set(fd.ops.expand(fd.ops.broadcast(x, [True, False, False]), [17, 0, 3])))
+        fd.add_output(fd.ops.set(x))
+    wide, same = fd.execute([np.zeros((0, 3))])
+    assert wide.shape == (17, 0, 3)
+    assert same.shape == (0, 3)

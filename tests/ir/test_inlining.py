@@ -1,0 +1,117 @@
+"""Inlining: which positions are legal, and why others are not."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuser.errors import SchedulingError
+from fuser.ir.dtypes import DataType
+from fuser.ir.fusion import Tensor
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.schedule import ScheduleBuilder
+from tests.kernel_corpus import BX, BY, VECTOR
+
+Float = DataType.Float
+
+
+def chain() -> tuple[ScheduleBuilder, str, str]:
+    """out = abs(neg x); schedule, names of neg x and out."""
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1])
+    y = b.pointwise("neg", [x], Float)
+    out = b.pointwise("abs", [y], Float)
+    b.add_output(out)
+    return ScheduleBuilder(b.freeze()), y.name, out.name
+
+
+def softmax_like() -> tuple[ScheduleBuilder, dict[str, Tensor]]:
+    """out = x - max(x): x is needed before and after the reduction."""
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1])
+    y = b.pointwise("neg", [x], Float)
+    r = b.reduction("max", y, [1], Float)
+    wide = b.broadcast(r, [False, True])
+    out = b.pointwise("sub", [y, wide], Float)
+    b.add_output(out)
+    return ScheduleBuilder(b.freeze()), {"y": y, "r": r, "wide": wide, "out": out}
+
+
+def test_inline_most_takes_the_deepest_position() -> None:
+    s, y, out = chain()
+    s.inline_most()
+    assert s.state(y).inline_at == 2
+    assert s.state(out).inline_at == 0
+
+
+def test_different_loops_stop_it() -> None:
+    s, y, out = chain()
+    s.split(out, 1, 4)
+    s.inline_most()
+    assert s.state(y).inline_at == 1
+
+
+def test_value_needed_on_both_sides_of_a_reduction_stops_at_the_shared_row() -> None:
+    s, t = softmax_like()
+    s.inline_most()
+    assert s.state(t["y"].name).inline_at == 1
+    assert s.state(t["r"].name).inline_at == 1
+    assert s.state(t["wide"].name).inline_at == 2
+
+
+def test_reduced_axis_cannot_be_shared_with_consumers() -> None:
+    s, t = softmax_like()
+    with pytest.raises(SchedulingError, match="is reduced, its consumers need the complete result"):
+        s.inline_at(t["out"].name, 2, selected=[t["r"].name])
+
+
+def test_refusal_names_the_axes_and_changes_nothing() -> None:
+    s, y, out = chain()
+    s.split(out, 0, 4)
+    with pytest.raises(SchedulingError, match=f"cannot inline {y} at position 1"):
+        s.split(y, 0, 4)
+        s.parallelize(y, 0, BX)
+        s.parallelize(out, 0, BY)
+        s.inline_at(out, 1)
+    assert s.state(y).inline_at == 0
+
+
+def test_vectorized_axes_are_not_shared() -> None:
+    s, y, out = chain()
+    for name in (y, out):
+        s.split(name, 1, 4)
+    s.parallelize(out, 2, VECTOR)
+    s.inline_most()
+    assert s.state(y).inline_at == 2
+
+
+def test_best_effort_takes_what_it_can() -> None:
+    s, y, out = chain()
+    for name in (y, out):
+        s.split(name, 1, 4)
+    s.parallelize(y, 1, BX)
+    s.parallelize(out, 1, BY)
+    s.inline_at(out, 3, best_effort=True)
+    assert s.state(y).inline_at == 1
+
+
+def test_loop_cannot_be_left_and_entered_again() -> None:
+    """y feeds both the reduction and what follows it: their inner loops cannot become one."""
+    s, t = softmax_like()
+    s.inline_most([t["wide"].name, t["r"].name])
+    with pytest.raises(SchedulingError, match="left and entered again"):
+        s.inline_at(t["out"].name, 2, selected=[t["y"].name])
+
+
+def test_positions_are_counted_from_the_end_when_negative() -> None:
+    s, y, out = chain()
+    s.inline_at(out, -1)
+    assert s.state(y).inline_at == 2
+    with pytest.raises(SchedulingError, match="cannot inline at position 5"):
+        s.inline_at(out, 5)
+
+
+def test_selected_tensors_only() -> None:
+    s, t = softmax_like()
+    s.inline_most([t["wide"].name])
+    assert s.state(t["wide"].name).inline_at == 2
+    assert s.state(t["y"].name).inline_at == 0

@@ -1,0 +1,128 @@
+"""The iteration-domain graph: what is the same dimension, what transforms make of it, promotion of broadcasts."""
+
+from __future__ import annotations
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.fusion import Fusion, Tensor, tensor_outputs
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.integers import const
+from fuser.ir.iteration_graph import Group, IterationGraph, unify
+from fuser.ir.schedule import ScheduleBuilder
+
+Float = DataType.Float
+
+
+def biased() -> tuple[Fusion, Tensor, Tensor, Tensor, Tensor]:
+    """out = x + broadcast(bias); fusion, x, bias, wide, out."""
+    b = FusionBuilder()
+    x, bias = b.input_tensor(Float, [-1, -1]), b.input_tensor(Float, [-1])
+    wide = b.broadcast(bias, [True, False])
+    out = b.pointwise("add", [x, wide], Float)
+    b.add_output(out)
+    return b.freeze(), x, bias, wide, out
+
+
+def graph_of(fusion: Fusion, **options: bool) -> IterationGraph:
+    return IterationGraph(fusion.tensor_exprs, fusion.tensors, **options)
+
+
+def test_ops_group_dims_and_a_broadcast_stays_apart() -> None:
+    fusion, x, bias, wide, out = biased()
+    g = graph_of(fusion)
+    assert g.group(x.logical[0]) is g.group(out.logical[0])
+    assert g.group(x.logical[1]) is g.group(out.logical[1]) is g.group(wide.logical[1]) is g.group(bias.logical[0])
+    assert g.group(wide.logical[0]) is not g.group(x.logical[0])
+    assert g.group(wide.logical[0]).is_broadcast
+
+
+def test_resolving_view_joins_a_broadcast_with_what_resolves_it() -> None:
+    fusion, x, _, wide, _ = biased()
+    g = graph_of(fusion, resolving=True)
+    assert g.group(wide.logical[0]) is g.group(x.logical[0])
+    assert not g.group(wide.logical[0]).is_broadcast
+
+
+def test_permute_and_reduction_keep_dims_apart() -> None:
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1])
+    y = b.permute(x, [1, 0])
+    r = b.reduction("sum", y, [0], Float)
+    b.add_output(r)
+    g = graph_of(b.freeze())
+    assert g.group(x.logical[0]) is g.group(y.logical[1]) is g.group(r.logical[1])
+    assert g.group(x.logical[1]) is g.group(y.logical[0]) is g.group(r.logical[0])
+    assert g.group(x.logical[0]) is not g.group(x.logical[1])
+
+
+def test_transforms_are_shared() -> None:
+    fusion, _, _, _, out = biased()
+    s = ScheduleBuilder(fusion)
+    cached = s.cache_before(out.name)
+    for name in (cached, out.name):
+        s.merge(name, 0)
+        s.split(name, 0, 8)
+    g = IterationGraph(s.exprs, s.tensors)
+    groups = [[g.group(a) for a in s.state(n).loop] for n in (cached, out.name)]
+    assert groups[0] == groups[1]
+    s.split(out.name, 0, 2, False)
+    assert g.group(s.state(out.name).loop[0]) is not groups[0][0]
+    assert str(g.group(s.state(out.name).loop[0]).extent) == "2"
+
+
+def test_extents_of_transforms() -> None:
+    g = IterationGraph((), ())
+    source = Group("i", const(10), False)
+    split = g.split(source, const(4), True)
+    assert (split.outer.extent.value, split.inner.extent.value, split.divides) == (3, 4, False)
+    outer = g.split(source, const(5), False)
+    assert (outer.outer.extent.value, outer.inner.extent.value, outer.divides) == (5, 2, True)
+    assert g.split(source, const(4), True) is split
+    merge = g.merge(split.outer, split.inner)
+    assert merge.result.extent.value == 12
+    assert g.find_merge(split.outer, split.inner) is merge.result
+    assert g.find_merge(split.inner, split.outer) is None
+
+
+def test_a_constant_extent_names_the_group() -> None:
+    b = FusionBuilder()
+    x, y = b.input_tensor(Float, [-1]), b.input_tensor(Float, [7])
+    b.add_output(b.pointwise("add", [x, y], Float))
+    g = graph_of(b.freeze())
+    assert g.group(x.logical[0]).extent.value == 7
+
+
+def test_welford_results_share_their_dims() -> None:
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1])
+    mean, m2, count = b.welford(x, [1])
+    b.add_output(mean)
+    g = IterationGraph(b.exprs, (x, mean, m2, count))
+    for d in range(2):
+        assert g.group(mean.logical[d]) is g.group(m2.logical[d]) is g.group(count.logical[d]) is g.group(x.logical[d])
+
+
+def test_unify_promotes_broadcast_leaves() -> None:
+    fusion, _, bias, wide, out = biased()
+    s = ScheduleBuilder(fusion)
+    cached = s.cache_after(bias.name)
+    s.merge(out.name, 0)
+    s.split(out.name, 0, 8)
+    s.transform_like(out.name)
+    g = IterationGraph(s.exprs, s.tensors)
+    for name in (wide.name, cached):
+        promoted: dict[Group, Group] = {}
+        for mine, theirs in zip(s.state(name).loop, s.state(out.name).loop, strict=True):
+            assert unify(g, mine, g.group(theirs), promoted)
+        assert len(promoted) == 1
+        assert [g.group(a, promoted) for a in s.state(name).loop] == [g.group(a) for a in s.state(out.name).loop]
+
+
+def test_unify_refuses_another_transform() -> None:
+    fusion, x, _, _, out = biased()
+    s = ScheduleBuilder(fusion)
+    cached = s.cache_after(x.name)
+    s.split(cached, 0, 4)
+    s.split(out.name, 0, 8)
+    g = IterationGraph(s.exprs, s.tensors)
+    assert not unify(g, s.state(cached).loop[0], g.group(s.state(out.name).loop[0]), {})
+    assert tensor_outputs(s.exprs[-1])[0].name == out.name

@@ -1,0 +1,160 @@
+"""How fusions are cut: as few segments as schedulers allow, in an order that respects data, at a bounded cost."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from fuser import DataType, FusionDefinition, SchedulerType
+from fuser.ir.fusion import Fusion, Pointwise, Tensor, tensor_inputs, tensor_outputs
+from fuser.schedule import segment as segment_module
+from fuser.schedule.registry import SCHEDULERS
+from fuser.schedule.segment import SegmentedFusion, choose_scheduler, forced_boundary, segment_fusion
+from tests.fusion_corpus import CORPUS, case
+from tests.random_fusions import generate
+
+Float = DataType.Float
+
+
+def fusion_named(name: str) -> Fusion:
+    handle = case(name).define().fusion
+    assert handle is not None
+    return handle.ir_fusion
+
+
+def types(segmented: SegmentedFusion) -> list[SchedulerType]:
+    return [s.scheduler.type for s in segmented.segments]
+
+
+NO_OP, POINTWISE, REDUCTION = SchedulerType.no_op, SchedulerType.pointwise, SchedulerType.reduction
+
+# One kernel where one will do, and where it will not, this many.
+EXPECTED = {
+    "add_two": [POINTWISE],
+    "bias_gelu": [POINTWISE],
+    "softmax": [REDUCTION],
+    "layer_norm": [REDUCTION],
+    "batch_norm": [REDUCTION],
+    "rms_norm": [REDUCTION],
+    "outer_softmax": [REDUCTION],
+    "welford_triple": [REDUCTION],
+    "cross_entropy": [REDUCTION],
+    "full_sum": [REDUCTION],
+    "transposed_view": [NO_OP],
+    "broadcast_view": [NO_OP],
+    "input_and_its_square": [NO_OP, POINTWISE],
+    "swap": [POINTWISE, POINTWISE],  # nothing says that the two have one shape
+    "momentum_step": [POINTWISE],
+    "sums_both_ways": [REDUCTION, REDUCTION],
+    "forced_boundary": [POINTWISE, POINTWISE],
+    "outputs_of_two_ranks": [POINTWISE, POINTWISE],
+    "full_of_a_scalar": [POINTWISE],
+}
+
+
+@pytest.mark.parametrize("name", list(EXPECTED))
+def test_number_of_kernels(name: str) -> None:
+    assert types(segment_fusion(fusion_named(name))) == EXPECTED[name]
+
+
+def check_cut(fusion: Fusion) -> None:
+    """Every output is made once, everything is made before it is read, and nothing is made for nobody."""
+    segmented = segment_fusion(fusion)
+    made: set[str] = {t.name for t in fusion.input_tensors}
+    for segment in segmented.segments:
+        inputs = {t.name for t in segment.fusion.input_tensors}
+        assert inputs <= made, f"{inputs - made} is read before it is made"
+        outputs = {o.tensor.name for o in segment.fusion.outputs} - inputs
+        assert not outputs & made, f"{outputs & made} is made twice"
+        assert forced_boundary(segment.fusion) is None
+        local = set(inputs)
+        for expr in segment.fusion.tensor_exprs:
+            assert {t.name for t in tensor_inputs(expr)} <= local
+            local |= {t.name for t in tensor_outputs(expr)}
+        made |= outputs
+    assert {o.tensor.name for o in fusion.outputs} <= made
+    wanted = {o.tensor.name for o in fusion.outputs}
+    for k, segment in enumerate(segmented.segments):
+        later = {t.name for s in segmented.segments[k + 1 :] for t in s.fusion.input_tensors}
+        for t in segment.fusion.output_tensors:
+            assert t.name in wanted | later, f"{t.name} is written for nobody"
+
+
+@pytest.mark.parametrize("name", [c.name for c in CORPUS])
+def test_corpus_is_cut_well(name: str) -> None:
+    check_cut(fusion_named(name))
+
+
+def test_random_fusions_are_cut_well() -> None:
+    for seed in range(80):
+        handle = generate(seed).fd.fusion
+        assert handle is not None
+        check_cut(handle.ir_fusion)
+
+
+def test_refusals_are_kept() -> None:
+    segmented = segment_fusion(fusion_named("softmax"))
+    assert [t for t, _ in segmented.segments[0].refusals] == [NO_OP]
+    scheduler, why = choose_scheduler(fusion_named("forced_boundary"))
+    assert scheduler is None
+    assert len(why) == len(SCHEDULERS)
+    assert all("is a segment_set: what reads it belongs to another kernel" in reason for _, reason in why)
+
+
+def test_forced_boundary() -> None:
+    """A segment_set that is returned, or read by nobody, needs no second kernel."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], True, Float)
+        fd.add_output(fd.ops.segment_set(x * 2.0))
+    assert fd.fusion is not None
+    segmented = segment_fusion(fd.fusion.ir_fusion)
+    assert types(segmented) == [POINTWISE]
+    (expr,) = [
+        e for e in segmented.segments[0].fusion.tensor_exprs if isinstance(e, Pointwise) and e.op == "segment_set"
+    ]
+    assert isinstance(expr.inputs[0], Tensor)
+
+
+def layers(count: int) -> Fusion:
+    """`count` normalisations along alternating axes: no scheduler takes two of them together."""
+    with FusionDefinition() as fd:
+        value: Any = fd.define_tensor([-1, -1], True, Float)
+        for k in range(count):
+            total = fd.ops.sum(fd.ops.abs(value), [k % 2], True)
+            value = fd.ops.tanh(value / (total + 1.0)) * 2.0
+        fd.add_output(value)
+    assert fd.fusion is not None
+    return fd.fusion.ir_fusion
+
+
+def test_scheduler_queries_grow_as_n_log_n(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries = 0
+    real = segment_module.choose_scheduler
+
+    def count(fusion: Fusion) -> Any:
+        nonlocal queries
+        queries += 1
+        return real(fusion)
+
+    monkeypatch.setattr(segment_module, "choose_scheduler", count)
+    found: dict[int, int] = {}
+    for number in (4, 8, 16, 32):
+        queries = 0
+        fusion = layers(number)
+        segmented = segment_fusion(fusion)
+        assert len(segmented.segments) >= number
+        n = len(fusion.tensor_exprs)
+        found[n] = queries
+        assert queries <= 2 * n * math.log2(n), found
+
+
+def test_a_long_chain_is_one_segment() -> None:
+    with FusionDefinition() as fd:
+        value: Any = fd.define_tensor([-1], True, Float)
+        for _ in range(500):
+            value = value * 1.5 + 0.25
+        fd.add_output(value)
+    assert fd.fusion is not None
+    assert types(segment_fusion(fd.fusion.ir_fusion)) == [POINTWISE]
