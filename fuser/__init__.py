@@ -118,6 +118,8 @@ SUBMODULES: dict[str, str] = {
     "schedule": "fuser.frontend.schedule",
 }
 
+__all__ = sorted([*EXPORTS, *SUBMODULES])  # type: ignore[reportUnsupportedDunderAll]
+
 if TYPE_CHECKING:
     from fuser.errors import (
         CompilationError as CompilationError,

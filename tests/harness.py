@@ -38,7 +38,7 @@ NARROW = LoopBound(2**30, ())
 
 
 def collect_facts(fusion: Fusion, inputs: Sequence[Array | Number], *, alignment: int = 16) -> Facts:
-    """What lowering may know about the inputs: strides that are 1 or dense, divisors up to 16 bytes, alignment, 32-bit indices."""
+    """What lowering may know about the inputs: dense strides, divisors up to 16, alignment, disjointness, 32-bit indices."""
     facts: set[Fact] = {NARROW}
     for val, given in zip(fusion.inputs, inputs, strict=True):
         if not isinstance(val, Tensor) or val.is_cpu or not fusion.uses(val):
@@ -179,7 +179,8 @@ def run(
     report: Report | None = None
     if not values.is_empty:
         spaces = [
-            memory.allocate(n * w.dtype.itemsize, w.name) for n, w in zip(values.workspaces, plan.workspaces, strict=True)
+            memory.allocate(n * w.dtype.itemsize, w.name)
+            for n, w in zip(values.workspaces, plan.workspaces, strict=True)
         ]
         counters = memory.upload(np.zeros(values.semaphores or 0, np.int32), "semaphores")
         launch = Launch(values.grid, values.block, values.shared_bytes, None, plan.cooperative)
@@ -199,7 +200,7 @@ def run(
     try:
         for t in fusion.output_tensors:
             if t.name not in layouts:
-                outputs[t.name] = dict((u.name, x) for u, x in tensors)[t.name]
+                outputs[t.name] = next(x for u, x in tensors if u.name == t.name)
                 continue
             outputs[t.name] = _download(memory, addresses[t.name], t.dtype, *layouts[t.name], t.name)
     except SimulatorError as error:
@@ -317,6 +318,8 @@ def refusal(scheduled: ScheduleBuilder, facts: Facts = frozenset()) -> str:
     raise AssertionError("the schedule was lowered")
 
 
-def integers(shape: Sequence[int], dtype: DataType = DataType.Float, *, seed: int = 0, low: int = -4, high: int = 4) -> Array:
+def integers(
+    shape: Sequence[int], dtype: DataType = DataType.Float, *, seed: int = 0, low: int = -4, high: int = 4
+) -> Array:
     """Small whole numbers: every order of summation is exact."""
     return np.random.default_rng(seed).integers(low, high + 1, tuple(shape)).astype(dtype.numpy)

@@ -56,7 +56,9 @@ class Case:
 CORPUS: list[Case] = []
 
 
-def _case(family: str, *shapes: Shapes, whole: bool = True) -> Callable[[Callable[[], ScheduleBuilder]], Callable[[], ScheduleBuilder]]:
+def _case(
+    family: str, *shapes: Shapes, whole: bool = True
+) -> Callable[[Callable[[], ScheduleBuilder]], Callable[[], ScheduleBuilder]]:
     def register(make: Callable[[], ScheduleBuilder]) -> Callable[[], ScheduleBuilder]:
         CORPUS.append(Case(make.__name__, family, make, shapes, whole))
         return make
@@ -206,7 +208,9 @@ def _two_reductions(first: str, second: str, dtype: DataType = Float) -> tuple[F
     return b.freeze(), out
 
 
-def looped_rows(fusion: Fusion, out: Tensor, block: int, rows: Sequence[ParallelType], row_block: int = 0) -> ScheduleBuilder:
+def looped_rows(
+    fusion: Fusion, out: Tensor, block: int, rows: Sequence[ParallelType], row_block: int = 0
+) -> ScheduleBuilder:
     """Threads walk a row once per reduction and once for the result. `rows`: types of the row axis, split by `row_block`."""
     s = ScheduleBuilder(fusion)
     n = out.name

@@ -150,9 +150,13 @@ def check_report(error: SimulatorError) -> None:
     """A report names its buffer and both accesses, or the access and its index."""
     text = str(error)
     if error.kind is Kind.race:
-        assert error.buffer and error.first is not None and error.second is not None, text
+        assert error.buffer, text
+        assert error.first is not None, text
+        assert error.second is not None, text
     elif error.kind in (Kind.out_of_bounds, Kind.uninitialised_read, Kind.misaligned):
-        assert error.buffer and error.second is not None and error.second.index is not None, text
+        assert error.buffer, text
+        assert error.second is not None, text
+        assert error.second.index is not None, text
     else:
         assert error.buffer or error.second is not None, text
 

@@ -93,7 +93,9 @@ def evaluate(fusion: Fusion, inputs: Sequence[Array | Number]) -> dict[str, Arra
                 case Broadcast():
                     known[expr.output] = np.reshape(known[expr.input], shape(expr.output))
                 case Squeeze():
-                    known[expr.output] = np.asarray(known[expr.input])[tuple(0 if f else slice(None) for f in expr.flags)]
+                    known[expr.output] = np.asarray(known[expr.input])[
+                        tuple(0 if f else slice(None) for f in expr.flags)
+                    ]
                 case Expand():
                     known[expr.output] = np.broadcast_to(known[expr.input], shape(expr.output))
                 case Permute():
@@ -120,9 +122,7 @@ def _pointwise(expr: Pointwise, operands: Sequence[Any]) -> Array:
     row = POINTWISE[expr.op]
     tensors = [v for v in expr.inputs if isinstance(v, Tensor)]
     compute = compute_dtype(dtype if expr.op == "where" else tensors[0].dtype)
-    arguments = [
-        numpy_cast(np.asarray(o), d) for o, d in zip(operands, argument_dtypes(row, compute), strict=True)
-    ]
+    arguments = [numpy_cast(np.asarray(o), d) for o, d in zip(operands, argument_dtypes(row, compute), strict=True)]
     return numpy_cast(np.asarray(row.numpy(*arguments)), dtype)
 
 

@@ -69,7 +69,8 @@ class _FusionMaker:
         self.sizes = self._sizes()
         self.static = [rng.random() < 0.3 and n > 1 for n in self.sizes]
         self.dtype = rng.choice((DataType.Float,) * 4 + (DataType.Int32, DataType.Int32, DataType.Double, DataType.Int))
-        self.in_place = False
+        # Inputs over all dims in order.
+        self.plain: list[Tensor] = []
 
     def _sizes(self) -> list[int]:
         while True:
@@ -109,7 +110,9 @@ class _FusionMaker:
             self._output(self._chain([rng.choice(sources), *wide], len(wide), all_of_them=True))
         else:
             for r in results if rng.random() < 0.5 else results[-1:]:
-                self.b.add_output(self.b.pointwise("neg", [r.tensor], r.tensor.dtype) if rng.random() < 0.3 else r.tensor)
+                self.b.add_output(
+                    self.b.pointwise("neg", [r.tensor], r.tensor.dtype) if rng.random() < 0.3 else r.tensor
+                )
             if len(self.b.outputs) < len(results):
                 total = self.b.pointwise("maximum", [r.tensor for r in results], self.dtype)
                 self.b.outputs.clear()
@@ -169,6 +172,8 @@ class _FusionMaker:
     def _new_input(self, dtype: DataType, dims: Sequence[int]) -> Tensor:
         """An input over dims of the fusion; -1 stands for a dim of extent 1."""
         t = self.b.input_tensor(dtype, [1 if d < 0 else n for d, n in zip(dims, self._shape(dims), strict=True)])
+        if list(dims) == list(range(self.rank)):
+            self.plain.append(t)
         shape = [1 if d < 0 else self.sizes[d] for d in dims]
         draws = np.random.default_rng(self.rng.randrange(1 << 30))
         padded = [*shape[:-1], shape[-1] + (4 if self.rng.random() < 0.1 else 0)]
@@ -223,11 +228,8 @@ class _FusionMaker:
         return _Value(self.b.reduction(op, t, axes, self.dtype), bound)
 
     def _extent(self, dim: int) -> Int | None:
-        for t in self.b.inputs:
-            if isinstance(t, Tensor) and t.ndim == self.rank and t.dtype is self.dtype:
-                if self.static[dim]:
-                    return t.visible[dim].extent
-        return None
+        """A dim's extent, where an input over all dims gives it."""
+        return self.plain[0].visible[dim].extent if self.plain else None
 
     def _spread(self, result: _Value, axes: Sequence[int]) -> _Value:
         return _Value(self.b.broadcast(result.tensor, [d in axes for d in range(self.rank)]), result.bound)
@@ -241,10 +243,12 @@ class _FusionMaker:
         for i, x in zip(self.b.inputs, self.inputs, strict=True):
             if not isinstance(i, Tensor) or i.dtype is not t.dtype or i.ndim != self.rank:
                 continue
-            same = x.shape == tuple(self.sizes) and [d.extent.value if d.extent.is_const else -1 for d in i.visible] == shape
+            same = (
+                x.shape == tuple(self.sizes)
+                and [d.extent.value if d.extent.is_const else -1 for d in i.visible] == shape
+            )
             if same and not _overlapping(x) and self.rng.random() < 0.28:
                 self.b.add_output(t, i)
-                self.in_place = True
                 return
         self.b.add_output(t)
 
@@ -288,7 +292,7 @@ class _Scheduler:
         reference = self._reference()
         wide = self.rng.random() < 0.75
         self._transform(reference, wide)
-        self.s.transform_like(reference)
+        self.attempt(self.s.transform_like, reference)
         references = [reference, *self._rfactor()]
         self._parallelize(references, wide)
         self._layouts()
@@ -329,7 +333,7 @@ class _Scheduler:
         s, rng = self.s, self.rng
         state = s.state(name)
         if wide and state.loop:
-            self.attempt(lambda: s.split(name, len(state.loop) - 1, rng.choice((2, 4, 4))))
+            self.attempt(s.split, name, len(state.loop) - 1, rng.choice((2, 4, 4)))
         last = len(state.loop) - 1 if wide else len(state.loop)
         for _ in range(rng.randint(1, 4)):
             verb = rng.choices(("split", "merge"), (70, 30))[0]
@@ -337,11 +341,11 @@ class _Scheduler:
                 axis = rng.randrange(last)
                 factor = rng.choice((2, 3, 4, 5, 7, 8, 16, 32))
                 inner = rng.random() < 0.8
-                if self.extent(state.loop[axis]) > 1 and self.attempt(lambda: s.split(name, axis, factor, inner)):
+                if self.extent(state.loop[axis]) > 1 and self.attempt(s.split, name, axis, factor, inner):
                     last += 1
             elif verb == "merge" and last > 1:
                 axis = rng.randrange(last - 1)
-                if self.attempt(lambda: s.merge(name, axis)):
+                if self.attempt(s.merge, name, axis):
                     last -= 1
         self._reorder(name, last)
 
@@ -366,6 +370,7 @@ class _Scheduler:
         """Split reductions in two stages; all of them alike, so that they go on sharing loops."""
         s, rng = self.s, self.rng
         made: list[str] = []
+        number = 1
         if rng.random() < 0.08:
             return made
         for e in self.reductions:
@@ -384,7 +389,9 @@ class _Scheduler:
         return made
 
     def _reduction_name(self, e: Reduction) -> str:
-        found = next((x.output.name for x in self.s.exprs if isinstance(x, Reduction) and x.input.name == e.input.name), None)
+        found = next(
+            (x.output.name for x in self.s.exprs if isinstance(x, Reduction) and x.input.name == e.input.name), None
+        )
         return found if found is not None else e.output.name
 
     def _parallelize(self, references: Sequence[str], wide: bool) -> None:
@@ -409,10 +416,14 @@ class _Scheduler:
                 blocks //= max(extent, 1)
             elif axis.extent.is_const and 1 < extent <= copies and not axis.is_reduction:
                 copies //= extent
-                types[graph.group(axis)] = rng.choice((ParallelType.unroll, ParallelType.unswitch, ParallelType.unswitch))
+                types[graph.group(axis)] = rng.choice(
+                    (ParallelType.unroll, ParallelType.unswitch, ParallelType.unswitch)
+                )
         # Every execution of a reduction over blocks is a wait, and waits are slow to simulate.
         workers = [a for a in loop if (p := types.get(graph.group(a))) is not None and p.is_grid]
-        rounds = [a for a in loop if not a.is_reduction and ((p := types.get(graph.group(a))) is None or not p.is_thread)]
+        rounds = [
+            a for a in loop if not a.is_reduction and ((p := types.get(graph.group(a))) is None or not p.is_thread)
+        ]
         if int(np.prod([self.extent(a) for a in (*workers, *rounds)], dtype=np.int64)) > 64:
             for a in workers:
                 if a.is_reduction or len(references) > 1:
@@ -428,12 +439,12 @@ class _Scheduler:
         s, rng = self.s, self.rng
         for name in self.made():
             tensor = s.state(name).tensor
-            if tensor.ndim < 2 or s.state(name).memory is MemoryType.local and name not in s.output_names:
+            if tensor.ndim < 2 or (s.state(name).memory is MemoryType.local and name not in s.output_names):
                 continue
-            if rng.random() < (0.4 if name in self.shared else 0.12):
+            if rng.random() < (0.45 if name in self.shared else 0.2):
                 order = list(range(tensor.ndim))
                 rng.shuffle(order)
-                self.attempt(lambda: s.set_allocation_domain(name, order))
+                self.attempt(s.set_allocation_domain, name, order)
         for name in self.made():
             consumed = bool(s.uses(name))
             if consumed and name not in self.caches and name not in s.output_names and rng.random() < 0.06:
@@ -446,9 +457,9 @@ class _Scheduler:
         others = [n for n in self.made() if n not in held]
         depth = rng.randint(0, len(s.state(reference).loop))
         if held and depth:
-            self.attempt(lambda: s.inline_at(reference, depth, True, held))
+            self.attempt(s.inline_at, reference, depth, True, held)
         if rng.random() < 0.1:
-            self.attempt(lambda: s.inline_at(reference, rng.randint(0, len(s.state(reference).loop)), True, others))
+            self.attempt(s.inline_at, reference, rng.randint(0, len(s.state(reference).loop)), True, others)
         s.inline_most(others)
 
     def _vectorize(self) -> None:
@@ -462,7 +473,10 @@ class _Scheduler:
             axis = state.loop[-1]
             if not axis.extent.is_const or axis.extent.value not in (2, 4) or axis.is_broadcast or axis.is_reduction:
                 continue
-            if state.parallel_type(axis) is not ParallelType.serial or axis.extent.value * state.tensor.dtype.itemsize > 16:
+            if (
+                state.parallel_type(axis) is not ParallelType.serial
+                or axis.extent.value * state.tensor.dtype.itemsize > 16
+            ):
                 continue
             if not self._dense(name, axis):
                 continue
@@ -478,7 +492,7 @@ class _Scheduler:
         along = isinstance(definition, Split) and definition.inner is axis and definition.source is last
         if not along or self.extent(last) % width:
             return False
-        if state.allocation is not None and state.allocation[-1] is not last or t.stride_order[-1] != 0:
+        if (state.allocation is not None and state.allocation[-1] is not last) or t.stride_order[-1] != 0:
             return False
         expr = self.s.definition(name)
         assert isinstance(expr, Pointwise)
@@ -490,10 +504,10 @@ class _Scheduler:
         return True
 
     @staticmethod
-    def attempt(verb: Callable[[], object]) -> bool:
+    def attempt(verb: Callable[..., object], *arguments: object) -> bool:
         """Apply a verb that the state may not allow."""
         try:
-            verb()
+            verb(*arguments)
         except SchedulingError:
             return False
         return True
@@ -645,4 +659,3 @@ def _divides(axis: IterDomain, values: dict[Symbol, int]) -> bool:
             return _divides(m.outer, values) and _divides(m.inner, values)
         case None:
             return True
-

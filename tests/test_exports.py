@@ -30,6 +30,12 @@ def test_submodules():
     assert ops is fuser.ops
 
 
+def test_star_import():
+    names: dict[str, object] = {}
+    exec("from fuser import *", names)
+    assert set(names) - {"__builtins__"} == {*fuser.EXPORTS, *fuser.SUBMODULES}
+
+
 def test_scheduling_functions_keep_their_name():
     """The folder of schedulers is called `schedule` too."""
     importlib.import_module("fuser.schedule.registry")

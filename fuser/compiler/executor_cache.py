@@ -9,7 +9,7 @@ from typing import Any
 
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
 from fuser.compiler.compile_fusion import compile_fusion
-from fuser.compiler.kernel_compiler import CompileOptions, SchedulableFusion, options_from_lists
+from fuser.compiler.kernel_compiler import CompileOptions, SchedulableFusion, checked_fusion, options_from_lists
 from fuser.compiler.program_cache import ProgramCache
 from fuser.compiler.recorder import KeepingRecorder
 from fuser.errors import InputRuntimeError, NotSupportedError
@@ -47,7 +47,7 @@ class FusionExecutorCache:
             )
         self._handle = fusion
         self.fusion_id = fusion_id
-        self._ir: Fusion = fusion.ir_fusion
+        self._ir: Fusion = checked_fusion(fusion, "FusionExecutorCache")
         self._dynamic = dynamic_extents(self._ir)
         self._lock = threading.Lock()
         self._caches: dict[tuple[bool, ...], ProgramCache] = {}

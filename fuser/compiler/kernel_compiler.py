@@ -23,6 +23,7 @@ from fuser.runtime.device import Device
 from fuser.runtime.variants import bound_options, rung_of
 from fuser.schedule.params import Params, Refused, SegmentInputs
 from fuser.schedule.segment import Segment, choose_scheduler
+from fuser.source_location import caller_location
 
 
 class SchedulableFusion(Protocol):
@@ -32,6 +33,20 @@ class SchedulableFusion(Protocol):
     def ir_fusion(self) -> Fusion: ...
 
     schedule: ScheduleBuilder | None
+
+    def check_leaves(self) -> None:
+        """Raise DefinitionRuntimeError if an output needs a value that is no input."""
+
+
+def checked_fusion(fusion: SchedulableFusion, call: str) -> Fusion:
+    """The IR of what a user handed to `call`, complete. Raises DefinitionTypeError for what is no fusion."""
+    if not isinstance(getattr(fusion, "ir_fusion", None), Fusion):
+        raise DefinitionTypeError(
+            f"{call}(): incompatible function arguments. Expected a Fusion, got {type(fusion).__name__}",
+            location=caller_location(),
+        )
+    fusion.check_leaves()
+    return fusion.ir_fusion
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +293,7 @@ __all__ = [
     "CompileOptions",
     "KernelCompiler",
     "Target",
+    "checked_fusion",
     "options_from_lists",
     "resource_text",
     "schedule_text",

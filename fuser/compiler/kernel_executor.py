@@ -9,7 +9,7 @@ from typing import Any
 from fuser.codegen.generate import generate_cuda
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
 from fuser.compiler.compile_params import CompileParams
-from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, SchedulableFusion
+from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, SchedulableFusion, checked_fusion
 from fuser.compiler.recorder import recorder_from_environment
 from fuser.errors import InputRuntimeError, SchedulingError
 from fuser.host_ir.build import build_host_program
@@ -69,7 +69,8 @@ class KernelExecutor:
 
         Raises SchedulingError for an illegal schedule, CompilationError with the log if NVRTC refuses the text.
         """
-        schedule = fusion.schedule if fusion.schedule is not None else serial_schedule(fusion.ir_fusion)
+        whole = checked_fusion(fusion, "KernelExecutor.compile")
+        schedule = fusion.schedule if fusion.schedule is not None else serial_schedule(whole)
         self._schedule = schedule
         self._options = (compile_params or CompileParams()).options()
         self._constraints = launch_constraints
@@ -130,7 +131,9 @@ class KernelExecutor:
         check_vector_access(self._schedule, bound)
         recorder = recorder_from_environment()
         try:
-            kernel = KernelCompiler.with_options(device, self._options, recorder).compile_scheduled(self._schedule, bound)
+            kernel = KernelCompiler.with_options(device, self._options, recorder).compile_scheduled(
+                self._schedule, bound
+            )
         finally:
             recorder.finish()
         whole = _WholeFusion(self._schedule.fusion, (_WholeSegment(self._schedule.fusion),))
@@ -172,7 +175,9 @@ def check_vector_access(schedule: ScheduleBuilder, bound: BoundInputs) -> None:
                 f"{nbytes} bytes is needed",
                 location=tensor.location,
             )
-        dense = {f.dim for f in layout_facts(tensor.name, described) if isinstance(f, (UnitStride, ZeroStride, DenseStride))}
+        dense = {
+            f.dim for f in layout_facts(tensor.name, described) if isinstance(f, (UnitStride, ZeroStride, DenseStride))
+        }
         for d, (n, s) in enumerate(zip(described.sizes, described.strides, strict=True)):
             if n > 1 and d not in dense and s * tensor.dtype.itemsize % nbytes:
                 raise InputRuntimeError(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, overload
 
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
-from fuser.errors import SchedulingError
+from fuser.errors import DefinitionTypeError, SchedulingError
 from fuser.frontend.fusion_handle import Fusion, require_active_fusion
 from fuser.frontend.handles import TensorView
 from fuser.frontend.heuristic_params import HeuristicParams, PointwiseParams, ReductionParams
@@ -35,11 +35,20 @@ _PRIORITY = (
 )
 
 
+def _check_kind(name: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise DefinitionTypeError(
+            f"incompatible function arguments. {name} must be a {kind.__name__}, got {type(value).__name__}",
+            location=caller_location(),
+        )
+
+
 def _names(tensors: Iterable[TensorView]) -> tuple[str, ...]:
     return tuple(t.node.name for t in tensors)
 
 
 def _schedule_of(tv: TensorView) -> ScheduleBuilder:
+    _check_kind("reference_tv", tv, TensorView)
     schedule = tv.fusion.start_schedule()
     if tv.node.name not in schedule.states:
         raise SchedulingError(f"{tv} cannot be scheduled: no output of the fusion needs it", location=caller_location())
@@ -80,6 +89,7 @@ def inline_at(
 
 
 def _fusion_of(tensors: Sequence[TensorView]) -> Fusion:
+    _check_kind("selected_tensors", tensors, Sequence)
     if tensors:
         return tensors[0].fusion
     return require_active_fusion("inline_most")
@@ -89,6 +99,7 @@ def _fusion_of(tensors: Sequence[TensorView]) -> Fusion:
 
 
 def _bound(fusion: Fusion, inputs: Iterable[Any]) -> BoundInputs:
+    _check_kind("fusion", fusion, Fusion)
     return bind_inputs(fusion.ir_fusion, inputs)
 
 
@@ -105,6 +116,7 @@ def can_schedule(fusion: Fusion, scheduler_type: SchedulerType, inputs: Iterable
 
 
 def _refusal(fusion: Fusion, scheduler_type: SchedulerType, bound: BoundInputs) -> str | None:
+    _check_kind("scheduler_type", scheduler_type, SchedulerType)
     scheduler = scheduler_of(scheduler_type)
     if scheduler is None:
         return "this scheduler does not exist yet"

@@ -54,7 +54,9 @@ def _explain_plan(plan: LaunchPlan) -> list[str]:
         lines.append(f"  semaphores  {plan.semaphores}")
     # A symbol and the same symbol known to be divisible read one extent.
     lines += dict.fromkeys(f"  where       {b.symbol} = {_explain_source(b, plan)}" for b in plan.bindings)
-    lines += [f"  computes    {s.name} = {s.op}({', '.join(map(str, s.operands))}) in {s.dtype.name}" for s in plan.scalars]
+    lines += [
+        f"  computes    {s.name} = {s.op}({', '.join(map(str, s.operands))}) in {s.dtype.name}" for s in plan.scalars
+    ]
     return lines
 
 

@@ -56,7 +56,9 @@ def _leaf(source: SlotSource, name: str, low: int | None) -> Int:
 def as_sizes(values: Sequence[Size], what: str) -> tuple[Size, ...]:
     """A sequence of sizes, constants as plain ints. Raises DefinitionTypeError for other things."""
     if isinstance(values, (str, Int)) or not hasattr(values, "__iter__"):
-        raise DefinitionTypeError(f"{what} takes a sequence of ints and expressions of extent(slot, dim), got {values!r}")
+        raise DefinitionTypeError(
+            f"{what} takes a sequence of ints and expressions of extent(slot, dim), got {values!r}"
+        )
     return tuple(as_size(v, what) for v in values)
 
 
@@ -109,7 +111,9 @@ def compile_sizes(values: Sequence[Size]) -> SizeFunction:
 
 
 def _symbol_of(source: SlotSource) -> Symbol:
-    leaf = {"extent": extent, "stride": stride}[source.what](source.slot, source.dim) if source.what != "scalar" else None
+    leaf = (
+        {"extent": extent, "stride": stride}[source.what](source.slot, source.dim) if source.what != "scalar" else None
+    )
     result = scalar(source.slot) if leaf is None else leaf
     assert isinstance(result, Symbol)
     return result
@@ -119,7 +123,5 @@ def substitute_slots(value: Size, slots: Mapping[str, str]) -> Size:
     """A size with slots renamed."""
     if isinstance(value, int):
         return value
-    renamed = {
-        _symbol_of(s): _symbol_of(s._replace(slot=slots[s.slot])) for s in sources_of(value) if s.slot in slots
-    }
+    renamed = {_symbol_of(s): _symbol_of(s._replace(slot=slots[s.slot])) for s in sources_of(value) if s.slot in slots}
     return as_size(value.substitute(renamed), "a size")

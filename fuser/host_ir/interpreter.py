@@ -1,9 +1,9 @@
 """The reference executor of host programs: one instruction after another, every check made at every launch.
 
-    bind      inputs described, device and stream chosen, streams joined
-    execute   each instruction bound to a step (`steps.py`) and run; host arrays reach the device when first needed
-    finish    updated host arrays written back, outputs handed out in the caller's kind of array
-    release   everything that did not go out, after errors too
+bind      inputs described, device and stream chosen, streams joined
+execute   each instruction bound to a step (`steps.py`) and run; host arrays reach the device when first needed
+finish    updated host arrays written back, outputs handed out in the caller's kind of array
+release   everything that did not go out, after errors too
 """
 
 from __future__ import annotations
@@ -342,9 +342,7 @@ class _Run:
         nbytes: int | None = None
         if is_same_dense_layout(target.sizes, target.strides, source.strides):
             nbytes = element_span(target.sizes, target.strides) * target.dtype.itemsize
-        return CopyStep(
-            target.dtype, target.sizes, target.place, target.strides, source.place, source.strides, nbytes
-        )
+        return CopyStep(target.dtype, target.sizes, target.place, target.strides, source.place, source.strides, nbytes)
 
     def _fill(self, slot: str, value: Scalar) -> Step | None:
         import numpy as np
@@ -542,7 +540,9 @@ def check_updatable(view: ArrayView, position: int, name: str) -> None:
     if view.kind == "jax":
         raise InputRuntimeError(f"{what} JAX arrays are immutable: return the new value as an output (no alias_input)")
     if view.owner is not view.array and view.kind == "torch":
-        raise InputRuntimeError(f"{what} it is a lazily conjugated or negated tensor: call resolve_conj() or resolve_neg()")
+        raise InputRuntimeError(
+            f"{what} it is a lazily conjugated or negated tensor: call resolve_conj() or resolve_neg()"
+        )
     if overlaps_itself(view.sizes, view.strides):
         raise InputRuntimeError(
             f"{what} its elements overlap in memory (shape {list(view.sizes)}, strides {list(view.strides)}): clone it first"
@@ -571,7 +571,9 @@ def check_launch(entry: str, launch: Launch, device: Device) -> None:
     _check_extents(entry, "grid", launch.grid, _GRID_LIMITS)
     limit = device.info.max_threads_per_block
     if launch.threads > limit:
-        raise LaunchError(f"kernel {entry}: a block of {launch.block} has {launch.threads} threads, the device holds {limit}")
+        raise LaunchError(
+            f"kernel {entry}: a block of {launch.block} has {launch.threads} threads, the device holds {limit}"
+        )
     _check_extents(entry, "block", launch.block, _BLOCK_LIMITS)
     if launch.shared_bytes > device.info.shared_per_block_optin:
         raise LaunchError(

@@ -207,9 +207,7 @@ def _known(inputs: Sequence[Any], views: Sequence[ArrayView | None]) -> list[Any
     return [*described, *inputs[len(views) :]]
 
 
-def _stream_of(
-    framework: Framework, device: Device, views: Sequence[ArrayView | None], requested: Any
-) -> int | None:
+def _stream_of(framework: Framework, device: Device, views: Sequence[ArrayView | None], requested: Any) -> int | None:
     """The stream of a replay, or None where streams have to be joined first."""
     if device.kind != "cuda":
         return 0

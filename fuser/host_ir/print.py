@@ -89,7 +89,9 @@ def _argument(value: Argument) -> str:
 def _number(value: bool | int | float | complex) -> str:
     text = repr(value)
     # inf and nan have no literals.
-    return text if isinstance(value, int) or not ("inf" in text or "nan" in text) else f"{type(value).__name__}({text!r})"
+    return (
+        text if isinstance(value, int) or not ("inf" in text or "nan" in text) else f"{type(value).__name__}({text!r})"
+    )
 
 
 def print_program(program: HostProgram) -> str:

@@ -1,14 +1,14 @@
 """`HostProgram`: inputs, instructions, outputs; verified when built, run any number of times.
 
-    program = HostProgram(
-        inputs=("x",),
-        outputs=("y",),
-        instructions=(
-            Allocate("y", (extent("x", 0),), DataType.Float),
-            LaunchKernel(kernel, ("x", "y")),
-        ),
-    )
-    (y,) = program.run([x])
+program = HostProgram(
+    inputs=("x",),
+    outputs=("y",),
+    instructions=(
+        Allocate("y", (extent("x", 0),), DataType.Float),
+        LaunchKernel(kernel, ("x", "y")),
+    ),
+)
+(y,) = program.run([x])
 """
 
 from __future__ import annotations

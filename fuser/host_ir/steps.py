@@ -34,7 +34,9 @@ class Frame:
 
     __slots__ = ("addresses", "device", "framework", "numbers", "owned", "scratch", "storages", "stream")
 
-    def __init__(self, device: Device, framework: Framework, stream: int, roots: int, numbers: dict[str, Scalar]) -> None:
+    def __init__(
+        self, device: Device, framework: Framework, stream: int, roots: int, numbers: dict[str, Scalar]
+    ) -> None:
         self.device = device
         self.framework = framework
         self.stream = stream
@@ -159,9 +161,7 @@ class FillStep:
         one = frame.workspace(len(self.pattern))
         frame.device.fill(one.address, self.pattern, 1, frame.stream)
         nowhere = (0,) * len(self.sizes)
-        copy_strided(
-            frame.device, self.dtype, self.sizes, address, self.strides, one.address, nowhere, frame.stream
-        )
+        copy_strided(frame.device, self.dtype, self.sizes, address, self.strides, one.address, nowhere, frame.stream)
         frame.release_workspaces()
 
 

@@ -160,9 +160,7 @@ class _Walk:
                 self.fail(f"stride {s} is negative")
 
 
-def verify_program(
-    inputs: Sequence[str], outputs: Sequence[str], instructions: Sequence[Instruction]
-) -> ProgramFacts:
+def verify_program(inputs: Sequence[str], outputs: Sequence[str], instructions: Sequence[Instruction]) -> ProgramFacts:
     """Check a program and return what follows from it.
 
     Raises DefinitionRuntimeError (DefinitionTypeError for objects of the wrong type) naming the instruction.
@@ -173,7 +171,9 @@ def verify_program(
     for walk.index, instruction in enumerate(instructions):
         if not isinstance(instruction, Instruction):
             walk.instruction = None
-            walk.fail(f"instruction {walk.index} is a {type(instruction).__name__}, no instruction", DefinitionTypeError)
+            walk.fail(
+                f"instruction {walk.index} is a {type(instruction).__name__}, no instruction", DefinitionTypeError
+            )
         walk.instruction = instruction
         _verify_instruction(walk, instruction)
     walk.instruction = None
@@ -241,7 +241,9 @@ def _verify_instruction(walk: _Walk, instruction: Instruction) -> None:
         case LaunchKernel(kernel, args, launch):
             if kernel.plan is None:
                 if launch is None:
-                    walk.fail(f"kernel {kernel.entry} is raw source without a launch plan: pass launch=LaunchParams(...)")
+                    walk.fail(
+                        f"kernel {kernel.entry} is raw source without a launch plan: pass launch=LaunchParams(...)"
+                    )
                 _verify_raw_launch(walk, instruction)
             else:
                 _verify_planned_launch(walk, instruction, kernel.plan)
@@ -255,7 +257,9 @@ def _verify_planned_launch(walk: _Walk, instruction: LaunchKernel, plan: LaunchP
     tensors, scalars = plan.tensor_arguments, plan.scalar_arguments
     if len(args) != len(tensors) + len(scalars):
         names = ", ".join((*tensors, *scalars))
-        walk.fail(f"kernel {instruction.kernel.entry} takes {len(tensors) + len(scalars)} arguments ({names}), got {len(args)}")
+        walk.fail(
+            f"kernel {instruction.kernel.entry} takes {len(tensors) + len(scalars)} arguments ({names}), got {len(args)}"
+        )
     dtypes = argument_dtypes(instruction.kernel)
     outputs = output_positions(instruction)
     for position, (name, arg) in enumerate(zip(tensors, args, strict=False)):

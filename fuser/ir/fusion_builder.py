@@ -312,7 +312,9 @@ class FusionBuilder:
     def _live_extent_scalars(self, live: set[int]) -> dict[str, str]:
         if not self.extent_scalars:
             return {}
-        used = {s.name for i, c in self.constraints if i is None or i in live for s in (*c.left.symbols, *c.right.symbols)}
+        used = {
+            s.name for i, c in self.constraints if i is None or i in live for s in (*c.left.symbols, *c.right.symbols)
+        }
         for value in (v for i in live for v in expr_outputs(self.exprs[i])):
             extents = [d.extent for d in value.logical] if isinstance(value, Tensor) else [value.expression]
             used.update(s.name for e in extents if e is not None for s in e.symbols)

@@ -111,7 +111,9 @@ class LoopSharing:
                 return k, promoted
             taken = self._dim_run_twice(state, {leaf: t for leaf, t in trial.items() if leaf not in promoted})
             if taken is not None:
-                self.stopped_by = f"axis {k} of {leader} would be a loop over {taken.name}, which it has a loop over already"
+                self.stopped_by = (
+                    f"axis {k} of {leader} would be a loop over {taken.name}, which it has a loop over already"
+                )
                 return k, promoted
             promoted = trial
         return min(position, len(state.loop)), promoted

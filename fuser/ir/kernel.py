@@ -488,7 +488,7 @@ def stmt_writes(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
     """(buffer, index) of every element the statement itself writes, nested statements excluded."""
     if isinstance(stmt, (Store, AtomicAdd)):
         yield stmt.buffer, stmt.index
-    elif isinstance(stmt, VectorMove) or isinstance(stmt, Shuffle):
+    elif isinstance(stmt, (VectorMove, Shuffle)):
         yield stmt.dst, stmt.dst_index
     elif isinstance(stmt, Reduce):
         for partial in stmt.partials:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from keyword import iskeyword
 
-from fuser.errors import SchedulingError
+from fuser.errors import NotSupportedError, SchedulingError
 from fuser.ir.enums import GLOBAL_MEMORY, CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fuser.ir.fusion import (
     Fusion,
@@ -265,7 +265,7 @@ class ScheduleBuilder:
         state = self.state(name)
         position = self._axis_position(state, position)
         if parallel_type.is_mesh or parallel_type in (ParallelType.mma, ParallelType.tma, ParallelType.stream):
-            raise NotImplementedError(f"ParallelType.{parallel_type.name} is not supported yet")
+            raise NotSupportedError(f"ParallelType.{parallel_type.name} is not supported yet")
         for sibling in self.siblings(name):
             self._set_parallel(self.state(sibling), self.state(sibling).loop[position], parallel_type)
         self.records.append(Record("parallelize", name, (position, parallel_type)))
@@ -287,7 +287,7 @@ class ScheduleBuilder:
                     f"cannot move {name} to {memory.name} memory: inputs and outputs stay in global memory"
                 )
         if memory in (MemoryType.tensor, MemoryType.symmetric):
-            raise NotImplementedError(f"MemoryType.{memory.name} is not supported yet")
+            raise NotSupportedError(f"MemoryType.{memory.name} is not supported yet")
         self.state(name).memory = memory
         self.records.append(Record("set_memory_type", name, (memory,)))
 
@@ -404,7 +404,7 @@ class ScheduleBuilder:
         state = self.state(name)
         tensor = state.tensor
         if op_type is not LoadStoreOpType.set:
-            raise NotImplementedError(f"LoadStoreOpType.{op_type.name} is not supported yet")
+            raise NotSupportedError(f"LoadStoreOpType.{op_type.name} is not supported yet")
         uses = self.uses(name)
         if not uses:
             raise SchedulingError(f"cannot cache {name}: nothing uses it")
@@ -446,15 +446,13 @@ class ScheduleBuilder:
         )
         return result
 
-    def cache_before(
-        self, name: str, op_type: LoadStoreOpType = LoadStoreOpType.set, move_uses: bool = False
-    ) -> str:
+    def cache_before(self, name: str, op_type: LoadStoreOpType = LoadStoreOpType.set, move_uses: bool = False) -> str:
         """A new tensor computes what this one did, and this one becomes a copy of it; returns the new tensor's name.
 
         With `move_uses`, what read this tensor reads the new one: nobody then waits for what is written to memory.
         """
         if op_type is not LoadStoreOpType.set:
-            raise NotImplementedError(f"LoadStoreOpType.{op_type.name} is not supported yet")
+            raise NotSupportedError(f"LoadStoreOpType.{op_type.name} is not supported yet")
         state = self.state(name)
         expr = self.definition(name)
         if expr is None:
@@ -557,12 +555,7 @@ class ScheduleBuilder:
             raise SchedulingError(f"cannot rfactor all reduction axes of {name}: at least one must remain")
         stages = [self._rfactor_one(self.state(s), positions, kept) for s in self.siblings(name)]
         firsts = [first for first, _ in stages]
-        replaced = {
-            old: new
-            for old, new in (
-                (self.state(f"{n}").tensor, second) for n, (_, second) in zip(self.siblings(name), stages, strict=True)
-            )
-        }
+        replaced = [(self.state(n).tensor, second) for n, (_, second) in zip(self.siblings(name), stages, strict=True)]
         at = self.exprs.index(expr)
         if isinstance(expr, Welford):
             mean, m2, count = firsts
@@ -573,7 +566,7 @@ class ScheduleBuilder:
             self.exprs[at] = Reduction(expr.op, expr.input, firsts[0])
             self.exprs.insert(at + 1, Reduction(expr.op, firsts[0], stages[0][1]))
         self._note_siblings(self.exprs[at])
-        for old, new in replaced.items():
+        for old, new in replaced:
             self._replace_tensor(old, new)
         names = tuple(t.name for t in firsts)
         self.records.append(Record("rfactor", name, (tuple(positions),), ", ".join(names)))
@@ -638,7 +631,9 @@ class ScheduleBuilder:
         source = self.state(reference)
         targets = [graph.group(a) for a in source.loop]
         if len(set(targets)) != len(targets):
-            raise SchedulingError(f"cannot transform other tensors like {reference}: two of its axes are the same dimension")
+            raise SchedulingError(
+                f"cannot transform other tensors like {reference}: two of its axes are the same dimension"
+            )
         names = [n for n in (selected or [t.name for t in self.tensors]) if n != reference]
         for name in names:
             if name not in self.siblings(reference) and name not in self.input_names and self.state(name).inline_at:
@@ -704,8 +699,8 @@ class ScheduleBuilder:
             """A broadcast axis in the place of a group that the tensor lacks."""
             if not own.isdisjoint(dims_of(group)):
                 raise SchedulingError(
-                    f"cannot transform {state.tensor.name} like {source.tensor.name}: {group.name} is already split or merged in "
-                    "another way there"
+                    f"cannot transform {state.tensor.name} like {source.tensor.name}: {group.name} is already split or "
+                    "merged in another way there"
                 )
             extra = IterDomain(f"{state.tensor.name}.+{group.name}", const(1), IterKind.broadcast)
             followed = (a for axis in source.loop for a in (axis, *_ancestors(axis)))

@@ -3,9 +3,9 @@
 Before: shared buffers anywhere.
 After:  `offsets[buffer.name]` in bytes, multiples of 16, and the arena's size.
 
-Stands before insert_syncs, because reuse makes two buffers one memory: a write after another buffer's last read needs a barrier.
-A buffer lives from its `Allocate` to the last statement that touches it; inside a loop that its `Allocate` stands outside of, for
-the whole loop.
+Stands before insert_syncs, because reuse makes two buffers one memory: a write after another buffer's last read needs a
+barrier. A buffer lives from its `Allocate` to the last statement that touches it; inside a loop that its `Allocate` stands
+outside of, for the whole loop.
 """
 
 from __future__ import annotations

@@ -148,7 +148,8 @@ class NestBuilder:
             # Other blocks need the result if they compute something of it. So does another reduction over blocks or over a
             # serial loop around this one: the last blocks of its parts would differ.
             spread = any(
-                self._reduction_types(name, GRID_TYPES) or self._sums_over_executions(name, leader) for name in downstream
+                self._reduction_types(name, GRID_TYPES) or self._sums_over_executions(name, leader)
+                for name in downstream
             ) or any(
                 p in axes and not group.is_broadcast for name in downstream for p, group in self._parallel_axes(name)
             )
@@ -456,10 +457,11 @@ class NestBuilder:
             stores += self._store_result(leader, t, target, accumulator, partial, nest)
         if stores and accumulator.last_block is not None:
             stores = [If(equal(accumulator.last_block, 1), tuple(stores), role=Role.last_block)]
-        closing = [*stmts, *stores]
+        closing: list[Stmt] = [*stmts, *stores]
         for guard in self._guards([leader]).values():
             # The parts came from a reduction over blocks inside these loops: only its last block has them.
-            closing = [If(guard, tuple(closing), role=Role.last_block)] if closing else closing
+            if closing:
+                closing = [If(guard, tuple(closing), role=Role.last_block)]
         return closing
 
     def _collective(
@@ -636,8 +638,8 @@ class NestBuilder:
         dynamic = sorted(s.name for s in offset.symbols - self._unrolled) if buffer.is_register else []
         if dynamic:
             raise SchedulingError(
-                f"{t.name} is kept in registers, but element {offset} of it is used, which depends on {', '.join(dynamic)}: inline "
-                "it, give those loops constant extents, or move it to shared memory",
+                f"{t.name} is kept in registers, but element {offset} of it is used, which depends on {', '.join(dynamic)}: "
+                "inline it, give those loops constant extents, or move it to shared memory",
                 location=t.location,
             )
 
@@ -735,8 +737,8 @@ class NestBuilder:
         for p in sorted(others, key=lambda p: p.value):
             if p.is_grid and not self._is_last_block_only(leader, p):
                 raise SchedulingError(
-                    f"{t.name} is written by one block along {p.name} and read by others: that needs a grid-wide wait, which only "
-                    "reductions have; cut the fusion there",
+                    f"{t.name} is written by one block along {p.name} and read by others: that needs a grid-wide wait, "
+                    "which only reductions have; cut the fusion there",
                     location=t.location,
                 )
         private = not any(p.is_block for p in others)
@@ -819,8 +821,8 @@ class NestBuilder:
                 )
             if not storage.buffer.is_register and start.multiple % width != 0:
                 raise SchedulingError(
-                    f"{t.name} cannot be vectorized by {width}: the offset {start} of {tensor.name} is not known to be a multiple "
-                    f"of {width} elements ({nbytes} bytes)",
+                    f"{t.name} cannot be vectorized by {width}: the offset {start} of {tensor.name} is not known to be a "
+                    f"multiple of {width} elements ({nbytes} bytes)",
                     location=t.location,
                 )
             self._check_alignment(t, tensor, storage.buffer, nbytes)
@@ -846,7 +848,8 @@ class NestBuilder:
             isinstance(f, Aligned) and f.tensor == argument.name and f.bytes % nbytes == 0 for f in self.context.facts
         ):
             raise SchedulingError(
-                f"{t.name} cannot be vectorized: the base address of {argument.name} is not known to be aligned to {nbytes} bytes",
+                f"{t.name} cannot be vectorized: the base address of {argument.name} is not known to be aligned to "
+                f"{nbytes} bytes",
                 location=t.location,
             )
 
@@ -862,8 +865,8 @@ class NestBuilder:
             room = split.source.extent - first
             if index - first is not lane or room.multiple % width != 0:
                 raise SchedulingError(
-                    f"{t.name} cannot be vectorized by {width}: the extent {split.source.extent} along the vectorized axis is not "
-                    f"known to be divisible by {width}",
+                    f"{t.name} cannot be vectorized by {width}: the extent {split.source.extent} along the vectorized axis is "
+                    f"not known to be divisible by {width}",
                     location=t.location,
                 )
             self._claim(f"room for the vector of {t.name}", room, "|", const(width))

@@ -124,9 +124,13 @@ class LoweringContext:
         for name, leader in self.sharing.leader.items():
             state = states[name]
             parallel = {
-                axis: types[key][0] for k, axis in enumerate(state.loop) if (key := self.sharing.find((leader, k))) in types
+                axis: types[key][0]
+                for k, axis in enumerate(state.loop)
+                if (key := self.sharing.find((leader, k))) in types
             }
-            if parallel != {a: p for a, p in state.parallel.items() if a in parallel} or len(parallel) != len(state.parallel):
+            if parallel != {a: p for a, p in state.parallel.items() if a in parallel} or len(parallel) != len(
+                state.parallel
+            ):
                 states[name] = replace(state, parallel=parallel)
         return states
 
@@ -142,8 +146,8 @@ class LoweringContext:
                 group = self.graph.group(d)
                 if group in seen and not group.is_broadcast:
                     raise SchedulingError(
-                        f"two dimensions of {t.name} are one and the same, {group.name}: a tensor and its transpose meet in one "
-                        "kernel; cut the fusion there",
+                        f"two dimensions of {t.name} are one and the same, {group.name}: a tensor and its transpose meet "
+                        "in one kernel; cut the fusion there",
                         location=t.location,
                     )
                 seen.add(group)

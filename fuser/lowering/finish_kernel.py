@@ -15,7 +15,7 @@ from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GRID_TYPES, ParallelType
 from fuser.ir.facts import LoopBound
-from fuser.ir.fusion import ExtentOp, Fusion, Scalar, ScalarOp, Tensor
+from fuser.ir.fusion import ExtentOp, Scalar, ScalarOp, Tensor
 from fuser.ir.integers import ONE, ZERO, Int, Symbol, select
 from fuser.ir.kernel import (
     THREAD_SYMBOLS,

@@ -59,7 +59,9 @@ class ArrayView(NamedTuple):
 
     def descriptor(self) -> TensorDescriptor:
         """What planning sees. For a host array, the alignment that its copy on the device will have."""
-        return TensorDescriptor(self.dtype, self.sizes, self.strides, alignment_of(self.address, self.is_host), self.address)
+        return TensorDescriptor(
+            self.dtype, self.sizes, self.strides, alignment_of(self.address, self.is_host), self.address
+        )
 
 
 def alignment_of(address: int, is_host: bool = False) -> int:
@@ -322,6 +324,8 @@ def _describe_dlpack(array: Any) -> ArrayView:
 # ---------------------------------------------------------------- devices
 
 _MAX_DEVICE_INDEX = 255
+
+
 def has_gpu() -> bool:
     """Whether there is a CUDA device."""
     return driver.device_count() > 0
@@ -347,7 +351,9 @@ def parse_device(requested: object) -> tuple[str, int | None]:
     else:
         raise InputAssertionError(f"{requested!r} is not a device; give an index, 'cuda:<index>' or 'simulator'")
     if kind not in ("cuda", "simulator"):
-        raise InputAssertionError(f"device {str(requested)!r} cannot be used; give an index, 'cuda:<index>' or 'simulator'")
+        raise InputAssertionError(
+            f"device {str(requested)!r} cannot be used; give an index, 'cuda:<index>' or 'simulator'"
+        )
     if index is not None and not 0 <= index <= _MAX_DEVICE_INDEX:
         raise InputRuntimeError(f"device index {index} is outside [0, {_MAX_DEVICE_INDEX}]")
     return kind, index

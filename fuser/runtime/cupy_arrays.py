@@ -34,7 +34,9 @@ class CupyFramework:
 
         return int(cupy.cuda.get_current_stream(device.index).ptr)
 
-    def new_array(self, device: Device, dtype: DataType, sizes: Sequence[int], strides: Sequence[int], stream: int) -> Storage:
+    def new_array(
+        self, device: Device, dtype: DataType, sizes: Sequence[int], strides: Sequence[int], stream: int
+    ) -> Storage:
         return self.scratch(device, element_span(sizes, strides) * dtype.itemsize, stream)
 
     def scratch(self, device: Device, nbytes: int, stream: int) -> Storage:

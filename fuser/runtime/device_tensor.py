@@ -62,7 +62,12 @@ class DeviceTensor:
 
     @classmethod
     def empty(
-        cls, device: Device, sizes: Sequence[int], dtype: DataType, strides: Sequence[int] | None = None, stream: int = 0
+        cls,
+        device: Device,
+        sizes: Sequence[int],
+        dtype: DataType,
+        strides: Sequence[int] | None = None,
+        stream: int = 0,
     ) -> DeviceTensor:
         """An uninitialised tensor; row major unless strides (not negative) are given."""
         layout = row_major(sizes) if strides is None else tuple(strides)
@@ -188,5 +193,7 @@ def tensor_over(view: ArrayView, device: Device, stream: int) -> DeviceTensor:
     if view.is_host:
         raise InputTypeError(f"a {view.kind} array in host memory cannot be seen as device memory")
     if view.device != (device.kind, device.index):
-        raise LaunchError(f"memory of {view.device[0]}:{view.device[1]} does not belong to {device.kind}:{device.index}")
+        raise LaunchError(
+            f"memory of {view.device[0]}:{view.device[1]} does not belong to {device.kind}:{device.index}"
+        )
     return DeviceTensor(device, view.dtype, view.sizes, view.strides, view.address, view.owner, stream)

@@ -125,7 +125,9 @@ def import_tensor(array: object, stream: int | None = None) -> ImportedTensor:
     elif t.device.type in _HOST_DEVICES:
         device = ("cpu", 0)
     else:
-        raise InputTypeError(f"arrays in memory of DLPack device type {t.device.type} are not supported: use a CUDA device")
+        raise InputTypeError(
+            f"arrays in memory of DLPack device type {t.device.type} are not supported: use a CUDA device"
+        )
     return ImportedTensor(dtype, sizes, strides, (t.data or 0) + t.byte_offset, device, owner)
 
 
@@ -173,7 +175,12 @@ _destructor = _Deleter(_destroy)
 
 
 def export_tensor(
-    dtype: DataType, sizes: tuple[int, ...], strides: tuple[int, ...], address: int, device: tuple[int, int], owner: object
+    dtype: DataType,
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    address: int,
+    device: tuple[int, int],
+    owner: object,
 ) -> object:
     """A capsule over memory that `owner` keeps alive. `device` is (DLPack device type, index)."""
     code = _CODES.get(dtype)

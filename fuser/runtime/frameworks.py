@@ -54,7 +54,9 @@ class Framework(Protocol):
         """Raw handle of the stream the caller's work goes to; None if the framework does not tell."""
         ...
 
-    def new_array(self, device: Device, dtype: DataType, sizes: Sequence[int], strides: Sequence[int], stream: int) -> Storage:
+    def new_array(
+        self, device: Device, dtype: DataType, sizes: Sequence[int], strides: Sequence[int], stream: int
+    ) -> Storage:
         """Uninitialised memory that may go out as a result."""
         ...
 
@@ -87,7 +89,9 @@ class _DeviceMemory:
         del device
         return None
 
-    def new_array(self, device: Device, dtype: DataType, sizes: Sequence[int], strides: Sequence[int], stream: int) -> Storage:
+    def new_array(
+        self, device: Device, dtype: DataType, sizes: Sequence[int], strides: Sequence[int], stream: int
+    ) -> Storage:
         return self.scratch(device, element_span(sizes, strides) * dtype.itemsize, stream)
 
     def scratch(self, device: Device, nbytes: int, stream: int) -> Storage:

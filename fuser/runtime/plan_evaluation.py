@@ -175,9 +175,7 @@ class PlanEvaluation:
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
-    def _facts_hold(
-        self, sizes: Shapes, strides: Shapes, addresses: Sequence[int], values: Mapping[Int, int]
-    ) -> bool:
+    def _facts_hold(self, sizes: Shapes, strides: Shapes, addresses: Sequence[int], values: Mapping[Int, int]) -> bool:
         ranks = tuple(len(s) for s in sizes)
         if self._check is None or ranks != self._check_ranks:
             self._check = _compile_check(self._facts, self.plan, ranks, self.dtypes)
@@ -189,7 +187,11 @@ class PlanEvaluation:
     ) -> None:
         tensors = {
             name: TensorDescriptor(
-                self.dtypes[i] or DataType.Float, tuple(sizes[i]), tuple(strides[i]), alignment_of(addresses[i]), addresses[i]
+                self.dtypes[i] or DataType.Float,
+                tuple(sizes[i]),
+                tuple(strides[i]),
+                alignment_of(addresses[i]),
+                addresses[i],
             )
             for i, name in enumerate(self.plan.tensor_arguments)
         }
@@ -243,7 +245,9 @@ class PlanEvaluation:
                         scalars.append((position, name, dtype))
                     template[position] = scalar_as(values.scalars[name], dtype, name)
                 case _:
-                    raise InternalError(f"a planned kernel has the parameter {parameter!r}", pass_name="plan_evaluation")
+                    raise InternalError(
+                        f"a planned kernel has the parameter {parameter!r}", pass_name="plan_evaluation"
+                    )
         # Workspaces are declared in the order of the plan.
         return ParameterValues(
             tuple(template), tuple(pointers), tuple((p,) for p in workspaces), tuple(semaphores), tuple(scalars)
@@ -296,12 +300,12 @@ def scalar_as(value: Scalar, dtype: DataType, name: str) -> Scalar:
             return float(value)
     else:
         return complex(value)
-    raise InputTypeError(f"Scalar value {value} of {name} is not compatible with the expected data type: {dtype.c_name}.")
+    raise InputTypeError(
+        f"Scalar value {value} of {name} is not compatible with the expected data type: {dtype.c_name}."
+    )
 
 
-def _run_step(
-    step: ScalarStep, sizes: Shapes, named: Mapping[str, Scalar], dtypes: Mapping[str, DataType]
-) -> Scalar:
+def _run_step(step: ScalarStep, sizes: Shapes, named: Mapping[str, Scalar], dtypes: Mapping[str, DataType]) -> Scalar:
     if step.op == "extent":
         argument, dim = step.operands
         if not isinstance(argument, int) or not isinstance(dim, int):
@@ -387,7 +391,9 @@ def _compile_check(
                 j = index[other]
                 for t in (i, j):
                     lines += _range_lines(t, ranks[t], (dtypes[t] or DataType.Float).itemsize)
-                condition = f"e{i} or high{i} <= low{j} or high{j} <= low{i}"
+                condition = (
+                    f"e{i} or not addresses[{i}] or not addresses[{j}] or high{i} <= low{j} or high{j} <= low{i}"
+                )
             case _:
                 assert_never(fact)
         lines.append(f"    if not ({condition}): return False")
@@ -453,7 +459,9 @@ def _describe_actual(fact: Fact, tensors: Mapping[str, TensorDescriptor]) -> str
             return f"bytes [{a[0]:#x}, {a[1]:#x}) and [{b[0]:#x}, {b[1]:#x})"
         case ExtentIs(tensor, dim, _) | ExtentDivisible(tensor, dim, _):
             return f"extent {tensors[tensor].sizes[dim]} (shape {list(tensors[tensor].sizes)})"
-        case UnitStride(tensor) | ZeroStride(tensor) | DenseStride(tensor) | StrideDivisible(tensor) | IndexBound(tensor):
+        case (
+            UnitStride(tensor) | ZeroStride(tensor) | DenseStride(tensor) | StrideDivisible(tensor) | IndexBound(tensor)
+        ):
             return f"shape {list(tensors[tensor].sizes)} with strides {list(tensors[tensor].strides)}"
         case _:
             assert_never(fact)

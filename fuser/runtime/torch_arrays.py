@@ -36,7 +36,9 @@ def describe_torch(tensor: Any) -> ArrayView:
     elif tensor.device.type == "cpu":
         device = _HOST
     else:
-        raise InputTypeError(f"torch tensors on device {tensor.device} are not supported: only CUDA and scalar CPU tensors are")
+        raise InputTypeError(
+            f"torch tensors on device {tensor.device} are not supported: only CUDA and scalar CPU tensors are"
+        )
     return ArrayView("torch", dtype, tuple(tensor.shape), tensor.stride(), tensor.data_ptr(), device, tensor, array)
 
 
@@ -125,7 +127,9 @@ class TorchFramework:
     def current_stream(self, device: Device) -> int | None:
         return self._current_stream(device.index)
 
-    def new_array(self, device: Device, dtype: DataType, sizes: Sequence[int], strides: Sequence[int], stream: int) -> Storage:
+    def new_array(
+        self, device: Device, dtype: DataType, sizes: Sequence[int], strides: Sequence[int], stream: int
+    ) -> Storage:
         array = self._empty(sizes, strides, _torch_dtype(dtype), stream)
         return Storage(array.data_ptr(), array.untyped_storage().nbytes(), array)
 

@@ -60,7 +60,9 @@ def ambiguous_dim(segment: Fusion) -> Tensor | None:
                 clashes.add(resolving.group(d))
     if not clashes:
         return None
-    return next((t for t in segment.tensors if any(d.is_broadcast and resolving.group(d) in clashes for d in t.logical)), None)
+    return next(
+        (t for t in segment.tensors if any(d.is_broadcast and resolving.group(d) in clashes for d in t.logical)), None
+    )
 
 
 def concrete_dims(graph: IterationGraph, tensor: Tensor) -> int:
@@ -131,8 +133,11 @@ def choose_vector(
         if source is not None:
             if source.name in widths and widths[source.name] >= vector:
                 names.append(t.name)
-        elif graph.group(t.visible[memory_order(t.stride_order)[-1]]) is fastest:
-            names.append(t.name)
+        else:
+            last = t.visible[memory_order(t.stride_order)[-1]]
+            # One element that others see along the fastest dim is no run of them.
+            if not last.is_broadcast and graph.group(last) is fastest:
+                names.append(t.name)
     return vector, tuple(names)
 
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fuser import FusionDefinition, FusionExecutorCache
-from fuser.errors import InputRuntimeError, InputTypeError, NotSupportedError
+from fuser import Fusion, FusionDefinition, FusionExecutorCache, FusionGuard, KernelExecutor, define_tensor, ops
+from fuser.errors import (
+    DefinitionRuntimeError,
+    DefinitionTypeError,
+    InputRuntimeError,
+    InputTypeError,
+    NotSupportedError,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +46,17 @@ def test_scheduled_ir_of_what_ran_last() -> None:
 
 def test_not_distributed() -> None:
     assert FusionExecutorCache(sums_both_ways().fusion).get_output_shardings() == []
+
+
+def test_what_is_no_whole_fusion() -> None:
+    with pytest.raises(DefinitionTypeError, match=r"FusionExecutorCache\(\): .* Expected a Fusion, got int"):
+        FusionExecutorCache(3)
+    fusion = Fusion()
+    with FusionGuard(fusion):
+        fusion.add_output(ops.exp(define_tensor([-1])))
+    for make in (FusionExecutorCache, lambda f: KernelExecutor().compile(f)):
+        with pytest.raises(DefinitionRuntimeError, match="which is no input of the fusion"):
+            make(fusion)
 
 
 def test_manual_schedules_go_elsewhere() -> None:

@@ -9,12 +9,17 @@ import pytest
 
 from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.runtime.device import Device, get_device
+from fuser.simulator.device import SimulatorDevice
 from tests.device_layouts import place_all
 from tests.fusion_corpus import CORPUS, LARGE, SIZES, case
 from tests.test_fusion_corpus import check, sizes_of
 
 HUGE = {"A": 8, "B": 32, "R": 1000, "C": 4104, "H": 56, "W": 56}
 """Enough for every SM, with rows that are no power of two."""
+
+
+TOO_LARGE = ("five_dimensions", "product_of_rows")
+"""Too many elements, and products that leave the range of Float."""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +34,7 @@ def test_all_sizes(name: str, device: Device) -> None:
     check(case(name), LARGE, device)
 
 
-@pytest.mark.parametrize("name", [c.name for c in CORPUS if c.name != "five_dimensions"])
+@pytest.mark.parametrize("name", [c.name for c in CORPUS if c.name not in TOO_LARGE])
 def test_huge(name: str, device: Device) -> None:
     check(case(name), HUGE, device, runs=1)
 
@@ -66,9 +71,9 @@ EXACT = [
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_equal_to_the_simulator(name: str, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_to_the_simulator(name: str, device: Device) -> None:
     """Bit for bit, contraction off."""
-    simulator = get_device("simulator", 0)
+    simulator = SimulatorDevice(info=device.info)  # the same plans
     for size in ("aligned", "ragged"):
         made: list[list[np.ndarray[Any, Any]]] = []
         for where in (device, simulator):
@@ -80,7 +85,10 @@ def test_equal_to_the_simulator(name: str, device: Device, monkeypatch: pytest.M
                 placed, device=None if fusion.ir_fusion.input_tensors else where.kind, _disable_options=["fma"]
             )
             updated = [fusion.ir_fusion.inputs.index(o.alias_of) for o in fusion.ir_fusion.outputs if o.alias_of]
-            made.append([np.asarray(r) for r in (*results, *(placed[p] for p in updated))])
+            # Without tensor inputs results are torch's where torch is loaded already.
+            made.append(
+                [np.asarray(r.cpu() if hasattr(r, "cpu") else r) for r in (*results, *(placed[p] for p in updated))]
+            )
         for on_gpu, simulated in zip(*made, strict=True):
             assert on_gpu.dtype == simulated.dtype
             assert on_gpu.tobytes() == simulated.tobytes(), f"{name} at {size} sizes: {on_gpu} {simulated}"

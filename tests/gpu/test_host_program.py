@@ -163,9 +163,7 @@ def test_block_growth_compiles_once_per_rung(device) -> None:
 
 def test_launch_beyond_the_device_is_refused(device) -> None:
     kernel = scale_kernel(arch=device.info.arch, block=2048)
-    program = HostProgram(
-        ("x",), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(kernel, ("x", "y", 1.0)))
-    )
+    program = HostProgram(("x",), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(kernel, ("x", "y", 1.0))))
     with pytest.raises(LaunchError, match="2048 threads"):
         program.run([np.zeros(4, np.float32)], device=device)
 

@@ -101,7 +101,9 @@ def test_torch_update_and_view(torch, double_in_place) -> None:
 
 
 def test_torch_cpu_tensors_are_refused_on_a_gpu(torch, double) -> None:
-    with pytest.raises(InputRuntimeError, match="Found unsupported device cpu, only scalar CPU or CUDA tensors are supported"):
+    with pytest.raises(
+        InputRuntimeError, match="Found unsupported device cpu, only scalar CPU or CUDA tensors are supported"
+    ):
         double.run([torch.zeros(4)])
 
 

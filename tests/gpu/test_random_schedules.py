@@ -87,8 +87,8 @@ def test_random_schedules_on_the_gpu() -> None:
             cases: list[tuple[RandomCase, Kernel]] = []
             texts: dict[str, str] = {}
             for seed in range(start, min(start + BATCH, FIRST + CASES)):
-                case = generate(seed)
                 try:
+                    case = generate(seed)
                     kernel = lower_fusion(case.schedule, case.facts, name=f"case_{seed}")
                 except SchedulingError as error:
                     refusals[str(error).split("\n")[0]] += 1

@@ -161,7 +161,9 @@ class KernelMaker:
             buffer = Buffer(name, dtype, GLOBAL_MEMORY, n, name)
             parameters.append(TensorParameter(buffer, name, position, position >= len(inputs)))
         for workspace in workspaces:
-            parameters.append(WorkspaceParameter(Buffer(workspace.name, workspace.dtype, GLOBAL_MEMORY, workspace.count)))
+            parameters.append(
+                WorkspaceParameter(Buffer(workspace.name, workspace.dtype, GLOBAL_MEMORY, workspace.count))
+            )
         if semaphores is not None:
             parameters.append(SemaphoreParameter(Buffer("semaphores", DataType.Int32, GLOBAL_MEMORY, semaphores)))
         parameters += [ExtentParameter(s) for s in (list(bindings) if extents is None else extents)]

@@ -27,7 +27,9 @@ from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
 def scale_kernel(dtype: DataType = DataType.Float, arch: str = "sm_90a", block: int = 128) -> CompiledKernel:
     """y[i] = x[i] * alpha for a vector x of any stride and a dense y."""
     n, s = symbol("n"), symbol("s")
-    index = THREAD_SYMBOLS[ParallelType.grid_x] * SIZE_SYMBOLS[ParallelType.block_x] + THREAD_SYMBOLS[ParallelType.block_x]
+    index = (
+        THREAD_SYMBOLS[ParallelType.grid_x] * SIZE_SYMBOLS[ParallelType.block_x] + THREAD_SYMBOLS[ParallelType.block_x]
+    )
     x = Buffer("x", dtype, GLOBAL_MEMORY, n * s, "x")
     y = Buffer("y", dtype, GLOBAL_MEMORY, n, "y")
     product = Call("mul", (Load(x, index * s), ScalarArgument("alpha", dtype)), widen(dtype), dtype)

@@ -30,9 +30,7 @@ def add_one(arrays: list[np.ndarray[Any, Any]], values: list[Any]) -> None:
 @pytest.fixture
 def program(device, make_kernel) -> HostProgram:
     device.behaviours["add_one"] = add_one
-    return HostProgram(
-        ("x",), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(make_kernel(), ("x", "y")))
-    )
+    return HostProgram(("x",), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(make_kernel(), ("x", "y"))))
 
 
 def test_runs_a_kernel_and_gives_memory_back(device, program) -> None:
@@ -68,9 +66,7 @@ def test_an_extent_of_zero_anywhere_skips_the_kernel(device, make_kernel, positi
     sizes: list[Any] = [1, 1, 1, 32, 1, 1]
     sizes[position] = n
     kernel = make_kernel(grid=sizes[:3], block=sizes[3:])
-    program = HostProgram(
-        ("x",), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(kernel, ("x", "y")))
-    )
+    program = HostProgram(("x",), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(kernel, ("x", "y"))))
     program.run([np.empty(0, np.float32)], device=device)
     program.run([np.empty(2, np.float32)], device=device)
     assert len(device.named("launch")) == 1
@@ -78,17 +74,23 @@ def test_an_extent_of_zero_anywhere_skips_the_kernel(device, make_kernel, positi
 
 def test_broken_fact_names_tensor_dimension_and_fact(device, make_kernel) -> None:
     cases: list[tuple[Any, np.ndarray[Any, Any], str]] = [
-        (ExtentDivisible("x", 0, 8), np.zeros(12, np.float32), r"dimension 0 of x that is divisible by 8, but got extent 12"),
+        (
+            ExtentDivisible("x", 0, 8),
+            np.zeros(12, np.float32),
+            r"dimension 0 of x that is divisible by 8, but got extent 12",
+        ),
         (UnitStride("x", 0), np.zeros(12, np.float32)[::2], r"stride 1 in dimension 0 of x, but got shape \[6\]"),
         (IndexBound("x", 5), np.zeros(12, np.float32), r"offsets of at most 5 elements in x"),
         (LoopBound(10, (n * 2,)), np.zeros(12, np.float32), r"loops of at most 10 steps"),
-        (Aligned("x", 16), np.zeros(12, np.float32)[1:5], r"x aligned to 16 bytes, but got a base address aligned to \d"),
+        (
+            Aligned("x", 16),
+            np.zeros(12, np.float32)[1:5],
+            r"x aligned to 16 bytes, but got a base address aligned to \d",
+        ),
     ]
     for fact, x, message in cases:
         kernel = make_kernel(facts=[fact])
-        program = HostProgram(
-            ("x",), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(kernel, ("x", "y")))
-        )
+        program = HostProgram(("x",), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(kernel, ("x", "y"))))
         with pytest.raises(InputRuntimeError, match=message) as caught:
             program.run([x], device=device)
         assert "instruction 1 of a host program" in caught.value.__notes__[0]
@@ -142,9 +144,7 @@ def test_workspaces_and_semaphores(device, make_kernel) -> None:
         workspaces=[Workspace("partial", DataType.Double, n * 2), Workspace("flags", DataType.Int32, as_int(3))],
         semaphores=as_int(7),
     )
-    program = HostProgram(
-        ("x",), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(kernel, ("x", "y")))
-    )
+    program = HostProgram(("x",), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(kernel, ("x", "y"))))
     program.run([np.zeros(5, np.float32)], device=device)
     assert [call[1] for call in device.named("allocate")] == [20, 20, 80, 12]
     assert device.named("semaphores") == [("semaphores", 7)]
@@ -185,9 +185,7 @@ def test_overlapping_and_read_only_arrays_are_not_updated(device, make_kernel) -
 def test_expanded_inputs_keep_their_stride(device, make_kernel) -> None:
     s = symbol("s", None)
     kernel = make_kernel(bindings={n: ExtentOf(0, 0), s: StrideOf(0, 0)})
-    program = HostProgram(
-        ("x",), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(kernel, ("x", "y")))
-    )
+    program = HostProgram(("x",), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(kernel, ("x", "y"))))
     program.run([np.broadcast_to(np.float32(3), (1000,))], device=device)
     assert device.named("launch")[0][3][2:] == (1000, 0)
     assert device.named("copy_from_host") == [("copy_from_host", 4)]

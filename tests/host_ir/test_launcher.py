@@ -75,9 +75,7 @@ def test_other_shapes_and_strides_are_bound_anew() -> None:
 
 def test_alignment_belongs_to_the_key_where_a_kernel_asks_for_it(device, make_kernel) -> None:
     kernel = make_kernel(facts=[Aligned("x", 16)])
-    program = HostProgram(
-        ("x",), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(kernel, ("x", "y")))
-    )
+    program = HostProgram(("x",), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(kernel, ("x", "y"))))
     base = tensor(device, np.arange(40))
     program.run([base.view((8,), (1,), 4)])
     program.run([base.view((8,), (1,), 8)])

@@ -115,7 +115,9 @@ def test_padded_results_come_out_though_their_gaps_were_never_written(simulator)
 
 def test_tensors_of_another_simulator_are_refused(simulator) -> None:
     x = DeviceTensor.from_numpy(np.zeros(4, np.float32), SimulatorDevice())
-    with pytest.raises(InputRuntimeError, match="Expected inputs on device simulator:0, got one on simulator:0 of another"):
+    with pytest.raises(
+        InputRuntimeError, match="Expected inputs on device simulator:0, got one on simulator:0 of another"
+    ):
         scale_twice().run([x, 1.0], device=simulator)
     with pytest.raises(InputRuntimeError, match="Expected inputs on device simulator:1, got one on simulator:0"):
         scale_twice().run([x, 1.0], device=SimulatorDevice(1))
@@ -129,9 +131,7 @@ def test_fill(simulator) -> None:
 
 def test_raw_kernels_are_refused(simulator) -> None:
     kernel = strided_copy_kernel(4, 0, "sm_90a")
-    program = HostProgram(
-        ("x", "y"), ("y",), (LaunchKernel(kernel, ("y", "x", 1), LaunchParams(1, 1, 1, 32, 1, 1)),)
-    )
+    program = HostProgram(("x", "y"), ("y",), (LaunchKernel(kernel, ("y", "x", 1), LaunchParams(1, 1, 1, 32, 1, 1)),))
     with pytest.raises(NoDeviceError, match="raw CUDA source"):
         program.run([np.zeros(1, np.float32), np.zeros(1, np.float32)], device=simulator)
 

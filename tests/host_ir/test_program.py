@@ -122,7 +122,9 @@ def test_malformed_program_is_refused(case: str) -> None:
 def test_error_names_the_instruction() -> None:
     with pytest.raises(DefinitionRuntimeError) as caught:
         HostProgram(("x",), (), (ALLOCATE, Fill("z", 1)))
-    assert str(caught.value) == "HostProgram, instruction 1, Fill('z', 1): slot 'z' is not defined; defined are 'x', 'y'"
+    assert (
+        str(caught.value) == "HostProgram, instruction 1, Fill('z', 1): slot 'z' is not defined; defined are 'x', 'y'"
+    )
 
 
 def test_launch_is_checked_against_the_kernel(make_kernel) -> None:
@@ -150,9 +152,7 @@ def test_launch_is_checked_against_the_kernel(make_kernel) -> None:
 def test_inputs_of_two_dtypes_are_refused(make_kernel) -> None:
     half = make_kernel("half", inputs={"x": DataType.Half})
     with pytest.raises(DefinitionRuntimeError, match=r"slot 'x' has dtype Float, but Half is needed here"):
-        HostProgram(
-            ("x",), (), (ALLOCATE, LaunchKernel(make_kernel(), ("x", "y")), LaunchKernel(half, ("x", "y")))
-        )
+        HostProgram(("x",), (), (ALLOCATE, LaunchKernel(make_kernel(), ("x", "y")), LaunchKernel(half, ("x", "y"))))
 
 
 def test_index_tensors_are_int_tensors(make_kernel) -> None:
@@ -164,9 +164,13 @@ def test_index_tensors_are_int_tensors(make_kernel) -> None:
 def test_instructions_check_their_types(make_kernel) -> None:
     with pytest.raises(DefinitionTypeError, match="Allocate takes a DataType, got 'float'"):
         Allocate("y", (1,), "float")  # type: ignore[arg-type]
-    with pytest.raises(DefinitionTypeError, match=r"Allocate takes ints and expressions of extent\(slot, dim\), got 1.5"):
+    with pytest.raises(
+        DefinitionTypeError, match=r"Allocate takes ints and expressions of extent\(slot, dim\), got 1.5"
+    ):
         Allocate("y", (1.5,), DataType.Float)  # type: ignore[arg-type]
-    with pytest.raises(DefinitionTypeError, match="LaunchKernel takes a CompiledKernel or a compiled RtcKernel, got str"):
+    with pytest.raises(
+        DefinitionTypeError, match="LaunchKernel takes a CompiledKernel or a compiled RtcKernel, got str"
+    ):
         LaunchKernel("kernel", ())  # type: ignore[arg-type]
     with pytest.raises(DefinitionTypeError, match="the name of a slot, a number or a size, got None"):
         LaunchKernel(make_kernel(), (None,))  # type: ignore[arg-type]

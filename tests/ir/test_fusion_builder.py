@@ -17,7 +17,12 @@ def test_input_dims() -> None:
     b = FusionBuilder()
     x = b.input_tensor(Float, [-1, 1, 5, 0])
     assert [str(d.extent) for d in x.logical] == ["t0_size0", "1", "5", "0"]
-    assert [d.kind for d in x.logical] == [IterKind.iteration, IterKind.broadcast, IterKind.iteration, IterKind.iteration]
+    assert [d.kind for d in x.logical] == [
+        IterKind.iteration,
+        IterKind.broadcast,
+        IterKind.iteration,
+        IterKind.iteration,
+    ]
     assert x.stride_order == (3, 2, 1, 0)
     assert x.contiguity == (True, None, True, True)
 

@@ -67,10 +67,10 @@ def test_reduced_axis_cannot_be_shared_with_consumers() -> None:
 def test_refusal_names_the_axes_and_changes_nothing() -> None:
     s, y, out = chain()
     s.split(out, 0, 4)
+    s.split(y, 0, 4)
+    s.parallelize(y, 0, BX)
+    s.parallelize(out, 0, BY)
     with pytest.raises(SchedulingError, match=f"cannot inline {y} at position 1"):
-        s.split(y, 0, 4)
-        s.parallelize(y, 0, BX)
-        s.parallelize(out, 0, BY)
         s.inline_at(out, 1)
     assert s.state(y).inline_at == 0
 

@@ -95,7 +95,9 @@ def test_it_costs_little():
 def test_the_error_names_the_pass_and_shows_the_exprs():
     fusion = fusion_of(small)
     broken = Fusion(fusion.inputs, tuple(reversed(fusion.exprs)), fusion.outputs)
-    with pytest.raises(InternalError, match=r"malformed after some_pass\n.*t2 reads t1, which nothing before") as caught:
+    with pytest.raises(
+        InternalError, match=r"malformed after some_pass\n.*t2 reads t1, which nothing before"
+    ) as caught:
         verify_fusion(broken, "some_pass")
     assert caught.value.pass_name == "some_pass"
     assert "sin(" in str(caught.value)

@@ -3,9 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from fuser import FusionDefinition
+from fuser.compiler.bind_inputs import bind_inputs
 from fuser.errors import InternalError, SchedulingError
+from fuser.ir.device_info import DeviceInfo
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType, ParallelType
 from fuser.ir.fusion import Fusion, IterDomain, IterKind
@@ -13,6 +17,8 @@ from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import const
 from fuser.ir.schedule import ScheduleBuilder, merge_axes, split_axis
 from fuser.ir.verify_schedule import structure_problems, verify_schedule
+from fuser.schedule.params import Refused, SegmentInputs
+from fuser.schedule.segment import segment_fusion
 from tests.random_schedules import generate
 
 
@@ -271,3 +277,42 @@ def test_inline_positions():
         s.reorder("t1", {0: 1})
 
     assert "t0_cache_after_0 cannot stay inlined at position 2" in refused(parted, copies())
+
+
+# --- schedulers -------------------------------------------------------------------------------------------------------
+
+
+def pointwise(fd):
+    x, b = fd.define_tensor([-1, -1], True), fd.define_tensor([-1], True)
+    return [fd.ops.add(x, b)]
+
+
+def row_statistics(fd):
+    x = fd.define_tensor([-1, -1], True)
+    return list(fd.ops.var_mean(x, [1]))
+
+
+def softmax(fd):
+    x = fd.define_tensor([-1, -1], True)
+    e = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, [1], keepdim=True)))
+    return [fd.ops.div(e, fd.ops.sum(e, [1], keepdim=True))]
+
+
+def column_sum(fd):
+    return [fd.ops.sum(fd.define_tensor([-1, -1], True), [0])]
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (64, 96), (1, 300), (300, 1)])
+@pytest.mark.parametrize("body", [pointwise, row_statistics, softmax, column_sum])
+def test_what_schedulers_apply_is_well_formed(body, shape):
+    with FusionDefinition() as fd:
+        for output in body(fd):
+            fd.add_output(output)
+    fusion = fd.fusion.ir_fusion
+    arrays = [np.ones(shape[len(shape) - t.ndim :], np.float32) for t in fusion.input_tensors]
+    bound = bind_inputs(fusion, arrays)
+    for segment in segment_fusion(fusion).segments:
+        inputs = SegmentInputs(bound.tensors, bound.evaluate)
+        params = segment.scheduler.propose(segment.fusion, inputs, DeviceInfo.preset("H200"))
+        assert not isinstance(params, Refused)
+        verify_schedule(segment.scheduler.apply(segment.fusion, params), segment.scheduler.type.name)

@@ -134,7 +134,11 @@ def test_strided_inputs() -> None:
     s.merge(out.name, 0)
     s.split(out.name, 0, 8)
     spread(s, out.name, (GX, BX))
-    for x in (integers((6, 10))[:, ::2], np.asfortranarray(integers((6, 5))), np.broadcast_to(integers((1, 5)), (6, 5))):
+    for x in (
+        integers((6, 10))[:, ::2],
+        np.asfortranarray(integers((6, 5))),
+        np.broadcast_to(integers((1, 5)), (6, 5)),
+    ):
         check(s, [x], facts=frozenset([NARROW]))
         check(s, [x])
 
@@ -368,7 +372,10 @@ def test_output_read_again_by_the_same_thread() -> None:
     s.split(z.name, 0, 8)
     spread(s, z.name, (GX, BX))
     kernel = check(s, [integers((21,))])
-    assert any(isinstance(st, Store) and any(ld.buffer.name == y.name for ld in value_loads(st.value)) for st in walk(kernel.body))
+    assert any(
+        isinstance(st, Store) and any(ld.buffer.name == y.name for ld in value_loads(st.value))
+        for st in walk(kernel.body)
+    )
 
 
 def test_output_read_by_other_threads_of_the_block() -> None:
@@ -418,7 +425,10 @@ def test_small_output_beside_a_large_one_is_written_by_its_owner() -> None:
     s.recompute(doubled, [kept])
     spread(s, out, (GX, BX))
     kernel = check(s, [integers((5, 7)), integers((7,), seed=1)])
-    assert [str(st.buffer) for st in of_type(kernel, Store) if isinstance(st, Store) and st.buffer.is_global] == [out, kept]
+    assert [str(st.buffer) for st in of_type(kernel, Store) if isinstance(st, Store) and st.buffer.is_global] == [
+        out,
+        kept,
+    ]
 
 
 def test_value_in_registers_of_other_blocks_is_refused() -> None:
@@ -758,7 +768,9 @@ def test_unused_input_is_no_parameter() -> None:
 def test_loads_and_symbols_are_what_the_kernel_lists() -> None:
     fusion, _, _ = negated(-1)
     kernel = check(ScheduleBuilder(fusion), [integers((3,))])
-    assert all(isinstance(ld, Load) for st in walk(kernel.body) if isinstance(st, Store) for ld in value_loads(st.value))
+    assert all(
+        isinstance(ld, Load) for st in walk(kernel.body) if isinstance(st, Store) for ld in value_loads(st.value)
+    )
     assert symbol("t0_size0", 0).name == "t0_size0"
 
 

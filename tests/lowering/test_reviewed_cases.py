@@ -288,3 +288,16 @@ def test_a_dim_that_is_statically_empty_is_merged():
     wide, same = fd.execute([np.zeros((0, 3))])
     assert wide.shape == (17, 0, 3)
     assert same.shape == (0, 3)
+
+
+def test_an_output_of_one_element_beside_wide_ones():
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], [False], DataType.Float)
+        one = fd.ops.add(fd.ops.sum(x, [0], keepdim=True), 1.0)
+        fd.add_output(fd.ops.add(fd.ops.set(one), x))
+        fd.add_output(one)
+    for n in (2, 8, 4096):
+        array = integers((n,))
+        wide, single = fd.execute([array])
+        np.testing.assert_array_equal(wide, array + array.sum() + 1)
+        np.testing.assert_array_equal(single, [array.sum() + 1])

@@ -246,7 +246,9 @@ def test_host_tensors_of_device_libraries_need_the_simulator(monkeypatch: pytest
     tensor, number = _view(("cpu", 0)), _view(("cpu", 0), sizes=())
     assert resolve_device([tensor], "simulator") == ("simulator", 0)
     assert resolve_device([number], 1) == ("cuda", 1)
-    with pytest.raises(InputRuntimeError, match="Found unsupported device cpu, only scalar CPU or CUDA tensors are supported"):
+    with pytest.raises(
+        InputRuntimeError, match="Found unsupported device cpu, only scalar CPU or CUDA tensors are supported"
+    ):
         resolve_device([tensor], 1)
 
 

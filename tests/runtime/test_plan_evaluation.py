@@ -249,7 +249,9 @@ def test_generated_checks_agree_with_the_definition(fact: Fact, sizes: Any, stri
 
 
 def test_message_names_tensor_dimension_and_what_came() -> None:
-    evaluation = PlanEvaluation(kernel_with(PARAMETERS, PLAN, [StrideDivisible("x", 0, 16), ExtentDivisible("x", 1, 2)]))
+    evaluation = PlanEvaluation(
+        kernel_with(PARAMETERS, PLAN, [StrideDivisible("x", 0, 16), ExtentDivisible("x", 1, 2)])
+    )
     with pytest.raises(InputRuntimeError) as caught:
         evaluation.evaluate([(10, 6), (10, 3)], [(7, 1), (3, 1)], [4096, 8192], [2, 3])
     assert str(caught.value) == (

@@ -22,7 +22,9 @@ from fuser.runtime.variants import KernelVariants
 from fuser.simulator.device import SimulatorDevice
 
 DIMS = st.lists(
-    st.tuples(st.integers(1, 4), st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24, 48]), st.sampled_from([0, 1, 2, 3, 4, 6, 12])),
+    st.tuples(
+        st.integers(1, 4), st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24, 48]), st.sampled_from([0, 1, 2, 3, 4, 6, 12])
+    ),
     max_size=4,
 )
 
@@ -35,7 +37,10 @@ def test_collapsed_dimensions_name_the_same_pairs(dims: list[tuple[int, int, int
     def pairs(rows: list[tuple[int, int, int]]) -> set[tuple[int, int]]:
         shape = [n for n, _, _ in rows]
         return {
-            (sum(i * r[1] for i, r in zip(index, rows, strict=True)), sum(i * r[2] for i, r in zip(index, rows, strict=True)))
+            (
+                sum(i * r[1] for i, r in zip(index, rows, strict=True)),
+                sum(i * r[2] for i, r in zip(index, rows, strict=True)),
+            )
             for index in np.ndindex(*shape)
         }
 
