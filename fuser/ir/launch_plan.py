@@ -85,7 +85,8 @@ class LaunchPlan:
     # Shape (logical order) and strides of each output, over the bound symbols.
     output_shapes: tuple[tuple[Int, ...], ...] = ()
     output_strides: tuple[tuple[Int, ...], ...] = ()
-    # Rank of each tensor argument; empty where it is not known.
+    # Rank and element type of each tensor argument; empty where they are not known.
     ranks: tuple[int, ...] = ()
+    dtypes: tuple[DataType, ...] = ()
     # Outputs that may share the storage of the input they alias; others that alias one need a temporary and a copy.
     in_place: tuple[str, ...] = ()

@@ -52,6 +52,9 @@ from fuser.ir.kernel import (
     Store,
     Value,
     VectorMove,
+    stmt_reads,
+    stmt_writes,
+    walk,
 )
 from fuser.ir.op_table import POINTWISE, REDUCTIONS, compute_dtype
 from fuser.ir.proofs import Claim, Relation, Term
@@ -314,6 +317,10 @@ class NestBuilder:
         flags = set(self._flags)
         inner = self._body(node, depth + 1, Nest(indices, (*nest.serial, (index, extent)), nest.vector))
         self._flags = flags
+        if unroll and _has_runtime_loop(inner) and not _indexes_registers(inner, index):
+            # Unrolling around a loop of unknown length multiplies code and gains nothing (docs/notes-toolchain.md has a case
+            # that NVRTC 13.0 gets wrong).
+            unroll = False
         return [For(index, ZERO, extent, ONE, tuple(inner), unroll, parallel is ParallelType.unswitch)]
 
     def _holds_registers(self, node: list[str], depth: int) -> bool:
@@ -998,6 +1005,20 @@ def _inexact_splits(loops: Sequence[Group]) -> list[GroupSplit]:
 def accumulator_dtype(dtype: DataType) -> DataType:
     """What partial results are held in: Float for the narrow floats, so that only the result is rounded."""
     return compute_dtype(dtype) if dtype.is_reduced_float else dtype
+
+
+def _has_runtime_loop(body: Sequence[Stmt]) -> bool:
+    """Whether a loop inside has a trip count that is known only at run time."""
+    return any(isinstance(s, For) and not (s.start.is_const and s.stop.is_const) for s in walk(tuple(body)))
+
+
+def _indexes_registers(body: Sequence[Stmt], index: Symbol) -> bool:
+    """Whether a register array inside is indexed by `index`: then the loop must become constants."""
+    return any(
+        buffer.is_register and index in at.symbols
+        for s in walk(tuple(body))
+        for buffer, at in (*stmt_reads(s), *stmt_writes(s))
+    )
 
 
 def call_dtype(expr: Pointwise) -> DataType:

@@ -129,6 +129,7 @@ def finish_kernel(
         output_shapes=shapes,
         output_strides=strides,
         ranks=(*(t.ndim for t in fusion.input_tensors if not t.is_cpu), *(t.ndim for t in outputs)),
+        dtypes=(*(t.dtype for t in fusion.input_tensors if not t.is_cpu), *(t.dtype for t in outputs)),
         in_place=lowered.in_place,
     )
     return Kernel(name, tuple(parameters), body, plan, context.index_bits, layout.offsets)

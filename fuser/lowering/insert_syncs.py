@@ -58,14 +58,22 @@ class _Flow:
 
 
 def insert_syncs(
-    body: tuple[Stmt, ...], offsets: Mapping[str, Int], private: AbstractSet[str], exchanged: AbstractSet[str]
+    body: tuple[Stmt, ...],
+    offsets: Mapping[str, Int],
+    private: AbstractSet[str],
+    exchanged: AbstractSet[str],
+    *,
+    one_thread: bool = False,
 ) -> tuple[Stmt, ...]:
     """Add barriers.
 
     offsets     place of each shared buffer
     private     names of shared buffers whose elements never cross threads
     exchanged   names of device-memory buffers through which threads of one block pass values
+    one_thread  a block has a single thread: nothing is exchanged
     """
+    if one_thread:
+        return body
     return _Inserter(offsets, private, exchanged).run(body).stmts
 
 

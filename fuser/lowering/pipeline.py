@@ -71,7 +71,8 @@ def lower_fusion(
     def seen(pass_name: str, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         body = observer.passed(pass_name, body) if observer is not None else body
         if verifies:
-            result = PassResult(body, layout.offsets if is_placed else None, lowered.private_buffers, exchanged)
+            offsets = layout.offsets if is_placed else None
+            result = PassResult(body, offsets, lowered.private_buffers, exchanged, context.one_thread)
             _verify(pass_name, result, context, lowered, expanded, layout)
         return body
 
@@ -90,7 +91,8 @@ def lower_fusion(
     is_placed = True
     exchanged = _exchanged(lowered.private_buffers, lowered.arguments, (b.name for b in lowered.workspaces), context)
     body = seen("allocate_shared", body)
-    body = step("insert_syncs", lambda: insert_syncs(body, layout.offsets, lowered.private_buffers, exchanged))
+    private, one_thread = lowered.private_buffers, context.one_thread
+    body = step("insert_syncs", lambda: insert_syncs(body, layout.offsets, private, exchanged, one_thread=one_thread))
     body = step("unswitch_loops", lambda: unswitch_loops(body, proofs))
     body = step("merge_predicates", lambda: merge_predicates(body))
     kernel = _named("finish_kernel", lambda: finish_kernel(name, body, context, lowered, expanded, layout))

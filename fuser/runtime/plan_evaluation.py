@@ -278,8 +278,10 @@ def evaluation_of(kernel: CompiledKernel) -> PlanEvaluation:
 
 
 def argument_dtypes(kernel: CompiledKernel) -> tuple[DataType | None, ...]:
-    """Element type of each tensor argument of a planned kernel; None where it has no pointer parameter."""
+    """Element type of each tensor argument of a planned kernel; None where neither the plan nor a pointer tells it."""
     plan = kernel.plan
+    if plan is not None and plan.dtypes:
+        return plan.dtypes
     found: list[DataType | None] = [None] * (0 if plan is None else len(plan.tensor_arguments))
     for parameter in kernel.parameters:
         if isinstance(parameter, TensorParameter):

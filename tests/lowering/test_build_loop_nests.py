@@ -59,6 +59,16 @@ def test_unscheduled_fusion_is_one_serial_thread() -> None:
     assert not of_type(kernel, If)
 
 
+def test_no_unrolling_around_a_loop_of_runtime_length() -> None:
+    """NVRTC 13.0 got such a nest wrong; registers that need constant indices still unroll."""
+    fusion, _, out = negated(-1)
+    s = ScheduleBuilder(fusion)
+    s.split(out.name, 0, 3, inner_split=False)
+    s.parallelize(out.name, 0, UNROLL)
+    kernel = check(s, [integers((13,))], facts=frozenset([NARROW]))
+    assert [loop.unroll for loop in of_type(kernel, For)] == [False, False]
+
+
 @pytest.mark.parametrize("inner_split", [True, False])
 @pytest.mark.parametrize("size", [12, 13, 1, 3])
 def test_split(inner_split: bool, size: int) -> None:
@@ -738,6 +748,57 @@ def test_nested_reductions_over_blocks() -> None:
     s.parallelize(r.name, 0, GX)
     s.inline_most()
     check(s, [integers((5, 7))], seeds=range(4))
+
+
+def test_padding_of_a_split_broadcast_is_reduced_once() -> None:
+    """A dim of one element split by 4 has one element still, alone or merged with others."""
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [6])
+    r = b.reduction("sum", b.broadcast(x, [False, True]), [0], Float)
+    b.add_output(r)
+    for merges in (False, True):
+        s = ScheduleBuilder(b.freeze())
+        s.split(r.name, 1, 4)
+        if merges:
+            s = ScheduleBuilder(b.freeze())
+            s.split(r.name, 1, 4)
+            s.merge(r.name, 0, 1)
+        s.transform_like(r.name)
+        s.inline_most()
+        check(s, [integers((6,))])
+
+
+def test_parts_of_a_last_block_in_thread_loops_are_joined_in_the_last_block() -> None:
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [31, 16])
+    r = b.reduction("sum", x, [0, 1], Float)
+    b.add_output(r)
+    s = ScheduleBuilder(b.freeze())
+    s.merge(r.name, 0)
+    s.split(r.name, 0, 7)
+    s.split(r.name, 0, 16, inner_split=False)
+    first = str(s.rfactor(r.name, [2]))
+    schedule_axes(s, first, (BX, BY, GX))
+    schedule_axes(s, r.name, (BX, BY))
+    s.inline_most()
+    kernel = check(s, [integers((31, 16))], seeds=range(4))
+    assert not kernel.plan.cooperative
+
+
+def test_shared_buffer_inlined_below_a_thread_axis_has_an_element_per_thread() -> None:
+    fusion, x, out = negated(-1, -1)
+    s = ScheduleBuilder(fusion)
+    cached = s.cache_after(x.name)
+    s.set_memory_type(cached, SHARED)
+    s.split(out.name, 1, 8)
+    s.reorder(out.name, {2: 0})
+    s.transform_like(out.name)
+    schedule_axes(s, out.name, (BX, GX))
+    s.parallelize_like(out.name)
+    s.inline_at(out.name, 2)
+    kernel = check(s, [integers((3, 20))])
+    (store,) = (st for st in walk(kernel.body) if isinstance(st, Store) and st.buffer.is_shared)
+    assert "threadIdx.x" in str(store.index)
 
 
 # --- names and symbols ------------------------------------------------------------------------------------------------

@@ -76,3 +76,14 @@ def test_several_partials_are_exchanged_behind_one_barrier() -> None:
     s.parallelize(r.name, 1, BY)
     kernel = check(s, [integers((40, 4))])
     assert len(barriers(kernel)) == 1
+
+
+def test_block_of_one_thread_needs_none() -> None:
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1])
+    out = b.permute(x, [1, 0])
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    cached = s.cache_after(x.name)
+    s.set_memory_type(cached, SHARED)
+    assert barriers(check(s, [integers((5, 7))])) == []
