@@ -25,10 +25,17 @@ def _clean(text: str) -> str:
 
 
 def _for_integers(text: str) -> str:
-    """`text` for int and long long: `$T` is the type, `$U` its unsigned counterpart, `$BITS` its width."""
+    """`text` for int and long long: `$T` is the type, `$U` its unsigned counterpart, `$BITS` its width, `$R` the constraint
+    letter of its registers."""
 
     def instance(signed: str, unsigned: str, bits: int) -> str:
-        return _clean(text).replace("$T", signed).replace("$U", unsigned).replace("$BITS", f"{bits}u")
+        return (
+            _clean(text)
+            .replace("$T", signed)
+            .replace("$U", unsigned)
+            .replace("$BITS", f"{bits}u")
+            .replace("$R", "r" if bits == 32 else "l")
+        )
 
     return instance("int", "unsigned", 32) + "\n" + instance("long long", "unsigned long long", 64)
 
@@ -107,7 +114,17 @@ _INTEGERS = {
     "fuser_wrap_add": "INLINE $T fuser_wrap_add($T a, $T b) { return ($T)(($U)a + ($U)b); }",
     "fuser_wrap_sub": "INLINE $T fuser_wrap_sub($T a, $T b) { return ($T)(($U)a - ($U)b); }",
     "fuser_wrap_mul": "INLINE $T fuser_wrap_mul($T a, $T b) { return ($T)(($U)a * ($U)b); }",
-    "fuser_wrap_neg": "INLINE $T fuser_wrap_neg($T a) { return ($T)(0 - ($U)a); }",
+    # Not `0 - a`: ptxas 13.0 folds a negation into integer min and max and gets some of them wrong on sm_90 at -O1 and above
+    # (docs/notes-toolchain.md). The empty asm keeps the complement and the addition apart.
+    "fuser_wrap_neg": """
+INLINE $T fuser_wrap_neg($T a) {
+  $U t = ~($U)a;
+#ifdef __CUDA_ARCH__
+  asm("" : "+$R"(t));
+#endif
+  return ($T)(t + 1);
+}
+""",
     "fuser_integer_abs": "INLINE $T fuser_integer_abs($T a) { return a < 0 ? fuser_wrap_neg(a) : a; }",
     # Division by zero gives 0; the smallest integer over -1 wraps. Both are undefined in C.
     "fuser_integer_div": """

@@ -318,8 +318,7 @@ class NestBuilder:
         inner = self._body(node, depth + 1, Nest(indices, (*nest.serial, (index, extent)), nest.vector))
         self._flags = flags
         if unroll and _has_runtime_loop(inner) and not _indexes_registers(inner, index):
-            # Unrolling around a loop of unknown length multiplies code and gains nothing (docs/notes-toolchain.md has a case
-            # that NVRTC 13.0 gets wrong).
+            # Unrolling around a loop of unknown length multiplies code and gains nothing.
             unroll = False
         return [For(index, ZERO, extent, ONE, tuple(inner), unroll, parallel is ParallelType.unswitch)]
 
