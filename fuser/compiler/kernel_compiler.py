@@ -22,7 +22,8 @@ from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
 from fuser.runtime.device import Device
 from fuser.runtime.variants import bound_options, rung_of
 from fuser.schedule.params import Params, Refused, SegmentInputs
-from fuser.schedule.segment import Segment, choose_scheduler
+from fuser.schedule.registry import scheduler_for
+from fuser.schedule.segment import Segment, candidates, choose_scheduler
 from fuser.source_location import caller_location
 
 
@@ -165,14 +166,18 @@ class KernelCompiler:
         return self.compile_segment(Segment(fusion, scheduler, refusals), bound)[0]
 
     def propose(self, segment: Segment, bound: BoundInputs) -> Params:
-        """The scheduler's parameters for these inputs."""
+        """Parameters for these inputs, of the first scheduler that takes the segment's structure and its sizes.
+
+        `scheduler_for(params)` is that scheduler. Raises SchedulingError with every reason if none does.
+        """
         inputs = SegmentInputs(bound.tensors, bound.evaluate)
-        params = segment.scheduler.propose(segment.fusion, inputs, self.target().info)
-        if isinstance(params, Refused):
-            raise SchedulingError(
-                f"the {segment.scheduler.type.name} scheduler takes the segment but not its sizes: {params.reason}"
-            )
-        return params
+        refusals: list[str] = []
+        for scheduler in candidates(segment):
+            params = scheduler.propose(segment.fusion, inputs, self.target().info)
+            if not isinstance(params, Refused):
+                return params
+            refusals.append(f"{scheduler.type.name}: {params.reason}")
+        raise SchedulingError("no scheduler takes the sizes of the segment: " + "; ".join(refusals))
 
     def compile_segment(
         self, segment: Segment, bound: BoundInputs, params: Params | None = None
@@ -180,8 +185,9 @@ class KernelCompiler:
         """The kernel of a segment, and the parameters it was scheduled with."""
         params = params if params is not None else self.propose(segment, bound)
         chosen = params
-        self.recorder.stage(f"{self.prefix}params.py", lambda: f"{chosen!r}\n")
-        scheduled = segment.scheduler.apply(segment.fusion, params)
+        scheduler = scheduler_for(params)
+        self.recorder.stage(f"{self.prefix}params.py", lambda: f"# {scheduler.type.name}\n{chosen!r}\n")
+        scheduled = scheduler.apply(segment.fusion, params)
         return self.compile_scheduled(scheduled, bound), params
 
     def compile_scheduled(self, scheduled: ScheduleBuilder, bound: BoundInputs) -> CompiledKernel:

@@ -6,7 +6,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import Broadcast, Fusion, Permute, Squeeze, Tensor
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.params import Accepted, NoOpParams, Params, Refused, SegmentInputs
+from fuser.schedule.params import Accepted, NoOpParams, Params, ParamsClass, Refused, SegmentInputs
 
 
 def viewed_input(fusion: Fusion, tensor: Tensor) -> Tensor | None:
@@ -24,6 +24,7 @@ class NoOpScheduler:
     """Accepts fusions that launch nothing."""
 
     type = SchedulerType.no_op
+    params: ParamsClass = NoOpParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
         """See Scheduler."""

@@ -78,12 +78,17 @@ class ReductionParams:
 
 
 Params = NoOpParams | PointwiseParams | ReductionParams
+ParamsClass = type[Params]
 
 
 class Scheduler(Protocol):
-    """One way to make a kernel. `accepts` looks at structure only, `propose` also at sizes, `apply` builds the schedule."""
+    """One way to make a kernel. `accepts` looks at structure only, `propose` also at sizes, `apply` builds the schedule.
+
+    params    the class of what `propose` answers
+    """
 
     type: SchedulerType
+    params: ParamsClass
 
     def accepts(self, segment: Fusion) -> Accepted | Refused: ...
 

@@ -8,7 +8,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fusion import Fusion, Reduction, Tensor, Welford
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.params import Accepted, Params, PointwiseParams, Refused, SegmentInputs
+from fuser.schedule.params import Accepted, Params, ParamsClass, PointwiseParams, Refused, SegmentInputs
 from fuser.schedule.reference import (
     ambiguous_dim,
     choose_vector,
@@ -34,6 +34,7 @@ class PointwiseScheduler:
     """Accepts segments without reductions whose largest output has every dim."""
 
     type = SchedulerType.pointwise
+    params: ParamsClass = PointwiseParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
         """See Scheduler."""

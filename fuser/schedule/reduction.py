@@ -31,7 +31,7 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.params import Accepted, Params, ReductionParams, Refused, SegmentInputs
+from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
 from fuser.schedule.pointwise import cache_arguments, vectorize
 from fuser.schedule.reference import (
     ambiguous_dim,
@@ -64,6 +64,7 @@ class ReductionScheduler:
     """Accepts segments whose reductions run over the same dims of one iteration space."""
 
     type = SchedulerType.reduction
+    params: ParamsClass = ReductionParams
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
         """See Scheduler."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fuser.ir.enums import SchedulerType
 from fuser.schedule.no_op import NoOpScheduler
-from fuser.schedule.params import Scheduler
+from fuser.schedule.params import Params, Scheduler
 from fuser.schedule.pointwise import PointwiseScheduler
 from fuser.schedule.reduction import ReductionScheduler
 
@@ -14,3 +14,8 @@ SCHEDULERS: tuple[Scheduler, ...] = (NoOpScheduler(), ReductionScheduler(), Poin
 def scheduler_of(scheduler_type: SchedulerType) -> Scheduler | None:
     """The scheduler of a type, or None if there is none."""
     return next((s for s in SCHEDULERS if s.type is scheduler_type), None)
+
+
+def scheduler_for(params: Params) -> Scheduler:
+    """The scheduler that proposes parameters of this class, and applies them."""
+    return next(s for s in SCHEDULERS if isinstance(params, s.params))

@@ -7,7 +7,7 @@ questions to schedulers grows as n log n with the number of exprs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fuser.errors import SchedulingError
@@ -77,6 +77,14 @@ def choose_scheduler(fusion: Fusion) -> tuple[Scheduler | None, tuple[tuple[Sche
             return scheduler, tuple(refusals)
         refusals.append((scheduler.type, answer.reason))
     return None, tuple(refusals)
+
+
+def candidates(segment: Segment) -> Iterator[Scheduler]:
+    """Every scheduler that takes the structure of a segment, in priority order: the next is for sizes the first refuses."""
+    yield segment.scheduler
+    for scheduler in SCHEDULERS[SCHEDULERS.index(segment.scheduler) + 1 :]:
+        if not isinstance(scheduler.accepts(segment.fusion), Refused):
+            yield scheduler
 
 
 def segment_fusion(fusion: Fusion) -> SegmentedFusion:
