@@ -214,6 +214,8 @@ static float __double2float_rz(double x) { return toward_zero(x); }
 static float __ll2float_rz(long long x) { return toward_zero(x); }
 static float __ull2float_rz(unsigned long long x) { return toward_zero(x); }
 static float __int2float_rz(int x) { return toward_zero(x); }
+static float __saturatef(float x) { return x > 0 ? x < 1 ? x : 1 : 0; }
+static float flushed(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x; }
 static float rsqrtf(float x) { return (float)(1 / sqrt((double)x)); }
 static double rsqrt(double x) { return (double)(1 / sqrtl((long double)x)); }
 """
@@ -223,9 +225,19 @@ _HOST_CONVERSION = (
 )
 
 
+_HOST_TEXTS = {
+    "fuser_bfloat16_to_float": "static inline float fuser_bfloat16_to_float(fuser_bfloat16 x) "
+    "{ return bits<float>((unsigned)x.bits << 16); }",
+    "fuser_exp2_approx": "static inline float fuser_exp2_approx(float x) { return flushed((float)exp2((double)x)); }",
+    "fuser_reciprocal_approx": "static inline float fuser_reciprocal_approx(float x) { return flushed(1 / flushed(x)); }",
+}
+
+
 def _host_text(name: str, text: str) -> str:
     if "asm(" not in text or "__CUDA_ARCH__" in text:
         return text
+    if name in _HOST_TEXTS:
+        return _HOST_TEXTS[name]
     if name == "fuser_half_to_float":
         return "static inline float fuser_half_to_float(fuser_half x) { return (float)bits<_Float16>(x.bits); }"
     found = re.search(r"fuser_(\w+)_to_half\(([\w ]+) x\)", text)

@@ -10,7 +10,11 @@ typedef int index_t;
 
 struct fuser_bfloat16 { unsigned short bits; };
 
-__device__ __forceinline__ float fuser_bfloat16_to_float(fuser_bfloat16 x) { return __uint_as_float((unsigned)x.bits << 16); }
+__device__ __forceinline__ float fuser_bfloat16_to_float(fuser_bfloat16 x) {
+  float r;
+  asm("mov.b32 %0, {%1, %2};" : "=f"(r) : "h"((unsigned short)0), "h"(x.bits));
+  return r;
+}
 
 __device__ __forceinline__ fuser_bfloat16 fuser_float_to_bfloat16(float x) {
   fuser_bfloat16 r;
