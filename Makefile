@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo doctor test check check-format check-lint check-types check-imports format golden bench-compile clean
+.PHONY: help demo doctor test check check-format check-lint check-types check-imports format golden bench bench-compile clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -42,6 +42,9 @@ format: $(VENV)/.test  ## rewrite files in the project's format, with the safe l
 
 golden: $(VENV)/.test  ## rewrite the tests' golden files; review the difference before committing
 	$(RUN) -m pytest -n 2 -m "not gpu" --update-golden $(ARGS)
+
+bench: $(VENV)/.runtime  ## the public cases against a copy of the same bytes (needs a GPU and torch); CASE=softmax, ARGS="--peers all"
+	$(RUN) -m benchmarks.run $(if $(CASE),--case $(CASE)) $(ARGS)
 
 bench-compile: $(VENV)/.test  ## compile time and size of the generated kernels, stage by stage (needs no GPU)
 	$(RUN) benchmarks/compile_cost.py $(ARGS)

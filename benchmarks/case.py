@@ -1,0 +1,148 @@
+"""A benchmark case: one computation on given inputs, as we define it, as torch runs it, and as float64 says it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from benchmarks.inputs import Input
+from fuser.ir.dtypes import DataType
+
+if TYPE_CHECKING:
+    from fuser.frontend.definition import FusionDefinition
+
+
+class Wide(Protocol):
+    """float64 arithmetic of one array library, so that a reference is written once.
+
+    References use operators, `.sum`, `.mean`, `.cumsum` with NumPy's keywords, and functions of `xp` that NumPy and torch
+    both have under one name. The rest is here.
+    """
+
+    xp: Any
+
+    def wide(self, x: Any) -> Any:
+        """As float64."""
+        ...
+
+    def round(self, x: Any, dtype: DataType) -> Any:
+        """Rounded to `dtype`, as float64: where a definition rounds in between."""
+        ...
+
+    def pick(self, x: Any, index: Any) -> Any:
+        """x[i, index[i]] for every row."""
+        ...
+
+    def permute(self, x: Any, dims: Sequence[int]) -> Any:
+        """Dim i of the result is dim dims[i]."""
+        ...
+
+
+class NumpyWide:
+    """On the host."""
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        self.xp: Any = np
+
+    def wide(self, x: Any) -> Any:
+        return x.astype(self.xp.float64)
+
+    def round(self, x: Any, dtype: DataType) -> Any:
+        return x.astype(dtype.numpy).astype(self.xp.float64)
+
+    def pick(self, x: Any, index: Any) -> Any:
+        return self.xp.take_along_axis(x, index[:, None], 1)[:, 0]
+
+    def permute(self, x: Any, dims: Sequence[int]) -> Any:
+        return self.xp.transpose(x, dims)
+
+
+class TorchWide:
+    """On the device of the tensors."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.xp: Any = torch
+
+    def wide(self, x: Any) -> Any:
+        return x.double()
+
+    def round(self, x: Any, dtype: DataType) -> Any:
+        return x.to(getattr(self.xp, dtype.numpy.name)).double()
+
+    def pick(self, x: Any, index: Any) -> Any:
+        return x.gather(1, index[:, None])[:, 0]
+
+    def permute(self, x: Any, dims: Sequence[int]) -> Any:
+        return x.permute(tuple(dims))
+
+
+Define = Callable[..., Sequence[Any]]
+"""(fd, *input tensors) -> output tensors, in the DSL."""
+Eager = Callable[[Any], Callable[..., Any]]
+"""torch -> a function of the inputs, which torch.compile takes too."""
+Reference = Callable[..., Sequence[Any]]
+"""(Wide, *inputs) -> the outputs in float64."""
+Check = Callable[[Any, Callable[[], Any], Sequence[Any]], tuple[bool, str]]
+"""(torch, run, inputs) -> (right, what was found), for results that are not a function of the inputs."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """One case. `nbytes` is the least that has to be moved: every input read once, every output written once.
+
+    name          family, dtype and sizes
+    family        what limits and groups go by
+    inputs        in the order of the definition
+    output_bytes  bytes of all outputs
+    read_bytes    bytes of the inputs that have to be read, where that is not all of them
+    check         replaces the comparison with `reference`
+    """
+
+    name: str
+    family: str
+    inputs: tuple[Input, ...]
+    output_bytes: int
+    define: Define
+    eager: Eager
+    reference: Reference
+    read_bytes: int | None = None
+    check: Check | None = None
+
+    @property
+    def nbytes(self) -> int:
+        read = self.read_bytes if self.read_bytes is not None else sum(i.nbytes for i in self.inputs)
+        return read + self.output_bytes
+
+
+def define_fusion(case: Case) -> FusionDefinition:
+    """The case in the DSL: extents symbolic, layouts as the inputs have them.
+
+    Raises NotSupportedError if it uses an op that is not there yet.
+    """
+    from fuser import FusionDefinition
+
+    with FusionDefinition() as fd:
+        tensors = [fd.define_tensor(sizes=i.shape, strides=i.strides, dtype=i.dtype) for i in case.inputs]
+        for output in case.define(fd, *tensors):
+            fd.add_output(output)
+    return fd
+
+
+def as_dtype(fd: FusionDefinition, tensor: Any, dtype: DataType) -> Any:
+    """`tensor` cast to `dtype`, itself if it has it."""
+    return tensor if tensor.dtype() is dtype else fd.ops.cast(tensor, dtype)
+
+
+def wide_dtype(dtype: DataType) -> DataType:
+    """What torch computes in: Float for 16-bit floats."""
+    return DataType.Double if dtype is DataType.Double else DataType.Float
+
+
+def as_tuple(results: Any) -> tuple[Any, ...]:
+    """Outputs of a torch function or of ours, one or several."""
+    return tuple(results) if isinstance(results, (tuple, list)) else (results,)

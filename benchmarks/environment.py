@@ -1,0 +1,51 @@
+"""What a result depends on besides the code: GPU, driver, versions, commit. Needs torch."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def describe() -> dict[str, str]:
+    """Name -> version; what cannot be found out is left out."""
+    import torch
+
+    from fuser import version
+    from fuser.runtime import nvrtc
+
+    index = torch.cuda.current_device()
+    found = {
+        "gpu": torch.cuda.get_device_name(index),
+        "driver": _output(["nvidia-smi", f"--id={index}", "--query-gpu=driver_version", "--format=csv,noheader"]),
+        "nvrtc": ".".join(map(str, nvrtc.version())),
+        "cuda of torch": str(torch.version.cuda),
+        "torch": torch.__version__,
+        "triton": _version("triton"),
+        "python": platform.python_version(),
+        "fuser": str(version()),
+        "commit": _output(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def one_line(environment: dict[str, str]) -> str:
+    """For titles."""
+    return ", ".join(value if name == "gpu" else f"{name} {value}" for name, value in environment.items())
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _output(command: list[str]) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""

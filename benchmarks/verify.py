@@ -1,0 +1,127 @@
+"""Is a result right? Errors are counted in ulps of the output's dtype against float64, and held against torch eager's.
+
+    error(i) := |result(i) - reference(i)| / ulp(max(|reference(i)|, 2**-10 * max|reference|))
+
+The floor of 2**-10 of the largest value is there for elements that cancel; a result of zeros, of another row or of a
+lower precision is far above any limit. nan and infinities have to be the reference's. Needs torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.case import Case, TorchWide, as_tuple
+
+_CHUNK = 1 << 26
+# dtype name -> (bits with the leading one, exponent of the smallest normal number)
+_FORMATS = {"bfloat16": (8, -126), "float16": (11, -14), "float32": (24, -126), "float64": (53, -1022)}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found of one result.
+
+    error    largest error over all outputs in ulps; inf where classes or shapes differ
+    limit    the most that is accepted
+    is_poisoned  whether every output was written over memory that held nan
+    """
+
+    is_right: bool
+    error: float
+    limit: float
+    text: str
+    is_poisoned: bool = True
+
+
+def largest_error(result: Any, reference: Any) -> float:
+    """In ulps of the result's dtype. inf for another shape, a nan or an infinity in the wrong place."""
+    import torch
+
+    if tuple(result.shape) != tuple(reference.shape):
+        return float("inf")
+    name = str(result.dtype).removeprefix("torch.")
+    if name not in _FORMATS:
+        return 0.0 if torch.equal(result.to(reference.dtype), reference) else float("inf")
+    digits, smallest = _FORMATS[name]
+    flat, expected = result.reshape(-1), reference.reshape(-1)
+    floor = 0.0
+    for begin in range(0, expected.numel(), _CHUNK):
+        part = expected[begin : begin + _CHUNK]
+        finite = torch.where(torch.isfinite(part), part.abs(), 0.0)
+        floor = max(floor, float(finite.max()))
+    floor *= 2.0**-10
+    worst = 0.0
+    for begin in range(0, expected.numel(), _CHUNK):
+        want = expected[begin : begin + _CHUNK]
+        # What does not fit the dtype is an infinity in it.
+        want = torch.where(torch.isfinite(want), want, want.to(result.dtype).double())
+        got = flat[begin : begin + _CHUNK].double()
+        finite = torch.isfinite(want)
+        if not torch.equal(got[~finite].nan_to_num(1.0, 2.0, 3.0), want[~finite].nan_to_num(1.0, 2.0, 3.0)):
+            return float("inf")
+        got, want = got[finite], want[finite]
+        if not got.numel():
+            continue
+        magnitude = want.abs().clamp(min=max(floor, 2.0**smallest))
+        exponent = torch.frexp(magnitude).exponent - digits
+        error = (got - want).abs() * torch.exp2(-exponent.double())
+        # nan where a number belongs compares false with everything.
+        if not bool(torch.isfinite(error).all()):
+            return float("inf")
+        worst = max(worst, float(error.max()))
+    return worst
+
+
+def _least_limit(result: Any) -> float:
+    """Ulps that are always granted: one for 16-bit results, what differs between two good summations for wider ones."""
+    return 1.0 if result.element_size() == 2 else 32.0
+
+
+def poisoned_run(run: Callable[[], Any], inputs: Sequence[Any]) -> tuple[tuple[Any, ...], bool]:
+    """The outputs of a run whose output memory held nan before, and whether that could be arranged.
+
+    The outputs of a first run are filled and given back, so that torch's allocator hands out the same blocks again.
+    """
+    import torch
+
+    first = as_tuple(run())
+    owned = {t.untyped_storage().data_ptr() for t in inputs}
+    blocks: set[int] = set()
+    for output in first:
+        storage = output.untyped_storage()
+        if storage.data_ptr() not in owned:
+            blocks.add(storage.data_ptr())
+            torch.as_strided(output, output.size(), output.stride()).fill_(
+                float("nan") if output.is_floating_point() else -1
+            )
+    torch.cuda.synchronize()
+    del first
+    outputs = as_tuple(run())
+    return outputs, all(o.untyped_storage().data_ptr() in blocks for o in outputs)
+
+
+def verify(case: Case, run: Callable[[], Any], inputs: Sequence[Any]) -> Verdict:
+    """Compare a run of ours with float64, element by element, on inputs that are on the GPU."""
+    import torch
+
+    if case.check is not None:
+        is_right, text = case.check(torch, run, inputs)
+        return Verdict(is_right, 0.0 if is_right else float("inf"), 0.0, text)
+    outputs, is_poisoned = poisoned_run(run, inputs)
+    references = case.reference(TorchWide(), *inputs)
+    if len(outputs) != len(references):
+        return Verdict(False, float("inf"), 0.0, f"{len(outputs)} outputs, expected {len(references)}")
+    mine = [largest_error(o, r) for o, r in zip(outputs, references, strict=True)]
+    eager = [largest_error(o, r) for o, r in zip(as_tuple(case.eager(torch)(*inputs)), references, strict=True)]
+    for k, (output, reference) in enumerate(zip(outputs, references, strict=True)):
+        if tuple(output.shape) != tuple(reference.shape):
+            text = f"output {k} has shape {tuple(output.shape)}, expected {tuple(reference.shape)}"
+            return Verdict(False, float("inf"), 0.0, text, is_poisoned)
+    limits = [max(_least_limit(o), 2 * e) for o, e in zip(outputs, eager, strict=True)]
+    worst = max(range(len(mine)), key=lambda k: mine[k] / limits[k])
+    text = f"{mine[worst]:.2f} ulp (eager {eager[worst]:.2f})"
+    if len(mine) > 1 and mine[worst] > limits[worst]:
+        text = f"output {worst}: {text}"
+    return Verdict(mine[worst] <= limits[worst], mine[worst], limits[worst], text, is_poisoned)
