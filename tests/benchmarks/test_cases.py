@@ -11,41 +11,9 @@ from benchmarks.case import Case, NumpyWide, define_fusion
 from benchmarks.cases import public_cases, select_cases, tiny_cases
 from benchmarks.inputs import Fill, Input, numpy_inputs
 from benchmarks.recorded_peers import RecordedPeers
-from fuser.errors import NotSupportedError
-from fuser.frontend import ops
 from fuser.ir.dtypes import DataType
 from tests.accuracy import dtype_of, ulp
-
-# The ops of a family that may not be there yet.
-NEEDS: dict[str, tuple[str, ...]] = {
-    "transpose_0213": ("stride_order",),
-    "rope": ("slice", "cat"),
-    "swiglu": ("slice",),
-    "cross_entropy": ("take_along_axis",),
-    "groupnorm": ("reshape",),
-    "embedding": ("index_select",),
-    "cumsum": ("cumsum",),
-    "dropout": ("uniform",),
-}
-
-
-def missing_ops(case: Case) -> list[str]:
-    """Ops that the case uses and that raise NotSupportedError."""
-    return [op for op in NEEDS.get(case.family, ()) if op in ops.UNSUPPORTED]
-
-
-def with_missing_ops(cases: list[Case]) -> list[Any]:
-    """Cases as parameters; those that use a missing op are expected to fail, and only for that."""
-    return [
-        pytest.param(
-            c,
-            id=c.name,
-            marks=[pytest.mark.xfail(raises=NotSupportedError, strict=True, reason=f"{missing[0]}() is not there yet")]
-            if (missing := missing_ops(c))
-            else [],
-        )
-        for c in cases
-    ]
+from tests.benchmarks.public_programs import as_parameters
 
 
 def largest_error(result: Any, reference: Any) -> float:
@@ -62,7 +30,7 @@ def simulator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FUSER_DEVICE", "simulator")
 
 
-@pytest.mark.parametrize("case", with_missing_ops(tiny_cases()))
+@pytest.mark.parametrize("case", as_parameters(tiny_cases()))
 def test_definition_computes_the_reference(case: Case) -> None:
     inputs = numpy_inputs(case.inputs, seed=1)
     outputs = define_fusion(case).execute(inputs)

@@ -1,0 +1,55 @@
+"""Cases compiled for a device without one at hand, from descriptors of their real sizes: nothing is allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from benchmarks.case import Case, define_fusion
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.compile_fusion import compile_fusion
+from fuser.compiler.kernel_compiler import CompileOptions
+from fuser.compiler.program_cache import CacheCounters, ProgramCache
+from fuser.compiler.recorder import Recorder
+from fuser.host_ir.program import HostProgram
+from fuser.ir.device_info import H200, DeviceInfo
+
+
+class TextOnly:
+    """A device that no machine code is made for; only its limits are asked."""
+
+    kind, index = "simulator", 0
+
+    def __init__(self, info: DeviceInfo = H200) -> None:
+        self.info = info
+
+
+def compile_case(
+    case: Case, info: DeviceInfo = H200, *, with_cubin: bool = True, recorder: Recorder | None = None
+) -> HostProgram:
+    """The program that runs the case on such a device, as `execute` would compile it.
+
+    Raises NotSupportedError for a case with an op that is not there yet.
+    """
+    fusion = ir_fusion(case)
+    bound = bind_inputs(fusion, [i.descriptor() for i in case.inputs])
+    device: Any = info if with_cubin else TextOnly(info)
+    return compile_fusion(fusion, bound, device, recorder=recorder)
+
+
+def ir_fusion(case: Case) -> Any:
+    """The case's fusion, as the compiler takes it."""
+    fusion = define_fusion(case).fusion
+    assert fusion is not None
+    return fusion.ir_fusion
+
+
+def compile_together(cases: Iterable[Case], info: DeviceInfo = H200) -> CacheCounters:
+    """What one cache counts over cases that differ in their inputs' sizes alone. Definitions have symbolic extents."""
+    given = list(cases)
+    fusion = ir_fusion(given[0])
+    cache = ProgramCache(fusion)
+    device: Any = TextOnly(info)
+    for case in given:
+        cache.program(bind_inputs(fusion, [i.descriptor() for i in case.inputs]), device, CompileOptions())
+    return cache.counters
