@@ -1,7 +1,8 @@
 """Scheduled fusions that between them use every mechanism of lowering, small enough to simulate in milliseconds.
 
 Families, at least five kernels each: exchange through shared memory in a serial loop, two successive block reductions on one
-scratch, last-block grid reduction, grid reduction with broadcast back, Welford, non-dividing split with unswitch, rfactor.
+scratch, last-block grid reduction, grid reduction with broadcast back, Welford, non-dividing split with unswitch, rfactor,
+waits of the grid between exprs.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType, ParallelType
-from fuser.ir.fusion import Fusion, Tensor
+from fuser.ir.enums import GLOBAL_MEMORY, MemoryType, ParallelType
+from fuser.ir.fusion import Fusion, Reduction, Tensor
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.schedule import ScheduleBuilder
 from tests.oracle import Array
@@ -663,4 +664,97 @@ def rfactor_kept_in_registers() -> ScheduleBuilder:
     schedule_axes(s, first, (GX, SERIAL, BX))
     schedule_axes(s, n, (GX, BX))
     s.inline_most()
+    return s
+
+
+# --- values that blocks pass to one another through device memory ------------------------------------------------------
+
+
+def sum_through_workspace(ops: Sequence[str], block: ParallelType, thread: ParallelType = BX) -> ScheduleBuilder:
+    """Reductions of x[i, j] over i: two blocks take every other row, then the blocks share the columns of what they left."""
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1])
+    results = [b.reduction(op, b.pointwise("neg", [x], Float), [0], Float) for op in ops]
+    for r in results:
+        b.add_output(r)
+    s = ScheduleBuilder(b.freeze())
+    for r in results:
+        n = r.name
+        s.split(n, 0, 2)  # i/2, i%2, j
+        part = str(s.rfactor(n, [0]))
+        s.set_memory_type(part, GLOBAL_MEMORY)
+        s.reorder(part, {1: 0, 2: 1})  # i%2, j, i/2
+        schedule_axes(s, part, (block, thread))
+        s.split(n, 1, 4)
+        s.reorder(n, {0: 2})  # j/4, j%4, i%2
+        schedule_axes(s, n, (block, thread))
+        source = s.definition(part)
+        assert isinstance(source, Reduction)
+        s.transform_like(part, [source.input.name])
+        s.parallelize_like(part, -1, [source.input.name])
+        s.inline_most([source.input.name])
+    return s
+
+
+@_case("grid wait", ((9, 11),), ((16, 8),), ((17, 3),))
+def wait_for_sums() -> ScheduleBuilder:
+    return sum_through_workspace(("sum",), GX)
+
+
+@_case("grid wait", ((9, 11),), ((16, 8),), ((17, 3),))
+def wait_once_for_two() -> ScheduleBuilder:
+    return sum_through_workspace(("sum", "max"), GX)
+
+
+@_case("grid wait", ((9, 11),), ((16, 8),), ((17, 3),))
+def wait_of_single_threads() -> ScheduleBuilder:
+    return sum_through_workspace(("sum",), GY, SERIAL)
+
+
+@_case("grid wait", ((9, 11),), ((16, 8),), ((3, 17),))
+def wait_for_transposed() -> ScheduleBuilder:
+    """out[j, i] of a block comes from what all blocks wrote."""
+    fusion, _, _ = _transposed()
+    s = ScheduleBuilder(fusion)
+    cache = s.cache_after(fusion.input_tensors[0].name)
+    s.set_memory_type(cache, GLOBAL_MEMORY)
+    for name in [t.name for t in s.tensors if t.name not in s.input_names]:
+        s.split(name, 1, 8)
+        schedule_axes(s, name, (GX, SERIAL, BX))
+    s.inline_most([t.name for t in s.tensors if t.name not in (cache, *s.input_names)])
+    return s
+
+
+@_case("grid wait", ((3, 5, 6),), ((2, 8, 8),), ((1, 9, 4),))
+def wait_in_a_loop() -> ScheduleBuilder:
+    """One workspace for all trips: it may not be written again before all blocks have read it."""
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1, -1])
+    e = b.pointwise("neg", [x], Float)
+    out = b.pointwise("set", [b.permute(e, [0, 2, 1])], Float)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    s.set_memory_type(e.name, GLOBAL_MEMORY)
+    for t in s.tensors:
+        if t.name not in s.input_names:
+            schedule_axes(s, t.name, (SERIAL, GX, BX))
+    s.inline_at(out.name, 1)
+    s.inline_most([t.name for t in s.tensors if t.name not in (e.name, x.name)])
+    return s
+
+
+@_case("grid wait", ((7,), (5, 7)), ((8,), (2, 8)), ((3,), (9, 3)))
+def wait_for_the_first_block() -> ScheduleBuilder:
+    """Values that every block needs and one writes."""
+    b = FusionBuilder()
+    v, x = b.input_tensor(Float, [-1]), b.input_tensor(Float, [-1, -1])
+    e = b.pointwise("neg", [v], Float)
+    out = b.pointwise("add", [b.broadcast(e, [True, False]), x], Float)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    s.set_memory_type(e.name, GLOBAL_MEMORY)
+    s.parallelize(e.name, 0, BX)
+    schedule_axes(s, out.name, (GX, BX))
+    s.parallelize_like(out.name, -1, [t.name for t in s.tensors if t.name not in (e.name, *s.input_names)])
+    s.inline_most([t.name for t in s.tensors if t.name not in (e.name, *s.input_names)])
     return s

@@ -19,6 +19,7 @@ from fuser.ir.kernel import (
     Comment,
     Fence,
     For,
+    GridBarrier,
     If,
     Kernel,
     Let,
@@ -109,6 +110,11 @@ class StatementWriter:
             case Reduce():
                 raise InternalError(
                     f"the collective {stmt.name} reached code generation; expand_collectives must have run",
+                    pass_name="generate_cuda",
+                )
+            case GridBarrier():
+                raise InternalError(
+                    "a grid barrier reached code generation; expand_collectives must have run",
                     pass_name="generate_cuda",
                 )
             case _:

@@ -22,6 +22,7 @@ Grammar
                | BlockBarrier() | WarpBarrier()
                | SpinWait(buffer, index, target: Int)     until buffer[index] >= target; suspends the block
                | Reduce(...)                              collective; gone after expand_collectives
+               | GridBarrier(slot, slots)                 collective; gone after expand_collectives
     value     := Literal(value, dtype) | Load(buffer, index, cache) | IndexValue(Int, dtype) | ScalarArgument(name, dtype)
                | Call(op, args, compute, dtype) | Cast(value, dtype)
 
@@ -305,6 +306,19 @@ class Reduce:
     last_block: Symbol | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GridBarrier:
+    """Collective: no thread goes on before every thread of the grid has come here, and all see what all wrote before.
+
+    Every block passes it equally often. `slot` counts the grid barriers passed before this one (0 <= slot < slots), round
+    serial loops too; `slots` is the same for all barriers of a kernel. `reason` says which access pair needs it.
+    """
+
+    slot: Int
+    slots: Int
+    reason: str = ""
+
+
 Stmt = (
     Comment
     | Allocate
@@ -321,6 +335,7 @@ Stmt = (
     | WarpBarrier
     | SpinWait
     | Reduce
+    | GridBarrier
 )
 
 
@@ -547,6 +562,8 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
                 return AtomicAdd(s.symbol, s.buffer, index(s.index), index(s.amount))
             case SpinWait():
                 return SpinWait(s.buffer, index(s.index), index(s.target))
+            case GridBarrier():
+                return GridBarrier(index(s.slot), index(s.slots), s.reason)
             case Reduce() | Comment() | Allocate() | Fence() | BlockBarrier() | WarpBarrier():
                 return s
 

@@ -24,6 +24,7 @@ from fuser.ir.kernel import (
     ExtentParameter,
     Fence,
     For,
+    GridBarrier,
     If,
     IndexValue,
     Kernel,
@@ -140,6 +141,8 @@ def print_stmt(stmt: Stmt) -> str:
             return f"wait until {buffer.name}[{index}] >= {target}"
         case Reduce():
             return _reduce(stmt)
+        case GridBarrier(slot, slots, reason):
+            return f"grid barrier {slot} of {slots}" + _note(reason)
         case _:
             assert_never(stmt)
 

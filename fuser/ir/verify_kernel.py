@@ -33,6 +33,7 @@ from fuser.ir.kernel import (
     ExtentParameter,
     Fence,
     For,
+    GridBarrier,
     If,
     IndexValue,
     Kernel,
@@ -225,6 +226,8 @@ class _Check:
                 pass
             case Reduce():
                 self._reduce(stmt)
+            case GridBarrier():
+                self._grid_barrier(stmt)
 
     def _allocate(self, stmt: Stmt, buffer: Buffer) -> None:
         if buffer.is_global:
@@ -324,6 +327,15 @@ class _Check:
         if stmt.last_block is not None:
             self._define(stmt, stmt.last_block)
         self._uniform(stmt, "a collective", whole_block=True)
+
+    def _grid_barrier(self, stmt: GridBarrier) -> None:
+        if self.is_final:
+            self._mark(stmt, "a grid barrier is left; expand_collectives must have run")
+        self._integer(stmt, stmt.slot)
+        self._integer(stmt, stmt.slots)
+        if not self.kernel.plan.cooperative:
+            self._mark(stmt, "waits for other blocks, but the launch is not cooperative")
+        self._uniform(stmt, "a grid barrier", whole_block=True)
 
     def _counter(self, stmt: Stmt, buffer: Buffer, index: Int) -> None:
         """An Int32 element of memory that several threads see."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from fuser.errors import InternalError, SchedulingError
 from fuser.ir.dtypes import DataType
-from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, CacheOp, MemoryType, ParallelType
+from fuser.ir.enums import BLOCK_TYPES, GLOBAL_MEMORY, GRID_TYPES, THREAD_TYPES, CacheOp, MemoryType, ParallelType
 from fuser.ir.facts import Aligned
 from fuser.ir.fusion import (
     Broadcast,
@@ -62,6 +62,8 @@ from fuser.lowering.context import LoweringContext, Storage, global_storage, is_
 from fuser.lowering.indexing import Indexer
 
 MAX_REGISTER_ELEMENTS = 4096
+# What other blocks wrote must come from the cache that all share: a processor's own may hold the line as it was.
+_LEVEL_2 = CacheOp["global"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +95,8 @@ class LoweredBody:
     private_buffers: set[str]
     scalars: dict[str, DataType] = field(default_factory=dict)
     cooperative: bool = False
+    # Device-memory tensors that some blocks write and others read.
+    crossing: frozenset[str] = frozenset()
     # Outputs that may share the storage of the input they alias.
     in_place: tuple[str, ...] = ()
 
@@ -114,6 +118,7 @@ class NestBuilder:
         self.scalars: dict[str, DataType] = {}
         self.shared_reads: dict[str, bool] = {}
         self.cooperative = False
+        self.crossing: set[str] = set()
         self._symbol_count = 0
         # Loop variables that unrolling turns into constants: registers can only be indexed by those.
         self._unrolled: set[Symbol] = set()
@@ -122,8 +127,16 @@ class NestBuilder:
         # Grid reductions whose last-block flag is in scope.
         self._flags: set[str] = set()
         self._find_grid_reductions()
+        # For each expr, how many values on the way to it pass through device memory.
+        self._waits: dict[str, int] = {}
+        for leader, expr in self.exprs.items():
+            self._waits[leader] = max(map(self._waits_for, tensor_inputs(expr)), default=0)
 
     # --- preparation ---
+
+    def _waits_for(self, t: Tensor) -> int:
+        leader = self.leaders.get(t.name)
+        return 0 if leader is None else self._waits[leader] + (self.context.state(t.name).memory is GLOBAL_MEMORY)
 
     def _new_symbol(self, extent: Int, prefix: str = "i") -> Symbol:
         self._symbol_count += 1
@@ -200,7 +213,10 @@ class NestBuilder:
         body = self._body(list(self.exprs), 0, Nest({}))
         self._claim_transforms()
         private = {name for name, private in self.shared_reads.items() if private}
-        return LoweredBody(tuple(body), self.arguments, self.workspaces, private, self.scalars, self.cooperative)
+        cooperative = self.cooperative or bool(self.crossing)
+        return LoweredBody(
+            tuple(body), self.arguments, self.workspaces, private, self.scalars, cooperative, frozenset(self.crossing)
+        )
 
     def _body(self, members: list[str], depth: int, nest: Nest) -> list[Stmt]:
         """Statements of exprs that share the loops around `depth`."""
@@ -250,7 +266,11 @@ class NestBuilder:
         return guards
 
     def _ordered_nodes(self, members: list[str], depth: int) -> list[list[str]]:
-        """Exprs grouped by the loop they share at `depth`, in dependency order (definition order where free)."""
+        """Exprs grouped by the loop they share at `depth`, in dependency order.
+
+        Where that leaves a choice, those that wait for fewer values in device memory come first, so that one wait serves many;
+        else it is definition order.
+        """
         keys: dict[str, object] = {}
         nodes: dict[object, list[str]] = {}
         for name in members:
@@ -269,7 +289,8 @@ class NestBuilder:
         remaining = list(nodes)
         done: set[object] = set()
         while remaining:
-            ready = next((k for k in remaining if waiting[k] <= done), None)
+            free = (k for k in remaining if waiting[k] <= done)
+            ready = min(free, key=lambda k: max(self._waits[n] for n in nodes[k]), default=None)
             if ready is None:
                 a, b = nodes[remaining[0]][0], nodes[remaining[1]][0]
                 raise SchedulingError(f"no order of the loops exists: {a} and {b} need each other's loops first")
@@ -675,7 +696,7 @@ class NestBuilder:
 
     def _hinted(self, value: Value, copy: Tensor) -> Value:
         """The cache hint of a copy is about its read of device memory."""
-        if isinstance(value, Load) and value.buffer.is_global:
+        if isinstance(value, Load) and value.buffer.is_global and value.cache is CacheOp.unspecified:
             return Load(value.buffer, value.index, self.context.state(copy.name).cache_op)
         return value
 
@@ -708,16 +729,20 @@ class NestBuilder:
             self.scalars[value.name] = value.dtype
             return ScalarArgument(value.name, value.dtype)
         storage = self._target(value)
-        self._check_owner(value, indexer)
+        crosses = self._crosses_blocks(value, indexer)
         offset = self._offset(indexer, storage.axes, value)
         self._check_register_index(storage.buffer, offset, value)
-        return Load(storage.buffer, offset)
+        return Load(storage.buffer, offset, _LEVEL_2 if crosses else CacheOp.unspecified)
 
-    def _check_owner(self, t: Tensor, indexer: Indexer) -> None:
-        """A value spread over threads must be read by the thread that holds it, or live in memory that the reader shares."""
+    def _crosses_blocks(self, t: Tensor, indexer: Indexer) -> bool:
+        """Whether a read is of what another block may have written in this kernel.
+
+        Raises SchedulingError where a value spread over threads is read by a thread that does not hold it, and lives in memory
+        that the reader does not share.
+        """
         leader = self.leaders.get(t.name)
         if leader is None:
-            return
+            return False
         state = self.context.state(t.name)
         memory = state.memory
         held: set[ParallelType] = set()
@@ -735,20 +760,17 @@ class NestBuilder:
                     location=t.location,
                 )
         if memory is MemoryType.local:
-            return
+            return False
         # Workers that do not hold elements of their own read what the first of them wrote.
         if self._promoted_writes(t):
             held.clear()
         others = {p for p, size in self.context.sizes.items() if is_shared_by(memory, p) and not _is_one(size)} - held
-        for p in sorted(others, key=lambda p: p.value):
-            if p.is_grid and not self._is_last_block_only(leader, p):
-                raise SchedulingError(
-                    f"{t.name} is written by one block along {p.name} and read by others: that needs a grid-wide wait, "
-                    "which only reductions have; cut the fusion there",
-                    location=t.location,
-                )
         private = not any(p.is_block for p in others)
         self.shared_reads[t.name] = self.shared_reads.get(t.name, True) and private
+        crosses = any(p.is_grid and not self._is_last_block_only(leader, p) for p in others)
+        if crosses:
+            self.crossing.add(t.name)
+        return crosses
 
     def _promoted_writes(self, t: Tensor) -> bool:
         """Whether a tensor stored by its own dims is computed along wider ones, where only the first worker writes."""
@@ -814,7 +836,7 @@ class NestBuilder:
             )
         indexer = self._indexer(nest.indices)
         source = self._target(source_tensor)
-        self._check_owner(source_tensor, indexer)
+        crosses = self._crosses_blocks(source_tensor, indexer)
         starts: list[Int] = []
         for storage, tensor in ((target, t), (source, source_tensor)):
             offset = self._offset(indexer, storage.axes, tensor)
@@ -839,6 +861,7 @@ class NestBuilder:
         self._check_whole_vectors(t, loops, indexer, lane, width)
         at_zero = self._indexer({g: i.substitute({lane: 0}) for g, i in nest.indices.items()})
         cache = self.context.state(t.name).cache_op if source.buffer.is_global else CacheOp.unspecified
+        cache = _LEVEL_2 if crosses else cache
         if width == 1:
             stmt: Stmt = Store(target.buffer, starts[0], Load(source.buffer, starts[1], cache))
         else:

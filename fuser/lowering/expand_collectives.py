@@ -4,6 +4,7 @@ Before: Reduce(t3_partial, add, block=(block_x), grid=())
 After:  butterflies inside a warp; one shared slot per warp, read by every thread; across blocks one partial per block in a
         workspace, one semaphore, and the last block (or, after a wait, every block) sums the partials in block order.
         Reductions over the same blocks share the semaphore: what needs two results finds them in one last block.
+        A GridBarrier is one counter that every block adds to and waits for; the last block to leave sets it back.
 
 Stands before shared memory is laid out and barriers are inserted: both treat scratch like any other shared buffer. Only the
 barriers of the grid protocol, which order fences and not shared accesses, are written here.
@@ -29,6 +30,7 @@ from fuser.ir.kernel import (
     Call,
     Fence,
     For,
+    GridBarrier,
     If,
     IndexValue,
     Let,
@@ -67,7 +69,7 @@ def expand_collectives(
 ) -> Expanded:
     """Expand every Reduce of a body. `threads` and `sizes`: index and extent of each parallel axis of the kernel."""
     expander = _Expander(threads, sizes)
-    result = expander.body(body)
+    result = expander.whole(body)
     _check_last_blocks(result, expander.last_blocks, frozenset())
     return Expanded(result, expander.workspaces, expander.semaphore_buffer())
 
@@ -142,7 +144,13 @@ class _Expander:
         self.semaphores: Int = ZERO
         self._semaphores = Buffer("semaphores", DataType.Int32, GLOBAL_MEMORY, ZERO)
         self.last_blocks: dict[Symbol, int] = {}
+        self._arrivals: tuple[Int, Int] | None = None
         self._count = 0
+
+    def whole(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """The body of a kernel without collectives."""
+        body = self.body(stmts)
+        return body if self._arrivals is None else (*body, *self._leave_grid(*self._arrivals))
 
     def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """Statements without collectives."""
@@ -155,6 +163,8 @@ class _Expander:
                     result += self._grid_last_block(item)
                 case Reduce():
                     result += self.expand(item)
+                case GridBarrier():
+                    result += self._grid_barrier(item)
                 case For():
                     inner = self.body(item.body)
                     result.append(item if inner == item.body else replace(item, body=inner))
@@ -428,6 +438,43 @@ class _Expander:
         ]
         barrier: list[Stmt] = [BlockBarrier("all blocks have arrived")] if self.active else []
         return [*self._publish((r,), (g,), wait), *barrier, Fence(), *self._finish(r, g), *_guarded(one_thread, leave)]
+
+    # --- the whole grid ---
+
+    def _grid_barrier(self, barrier: GridBarrier) -> list[Stmt]:
+        """Every block adds one to a counter that only grows, and waits until it is that of the barrier."""
+        if self._arrivals is None:
+            self._arrivals = self.semaphores, barrier.slots
+            self.semaphores = self.semaphores + 1
+        at, _ = self._arrivals
+        blocks = self._count_of([p for p in GRID_TYPES if p in self.sizes])
+        one_thread = all_of(*(equal(self.threads[p], 0) for p in self.active))
+        wait: list[Stmt] = [
+            AtomicAdd(None, self._semaphores, at, ONE),
+            SpinWait(self._semaphores, at, blocks * (barrier.slot + 1)),
+        ]
+        if not self.active:
+            return [Fence(), *wait, Fence()]
+        return [
+            Fence(),
+            BlockBarrier(barrier.reason),
+            *_guarded(one_thread, wait),
+            BlockBarrier("all blocks have arrived"),
+            Fence(),
+        ]
+
+    def _leave_grid(self, at: Int, slots: Int) -> list[Stmt]:
+        """Every block adds one more when it is done with waiting; the last one sets the counter back."""
+        blocks = self._count_of([p for p in GRID_TYPES if p in self.sizes])
+        one_thread = all_of(*(equal(self.threads[p], 0) for p in self.active))
+        left = self._symbol("left", blocks * (slots + 1))
+        reset = Store(self._semaphores, at, Literal(0, DataType.Int32), Role.semaphore_reset)
+        leave: list[Stmt] = [
+            AtomicAdd(left, self._semaphores, at, ONE),
+            # No fence: what must come before the reset are accesses of the same word, and these have one order.
+            If(equal(left, blocks * (slots + 1) - 1), (reset,), role=Role.last_block),
+        ]
+        return _guarded(one_thread, leave)
 
 
 _LEVEL_2 = CacheOp["global"]

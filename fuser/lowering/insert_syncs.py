@@ -15,7 +15,7 @@ where the whole block passes, which holds outside predicates.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -36,6 +36,26 @@ from fuser.ir.kernel import (
 )
 
 _DIVERGENT = (Role.predicate, Role.owner, Role.unswitch)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Who is kept in step, the threads of a block or the blocks of the grid, and by what.
+
+    memory      what an access of a buffer touches, None if nobody else sees it
+    private     names of buffers whose elements never cross from one to another
+    barrier     the statement that keeps them in step
+    make        a barrier for a reason
+    diverges    whether only some of them may enter the bodies of a test or loop, or enter them more often than others
+    refused     the error for a barrier that would stand in such a body
+    """
+
+    memory: Callable[[Buffer], object | None]
+    private: AbstractSet[str]
+    barrier: type[Stmt]
+    make: Callable[[str], Stmt]
+    diverges: Callable[[Stmt], bool]
+    refused: Callable[[str], Exception]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,26 +94,37 @@ def insert_syncs(
     """
     if one_thread:
         return body
-    return _Inserter(offsets, private, exchanged).run(body).stmts
+
+    def memory(buffer: Buffer) -> object | None:
+        if buffer.is_shared:
+            return offsets[buffer.name]
+        return buffer if buffer.is_global and buffer.name in exchanged else None
+
+    def refused(what: str) -> Exception:
+        message = f"a barrier would be needed inside divergent control flow: {what}"
+        return InternalError(message, pass_name="insert_syncs")
+
+    def diverges(stmt: Stmt) -> bool:
+        return isinstance(stmt, If) and stmt.role in _DIVERGENT
+
+    return insert_barriers(body, Level(memory, private, BlockBarrier, BlockBarrier, diverges, refused))
+
+
+def insert_barriers(body: tuple[Stmt, ...], level: Level) -> tuple[Stmt, ...]:
+    """Add the barriers of one level, each as late as possible."""
+    return _Inserter(level).run(body).stmts
 
 
 class _Inserter:
-    def __init__(self, offsets: Mapping[str, Int], private: AbstractSet[str], exchanged: AbstractSet[str]) -> None:
-        self.offsets = offsets
-        self.private = private
-        self.exchanged = exchanged
-
-    def _memory(self, buffer: Buffer) -> object | None:
-        if buffer.is_shared:
-            return self.offsets[buffer.name]
-        return buffer if buffer.is_global and buffer.name in self.exchanged else None
+    def __init__(self, level: Level) -> None:
+        self.level = level
 
     def _accesses(self, stmt: Stmt) -> list[Access]:
         """Tracked accesses of a statement and everything inside it."""
         found: list[Access] = []
         for pairs, is_write in ((stmt_reads(stmt), False), (stmt_writes(stmt), True)):
             for buffer, _ in pairs:
-                memory = self._memory(buffer)
+                memory = self.level.memory(buffer)
                 if memory is not None:
                     found.append(Access(memory, buffer, is_write))
         for body in child_bodies(stmt):
@@ -106,16 +137,15 @@ class _Inserter:
             for a in before:
                 if a.memory is not b.memory or not (a.is_write or b.is_write):
                     continue
-                if a.buffer is b.buffer and (a.buffer.name in self.private or (a.is_write and b.is_write)):
+                if a.buffer is b.buffer and (a.buffer.name in self.level.private or (a.is_write and b.is_write)):
                     continue
                 return a, b
         return None
 
-    @staticmethod
-    def _barrier(pair: tuple[Access, Access]) -> BlockBarrier:
+    def _barrier(self, pair: tuple[Access, Access]) -> Stmt:
         a, b = pair
         words = {False: "read", True: "written"}
-        return BlockBarrier(f"{a.buffer.name} {words[a.is_write]} before {b.buffer.name} is {words[b.is_write]}")
+        return self.level.make(f"{a.buffer.name} {words[a.is_write]} before {b.buffer.name} is {words[b.is_write]}")
 
     def run(self, body: Sequence[Stmt]) -> _Flow:
         """Barriers inside one statement list."""
@@ -132,19 +162,21 @@ class _Inserter:
                 tail, passed = [], True
 
         for stmt in body:
-            if isinstance(stmt, BlockBarrier):
+            if isinstance(stmt, self.level.barrier):
                 out.append(stmt)
                 tail, passed = [], True
                 continue
             if isinstance(stmt, Allocate):
                 out.append(stmt)
                 continue
-            if isinstance(stmt, For) and self._contains_exchange(stmt):
-                flow = self._loop(stmt)
-            elif isinstance(stmt, If) and stmt.role not in _DIVERGENT:
-                flow = self._branch(stmt)
-            else:
+            if not isinstance(stmt, (For, If)) or self.level.diverges(stmt):
                 flow = self._leaf(stmt)
+            elif isinstance(stmt, If):
+                flow = self._branch(stmt)
+            elif self._contains_exchange(stmt):
+                flow = self._loop(stmt)
+            else:
+                flow = _Flow((stmt,), [], [], False)
             meet(flow.head)
             if not passed:
                 head += flow.head
@@ -154,16 +186,14 @@ class _Inserter:
         return _Flow(tuple(out), head, tail, passed)
 
     def _contains_exchange(self, stmt: For) -> bool:
-        return bool(self._accesses(stmt)) or any(isinstance(s, BlockBarrier) for s in walk((stmt,)))
+        return bool(self._accesses(stmt)) or any(isinstance(s, self.level.barrier) for s in walk((stmt,)))
 
     def _leaf(self, stmt: Stmt) -> _Flow:
         accesses = self._accesses(stmt)
         if isinstance(stmt, (If, For)):
             inner = self.run([s for body in child_bodies(stmt) for s in body])
             if inner.has_barrier:
-                raise InternalError(
-                    f"a barrier would be needed inside divergent control flow: {accesses}", pass_name="insert_syncs"
-                )
+                raise self.level.refused(", ".join(sorted({a.buffer.name for a in accesses})))
         return _Flow((stmt,), accesses, accesses, False)
 
     def _loop(self, stmt: For) -> _Flow:

@@ -1,7 +1,8 @@
 """What each lowering pass ensures, as code: named checks, run after every pass when FUSER_VERIFY has `passes`.
 
     build_loop_nests     collectives_are_whole       no barrier, shuffle, atomic or fence yet
-    expand_collectives   no_collectives              every Reduce is expanded
+    insert_grid_barriers no_unordered_blocks         a wait of the whole grid parts accesses by different blocks, one a write
+    expand_collectives   no_collectives              every Reduce and GridBarrier is expanded
                          semaphores_are_reset        what is added to a semaphore is taken back
     allocate_shared      shared_memory_is_placed     every shared buffer has an offset, a multiple of 16
                          shared_values_survive       no buffer at an overlapping place is written between a write and its read
@@ -10,7 +11,8 @@
                          unswitched_sides_agree      both sides of a hoisted test write the same elements
     merge_predicates     no_equal_neighbours         neighbouring statements are under different tests
 
-Each check shares no code with the pass it is about. A check goes on holding after the passes that follow, but for the first.
+Each check shares no code with the pass it is about. A check goes on holding after the passes that follow, but for those about
+collectives that are whole.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from fuser.ir.kernel import (
     Buffer,
     Fence,
     For,
+    GridBarrier,
     If,
     Reduce,
     Role,
@@ -52,6 +55,7 @@ class PassResult:
     private     names of buffers whose elements never cross threads
     exchanged   names of device-memory buffers through which threads of one block pass values
     one_thread  a block has a single thread
+    crossing    names of device-memory buffers through which blocks pass values
     """
 
     body: tuple[Stmt, ...]
@@ -59,6 +63,7 @@ class PassResult:
     private: AbstractSet[str] = frozenset()
     exchanged: AbstractSet[str] = frozenset()
     one_thread: bool = False
+    crossing: AbstractSet[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -93,14 +98,14 @@ def check_invariants(pass_name: str, result: PassResult) -> None:
 def collectives_are_whole(result: PassResult, found: Findings) -> None:
     """No barrier, shuffle, atomic or fence yet: later passes decide about them once all collectives are known."""
     for stmt in walk(result.body):
-        if isinstance(stmt, (BlockBarrier, WarpBarrier, Shuffle, AtomicAdd, Fence, SpinWait)):
+        if isinstance(stmt, (GridBarrier, BlockBarrier, WarpBarrier, Shuffle, AtomicAdd, Fence, SpinWait)):
             found.mark(stmt, "threads communicate before collectives are expanded")
 
 
 def no_collectives(result: PassResult, found: Findings) -> None:
-    """Every Reduce is expanded."""
+    """Every Reduce and GridBarrier is expanded."""
     for stmt in walk(result.body):
-        if isinstance(stmt, Reduce):
+        if isinstance(stmt, (Reduce, GridBarrier)):
             found.mark(stmt, "this collective is not expanded")
 
 
@@ -242,6 +247,58 @@ class _Paths:
         return frozenset(made)
 
 
+def no_unordered_blocks(result: PassResult, found: Findings) -> None:
+    """On every path, a wait of the whole grid parts writes of a tensor that crosses blocks from its reads, and back.
+
+    It stands where every block comes: under no test, and in no loop that blocks leave after different trips.
+    """
+    _Crossings(result.crossing, found).walk(result.body, frozenset(), "")
+
+
+class _Crossings:
+    """Follows all paths at once: the (buffer, is written) that some path has accessed since the grid last waited."""
+
+    def __init__(self, crossing: AbstractSet[str], found: Findings) -> None:
+        self.crossing = crossing
+        self.found = found
+
+    def walk(
+        self, body: Sequence[Stmt], pending: frozenset[tuple[Buffer, bool]], apart: str
+    ) -> frozenset[tuple[Buffer, bool]]:
+        """What is pending after a statement list; `apart` says why blocks may not all be there."""
+        for stmt in body:
+            match stmt:
+                case GridBarrier():
+                    pending = frozenset()
+                    if apart:
+                        self.found.mark(stmt, f"not every block comes here: {apart}")
+                case For():
+                    bounds = stmt.start.symbols | stmt.stop.symbols | stmt.step.symbols
+                    uneven = any(s.name.startswith("blockIdx") for s in bounds)
+                    reason = apart or (f"the loop over {stmt.symbol}" if uneven else "")
+                    once = self.walk(stmt.body, pending, reason)
+                    again = self.walk(stmt.body, once, reason)
+                    pending = again if prove_less(stmt.start, stmt.stop) else again | pending
+                case If():
+                    reason = apart or f"the test {stmt.condition}"
+                    pending = self.walk(stmt.then, pending, reason) | self.walk(stmt.orelse, pending, reason)
+                case _:
+                    made = {(b, False) for b, _ in stmt_reads(stmt) if self._is_crossing(b)}
+                    made |= {(b, True) for b, _ in stmt_writes(stmt) if self._is_crossing(b)}
+                    for buffer, is_write in made:
+                        if (buffer, not is_write) in pending:
+                            words = ("read", "written") if is_write else ("written", "read")
+                            self.found.mark(
+                                stmt,
+                                f"{buffer.name} was {words[0]} by other blocks, and no wait of the grid has been since",
+                            )
+                    pending |= made
+        return pending
+
+    def _is_crossing(self, buffer: Buffer) -> bool:
+        return buffer.is_global and buffer.name in self.crossing
+
+
 def no_unswitch_left(result: PassResult, found: Findings) -> None:
     """No loop asks for a hoisted test any more."""
     for stmt in walk(result.body):
@@ -290,6 +347,7 @@ def no_equal_neighbours(result: PassResult, found: Findings) -> None:
 
 ENSURES: dict[str, tuple[Invariant, ...]] = {
     "build_loop_nests": (collectives_are_whole,),
+    "insert_grid_barriers": (no_unordered_blocks,),
     "expand_collectives": (no_collectives, semaphores_are_reset),
     "allocate_shared": (shared_memory_is_placed, shared_values_survive),
     "insert_syncs": (no_unsynchronised_pair,),
@@ -299,10 +357,13 @@ ENSURES: dict[str, tuple[Invariant, ...]] = {
 }
 """What each pass ensures, in the order of the passes."""
 
+# What these ensure is about collectives that are whole, and ends with the next pass.
+_BEFORE_EXPANSION = ("build_loop_nests", "insert_grid_barriers")
+
 
 def invariants_after(pass_name: str) -> list[Invariant]:
     """What holds after a pass: what it ensures, and what the passes before it did."""
-    if pass_name == "build_loop_nests":
+    if pass_name in _BEFORE_EXPANSION:
         return list(ENSURES[pass_name])
-    names = list(ENSURES)
-    return [check for name in names[1 : names.index(pass_name) + 1] for check in ENSURES[name]]
+    names = [name for name in ENSURES if name not in _BEFORE_EXPANSION]
+    return [check for name in names[: names.index(pass_name) + 1] for check in ENSURES[name]]

@@ -22,6 +22,7 @@ from fuser.lowering.context import LoweringContext
 from fuser.lowering.expand_collectives import Expanded, expand_collectives
 from fuser.lowering.finish_kernel import finish_kernel
 from fuser.lowering.in_place import in_place_outputs
+from fuser.lowering.insert_grid_barriers import insert_grid_barriers
 from fuser.lowering.insert_syncs import insert_syncs
 from fuser.lowering.invariants import PassResult, check_invariants
 from fuser.lowering.merge_predicates import merge_predicates
@@ -32,6 +33,7 @@ _T = TypeVar("_T")
 # Names of the passes in order: dumps, faults and errors use them.
 PASSES = (
     "build_loop_nests",
+    "insert_grid_barriers",
     "expand_collectives",
     "allocate_shared",
     "insert_syncs",
@@ -72,7 +74,8 @@ def lower_fusion(
         body = observer.passed(pass_name, body) if observer is not None else body
         if verifies:
             offsets = layout.offsets if is_placed else None
-            result = PassResult(body, offsets, lowered.private_buffers, exchanged, context.one_thread)
+            private, crossing = lowered.private_buffers, lowered.crossing
+            result = PassResult(body, offsets, private, exchanged, context.one_thread, crossing)
             _verify(pass_name, result, context, lowered, expanded, layout)
         return body
 
@@ -85,6 +88,7 @@ def lower_fusion(
     lowered = _named("build_loop_nests", builder.build)
     lowered.in_place = in_place_outputs(context, lowered.body, lowered.arguments)
     body = seen("build_loop_nests", lowered.body)
+    body = step("insert_grid_barriers", lambda: insert_grid_barriers(body, lowered.crossing))
     expanded = _named("expand_collectives", lambda: expand_collectives(body, context.threads, context.sizes))
     body = seen("expand_collectives", expanded.body)
     layout = _named("allocate_shared", lambda: allocate_shared(body))

@@ -31,6 +31,7 @@ from fuser.ir.kernel import (
     ExtentParameter,
     Fence,
     For,
+    GridBarrier,
     If,
     IndexValue,
     Kernel,
@@ -351,7 +352,7 @@ class _Compiler:
                 place, least = self._evaluate(k, index, target)
                 self._note(buffer, 1, writes=False)
                 self._emit(f"while not {view}.reached({place}, {least}, {k}, {self._site('wait', buffer)}): yield True")
-            case Reduce():
+            case Reduce() | GridBarrier():
                 raise self._broken("a collective reached the simulator; expand_collectives must run first")
             case _:
                 assert_never(stmt)
