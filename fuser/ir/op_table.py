@@ -382,7 +382,7 @@ _BINARY = (
          complex_ulp=(4, 4), symbol="/",
          samples=(Samples(), _NONZERO_INT), trivial=(("lower", "b"),)),
     _row("pow", PROM, "lhs to the power rhs; integers stay integer (negative exponents round toward zero).", npf.pow_,
-         spelled(floating=("powf({0}, {1})", "pow({0}, {1})"), integer="fuser_integer_pow({0}, {1})",
+         spelled(floating="fuser_pow({0}, {1})", integer="fuser_integer_pow({0}, {1})",
                  boolean="({0} || !{1})"), arity=2, ulp=(4, 2), symbol="**",
          samples=(Samples(0.0, 8.0, -8, 8), Samples(int_low=-3, int_high=30))),
     _row("fmod", PROM, "Remainder with the sign of lhs.", npf.fmod,

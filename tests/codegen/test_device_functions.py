@@ -177,9 +177,9 @@ def test_everything_compiles(arch: str):
 def test_library_overloads_are_single_precision():
     # A template that called the double function for floats would be slow and nobody would notice.
     unary = re.findall(
-        r"\b(sin|cos|exp|log|sqrt|fabs|sinh|cosh|log1p|asinh|trunc)\(", "\n".join(DEVICE_FUNCTIONS.values())
+        r"\b(sin|cos|exp|log|sqrt|rsqrt|fabs|sinh|cosh|log1p|asinh|trunc)\(", "\n".join(DEVICE_FUNCTIONS.values())
     )
-    binary = re.findall(r"\b(hypot|atan2|copysign|fmax|fmin|fmod)\(", "\n".join(DEVICE_FUNCTIONS.values()))
+    binary = re.findall(r"\b(hypot|atan2|copysign|fmax|fmin|fmod|pow)\(", "\n".join(DEVICE_FUNCTIONS.values()))
     lines = [f"static_assert(sizeof({f}(1.0f)) == 4);" for f in sorted(set(unary))]
     lines += [f"static_assert(sizeof({f}(1.0f, 1.0f)) == 4);" for f in sorted(set(binary))]
     assert len(lines) > 12
@@ -193,7 +193,7 @@ _HOST = r"""
 #include <cstring>
 using std::fabs; using std::sin; using std::cos; using std::exp; using std::log; using std::sqrt; using std::sinh;
 using std::cosh; using std::log1p; using std::asinh; using std::trunc; using std::hypot; using std::atan2;
-using std::copysign; using std::fmod; using std::fmax; using std::fmin;
+using std::copysign; using std::fmod; using std::pow; using std::fmax; using std::fmin;
 #define __device__
 #define __forceinline__ static inline
 #define __CUDA_ARCH__ 750
@@ -217,6 +217,7 @@ static float __int2float_rz(int x) { return toward_zero(x); }
 static float __saturatef(float x) { return x > 0 ? x < 1 ? x : 1 : 0; }
 static float flushed(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x; }
 static float rsqrtf(float x) { return (float)(1 / sqrt((double)x)); }
+static float rsqrt(float x) { return rsqrtf(x); }
 static double rsqrt(double x) { return (double)(1 / sqrtl((long double)x)); }
 """
 
@@ -289,6 +290,17 @@ def test_text_computes_what_the_row_says(host: ctypes.CDLL, row: PointwiseOp, dt
     inputs = draw_inputs(row, dtype, (4000,), rng)
     got = _run(host, f"op_{row.name}_{dtype.name}", inputs, result_dtype(row, dtype))
     check_pointwise(row, inputs, got, result_dtype(row, dtype))
+
+
+@pytest.mark.parametrize("exponent", [1.0, 2.0, 3.0, 4.0, -1.0, 0.5, -0.5])
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.Double])
+def test_powers_without_a_logarithm(host: ctypes.CDLL, dtype: DataType, exponent: float):
+    row = POINTWISE["pow"]
+    x, y = draw_inputs(row, dtype, (4000,), np.random.default_rng(5))
+    x[::3] *= -1
+    y[:] = exponent
+    x[0], x[1], x[2], x[3] = -0.0, 0.0, -np.inf, np.inf
+    check_pointwise(row, [x, y], _run(host, f"op_pow_{dtype.name}", [x, y], dtype), dtype)
 
 
 def _values_to_cast(source: DataType, target: DataType) -> Array:

@@ -1,0 +1,88 @@
+"""Float functions of one argument on a GPU: the largest error over all 2**32 inputs, within the bound of their row.
+
+Exhaustive over floats, and so over Half and BFloat16 values. The reference is the compiler's double-precision function,
+evaluated beside: its own error, some 2**-50, does not count. NaN, infinities and signs of zeros must agree; a result that
+overflows counts as the power of two that follows the largest finite number, as in `tests/accuracy.py`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fuser.codegen.device_functions import function_closure
+from fuser.ir.dtypes import DataType
+from fuser.ir.op_table import POINTWISE, device_names
+from fuser.runtime.launch_params import LaunchParams
+from fuser.runtime.rtc_kernel import RtcKernel
+
+# What has no function of its own among the compiler's, in doubles. The small arguments of expm1 and log1p stay exact.
+_DOUBLE = {
+    "reciprocal": "1.0 / x",
+    "sigmoid": "1.0 / (1.0 + exp(-x))",
+    "silu": "x / (1.0 + exp(-x))",
+}
+# lgamma crosses zero at irrational points of the negative axis: no float function bounds its relative error there.
+_UNBOUNDED = {"lgamma"}
+UNARY = sorted(
+    name
+    for name, row in POINTWISE.items()
+    if row.arity == 1 and row.primitive and not row.exact and "f" in row.kinds and name not in ("cast", *_UNBOUNDED)
+)
+
+_CHECK = r"""
+// Ulps between a float and the right value, in units of the right value's last place; infinite for what may not differ.
+__device__ double error_of(float got, double want) {
+  const double infinity = __longlong_as_double(0x7ff0000000000000ll);
+  if (want != want || got != got) return (want != want) == (got != got) ? 0.0 : infinity;
+  if ((double)got == want) return (got == 0.0f && signbit(got) != signbit(want)) ? infinity : 0.0;
+  if (got == 0.0f && signbit(got) != signbit(want)) return infinity;
+  double magnitude = fabs(want), shown = fabs((double)got);
+  if (magnitude == infinity) return infinity;
+  int exponent = magnitude == 0.0 ? -126 : min(max(ilogb(magnitude), -126), 127);
+  if (shown == infinity) {
+    if (signbit(got) != signbit(want)) return infinity;
+    return fmax(0x1p128 - magnitude, 0.0) * ldexp(1.0, 23 - exponent);
+  }
+  return fabs((double)got - want) * ldexp(1.0, 23 - exponent);
+}
+
+__device__ double reference(double x) { return REFERENCE; }
+
+// The largest error and its input as one number: the error as float in the upper half.
+extern "C" __global__ void check(unsigned long long* worst) {
+  unsigned long long mine = 0;
+  const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
+  for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < 0x100000000ull; i += step) {
+    float x = __uint_as_float((unsigned)i);
+    float error = (float)error_of(SPELLING, reference((double)x));
+    unsigned long long found = (unsigned long long)__float_as_uint(error) << 32 | i;
+    if (found > mine) mine = found;
+  }
+  atomicMax(worst, mine);
+}
+"""
+
+
+def check_source(name: str) -> str:
+    """The program that compares the spelling of `name` with doubles."""
+    row = POINTWISE[name]
+    spelling = row.cuda(DataType.Float).apply("x")
+    functions = "\n".join(function_closure(device_names(spelling)))
+    reference = _DOUBLE.get(name) or row.cuda(DataType.Double).apply("x")
+    assert "fuser_" not in reference, name
+    return functions + _CHECK.replace("REFERENCE", reference).replace("SPELLING", spelling)
+
+
+@pytest.mark.parametrize("fma", [True, False], ids=["fma", "no-fma"])
+@pytest.mark.parametrize("name", UNARY)
+def test_error_over_all_floats(name: str, fma: bool) -> None:
+    kernel = RtcKernel(check_source(name), "check").compile(() if fma else ("--fmad=false",))
+    worst = np.zeros(1, np.uint64)
+    kernel.run((worst,), LaunchParams(1056, 1, 1, 256, 1, 1))
+    found = int(worst[0])
+    error = float(np.uint32(found >> 32).view(np.float32))
+    x = np.uint32(found & 0xFFFFFFFF).view(np.float32)
+    bound = POINTWISE[name].ulp[0] + 0.5
+    print(f"{name:10} {error:8.4f} ulp at {x!r} (bound {bound})")
+    assert error <= bound, f"{name}({x!r}) is {error} ulp off, more than {bound}"
