@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.inputs import Input
@@ -146,3 +146,14 @@ def wide_dtype(dtype: DataType) -> DataType:
 def as_tuple(results: Any) -> tuple[Any, ...]:
     """Outputs of a torch function or of ours, one or several."""
     return tuple(results) if isinstance(results, (tuple, list)) else (results,)
+
+
+def with_layout(case: Case, *, pad: int = 0, offset: int = 0, suffix: str = "") -> Case:
+    """The same computation on inputs whose rows lie `pad` elements apart, `offset` elements off their alignment.
+
+    Vectors have no rows to pad, and statistics of rows stay dense. Nothing in a family depends on layouts.
+    """
+    inputs = tuple(
+        replace(i, pad=pad if len(i.shape) > 1 and i.shape[-1] > 1 else 0, offset=offset) for i in case.inputs
+    )
+    return replace(case, name=case.name + suffix, inputs=inputs)

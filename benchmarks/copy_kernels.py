@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -88,3 +89,25 @@ class Copies:
         launch = LaunchKernel(self._nothing.kernel, ("unused",), LaunchParams(1, 1, 1, 32, 1, 1))
         program = HostProgram(inputs=("unused",), outputs=(), instructions=(launch,))
         return self._stopwatch.measure(lambda: program.run([unused]), milliseconds=10, least=100)
+
+
+class CopyTimes:
+    """Copy times of any number of bytes, from measurements at powers of sqrt(2) that are made once each."""
+
+    def __init__(self, copies: Copies) -> None:
+        self._copies = copies
+        self._measured: dict[int, float] = {}
+
+    def at(self, nbytes: int) -> float:
+        """Microseconds, log-log between the two measured sizes around `nbytes`."""
+        position = 2 * math.log2(max(nbytes, 64))
+        low = math.floor(position)
+        share = position - low
+        below, above = self._at_step(low), self._at_step(low + 1)
+        return below ** (1 - share) * above**share
+
+    def _at_step(self, step: int) -> float:
+        found = self._measured.get(step)
+        if found is None:
+            found = self._measured[step] = self._copies.best(round(2 ** (step / 2))).time.median
+        return found

@@ -17,9 +17,9 @@ def _torch_wide(torch: Any, dtype: DataType) -> Any:
     return torch.float64 if dtype is DataType.Double else torch.float32
 
 
-def softmax(rows: int, columns: int, dtype: DataType = BF16, *, x: Input | None = None) -> Case:
+def softmax(rows: int, columns: int, dtype: DataType = BF16) -> Case:
     """softmax over the last dim."""
-    x_input = x if x is not None else Input((rows, columns), dtype)
+    x_input = Input((rows, columns), dtype)
 
     def define(fd: Any, x: Any) -> Sequence[Any]:
         wide = as_dtype(fd, x, wide_dtype(dtype))
@@ -63,12 +63,10 @@ def softmax_backward(rows: int, columns: int, dtype: DataType = BF16) -> Case:
     return Case(name, "softmax_bwd", (dy_input, y_input), dy_input.nbytes, define, eager, reference)
 
 
-def layer_norm(
-    rows: int, columns: int, dtype: DataType = BF16, *, weight: DataType | None = None, x: Input | None = None
-) -> Case:
+def layer_norm(rows: int, columns: int, dtype: DataType = BF16, *, weight: DataType | None = None) -> Case:
     """(x - mean) / sqrt(var + eps) * weight + bias over the last dim; `weight` is the dtype of the two if not x's."""
     weight_dtype = weight if weight is not None else dtype
-    x_input = x if x is not None else Input((rows, columns), dtype)
+    x_input = Input((rows, columns), dtype)
 
     def define(fd: Any, x: Any, weight: Any, bias: Any) -> Sequence[Any]:
         wide = as_dtype(fd, x, wide_dtype(dtype))
@@ -113,13 +111,11 @@ def _rms_wide(m: Wide, x: Any, weight: Any, dtype: DataType) -> Any:
     return m.round(x * scale, dtype) * m.wide(weight)
 
 
-def rms_norm(
-    rows: int, columns: int, dtype: DataType = BF16, *, weight: DataType | None = None, x: Input | None = None
-) -> Case:
+def rms_norm(rows: int, columns: int, dtype: DataType = BF16, *, weight: DataType | None = None) -> Case:
     """x / sqrt(mean(x^2) + eps), rounded, * weight. A wider weight widens the result, as in torch."""
     weight_dtype = weight if weight is not None else dtype
     out_dtype = dtype if weight_dtype is dtype else wide_dtype(weight_dtype)
-    x_input = x if x is not None else Input((rows, columns), dtype)
+    x_input = Input((rows, columns), dtype)
 
     def define(fd: Any, x: Any, weight: Any) -> Sequence[Any]:
         return [_rms(fd, x, weight, dtype, out_dtype)]

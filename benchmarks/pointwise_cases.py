@@ -21,9 +21,9 @@ def _silu_wide(m: Wide, x: Any) -> Any:
     return x / (1 + m.xp.exp(-x))
 
 
-def bias_gelu(rows: int, columns: int, dtype: DataType = BF16, *, name: str = "", x: Input | None = None) -> Case:
+def bias_gelu(rows: int, columns: int, dtype: DataType = BF16, *, name: str = "") -> Case:
     """gelu(x + bias), the tanh form."""
-    x_input = x if x is not None else Input((rows, columns), dtype)
+    x_input = Input((rows, columns), dtype)
 
     def define(fd: Any, x: Any, bias: Any) -> Sequence[Any]:
         # The sum is an op of its own in torch: it rounds.

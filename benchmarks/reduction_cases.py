@@ -10,9 +10,9 @@ from benchmarks.inputs import BF16, F32, INT64, SHORT_NAMES, Fill, Input
 from fuser.ir.dtypes import DataType
 
 
-def sum_over(dim: int | None, rows: int, columns: int, dtype: DataType = F32, *, x: Input | None = None) -> Case:
+def sum_over(dim: int | None, rows: int, columns: int, dtype: DataType = F32) -> Case:
     """Sum over the inner dim (1), the outer (0), or both (None)."""
-    x_input = x if x is not None else Input((rows, columns), dtype, Fill.SHIFTED)
+    x_input = Input((rows, columns), dtype, Fill.SHIFTED)
 
     def define(fd: Any, x: Any) -> Sequence[Any]:
         return [fd.ops.sum(x) if dim is None else fd.ops.sum(x, dim)]

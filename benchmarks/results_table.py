@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from benchmarks.case import Case
 from benchmarks.cases import TINY_CASE
 
 Status = Literal["ok", "wrong", "unsupported", "failed"]
@@ -59,6 +60,16 @@ class Row:
     def peer(self, name: str) -> float | None:
         """Time of a peer, measured or recorded."""
         return next((us for peer, us in self.peers if peer.rstrip("*") == name), None)
+
+
+def row_of(found: dict[str, Any], case: Case) -> Row:
+    """What a worker reported of a case, as a row again."""
+    if "lost" in found:
+        return Row(case.name, case.nbytes, "failed", found["lost"])
+    fields = dict(found["row"])
+    fields["peers"] = tuple((name, us) for name, us in fields["peers"])
+    fields["spread"] = tuple(fields["spread"]) if fields["spread"] is not None else None
+    return Row(**fields)
 
 
 def geomean(values: Iterable[float]) -> float | None:

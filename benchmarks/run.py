@@ -17,24 +17,19 @@ import json
 import os
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
-from benchmarks.case import Case, define_fusion
 from benchmarks.cases import select_cases
 from benchmarks.chart import bar_chart
 from benchmarks.environment import one_line
 from benchmarks.recorded_peers import RecordedPeers
-from benchmarks.results_table import Row, summary, table
+from benchmarks.results_table import Row, row_of, summary, table
 from benchmarks.supervise import SPOILED, is_spoiled, report, supervise
 
 RESULTS = Path(__file__).resolve().parent / "results"
 ENVIRONMENT = "environment"
-COMPILE_MODES = {"compile": "default", "compile max": "max-autotune-no-cudagraphs"}
-EXPLAINED = ("params.py", "launches", "kernel.cubin")
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -59,85 +54,22 @@ def work(asked: argparse.Namespace, names: Sequence[str]) -> int:
 
     from benchmarks.copy_kernels import Copies
     from benchmarks.environment import describe
+    from benchmarks.measure import COMPILE_MODES, Request, measure
     from benchmarks.timing import Stopwatch
 
     stopwatch = Stopwatch()
     copies = Copies(stopwatch)
+    peers = {"none": (), "eager": ("eager",), "all": ("eager", *COMPILE_MODES)}[asked.peers]
+    request = Request(asked.seed, asked.rep_ms, peers, asked.explain)
     report(ENVIRONMENT, environment=describe(), empty=asdict(copies.empty_kernel()))
     by_name = {c.name: c for c in select_cases(())}
     for name in names:
-        row = measure(by_name[name], asked, stopwatch, copies)
+        row = measure(by_name[name], request, stopwatch, lambda nbytes: copies.best(nbytes).time.median)
         report(name, row=asdict(row))
         if row.status == "failed" and is_spoiled():
             return SPOILED
         torch.cuda.empty_cache()
     return 0
-
-
-def measure(case: Case, asked: argparse.Namespace, stopwatch: Any, copies: Any) -> Row:
-    """One case, everything caught."""
-    from benchmarks.inputs import torch_inputs
-    from benchmarks.verify import verify
-    from fuser.errors import NotSupportedError
-
-    seed = asked.seed if asked.seed is not None else int.from_bytes(os.urandom(4), "little")
-    found: dict[str, Any] = {"name": case.name, "nbytes": case.nbytes, "status": "failed", "text": ""}
-    try:
-        fd = define_fusion(case)
-        inputs = torch_inputs(case.inputs, seed)
-        run = lambda: fd.execute(inputs)  # noqa: E731
-        verdict = verify(case, run, inputs)
-        found |= {"status": "ok" if verdict.is_right else "wrong", "text": verdict.text}
-        found["is_poisoned"] = verdict.is_poisoned
-        program = fd.program(inputs)
-        found["kernels"] = len(program.launches())
-        if asked.explain:
-            print(f"--- {case.name}\n{_explained(fd, inputs)}", flush=True)
-        found["copy"] = copies.best(case.nbytes).time.median
-        ours = stopwatch.measure(run, milliseconds=asked.rep_ms)
-        found |= {"ours": ours.median, "spread": (ours.p10, ours.p90)}
-        found["host"] = stopwatch.host_time(run)
-        found["peers"] = tuple(_peers(case, inputs, asked, stopwatch))
-        if not verdict.is_right:
-            found["text"] += f", seed {seed}"
-    except NotSupportedError as error:
-        found |= {"status": "unsupported", "text": _first_line(error)}
-    except Exception as error:
-        traceback.print_exc()
-        found |= {"status": "failed", "text": f"{type(error).__name__}: {_first_line(error)}, seed {seed}"}
-    return Row(**found)
-
-
-def _explained(fd: Any, inputs: Sequence[Any]) -> str:
-    stages = fd.explain(inputs, file=False).stages
-    return "\n".join(f"{name}: {text.strip()}" for name, text in stages.items() if name.endswith(EXPLAINED))
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or repr(error)).splitlines()[0][:200]
-
-
-def _peers(case: Case, inputs: Sequence[Any], asked: argparse.Namespace, stopwatch: Any) -> list[tuple[str, float]]:
-    """Peers measured here. One that fails is left out, with a line that says so."""
-    import torch
-
-    found: list[tuple[str, float]] = []
-    modes: dict[str, str | None] = {}
-    if asked.peers in ("eager", "all"):
-        modes["eager"] = None
-    if asked.peers == "all":
-        modes |= COMPILE_MODES
-    for name, mode in modes.items():
-        function: Callable[..., Any] = case.eager(torch)
-        try:
-            if mode is not None:
-                torch._dynamo.reset()  # noqa: SLF001
-                function = torch.compile(function, mode=mode, dynamic=False)
-            call = lambda f=function: f(*inputs)  # noqa: E731
-            found.append((name, stopwatch.measure(call, milliseconds=asked.rep_ms).median))
-        except Exception as error:
-            print(f"{case.name}: {name} failed: {_first_line(error)}", flush=True)
-    return found
 
 
 # --- the parent -------------------------------------------------------------------------------------------------------
@@ -151,16 +83,6 @@ def with_recorded(row: Row, recorded: RecordedPeers) -> Row:
     scaled = recorded.scaled(row.name, row.nbytes, row.copy)
     more = tuple((f"{peer}*", us) for peer, us in scaled.items() if peer not in measured)
     return replace(row, peers=(*row.peers, *more))
-
-
-def _row(found: dict[str, Any], case: Case) -> Row:
-    """Of what a worker said of a case."""
-    if "lost" in found:
-        return Row(case.name, case.nbytes, "failed", found["lost"])
-    fields = dict(found["row"])
-    fields["peers"] = tuple((name, us) for name, us in fields["peers"])
-    fields["spread"] = tuple(fields["spread"]) if fields["spread"] is not None else None
-    return Row(**fields)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -183,7 +105,7 @@ def main(arguments: Sequence[str]) -> int:
             if name == ENVIRONMENT:
                 environment, empty = found["environment"], found["empty"]["median"]
                 continue
-            rows[name] = with_recorded(_row(found, cases[name]), recorded)
+            rows[name] = with_recorded(row_of(found, cases[name]), recorded)
             print(table([rows[name]]).splitlines()[-1], flush=True)
     ordered = [rows[name] for name in cases]
     title = one_line(environment)

@@ -56,7 +56,8 @@ def supervise(module: str, arguments: Sequence[str], names: Sequence[str], timeo
         worker.stdin.write("\n".join(left) + "\n")
         worker.stdin.close()
         lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        threading.Thread(target=_forward, args=(worker.stdout, lines), daemon=True).start()
+        reader = threading.Thread(target=_forward, args=(worker.stdout, lines), daemon=True)
+        reader.start()
         before = len(left)
         why = ""
         while True:
@@ -76,11 +77,13 @@ def supervise(module: str, arguments: Sequence[str], names: Sequence[str], timeo
                 left.remove(found["name"])
             yield found
         code = worker.wait()
+        reader.join()
         if left and (code != SPOILED or len(left) == before):
             yield {"name": left.pop(0), "lost": why or f"its process ended with code {code}"}
 
 
 def _forward(stream: IO[str], lines: queue.SimpleQueue[str | None]) -> None:
-    for line in stream:
-        lines.put(line)
+    with stream:
+        for line in stream:
+            lines.put(line)
     lines.put(None)
