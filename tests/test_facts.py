@@ -29,6 +29,7 @@ from fuser.ir.facts import (
     Disjoint,
     ExtentDivisible,
     ExtentIs,
+    ExtentWithin,
     Fact,
     IndexBound,
     LoopBound,
@@ -232,7 +233,7 @@ def further(subject: Subject, count: int, seed: int) -> Iterator[tuple[Mapping[s
         sizes = dict(subject.sizes)
         if letters and rng.random() < 0.5:  # near the first shape, where the same parameters are likely
             letter = rng.choice(letters)
-            sizes[letter] = max(2, sizes[letter] + rng.choice((-8, -4, -2, -1, 1, 2, 4, 8)))
+            sizes[letter] = max(2, sizes[letter] + rng.choice((-8, -4, -2, -1, 1, 2, 4, 8, 12, 16, 24, 32)))
         else:
             for letter in letters:
                 n = rng.choice((rng.randint(2, 40), 4 * rng.randint(1, 16), 8 * rng.randint(1, 12)))
@@ -350,6 +351,8 @@ def _break(subject: Subject, fact: Fact) -> Break | None:
             return Break(fact, subject.sizes, subject.layouts, overlap=(positions[tensor], positions[other]))
         case ExtentIs():
             return None
+        case ExtentWithin():
+            return _too_long(subject, fact)
     layouts = list(subject.layouts)
     layouts[position] = Layout(tuple(strides), shift)
     return Break(fact, subject.sizes, layouts)
@@ -386,6 +389,15 @@ def _indivisible(subject: Subject, fact: ExtentDivisible) -> Break | None:
         return None
     letter = letters[extent.name]
     sizes = {**subject.sizes, letter: subject.sizes[letter] + 1}
+    return Break(fact, sizes, [dense(a, sizes) if isinstance(a, Arg) else None for a in subject.case.arguments])
+
+
+def _too_long(subject: Subject, fact: ExtentWithin) -> Break | None:
+    letters = _letters(subject)
+    tensors = {t.name: t for s in subject.segmented.segments for t in s.fusion.input_tensors}
+    extent = tensors[fact.tensor].visible[fact.dim].extent
+    assert isinstance(extent, Symbol), "a constant extent needs no fact"
+    sizes = {**subject.sizes, letters[extent.name]: fact.high + 1}
     return Break(fact, sizes, [dense(a, sizes) if isinstance(a, Arg) else None for a in subject.case.arguments])
 
 

@@ -1,7 +1,8 @@
 """Which facts a scheduled fusion asks for, and which of them hold for the arguments at hand.
 
 Always asked: the layout of every input, the bound that allows 32-bit indices, and that an output written in place overlaps no
-other input. A vectorized copy asks for the alignment and divisibility of its argument. Nothing else enters a kernel's key.
+other input. A vectorized copy asks for the alignment and divisibility of its argument, `ask_extent_within` for a bound. Nothing
+else enters a kernel's key.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def collect_facts(
             facts += layout_facts(t.name, tensors[t.name])
     for t, width in vectorized_arguments(scheduled):
         facts += _vector_facts(t, width, tensors.get(t.name), frozenset(facts))
+    facts += scheduled.asked
     facts += _disjoint_facts(scheduled)
     kept = {f for f in facts if holds(f, tensors, evaluate)}
     if index_bits != 64:
@@ -87,6 +89,7 @@ def declared_facts(scheduled: ScheduleBuilder, *, index_bits: int | None = None)
             order = memory_order(t.stride_order)
             facts += [Aligned(t.name, nbytes), ExtentDivisible(t.name, order[-1], width)]
             facts += [StrideDivisible(t.name, d, nbytes) for d in order[:-1]]
+    facts += scheduled.asked
     if index_bits != 64:
         facts.append(LoopBound(INDEX_LIMIT, loop_products(scheduled)))
     return frozenset(facts)

@@ -4,6 +4,7 @@ Grammar
     facts := frozenset of fact
     fact  := ExtentIs(tensor, dim, value)            the extent is exactly `value` (0 or 1)
            | ExtentDivisible(tensor, dim, divisor)
+           | ExtentWithin(tensor, dim, low, high)    low <= extent <= high: the row fits where a schedule keeps it
            | UnitStride(tensor, dim)                 stride 1, or at most one element along the dim
            | ZeroStride(tensor, dim)                 stride 0: one stored element
            | DenseStride(tensor, dim, inner)         stride = extent(inner) * stride(inner), or extent <= 1
@@ -14,7 +15,7 @@ Grammar
            | Disjoint(tensor, other)                 the bytes of two arguments do not overlap
 
 Lowering may use nothing else about the first inputs. Every fact holds vacuously for a tensor without elements, but for
-ExtentIs and ExtentDivisible.
+those about one extent.
 """
 
 from __future__ import annotations
@@ -76,6 +77,14 @@ class ExtentDivisible:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtentWithin:
+    tensor: str
+    dim: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
 class UnitStride:
     tensor: str
     dim: int
@@ -128,6 +137,7 @@ class Disjoint:
 Fact = (
     ExtentIs
     | ExtentDivisible
+    | ExtentWithin
     | UnitStride
     | ZeroStride
     | DenseStride
@@ -149,6 +159,8 @@ def holds(fact: Fact, tensors: Mapping[str, TensorDescriptor], evaluate: Callabl
         return t.sizes[fact.dim] == fact.value
     if isinstance(fact, ExtentDivisible):
         return t.sizes[fact.dim] % fact.divisor == 0
+    if isinstance(fact, ExtentWithin):
+        return fact.low <= t.sizes[fact.dim] <= fact.high
     if t.numel == 0:
         return True
     match fact:

@@ -6,7 +6,8 @@ Grammar
     verb     := split(axis, factor, inner_split) | merge(axis_o, axis_i) | reorder(old2new)
               | parallelize(position, type) | set_memory_type(type) | set_allocation_domain(dims, contiguity)
               | cache_after(op_type, cache_op, propagate, cached_uses) | cache_before(op_type, move_uses) | rfactor(axes)
-              | recompute(uses)
+              | recompute(uses) | two_pass
+              | ask_extent_within(dim, low, high)
               | transform_like(selected) | parallelize_like(position, selected, types, padding)
               | inline_most(selected) | inline_at(position, best_effort, selected)
 
@@ -19,13 +20,14 @@ created included) and a `TensorState` for each tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from keyword import iskeyword
 
 from fuser.errors import NotSupportedError, SchedulingError
 from fuser.ir.enums import GLOBAL_MEMORY, CacheOp, LoadStoreOpType, MemoryType, ParallelType
+from fuser.ir.facts import ExtentWithin
 from fuser.ir.fusion import (
     Fusion,
     IterDomain,
@@ -128,6 +130,7 @@ class ScheduleBuilder:
         self.fusion = fusion
         self.exprs: list[TensorExpr] = list(fusion.tensor_exprs)
         self.records: list[Record] = []
+        self.asked: list[ExtentWithin] = []
         self.states: dict[str, TensorState] = {}
         self._siblings: dict[str, tuple[str, ...]] = {}
         self._created: dict[str, int] = {}
@@ -277,6 +280,20 @@ class ScheduleBuilder:
         else:
             state.parallel[axis] = parallel_type
 
+    def ask_extent_within(self, name: str, dim: int, low: int, high: int) -> None:
+        """Ask for the fact low <= extent <= high of a visible dim of an input: loops over it may then have a constant extent.
+
+        Raises SchedulingError for a tensor that is no input, a dim that it does not have, or bounds that leave no extent.
+        """
+        if name not in self.input_names or not 0 <= dim < self.state(name).tensor.ndim:
+            raise SchedulingError(
+                f"cannot ask for the extent of dim {dim} of {name}: the fusion has no such input or dim"
+            )
+        if not 0 <= low <= high:
+            raise SchedulingError(f"cannot ask for an extent of {name} within {low} and {high}")
+        self.asked.append(ExtentWithin(name, dim, low, high))
+        self.records.append(Record("ask_extent_within", name, (dim, low, high)))
+
     # --- memory ---
 
     def set_memory_type(self, name: str, memory: MemoryType) -> None:
@@ -327,7 +344,28 @@ class ScheduleBuilder:
 
     # --- tensors made by verbs ---
 
-    def _new_name(self, base: str, suffix: str) -> str:
+    def replace_expr(self, expr: TensorExpr, made: Sequence[TensorExpr], replaced: Mapping[Tensor, Tensor]) -> None:
+        """Put other exprs in the place of one. `replaced`: tensors that keep their name but not their dims.
+
+        For modules that define verbs: `made` computes what `expr` did, over tensors that no schedule has touched.
+        """
+        at = next(i for i, e in enumerate(self.exprs) if e is expr)
+        old = {t.name for t in tensor_outputs(expr)}
+        for name in old:
+            self._siblings.pop(name, None)
+        for name in old - {t.name for e in made for t in tensor_outputs(e)}:
+            del self.states[name]
+        self.exprs[at : at + 1] = made
+        self.exprs = [e if e in made else map_expr(e, dict(replaced)) for e in self.exprs]
+        for e in made:
+            for t in tensor_outputs(e):
+                memory = self.states[t.name].memory if t.name in old else MemoryType.local
+                self.states[t.name] = TensorState(t, list(t.logical), memory)
+            self._note_siblings(e)
+        self._graph = None
+
+    def new_name(self, base: str, suffix: str) -> str:
+        """A fresh stable name for a tensor that a verb makes of `base`."""
         key = f"{base}_{suffix}"
         number = self._created.get(key, 0)
         self._created[key] = number + 1
@@ -416,7 +454,7 @@ class ScheduleBuilder:
             chosen = [e for e in uses if any(t.name in wanted for t in tensor_outputs(e))]
             if len(chosen) != len(wanted):
                 raise SchedulingError(f"cannot cache {name}: a listed use is not among its uses")
-        result = self._new_name(name, "cache_after")
+        result = self.new_name(name, "cache_after")
         logical = self._copy_dims(result, tensor.visible, keep_reduction=False)
         order = tensor.stride_order if propagate_allocation_domain else row_major_order(len(logical))
         dense = tuple(None if logical[d].is_broadcast else True for d in memory_order(order))
@@ -460,7 +498,7 @@ class ScheduleBuilder:
         if state.inline_at:
             raise SchedulingError(f"cannot cache_before {name}: it is already inlined")
         tensor = state.tensor
-        result = self._new_name(name, "cache_before")
+        result = self.new_name(name, "cache_before")
         produced = self._copy_dims(result, tensor.produced, keep_reduction=True)
         leaves = dict(zip(tensor.produced, produced, strict=True))
         logical = tuple(self._clone_axes(tensor.logical, leaves)[0]) if tensor.root is not None else produced
@@ -518,7 +556,7 @@ class ScheduleBuilder:
         chosen = [e for e in self.uses(name) if any(t.name in wanted for t in tensor_outputs(e))]
         if len(chosen) != len(wanted):
             raise SchedulingError(f"cannot recompute {name}: a listed use is not among its uses")
-        result = self._new_name(name, "recompute")
+        result = self.new_name(name, "recompute")
         logical = self._copy_dims(result, tensor.logical, keep_reduction=True)
         order = row_major_order(len(logical))
         dense = tuple(None if d.is_broadcast else True for d in logical)
@@ -532,6 +570,13 @@ class ScheduleBuilder:
         self.exprs.insert(at + 1, map_expr(expr, {tensor: copy}))
         self.records.append(Record("recompute", name, (tuple(sorted(wanted)),), result))
         return result
+
+    def two_pass(self, name: str) -> None:
+        """Compute the Welford triple of which `name` is a member from two sums: see fuser.ir.two_pass."""
+        from fuser.ir.two_pass import two_pass_welford
+
+        two_pass_welford(self, name)
+        self.records.append(Record("two_pass", name, ()))
 
     def rfactor(self, name: str, axes: Sequence[int]) -> str | tuple[str, ...]:
         """A new producer reduces exactly `axes`; the tensor reduces the remaining reduction axes over it.
@@ -575,7 +620,7 @@ class ScheduleBuilder:
     def _rfactor_one(self, state: TensorState, positions: Sequence[int], kept: Sequence[int]) -> tuple[Tensor, Tensor]:
         """(first stage, second stage) of one reduction result; registers the first, updates the loops of the second."""
         tensor = state.tensor
-        name = self._new_name(tensor.name, "rfactor")
+        name = self.new_name(tensor.name, "rfactor")
         reduced = {state.loop[p] for p in positions}
         root = self._copy_dims(name, tensor.produced, keep_reduction=True)
         leaves = dict(zip(tensor.produced, root, strict=True))

@@ -722,7 +722,10 @@ class NestBuilder:
             if value.value is not None:
                 return Literal(value.value, value.dtype)
             if value.expression is not None:
-                return IndexValue(self.context.rewrite(value.expression), value.dtype)
+                extent = self.context.rewrite(value.expression)
+                if value.dtype.is_integral:
+                    return IndexValue(extent, value.dtype)
+                return Cast(IndexValue(extent, DataType.Int), value.dtype)
             self.scalars[value.name] = value.dtype
             return ScalarArgument(value.name, value.dtype)
         if value.is_cpu:

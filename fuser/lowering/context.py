@@ -11,6 +11,7 @@ from fuser.ir.facts import (
     DenseStride,
     ExtentDivisible,
     ExtentIs,
+    ExtentWithin,
     Facts,
     LoopBound,
     StrideDivisible,
@@ -36,15 +37,18 @@ class Storage:
 
 
 def canonical_symbols(builder: ScheduleBuilder, facts: Facts) -> dict[Symbol, Int]:
-    """What each extent symbol stands for: one symbol per set of dims that are the same, with its known divisor."""
+    """What each extent symbol stands for: one symbol per set of dims that are the same, with its known divisor and bounds."""
     graph = IterationGraph(builder.exprs, builder.tensors)
     divisors: dict[tuple[str, int], int] = {}
     fixed: dict[tuple[str, int], int] = {}
+    limits: dict[tuple[str, int], tuple[int, int]] = {}
     for fact in facts:
         if isinstance(fact, ExtentDivisible):
             divisors[fact.tensor, fact.dim] = fact.divisor
         elif isinstance(fact, ExtentIs):
             fixed[fact.tensor, fact.dim] = fact.value
+        elif isinstance(fact, ExtentWithin):
+            limits[fact.tensor, fact.dim] = fact.low, fact.high
     owner: dict[Symbol, list[tuple[str, int]]] = {}
     for t in builder.fusion.input_tensors:
         for d, dim in enumerate(t.visible):
@@ -69,7 +73,11 @@ def canonical_symbols(builder: ScheduleBuilder, facts: Facts) -> dict[Symbol, In
                 known = result.get(first)
                 base = known if isinstance(known, Symbol) else first
                 divisor = max((divisors.get(p, 1) for p in places), default=1)
-                value = symbol(base.name, 0, multiple=max(divisor, base.multiple))
+                bounds = [limits[p] for p in places if p in limits]
+                low = max((lo for lo, _ in bounds), default=0)
+                high = min((hi for _, hi in bounds), default=None)
+                exact = high is not None and low >= high
+                value = const(low) if exact else symbol(base.name, low, high, multiple=max(divisor, base.multiple))
             for s in symbols:
                 result[s] = value
     return result

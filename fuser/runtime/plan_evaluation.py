@@ -22,6 +22,7 @@ from fuser.ir.facts import (
     Disjoint,
     ExtentDivisible,
     ExtentIs,
+    ExtentWithin,
     Fact,
     IndexBound,
     LoopBound,
@@ -375,6 +376,8 @@ def _compile_check(
                 condition = f"n{i}_{dim} == {value}"
             case ExtentDivisible(_, dim, divisor):
                 condition = f"n{i}_{dim} % {divisor} == 0"
+            case ExtentWithin(_, dim, low, high):
+                condition = f"{low} <= n{i}_{dim} <= {high}"
             case UnitStride(_, dim):
                 condition = f"e{i} or s{i}_{dim} == 1 or n{i}_{dim} == 1"
             case ZeroStride(_, dim):
@@ -430,6 +433,8 @@ def _describe(fact: Fact) -> str:
             return f"extent {value} of dimension {dim} of {tensor}"
         case ExtentDivisible(tensor, dim, divisor):
             return f"an extent of dimension {dim} of {tensor} that is divisible by {divisor}"
+        case ExtentWithin(tensor, dim, low, high):
+            return f"an extent of dimension {dim} of {tensor} between {low} and {high}"
         case UnitStride(tensor, dim):
             return f"stride 1 in dimension {dim} of {tensor}"
         case ZeroStride(tensor, dim):
@@ -459,7 +464,7 @@ def _describe_actual(fact: Fact, tensors: Mapping[str, TensorDescriptor]) -> str
         case Disjoint(tensor, other):
             a, b = tensors[tensor].byte_range, tensors[other].byte_range
             return f"bytes [{a[0]:#x}, {a[1]:#x}) and [{b[0]:#x}, {b[1]:#x})"
-        case ExtentIs(tensor, dim, _) | ExtentDivisible(tensor, dim, _):
+        case ExtentIs(tensor, dim) | ExtentDivisible(tensor, dim) | ExtentWithin(tensor, dim):
             return f"extent {tensors[tensor].sizes[dim]} (shape {list(tensors[tensor].sizes)})"
         case (
             UnitStride(tensor) | ZeroStride(tensor) | DenseStride(tensor) | StrideDivisible(tensor) | IndexBound(tensor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from fuser.ir.device_info import DeviceInfo
@@ -77,7 +77,31 @@ class ReductionParams:
     grid_reduce: int
 
 
-Params = NoOpParams | PointwiseParams | ReductionParams
+@dataclass(frozen=True, slots=True)
+class InnerPersistentParams:
+    """A row in the registers of the threads along it.
+
+    order       dims of the reference, slowest first
+    threads     threads of x along a row
+    rows        rows of a block (threads of y)
+    batch       accesses of a thread along the row
+    vector      consecutive elements of an access
+    vectorized  arguments that are contiguous along them: one access each
+    bounds      (input, dim, low, high): extents for which the row fits
+    reasons     why, in words; no part of the kernel's key
+    """
+
+    order: tuple[int, ...]
+    threads: int
+    rows: int
+    batch: int
+    vector: int
+    vectorized: tuple[str, ...]
+    bounds: tuple[tuple[str, int, int, int], ...]
+    reasons: tuple[str, ...] = field(default=(), compare=False)
+
+
+Params = NoOpParams | PointwiseParams | ReductionParams | InnerPersistentParams
 ParamsClass = type[Params]
 
 

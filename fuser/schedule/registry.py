@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from fuser.ir.enums import SchedulerType
+from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.no_op import NoOpScheduler
 from fuser.schedule.params import Params, Scheduler
 from fuser.schedule.pointwise import PointwiseScheduler
 from fuser.schedule.reduction import ReductionScheduler
 
-SCHEDULERS: tuple[Scheduler, ...] = (NoOpScheduler(), ReductionScheduler(), PointwiseScheduler())
+SCHEDULERS: tuple[Scheduler, ...] = (
+    NoOpScheduler(),
+    InnerPersistentScheduler(),
+    ReductionScheduler(),
+    PointwiseScheduler(),
+)
 
 
 def scheduler_of(scheduler_type: SchedulerType) -> Scheduler | None:

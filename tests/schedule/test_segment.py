@@ -29,18 +29,19 @@ def types(segmented: SegmentedFusion) -> list[SchedulerType]:
 
 
 NO_OP, POINTWISE, REDUCTION = SchedulerType.no_op, SchedulerType.pointwise, SchedulerType.reduction
+PERSISTENT = SchedulerType.inner_persistent
 
 # One kernel where one will do, and where it will not, this many.
 EXPECTED = {
     "add_two": [POINTWISE],
     "bias_gelu": [POINTWISE],
-    "softmax": [REDUCTION],
-    "layer_norm": [REDUCTION],
-    "batch_norm": [REDUCTION],
-    "rms_norm": [REDUCTION],
-    "outer_softmax": [REDUCTION],
+    "softmax": [PERSISTENT],
+    "layer_norm": [PERSISTENT],
+    "batch_norm": [PERSISTENT],
+    "rms_norm": [PERSISTENT],
+    "outer_softmax": [PERSISTENT],
     "welford_triple": [REDUCTION],
-    "cross_entropy": [REDUCTION],
+    "cross_entropy": [PERSISTENT],
     "full_sum": [REDUCTION],
     "transposed_view": [NO_OP],
     "broadcast_view": [NO_OP],

@@ -1,0 +1,125 @@
+"""The moments of a row that stays on chip: sums of the values and of their deviations, instead of Welford's update.
+
+    shift = sum(x) / n;  d = x - shift;  e = sum(d) / n
+    mean = shift + e;    m2 = sum(d^2) - n e^2
+
+The corrected two-pass algorithm (Chan, Golub, LeVeque: Algorithms for computing the sample variance, 1983): `e` is what the
+rounding of the first sum left over. Welford's update needs a division per element and carries a chain of dependent steps; a
+row that is held in registers can be summed twice for less, and more accurately. A row with infinities keeps `shift` as mean.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuser.errors import SchedulingError
+from fuser.ir.dtypes import DataType
+from fuser.ir.fusion import (
+    Broadcast,
+    Full,
+    IterDomain,
+    IterKind,
+    Pointwise,
+    Reduction,
+    Scalar,
+    Tensor,
+    TensorExpr,
+    Val,
+    Welford,
+    row_major_order,
+    tensor_inputs,
+)
+from fuser.ir.integers import ONE, Int, const
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuser.ir.schedule import ScheduleBuilder
+
+
+def two_pass_welford(builder: ScheduleBuilder, name: str) -> None:
+    """Replace the Welford expr that defines `name`; the names of its results stay.
+
+    Raises SchedulingError for a tensor that no Welford expr of full-size data defines, that is already scheduled, or of a
+    complex dtype (whose m2 is of the real part type).
+    """
+    expr = builder.definition(name)
+    if not isinstance(expr, Welford) or expr.partial is not None:
+        raise SchedulingError(f"cannot compute {name} in two passes: it is not the result of a Welford reduction")
+    if expr.input.dtype.is_complex:
+        raise SchedulingError(f"cannot compute {name} in two passes: {expr.input.dtype.name} is complex")
+    for t in (expr.mean, expr.m2, expr.count):
+        state = builder.state(t.name)
+        if state.inline_at or state.loop != list(t.logical):
+            raise SchedulingError(f"cannot compute {name} in two passes: {t.name} is already scheduled")
+    x = expr.input
+    count: Int = ONE
+    for d in expr.mean.logical:
+        if d.is_reduction:
+            count = count * d.extent
+    made: list[TensorExpr] = []
+
+    def tensor(
+        suffix: str, dims: Sequence[IterDomain], kinds: Sequence[IterKind] | None = None, dtype: DataType | None = None
+    ) -> Tensor:
+        label = builder.new_name(expr.mean.name, suffix)
+        logical = tuple(
+            IterDomain(f"{label}.{i}", d.extent, d.kind if kinds is None else kinds[i], d.expanded)
+            for i, d in enumerate(dims)
+        )
+        visible = [d for d in logical if not d.is_reduction]
+        dense = tuple(None if d.is_broadcast or d.expanded else True for d in visible)
+        return Tensor(
+            label, dtype or expr.mean.dtype, logical, row_major_order(len(visible)), dense, location=expr.mean.location
+        )
+
+    kinds = [d.kind for d in expr.mean.logical]
+    divisor = Scalar(builder.new_name(expr.mean.name, "count"), expr.mean.dtype, None, count, expr.mean.location)
+
+    def reduced(suffix: str, of: Tensor) -> Tensor:
+        result = tensor(suffix, of.visible, kinds)
+        made.append(Reduction("sum", of, result))
+        return result
+
+    def pointwise(suffix: str, op: str, *inputs: Val, like: Tensor | None = None, boolean: bool = False) -> Tensor:
+        source = like if like is not None else next(v for v in inputs if isinstance(v, Tensor))
+        result = tensor(suffix, source.visible, dtype=DataType.Bool if boolean else None)
+        made.append(Pointwise(op, inputs, result))
+        return result
+
+    shift = pointwise("shift", "div", reduced("sum", x), divisor)
+    wide = [
+        d if kind is not IterKind.reduction else IterDomain(f"{d.name}.1", const(1), IterKind.broadcast)
+        for d, kind in zip(x.visible, kinds, strict=True)
+    ]
+    shifted = tensor("wide", wide)
+    made.append(Broadcast(shift, shifted, tuple(kind is IterKind.reduction for kind in kinds)))
+    deviation = pointwise("deviation", "sub", x, shifted)
+    left = reduced("left", deviation)
+    squares = reduced("squares", pointwise("square", "mul", deviation, deviation))
+    rest = pointwise("rest", "div", left, divisor)
+    moved = pointwise("moved", "add", shift, rest)
+    finite = pointwise("finite", "isfinite", rest, boolean=True)
+    mean, m2 = _kept(expr.mean), _kept(expr.m2)
+    made.append(Pointwise("where", (finite, moved, shift), mean))
+    made.append(Pointwise("sub", (squares, pointwise("product", "mul", left, rest)), m2))
+    replaced = {expr.mean: mean, expr.m2: m2}
+    if any(expr.count in tensor_inputs(e) for e in builder.exprs) or expr.count.name in builder.output_names:
+        number = _kept(expr.count)
+        replaced[expr.count] = number
+        made.append(Full(Scalar(f"{number.name}_value", DataType.Int, None, count, expr.mean.location), number))
+    builder.replace_expr(expr, made, replaced)
+
+
+def _kept(tensor: Tensor) -> Tensor:
+    """A reduction's result without its reduced dims."""
+    return Tensor(
+        tensor.name,
+        tensor.dtype,
+        tensor.visible,
+        tensor.stride_order,
+        tensor.contiguity,
+        None,
+        tensor.is_cpu,
+        tensor.location,
+    )

@@ -1,0 +1,277 @@
+"""Normalisations along the fastest dim: a row is read once and held in registers until it is written.
+
+Loops, with K the kept dims, R the reduced ones, and constants v, tx, B, ty:
+
+    K/ty -> grid_x, ty -> block_y, R/(v*tx*B) = 1, B unrolled, tx -> block_x, v -> vector
+
+Copies of the row tensors live outside the loop over B: each thread issues B loads of v elements before it uses the first, and
+holds [B][v] registers. The schedule asks for R <= v*tx*B, which makes the loop around B one iteration. Rows up to 32 lanes long
+share a warp with nobody, and then no block barrier is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.enums import ParallelType, SchedulerType
+from fuser.ir.fusion import Fusion, Reduction, Welford
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
+from fuser.schedule.pointwise import cache_arguments, vectorize
+from fuser.schedule.reduction import (
+    ReductionScheduler,
+    reduced_groups,
+    reference_reduction,
+    separate_results,
+    stage_levels,
+)
+from fuser.schedule.reference import choose_vector, dim_groups, dim_order, resolving_graph
+from fuser.schedule.stages import keep_stages
+
+WARP = 32
+REGISTERS_FOR_ADDRESSES = 24
+"""Registers of a thread beside the row: addresses, the row's statistics, temporaries."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """How a row is spread: `threads` along it, `batch` accesses of `vector` elements each, `rows` per block."""
+
+    threads: int
+    batch: int
+    rows: int
+    registers: int
+    in_flight: int
+
+
+class InnerPersistentScheduler:
+    """Accepts segments whose full-size data is needed by more than one stage; proposes for rows that fit in registers."""
+
+    type = SchedulerType.inner_persistent
+    params: ParamsClass = InnerPersistentParams
+
+    def accepts(self, segment: Fusion) -> Accepted | Refused:
+        """See Scheduler."""
+        answer = ReductionScheduler().accepts(segment)
+        if isinstance(answer, Refused):
+            return answer
+        if len(set(stage_levels(segment).values())) < 2:
+            return Refused("the data is needed once")
+        return Accepted()
+
+    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
+        """See Scheduler."""
+        graph = resolving_graph(segment)
+        reference = reference_reduction(segment, graph)
+        order = dim_order(graph, segment, reference, inputs)
+        groups = dim_groups(graph, reference)
+        reduced = reduced_groups(graph, reference)
+        if groups[order[-1]] not in reduced:
+            return Refused("the fastest dim is not reduced")
+        extent = {g: inputs.evaluate(g.extent) for g in groups}
+        length = math.prod(extent[g] for g in groups if g in reduced)
+        rows = math.prod(extent[g] for g in groups if g not in reduced)
+        if length < 1 or rows < 1:
+            return Refused("there is no element")
+        full = [
+            t
+            for t in segment.input_tensors
+            if not t.is_cpu
+            and sum(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
+            and any(graph.group(d) not in reduced and not d.is_broadcast for d in t.visible)
+        ]
+        if not full:
+            return Refused("no input has rows")
+        arguments = [t for t in (*segment.input_tensors, *segment.output_tensors) if t.visible and not t.is_cpu]
+        widest = max((t.dtype.itemsize for t in arguments), default=4)
+        vector, vectorized = choose_vector(graph, segment, groups[order[-1]], inputs, max(1, 16 // widest))
+        per_element = kept_bytes(segment)
+        loaded = sum(t.dtype.itemsize for t in full)
+        shape = choose_row_shape(length, rows, vector, per_element, loaded, device)
+        if isinstance(shape, Refused):
+            return shape
+        bounds = _bounds(segment, graph, reduced, inputs, shape.threads * shape.batch * vector, order, groups)
+        if isinstance(bounds, Refused):
+            return bounds
+        return InnerPersistentParams(
+            order,
+            shape.threads,
+            shape.rows,
+            shape.batch,
+            vector,
+            vectorized,
+            bounds,
+            (
+                f"a row of {length} elements is {-(-length // vector)} accesses of {vector}: {shape.batch} for each of "
+                f"{shape.threads} threads, {shape.rows} rows a block",
+                f"{per_element} bytes kept per element: about {shape.registers} registers a thread, "
+                f"{shape.in_flight} bytes in flight per SM",
+            ),
+        )
+
+    def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
+        """See Scheduler."""
+        assert isinstance(params, InnerPersistentParams)
+        builder = ScheduleBuilder(segment)
+        for tensor, dim, low, high in params.bounds:
+            builder.ask_extent_within(tensor, dim, low, high)
+        in_two_passes(builder)
+        separate_results(builder)
+        copies = cache_arguments(builder)
+        keep_stages(builder)
+        name = _reference_name(builder)
+        self._transform(builder, name, params)
+        vectorize(builder, copies, [a for a in params.vectorized if a in copies])
+        builder.inline_most()
+        return builder
+
+    def _transform(self, builder: ScheduleBuilder, name: str, params: InnerPersistentParams) -> None:
+        loop = builder.state(name).loop
+        graph = builder.graph()
+        # Dims of one element stay out of the merged loops: tensors without them could not share those.
+        trivial = [d for d in params.order if graph.group(loop[d]).is_broadcast]
+        kept = [d for d in params.order if d not in trivial and not loop[d].is_reduction]
+        reduced = [d for d in params.order if loop[d].is_reduction]
+        builder.reorder(name, {d: p for p, d in enumerate([*kept, *reduced, *trivial])})
+        for _ in range(len(kept) - 1):
+            builder.merge(name, 0, 1)
+        at = 1 if kept else 0
+        for _ in range(len(reduced) - 1):
+            builder.merge(name, at, at + 1)
+        types: list[tuple[int, ParallelType]] = []
+        if kept:
+            types.append((0, ParallelType.grid_x))
+            if params.rows > 1:
+                builder.split(name, 0, params.rows)
+                types.append((1, ParallelType.block_y))
+                at = 2
+        if params.vector > 1:
+            builder.split(name, at, params.vector)
+        builder.split(name, at, params.threads)
+        types.append((at + 2, ParallelType.block_x))
+        builder.split(name, at, params.batch)
+        builder.transform_like(name)
+        for position, parallel_type in types:
+            builder.parallelize(name, position, parallel_type)
+        builder.parallelize_like(name)
+
+
+def in_two_passes(builder: ScheduleBuilder) -> None:
+    """Welford's update only pays where data is read once: what is kept is summed twice."""
+    for expr in list(builder.exprs):
+        if isinstance(expr, Welford) and not expr.input.dtype.is_complex:
+            builder.two_pass(expr.mean.name)
+
+
+def _reference_name(builder: ScheduleBuilder) -> str:
+    """The result of the first reduction: all of them have the same dims."""
+    graph = builder.graph()
+    from fuser.schedule.reference import concrete_dims
+
+    results = [e.output for e in builder.exprs if isinstance(e, Reduction)]
+    results += [e.mean for e in builder.exprs if isinstance(e, Welford)]
+    return max(results, key=lambda t: concrete_dims(graph, t)).name
+
+
+def kept_bytes(segment: Fusion) -> int:
+    """Bytes per element of the row that are on chip at once, at most: what crosses from a stage to the next."""
+    builder = ScheduleBuilder(segment)
+    in_two_passes(builder)
+    cache_arguments(builder)
+    names = keep_stages(builder)
+    return sum(builder.state(n).tensor.dtype.itemsize for n in names)
+
+
+def choose_row_shape(
+    length: int, rows: int, vector: int, per_element: int, loaded: int, device: DeviceInfo
+) -> RowShape | Refused:
+    """The spread of a row over threads that keeps most bytes in flight, up to what the memory needs.
+
+    length       elements of a row
+    per_element  bytes kept per element
+    loaded       bytes read per element of a row
+    """
+    accesses = -(-length // vector)
+    best: tuple[tuple[float, ...], RowShape] | None = None
+    for batch in range(1, 65):
+        threads = -(-accesses // batch)
+        threads = min(1 << max(0, (threads - 1).bit_length()), WARP) if threads <= WARP else -(-threads // WARP) * WARP
+        if threads > device.max_threads_per_block:
+            continue
+        # Another batch with the same threads would only idle more.
+        if batch > 1 and -(-accesses // threads) < batch:
+            continue
+        elements = batch * vector
+        registers = REGISTERS_FOR_ADDRESSES + elements * max(per_element, 4) // 4
+        if registers > min(255, device.registers_per_sm // (-(-threads // WARP) * WARP)):
+            continue
+        per_block = max(1, 128 // threads)
+        per_block = min(per_block, max(1, rows // device.sm_count))
+        per_block = 1 << (per_block.bit_length() - 1)
+        block = threads * per_block
+        warps = -(-block // WARP)
+        resident = min(
+            device.max_threads_per_sm // (warps * WARP), device.registers_per_sm // (registers * warps * WARP), 32
+        )
+        if resident < 1:
+            continue
+        used = accesses / (threads * batch)
+        in_flight = int(resident * block * elements * loaded * used)
+        overlap = 1.0 if resident > 1 else 0.6
+        shape = RowShape(threads, batch, per_block, registers, in_flight)
+        # Long bodies compile slowly and leave few threads to hide latencies: four wide accesses a thread are plenty.
+        long_body = max(0, elements * max(1, loaded // 2) - 32)
+        score = (min(in_flight * overlap, NEEDED_IN_FLIGHT) * (0.5 + used / 2), -long_body, -threads)
+        if best is None or score > best[0]:
+            best = score, shape
+    if best is None:
+        return Refused(f"a row of {length} elements does not fit in the registers of a block")
+    return best[1]
+
+
+NEEDED_IN_FLIGHT = 48 * 1024
+"""Bytes per SM that must be on their way for the memory to be busy (H200: latency times bandwidth is about 45 KB)."""
+
+
+def _bounds(
+    segment: Fusion,
+    graph: IterationGraph,
+    reduced: frozenset[Group],
+    inputs: SegmentInputs,
+    capacity: int,
+    order: tuple[int, ...],
+    groups: list[Group],
+) -> tuple[tuple[str, int, int, int], ...] | Refused:
+    """(input, dim, low, high) for each reduced dim of unknown extent, so that the product of the highs is at most `capacity`.
+
+    The outermost one gets the room that is left: a kernel serves every row that its registers hold. A row that fills them is
+    asked for exactly: then no access needs a test.
+    """
+    mine = [groups[d] for d in order if groups[d] in reduced]
+    sizes = {g: inputs.evaluate(g.extent) for g in mine}
+    result: list[tuple[str, int, int, int]] = []
+    exact = math.prod(sizes.values()) == capacity
+    room = capacity
+    for g in reversed(mine):
+        if g.extent.is_const:
+            room //= sizes[g]
+            continue
+        place = next(
+            (
+                (t.name, d)
+                for t in segment.input_tensors
+                for d, dim in enumerate(t.visible)
+                if graph.group(dim) is g and not dim.is_broadcast and not t.is_cpu
+            ),
+            None,
+        )
+        if place is None:
+            return Refused(f"no input has the reduced dim {g.name}")
+        others = math.prod(sizes[m] for m in mine if m is not g)
+        limit = room if others == 1 or g is mine[0] else sizes[g]
+        result.append((*place, sizes[g] if exact else 1, limit))
+        room //= limit
+    return tuple(result)

@@ -1,0 +1,103 @@
+"""Stages of a segment with reductions, and what is kept on chip between them.
+
+A *stage* is a pass over the full-size data: it ends in reductions whose inputs depend on the same number of earlier
+reductions, or in full-size outputs. Between two stages a full-size value is either kept or computed again from kept ones.
+"""
+
+from __future__ import annotations
+
+from fuser.ir.fusion import Pointwise, Reduction, Tensor, Welford, tensor_inputs, tensor_outputs
+from fuser.ir.iteration_graph import Group
+from fuser.ir.schedule import ScheduleBuilder
+
+_CHEAP = frozenset(
+    {"set", "cast", "add", "sub", "mul", "neg", "abs", "relu", "where", "minimum", "maximum", "fmin", "fmax"}
+    | {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "clamp", "threshold"}
+    | {"bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "ceil", "floor", "trunc"}
+)
+"""Pointwise ops that cost an instruction or two: computing them again is cheaper than the registers to keep them."""
+
+
+def reduced_groups_of(builder: ScheduleBuilder) -> frozenset[Group]:
+    """Groups of the dims that the reductions of a schedule reduce."""
+    graph = builder.graph()
+    reductions = [e for e in builder.exprs if isinstance(e, (Reduction, Welford))]
+    return frozenset(graph.group(d) for e in reductions for d in tensor_outputs(e)[0].logical if d.is_reduction)
+
+
+def stage_levels(builder: ScheduleBuilder) -> dict[str, int]:
+    """Stage of each sink: reduction results and full-size outputs. It is how many reductions must come before, in a row."""
+    depth: dict[str, int] = {}
+    result: dict[str, int] = {}
+    for expr in builder.exprs:
+        below = max((depth.get(t.name, 0) for t in tensor_inputs(expr)), default=0)
+        is_reduction = isinstance(expr, (Reduction, Welford))
+        for t in tensor_outputs(expr):
+            depth[t.name] = below + is_reduction
+            if is_reduction:
+                result[t.name] = below
+    graph = builder.graph()
+    reduced = reduced_groups_of(builder)
+    for name in builder.output_names - builder.input_names:
+        t = builder.state(name).tensor
+        if any(graph.group(d) in reduced for d in t.visible):
+            result[name] = depth.get(name, 0)
+    return result
+
+
+def is_cheap(builder: ScheduleBuilder, name: str) -> bool:
+    """Whether computing a tensor again from its operands costs next to nothing."""
+    expr = builder.definition(name)
+    return not isinstance(expr, (Pointwise, Reduction, Welford)) or (isinstance(expr, Pointwise) and expr.op in _CHEAP)
+
+
+def keep_stages(builder: ScheduleBuilder) -> tuple[str, ...]:
+    """Recompute cheap full-size values that several stages need, once per further stage; returns the names of those kept.
+
+    A value is kept if it is costly, if it is a copy of an input (which a recomputation would read again), or if that takes
+    fewer bytes than keeping what it is computed from.
+    """
+    level = stage_levels(builder)
+    graph = builder.graph()
+    reduced = reduced_groups_of(builder)
+    full = {t.name for t in builder.tensors if any(graph.group(d) in reduced for d in t.visible if not d.is_broadcast)}
+    stage: dict[str, int] = dict(level)
+    kept: list[str] = []
+    needed_later: set[str] = set()
+    order = [t.name for e in builder.exprs for t in tensor_outputs(e)]
+    wide = {t.name for t in builder.tensors if any(graph.group(d) in reduced for d in t.visible)}
+    for name in reversed(order):
+        if name not in wide or name in level or name in builder.input_names:
+            continue
+        by_stage: dict[int, list[str]] = {}
+        for use in builder.uses(name):
+            target = tensor_outputs(use)[0].name
+            by_stage.setdefault(stage.get(target, 0), []).append(target)
+        if not by_stage:
+            continue
+        first, *later = sorted(by_stage)
+        stage[name] = first
+        if not later:
+            continue
+        if name in full and _worth_keeping(builder, name, full, needed_later):
+            kept.append(name)
+            needed_later.add(name)
+            continue
+        for s in later:
+            clone = builder.recompute(name, by_stage[s])
+            stage[clone] = s
+    return tuple(kept)
+
+
+def _worth_keeping(builder: ScheduleBuilder, name: str, full: set[str], kept: set[str]) -> bool:
+    expr = builder.definition(name)
+    assert expr is not None
+    sources = [t for t in dict.fromkeys(tensor_inputs(expr)) if t.name in full or t.name in builder.input_names]
+    if any(t.name in builder.input_names for t in sources) or not is_cheap(builder, name):
+        return True
+    needed = [t for t in sources if t.name not in kept]
+    return _bytes(builder.state(name).tensor) < sum(map(_bytes, needed))
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.dtype.itemsize

@@ -1,0 +1,73 @@
+"""The verb that turns a Welford reduction into two sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition
+from fuser.errors import SchedulingError
+from fuser.ir.fusion import Fusion, Reduction, Welford
+from fuser.ir.schedule import ScheduleBuilder
+from tests.harness import Lowered, run
+
+
+def moments(triple: bool = False) -> Fusion:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], dtype=DataType.Float, contiguity=True)
+        if triple:
+            for t in fd.ops.welford(x, [1]):
+                fd.add_output(t)
+        else:
+            variance, mean = fd.ops.var_mean(x, [1], 0)
+            fd.add_output(variance)
+            fd.add_output(mean)
+    assert fd.fusion is not None
+    return fd.fusion.ir_fusion
+
+
+def welford_mean(fusion: Fusion) -> str:
+    return next(e.mean.name for e in fusion.tensor_exprs if isinstance(e, Welford))
+
+
+@pytest.mark.parametrize("triple", [False, True])
+def test_moments_of_rows_far_from_zero(triple: bool) -> None:
+    fusion = moments(triple)
+    builder = ScheduleBuilder(fusion)
+    builder.two_pass(welford_mean(fusion))
+    assert sum(isinstance(e, Reduction) for e in builder.exprs) == 3
+    assert not any(isinstance(e, Welford) for e in builder.exprs)
+    builder.inline_most()
+    x = (np.random.default_rng(0).normal(size=(3, 37)) + 1e4).astype(np.float32)
+    found = run(Lowered.of(builder), [x]).check()
+    results = [found[t.name] for t in fusion.output_tensors]
+    exact = x.astype(np.float64)
+    mean, spread = exact.mean(1), exact.var(1)
+    if triple:
+        np.testing.assert_allclose(results[0], mean, rtol=1e-6)
+        np.testing.assert_allclose(results[1], spread * 37, rtol=1e-5)
+        np.testing.assert_array_equal(results[2], 37)
+    else:
+        np.testing.assert_allclose(results[0], spread, rtol=1e-5)
+        np.testing.assert_allclose(results[1], mean, rtol=1e-6)
+
+
+def test_replays() -> None:
+    fusion = moments()
+    builder = ScheduleBuilder(fusion)
+    builder.two_pass(welford_mean(fusion))
+    again = ScheduleBuilder(fusion)
+    again.replay(builder.records)
+    assert str(again) == str(builder)
+    assert [str(e) for e in again.exprs] == [str(e) for e in builder.exprs]
+
+
+def test_refusals() -> None:
+    fusion = moments()
+    builder = ScheduleBuilder(fusion)
+    with pytest.raises(SchedulingError, match="is not the result of a Welford reduction"):
+        builder.two_pass(fusion.input_tensors[0].name)
+    name = welford_mean(fusion)
+    builder.split(name, 1, 4)
+    with pytest.raises(SchedulingError, match="is already scheduled"):
+        builder.two_pass(name)
