@@ -16,14 +16,18 @@ import numpy.typing as npt
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     Broadcast,
+    Cat,
     Expand,
     ExtentOp,
     Full,
     Fusion,
+    Gather,
+    GatherKind,
     Iota,
     Permute,
     Pointwise,
     Reduction,
+    Resize,
     Scalar,
     ScalarOp,
     Squeeze,
@@ -100,6 +104,32 @@ def evaluate(fusion: Fusion, inputs: Sequence[Array | Number]) -> dict[str, Arra
                     known[expr.output] = np.broadcast_to(known[expr.input], shape(expr.output))
                 case Permute():
                     known[expr.output] = np.transpose(known[expr.input], expr.dims)
+                case Resize():
+                    inside = np.ix_(
+                        *(range(extent(w.begin), max(extent(w.begin), extent(w.end))) for w in expr.windows)
+                    )
+                    result = np.full(
+                        shape(expr.output), 0 if expr.fill is None else value(expr.fill), expr.output.dtype.numpy
+                    )
+                    places = tuple(i + extent(w.offset) for i, w in zip(inside, expr.windows, strict=True))
+                    result[inside] = np.asarray(known[expr.input])[places]
+                    known[expr.output] = result
+                case Cat():
+                    along = np.arange(shape(expr.output)[expr.dim]).reshape(
+                        -1, *[1] * (expr.output.ndim - 1 - expr.dim)
+                    )
+                    chosen = sum(((along >= extent(b)).astype(int) for b in expr.bounds), np.zeros_like(along))
+                    parts = np.broadcast_arrays(*(np.asarray(known[t]) for t in expr.inputs))
+                    known[expr.output] = np.choose(chosen, parts)
+                case Gather():
+                    source, index = np.asarray(known[expr.input]), np.asarray(known[expr.index])
+                    if expr.kind is GatherKind.index_select:
+                        known[expr.output] = np.take(source, np.atleast_1d(index), expr.dim)
+                    elif expr.kind is GatherKind.gather:
+                        part = tuple(slice(None) if d == expr.dim else slice(n) for d, n in enumerate(index.shape))
+                        known[expr.output] = np.take_along_axis(source[part], index, expr.dim)
+                    else:
+                        known[expr.output] = np.take_along_axis(source, index, expr.dim)
                 case Full():
                     filled = numpy_cast(np.asarray(value(expr.value)), expr.output.dtype)
                     known[expr.output] = np.broadcast_to(filled, shape(expr.output))

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from fuser.frontend import ops
 from fuser.frontend.factories import FACTORIES
+from fuser.frontend.indexing_ops import INDEXING_OPS
 from fuser.frontend.reductions import REDUCTION_OPS
+from fuser.frontend.resize_ops import RESIZE_OPS
 from fuser.frontend.shape_ops import SHAPE_OPS
 from fuser.ir.dtypes import DataType
 from fuser.ir.op_table import POINTWISE, REDUCTIONS, DtypeRule, PointwiseOp
@@ -83,7 +85,10 @@ def page() -> str:
             if name not in REDUCTIONS
         ],
     )
-    others = table(("call", "what"), [(f"`{name}`", sentence(name)) for name in (*SHAPE_OPS, *FACTORIES)])
+    others = table(
+        ("call", "what"),
+        [(f"`{name}`", sentence(name)) for name in (*SHAPE_OPS, *RESIZE_OPS, *INDEXING_OPS, *FACTORIES)],
+    )
     elementwise = [n for n in ops.ELEMENTWISE if n not in POINTWISE and not sentence(n).endswith("Not supported yet.")]
     elementwise_table = table(("call", "what"), [(f"`{name}`", sentence(name)) for name in elementwise])
     unsupported = table(("call", "why"), [(f"`{name}`", why) for name, why in sorted(ops.UNSUPPORTED.items())])

@@ -93,7 +93,7 @@ class StatementWriter:
             case Fence():
                 line(f"{indent}__threadfence();")
             case LoadIndex(symbol, buffer, index):
-                text = self._volatile(buffer, index)
+                text = values.element(buffer, index) if buffer.is_register else self._volatile(buffer, index)
                 line(f"{indent}const index_t {self._names.symbols.declare(symbol)} = {text};")
             case AtomicAdd(symbol, buffer, index, amount):
                 number = values.integer(amount)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from fuser.errors import NotSupportedError
 from fuser.frontend.elementwise import ELEMENTWISE
 from fuser.frontend.factories import FACTORIES
+from fuser.frontend.indexing_ops import INDEXING_OPS
 from fuser.frontend.reductions import REDUCTION_OPS
+from fuser.frontend.resize_ops import RESIZE_OPS
 from fuser.frontend.shape_ops import SHAPE_OPS
 from fuser.source_location import caller_location
 
@@ -29,17 +31,9 @@ UNSUPPORTED: dict[str, str] = {
     "sdpfa_fwd": "attention comes with the library scheduler",
     "sdpfa_bwd": "attention comes with the library scheduler",
     "reshape": "reshapes come with the transforms of logical dims",
-    "slice": "slices come with the resize scheduler",
-    "pad": "padding comes with the resize scheduler",
-    "cat": "concatenation comes with the resize scheduler",
     "stride_order": "explicit memory orders come with the transpose scheduler",
     "triu": "triangles come with the indexing ops",
-    "index_select": "indexing ops are not lowered yet",
-    "select": "indexing ops are not lowered yet",
-    "gather": "indexing ops are not lowered yet",
-    "take_along_axis": "indexing ops are not lowered yet",
     "scatter": "indexing ops are not lowered yet",
-    "embedding_fwd": "indexing ops are not lowered yet",
     "preprocess_grouped_matmul_input_sf": "block-scaled formats need sm100",
     "topk": "sorting is not lowered yet",
     "argsort": "sorting is not lowered yet",
@@ -64,6 +58,8 @@ OPS: dict[str, Callable[..., Any]] = {
     **ELEMENTWISE,
     **REDUCTION_OPS,
     **SHAPE_OPS,
+    **RESIZE_OPS,
+    **INDEXING_OPS,
     **FACTORIES,
     **{name: _unsupported(name, reason) for name, reason in UNSUPPORTED.items() if name not in ELEMENTWISE},
 }

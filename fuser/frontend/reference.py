@@ -18,15 +18,19 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.extent_binding import Binding, bind_extents, check_constraints
 from fuser.ir.fusion import (
     Broadcast,
+    Cat,
     Expand,
     Expr,
     ExtentOp,
     Full,
     Fusion,
+    Gather,
+    GatherKind,
     Iota,
     Permute,
     Pointwise,
     Reduction,
+    Resize,
     Scalar,
     ScalarOp,
     Squeeze,
@@ -108,6 +112,12 @@ class _State:
                 self.tensors[expr.output.name] = self._expand(expr)
             case Permute():
                 self.tensors[expr.output.name] = self.tensors[expr.input.name].transpose(expr.dims)
+            case Resize():
+                self.tensors[expr.output.name] = self._resize(expr)
+            case Cat():
+                self.tensors[expr.output.name] = self._cat(expr)
+            case Gather():
+                self.tensors[expr.output.name] = self._gather(expr)
             case Full():
                 value = rounded_number(self.binding.scalar(expr.value), expr.output.dtype)
                 self.tensors[expr.output.name] = np.full(self.shape(expr.output), value, expr.output.dtype.numpy)
@@ -162,6 +172,39 @@ class _State:
 
     def _expand(self, expr: Expand) -> Array:
         return np.broadcast_to(self.tensors[expr.input.name], self.shape(expr.output))
+
+    def _resize(self, expr: Resize) -> Array:
+        array = self.tensors[expr.input.name]
+        fill = 0 if expr.fill is None else rounded_number(self.binding.scalar(expr.fill), expr.output.dtype)
+        result = np.full(self.shape(expr.output), fill, expr.output.dtype.numpy)
+        sources: list[slice] = []
+        targets: list[slice] = []
+        for w in expr.windows:
+            offset, begin, end = (self.binding.extent(e) for e in (w.offset, w.begin, w.end))
+            targets.append(slice(begin, max(begin, end)))
+            sources.append(slice(begin + offset, max(begin, end) + offset))
+        result[tuple(targets)] = array[tuple(sources)]
+        return result
+
+    def _cat(self, expr: Cat) -> Array:
+        arrays = np.broadcast_arrays(*(self.tensors[t.name] for t in expr.inputs))
+        result = arrays[-1].copy()
+        for array, bound in reversed(list(zip(arrays, expr.bounds, strict=False))):
+            part = (*[slice(None)] * expr.dim, slice(0, max(0, self.binding.extent(bound))))
+            result[part] = array[part]
+        return result
+
+    def _gather(self, expr: Gather) -> Array:
+        array, index = self.tensors[expr.input.name], self.tensors[expr.index.name]
+        if expr.kind is GatherKind.index_select:
+            return np.take(array, index if index.ndim else index.reshape(1), axis=expr.dim)
+        shape = self.shape(expr.output)
+        positions = list(np.ogrid[tuple(slice(0, n) for n in shape)])
+        positions[expr.dim] = np.broadcast_to(index, shape)
+        others = [n if d == expr.dim else max(n, shape[d]) for d, n in enumerate(array.shape)]
+        if expr.kind is GatherKind.take_along_axis:
+            array = np.broadcast_to(array, others)
+        return array[tuple(positions)]
 
     def _iota(self, expr: Iota) -> Array:
         (length,) = self.shape(expr.output)

@@ -1,7 +1,7 @@
-"""Dims of factories that turn out to have one element: the fusion with those dims as broadcast dims.
+"""Dims of factories, slices and pads that turn out to have one element: the fusion with those dims as broadcast dims.
 
-`full`, `iota` and `expand` may be given extents that are known only when inputs are bound. Where such an extent is 1 the
-dim combines with any other, as one that was written as 1 would.
+Results of `full`, `iota`, `expand`, `slice`, `pad` and `cat` may have extents that are known only when inputs are bound. Where
+such an extent is 1 the dim combines with any other, as one that was written as 1 would.
 
     Before:  t1 = full([c0]);  t2 = add(t0[t0_size0], t1[c0])       constraint c0 == t0_size0
     After:   t1 = full([1]);   t2 = add(t0[t0_size0], t1[b 1])      no constraint, for c0 = 1
@@ -15,20 +15,24 @@ from typing import assert_never
 
 from fuser.ir.fusion import (
     Broadcast,
+    Cat,
     Expand,
     Expr,
     ExtentOp,
     Full,
     Fusion,
+    Gather,
     Iota,
     Permute,
     Pointwise,
     Reduction,
+    Resize,
     Scalar,
     ScalarOp,
     Squeeze,
     Tensor,
     Welford,
+    Window,
     expr_outputs,
 )
 from fuser.ir.fusion_builder import FusionBuilder
@@ -36,7 +40,7 @@ from fuser.ir.integers import Int, Symbol, const
 
 
 def dynamic_extents(fusion: Fusion) -> tuple[Int, ...]:
-    """Extents of factories and expansions that are known only when inputs are bound: those that may turn out to be 1."""
+    """Extents of factories, expansions and resizes that are known only when inputs are bound: they may turn out to be 1."""
     found: dict[Int, None] = {}
     for expr in fusion.exprs:
         match expr:
@@ -44,6 +48,9 @@ def dynamic_extents(fusion: Fusion) -> tuple[Int, ...]:
                 found.update({d.extent: None for d in expr.output.logical if not d.extent.is_const})
             case Expand():
                 found.update({e: None for e in _expanded_extents(expr) if e is not None and not e.is_const})
+            case Resize():
+                sizes = zip(expr.input.visible, expr.output.visible, strict=True)
+                found.update({b.extent: None for a, b in sizes if b.extent is not a.extent and not b.extent.is_const})
             case _:
                 pass
     return tuple(found)
@@ -166,6 +173,15 @@ class _Rebuild:
             case Permute():
                 self._named(expr.output.name)
                 return (b.permute(get[expr.input], expr.dims),)
+            case Resize():
+                self._named(expr.output.name)
+                return (self._resize(expr),)
+            case Cat():
+                self._named(expr.output.name)
+                return (b.cat([get[t] for t in expr.inputs], expr.dim, [self._extent(e) for e in expr.bounds]),)
+            case Gather():
+                self._named(expr.output.name)
+                return (b.gather(expr.kind, get[expr.input], get[expr.index], expr.dim),)
             case Full():
                 self._named(expr.output.name)
                 sizes = [d.extent for d in expr.output.logical]
@@ -188,6 +204,19 @@ class _Rebuild:
                 raise AssertionError("scalars are not rebuilt")
             case unreachable:
                 assert_never(unreachable)
+
+    def _resize(self, expr: Resize) -> Tensor:
+        source = self.tensors[expr.input]
+        windows = [Window(*(self._extent(e) for e in (w.offset, w.begin, w.end))) for w in expr.windows]
+        dims = zip(expr.input.visible, expr.output.visible, source.visible, strict=True)
+        extents = [new.extent if a.extent is b.extent else self._extent(b.extent) for a, b, new in dims]
+        scalars = [(self._resolved(first), self._resolved(second)) for first, second in expr.scalars]
+        return self.builder.resize(
+            source, windows, extents, None if expr.fill is None else self._operand(expr.fill), scalars
+        )
+
+    def _resolved(self, scalar: Scalar | None) -> Scalar | None:
+        return None if scalar is None else self._operand(scalar)
 
     def _split_axes(self, source: Tensor, output: Tensor) -> tuple[list[int], list[int]]:
         """(reduced dims that have one element now, the others)."""

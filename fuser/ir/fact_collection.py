@@ -26,7 +26,7 @@ from fuser.ir.facts import (
     holds,
     layout_facts,
 )
-from fuser.ir.fusion import Pointwise, Tensor, memory_order, tensor_outputs
+from fuser.ir.fusion import Tensor, is_copy, memory_order, tensor_inputs, tensor_outputs
 from fuser.ir.integers import ONE, Int
 from fuser.ir.schedule import ScheduleBuilder
 
@@ -100,13 +100,14 @@ def vectorized_arguments(scheduled: ScheduleBuilder) -> list[tuple[Tensor, int]]
     found: list[tuple[Tensor, int]] = []
     arguments = scheduled.input_names | scheduled.output_names
     for expr in scheduled.exprs:
-        if not (isinstance(expr, Pointwise) and expr.op == "set"):
+        if not is_copy(expr):
             continue
-        state = scheduled.state(expr.output.name)
+        result = tensor_outputs(expr)[0]
+        state = scheduled.state(result.name)
         for axis in state.loop:
             if state.parallel_type(axis) is ParallelType.vectorize and axis.extent.is_const:
-                pair = [v for v in (*expr.inputs, expr.output) if isinstance(v, Tensor) and v.name in arguments]
-                found += [(t, axis.extent.value) for t in pair]
+                moved = (*tensor_inputs(expr)[:1], result)
+                found += [(t, axis.extent.value) for t in moved if t.name in arguments]
     return found
 
 

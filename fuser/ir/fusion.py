@@ -12,6 +12,9 @@ Grammar
             | Squeeze(input, output, flags)        flags[d] True: input dim d (extent 1, or expanded) is dropped
             | Expand(input, output, extents)       broadcast dims become expanded dims of a given extent
             | Permute(input, output, dims)         output dim i is input dim dims[i]
+            | Resize(input, output, windows, fill) slice and pad: per dim, result[i] = input[i + offset] for begin <= i < end
+            | Cat(inputs, output, dim, bounds)     input k where bounds[k-1] <= index along dim < bounds[k]
+            | Gather(kind, input, index, output, dim)   the index along dim is read from `index`
             | Full(value, output, extents) | Iota(start, step, output, length)
             | ScalarOp(op, inputs, output)         host arithmetic
             | ExtentOp(tensor, dim, output)        the extent of a dim as a scalar
@@ -23,6 +26,8 @@ Semantics
     * Extents are integer expressions over the symbols `t<k>_size<d>` (inputs) and `c<k>` (scalars used in shapes).
       Extents that an op requires to be equal and that are not equal by structure are listed in `constraints`.
     * Result dims of Reduction/Welford of kind reduction are not visible to users or consumers.
+    * Resize and Gather read their input at other indices than their own: such dims of the input are *displaced*
+      (`displaced_dims`). No loop over the result is a loop over them.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fuser.ir.dtypes import DataType
-from fuser.ir.integers import Int
+from fuser.ir.integers import ZERO, Int
 from fuser.source_location import SourceLocation
 
 if TYPE_CHECKING:
@@ -216,6 +221,69 @@ class Permute:
     dims: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One dim of a Resize: element i of the result is element i + `offset` of the input where `begin` <= i < `end`."""
+
+    offset: Int
+    begin: Int
+    end: Int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resize:
+    """Slices, pads and what they compose to: a window of the input, `fill` around it.
+
+    fill      None where every window spans the result
+    scalars   (start, end) of each sliced dim, (left, right) of each padded one: the scalars these were given as, None for
+              constants
+    """
+
+    input: Tensor
+    output: Tensor
+    windows: tuple[Window, ...]
+    fill: Scalar | None = None
+    scalars: tuple[tuple[Scalar | None, Scalar | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cat:
+    """Element i along `dim` comes from the input k with bounds[k-1] <= i < bounds[k] (nothing bounds the first and last).
+
+    The inputs have the shape of the result; of each, only that part is used.
+    """
+
+    inputs: tuple[Tensor, ...]
+    output: Tensor
+    dim: int
+    bounds: tuple[Int, ...]
+
+
+class GatherKind(Enum):
+    """`index_select` puts the dims of the index (one of extent 1 for rank 0) in the place of the gathered dim, for each index
+    all that lies there; the others take one element per index, and `take_along_axis` broadcasts the other dims."""
+
+    index_select = "index_select"
+    gather = "gather"
+    take_along_axis = "take_along_axis"
+
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gather:
+    """Elements of the input whose index along `dim` is read from `index`; other dims are read at the result's index.
+
+    An index outside the extent of the dim is the caller's fault: what is read then is unspecified.
+    """
+
+    kind: GatherKind
+    input: Tensor
+    index: Tensor
+    output: Tensor
+    dim: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Full:
     """`extents`: per dim, the scalar its extent was given as; None where it is a constant."""
@@ -249,15 +317,21 @@ class ExtentOp:
     output: Scalar
 
 
-TensorExpr = Pointwise | Reduction | Welford | Broadcast | Squeeze | Expand | Permute | Full | Iota
+TensorExpr = (
+    Pointwise | Reduction | Welford | Broadcast | Squeeze | Expand | Permute | Resize | Cat | Gather | Full | Iota
+)
 Expr = TensorExpr | ScalarOp | ExtentOp
 
 
 def expr_inputs(expr: Expr) -> tuple[Val, ...]:
     """Operands, left to right."""
     match expr:
-        case Pointwise() | ScalarOp():
+        case Pointwise() | ScalarOp() | Cat():
             return expr.inputs
+        case Resize():
+            return (expr.input,) if expr.fill is None else (expr.input, expr.fill)
+        case Gather():
+            return (expr.input, expr.index)
         case Welford():
             return (expr.input, *(expr.partial or ()))
         case Reduction() | Broadcast() | Squeeze() | Expand() | Permute():
@@ -284,6 +358,19 @@ def extent_operands(expr: Expr) -> tuple[Scalar, ...]:
             return tuple(s for s in expr.extents if s is not None)
         case Iota():
             return () if expr.length is None else (expr.length,)
+        case Resize():
+            return tuple(s for pair in expr.scalars for s in pair if s is not None)
+        case _:
+            return ()
+
+
+def expr_extents(expr: Expr) -> tuple[Int, ...]:
+    """Integer expressions that an expr computes with: where windows and parts begin and end."""
+    match expr:
+        case Resize():
+            return tuple(e for w in expr.windows for e in (w.offset, w.begin, w.end))
+        case Cat():
+            return expr.bounds
         case _:
             return ()
 
@@ -305,7 +392,11 @@ def dim_pairs(expr: TensorExpr, producer: Tensor, consumer: Tensor) -> Iterator[
     """
     source, target = producer.visible, consumer.produced
     match expr:
-        case Pointwise() | Reduction() | Welford() | Expand():
+        case Resize() | Gather():
+            yield from (
+                pair for pair in position_pairs(expr, producer, consumer) if not _is_displaced(expr, producer, *pair)
+            )
+        case Pointwise() | Reduction() | Welford() | Expand() | Cat():
             # Expand may add dims on the left.
             yield from zip(source, target[len(target) - len(source) :], strict=True)
         case Broadcast():
@@ -317,6 +408,50 @@ def dim_pairs(expr: TensorExpr, producer: Tensor, consumer: Tensor) -> Iterator[
                 yield source[position], d
         case Full() | Iota():
             return
+
+
+def is_copy(expr: TensorExpr) -> bool:
+    """Whether each element of the result is one of `tensor_inputs(expr)[0]`, or a constant: such can be moved as vectors."""
+    return isinstance(expr, (Resize, Gather)) or (isinstance(expr, Pointwise) and expr.op == "set")
+
+
+def displaced_dims(
+    expr: TensorExpr, producer: Tensor, consumer: Tensor
+) -> Iterator[tuple[IterDomain, IterDomain | None]]:
+    """(dim of `producer`, dim of `consumer` in its place) for each dim that is read at another index than the consumer's.
+
+    The index along a sliced dim follows from that of the consumer; along a gathered dim it does not (None).
+    """
+    if isinstance(expr, (Resize, Gather)):
+        for a, b in position_pairs(expr, producer, consumer):
+            if _is_displaced(expr, producer, a, b):
+                is_gathered = isinstance(expr, Gather) and producer.visible[expr.dim] is a
+                yield a, None if is_gathered else b
+
+
+def position_pairs(
+    expr: Resize | Gather, producer: Tensor, consumer: Tensor
+) -> Iterator[tuple[IterDomain, IterDomain]]:
+    """Dims of the producer with those of the consumer that stand in their places."""
+    source, target = producer.visible, consumer.produced
+    if not (isinstance(expr, Gather) and expr.kind is GatherKind.index_select):
+        yield from zip(source, target, strict=True)
+    elif producer is expr.index:
+        yield from zip(source, target[expr.dim :], strict=False)
+    else:
+        after = target[expr.dim + max(expr.index.ndim, 1) :]
+        yield from zip(source, (*target[: expr.dim + 1], *after), strict=True)
+
+
+def _is_displaced(expr: Resize | Gather, producer: Tensor, a: IterDomain, b: IterDomain) -> bool:
+    if isinstance(expr, Resize):
+        window = expr.windows[expr.input.visible.index(a)]
+        return window.offset is not ZERO or a.extent is not b.extent
+    if producer is expr.index:
+        return False
+    if producer.visible[expr.dim] is a:
+        return True
+    return expr.kind is GatherKind.gather and a.extent is not b.extent
 
 
 def map_expr(expr: TensorExpr, tensors: dict[Tensor, Tensor]) -> TensorExpr:
@@ -343,6 +478,12 @@ def map_expr(expr: TensorExpr, tensors: dict[Tensor, Tensor]) -> TensorExpr:
             return Expand(get(expr.input), get(expr.output), expr.extents)
         case Permute():
             return Permute(get(expr.input), get(expr.output), expr.dims)
+        case Resize():
+            return Resize(get(expr.input), get(expr.output), expr.windows, expr.fill, expr.scalars)
+        case Cat():
+            return Cat(tuple(map(get, expr.inputs)), get(expr.output), expr.dim, expr.bounds)
+        case Gather():
+            return Gather(expr.kind, get(expr.input), get(expr.index), get(expr.output), expr.dim)
         case Full():
             return Full(expr.value, get(expr.output), expr.extents)
         case Iota():

@@ -12,12 +12,15 @@ from fuser.errors import DefinitionRuntimeError
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     Broadcast,
+    Cat,
     Expand,
     Expr,
     ExtentConstraint,
     ExtentOp,
     Full,
     Fusion,
+    Gather,
+    GatherKind,
     Iota,
     IterDomain,
     IterKind,
@@ -25,19 +28,22 @@ from fuser.ir.fusion import (
     Permute,
     Pointwise,
     Reduction,
+    Resize,
     Scalar,
     ScalarOp,
     Squeeze,
     Tensor,
     Val,
     Welford,
+    Window,
+    expr_extents,
     expr_inputs,
     expr_outputs,
     extent_operands,
     row_major_order,
 )
-from fuser.ir.integers import Int, const, symbol
-from fuser.source_location import caller_location
+from fuser.ir.integers import ZERO, Int, const, maximum, minimum, symbol
+from fuser.source_location import SourceLocation, caller_location
 
 
 class FusionBuilder:
@@ -54,6 +60,8 @@ class FusionBuilder:
         self.next_number = 0
         # Names that the next results take instead of fresh ones, when a fusion is rebuilt under its old names.
         self.given_names: deque[str] = deque()
+        # The line that results are made for, when a pass makes them; None: the caller's.
+        self.location: SourceLocation | None = None
 
     # --- values ---
 
@@ -84,7 +92,8 @@ class FusionBuilder:
         if contiguity is None:
             memory = [visible[i] for i in sorted(range(len(visible)), key=lambda d: -order[d])]
             contiguity = tuple(None if d.is_broadcast or d.expanded else True for d in memory)
-        return Tensor(name, dtype, logical, order, contiguity, None, is_cpu, caller_location())
+        location = self.location or caller_location()
+        return Tensor(name, dtype, logical, order, contiguity, None, is_cpu, location)
 
     def input_tensor(
         self,
@@ -260,6 +269,89 @@ class FusionBuilder:
         self.exprs.append(Permute(tensor, output, tuple(dims)))
         return output
 
+    def resize(
+        self,
+        tensor: Tensor,
+        windows: Sequence[Window],
+        extents: Sequence[Int],
+        fill: Scalar | None,
+        scalars: Sequence[tuple[Scalar | None, Scalar | None]] = (),
+    ) -> Tensor:
+        """A window of the input per dim, in a result of the given extents; see Resize."""
+        dims: list[tuple[Int, IterKind, bool]] = []
+        for d, window, extent in zip(tensor.visible, windows, extents, strict=True):
+            if window.offset is ZERO and extent is d.extent:
+                dims.append((d.extent, d.kind, d.expanded))
+            else:
+                one = extent.is_const and extent.value == 1
+                dims.append((extent, IterKind.broadcast if one else IterKind.iteration, False))
+        output = self.tensor(tensor.dtype, dims)
+        self.exprs.append(Resize(tensor, output, tuple(windows), fill, tuple(scalars)))
+        return output
+
+    def slice(
+        self,
+        tensor: Tensor,
+        starts: Sequence[Int],
+        ends: Sequence[Int],
+        scalars: Sequence[tuple[Scalar | None, Scalar | None]] = (),
+    ) -> Tensor:
+        """Elements [start, end) of each dim; 0 <= start <= end <= extent is the caller's business."""
+        extents = [end - start for start, end in zip(starts, ends, strict=True)]
+        windows = [Window(start, ZERO, extent) for start, extent in zip(starts, extents, strict=True)]
+        return self.resize(tensor, windows, extents, None, scalars)
+
+    def pad(
+        self,
+        tensor: Tensor,
+        lefts: Sequence[Int],
+        rights: Sequence[Int],
+        fill: Scalar,
+        scalars: Sequence[tuple[Scalar | None, Scalar | None]] = (),
+    ) -> Tensor:
+        """`fill` on the left and right of each dim; a negative width crops.
+
+        Raises DefinitionRuntimeError (`Invalid resized domain extent`) for a result of negative extent; a symbolic one becomes
+        a constraint.
+        """
+        windows: list[Window] = []
+        extents: list[Int] = []
+        for i, (d, left, right) in enumerate(zip(tensor.visible, lefts, rights, strict=True)):
+            extent = d.extent + left + right
+            what = f"pad of dim {i}: Invalid resized domain extent"
+            if extent.is_const and extent.value < 0:
+                raise DefinitionRuntimeError(
+                    f"{what}: {d.extent} + {left} + {right} is negative", location=caller_location()
+                )
+            if extent.lo is None or extent.lo < 0:
+                self._require_equal(extent, maximum(extent, ZERO), what)
+            extents.append(extent)
+            windows.append(Window(-left, maximum(left, ZERO), minimum(left + d.extent, extent)))
+        return self.resize(tensor, windows, extents, fill, scalars)
+
+    def cat(self, tensors: Sequence[Tensor], dim: int, bounds: Sequence[Int]) -> Tensor:
+        """Parts of tensors of one shape side by side along `dim`: the k-th ends where bounds[k] says."""
+        dims = [self._joined_dim("cat", [t.visible[i] for t in tensors], i) for i in range(tensors[0].ndim)]
+        output = self.tensor(tensors[0].dtype, dims)
+        self.exprs.append(Cat(tuple(tensors), output, dim, tuple(bounds)))
+        return output
+
+    def gather(self, kind: GatherKind, tensor: Tensor, index: Tensor, dim: int) -> Tensor:
+        """Elements of `tensor` whose index along `dim` is in `index`; see Gather and GatherKind for the shapes."""
+        dims: list[tuple[Int, IterKind, bool]] = []
+        if kind is GatherKind.index_select:
+            dims = [(d.extent, d.kind, False) for d in tensor.visible]
+            chosen = [(d.extent, d.kind, False) for d in index.visible]
+            dims[dim : dim + 1] = chosen or [(const(1), IterKind.broadcast, False)]
+        elif kind is GatherKind.gather:
+            dims = [(d.extent, d.kind, False) for d in index.visible]
+        else:
+            for i, (d, other) in enumerate(zip(tensor.visible, index.visible, strict=True)):
+                dims.append(self._joined_dim("take_along_axis", [other] if i == dim else [d, other], i))
+        output = self.tensor(tensor.dtype, dims)
+        self.exprs.append(Gather(kind, tensor, index, output, dim))
+        return output
+
     def _factory_dims(self, extents: Sequence[Int]) -> list[tuple[Int, IterKind, bool]]:
         return [(e, IterKind.broadcast if e.is_const and e.value == 1 else IterKind.iteration, False) for e in extents]
 
@@ -318,6 +410,7 @@ class FusionBuilder:
         for value in (v for i in live for v in expr_outputs(self.exprs[i])):
             extents = [d.extent for d in value.logical] if isinstance(value, Tensor) else [value.expression]
             used.update(s.name for e in extents if e is not None for s in e.symbols)
+        used.update(s.name for i in live for e in expr_extents(self.exprs[i]) for s in e.symbols)
         return {name: scalar for name, scalar in self.extent_scalars.items() if name in used}
 
     def _live_positions(self) -> set[int]:

@@ -12,15 +12,18 @@ from typing import TypeAlias, assert_never
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     Broadcast,
+    Cat,
     Expand,
     Expr,
     ExtentOp,
     Full,
     Fusion,
+    Gather,
     Iota,
     Permute,
     Pointwise,
     Reduction,
+    Resize,
     Scalar,
     ScalarOp,
     Squeeze,
@@ -92,6 +95,12 @@ def _expr_structure(expr: Expr, numbers: dict[Val, int]) -> object:
             return "Expand", _extents(expr.output, expr.extents, numbers), operands
         case Permute():
             return "Permute", expr.dims, operands
+        case Resize():
+            return "Resize", _windows(expr, numbers), operands
+        case Cat():
+            return "Cat", expr.dim, tuple(b.value if b.is_const else -1 for b in expr.bounds), operands
+        case Gather():
+            return "Gather", expr.kind, expr.dim, operands
         case Full():
             return "Full", expr.output.dtype, _extents(expr.output, expr.extents, numbers), operands
         case Iota():
@@ -104,6 +113,18 @@ def _expr_structure(expr: Expr, numbers: dict[Val, int]) -> object:
 
 def _reduced_dims(output: Tensor) -> tuple[int, ...]:
     return tuple(i for i, d in enumerate(output.produced) if d.is_reduction)
+
+
+def _windows(expr: Resize, numbers: dict[Val, int]) -> tuple[object, ...]:
+    """Per dim: offset, begin, end and extent; the scalars that gave them stand for what is not constant."""
+    given = expr.scalars or ((None, None),) * len(expr.windows)
+    return tuple(
+        (
+            tuple(e.value if e.is_const else -1 for e in (w.offset, w.begin, w.end, d.extent)),
+            tuple(None if s is None else _operand(s, numbers) for s in pair),
+        )
+        for w, d, pair in zip(expr.windows, expr.output.visible, given, strict=True)
+    )
 
 
 def _extents(output: Tensor, scalars: tuple[Scalar | None, ...], numbers: dict[Val, int]) -> tuple[object, ...]:

@@ -16,7 +16,7 @@ Grammar
                | For(symbol, start, stop, step, body, unroll)
                | If(condition, then, orelse, role)
                | Shuffle(dst, dst_index, src: value, kind, lane: Int, width)
-               | LoadIndex(symbol, buffer, index)         an integer in memory becomes an index symbol
+               | LoadIndex(symbol, buffer, index)         an integer becomes an index symbol
                | AtomicAdd(symbol or None, buffer, index, amount: Int)   symbol receives the old value
                | Fence()                                  orders this thread's writes for the device
                | BlockBarrier() | WarpBarrier()
@@ -236,7 +236,7 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadIndex:
-    """Read an Int32 element of shared or device memory into an index symbol."""
+    """Read an Int32 element of shared or device memory, or an integer in a register, into an index symbol."""
 
     symbol: Symbol
     buffer: Buffer

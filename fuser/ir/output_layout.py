@@ -13,6 +13,7 @@ from fuser.ir.fusion import (
     IterDomain,
     Tensor,
     dim_pairs,
+    displaced_dims,
     memory_order,
     row_major_order,
     tensor_inputs,
@@ -83,7 +84,8 @@ def _order_after(output: Tensor, reference: Tensor, groups: dict[IterDomain, Ite
 
 
 def _exact_groups(fusion: Fusion) -> dict[IterDomain, IterDomain]:
-    """A representative of each dim's group: dims that ops iterate together, broadcast dims with broadcast dims only."""
+    """A representative of each dim's group: dims that ops iterate together, and those they resize; broadcast dims with
+    broadcast dims only."""
     parent: dict[IterDomain, IterDomain] = {d: d for t in fusion.tensors for d in (*t.logical, *t.produced)}
 
     def find(d: IterDomain) -> IterDomain:
@@ -97,5 +99,9 @@ def _exact_groups(fusion: Fusion) -> dict[IterDomain, IterDomain]:
             for consumer in tensor_outputs(expr):
                 for a, b in dim_pairs(expr, producer, consumer):
                     if a.is_broadcast == b.is_broadcast:
+                        parent[find(a)] = find(b)
+                # A sliced or padded dim keeps its place in memory.
+                for a, b in displaced_dims(expr, producer, consumer):
+                    if b is not None and a.is_broadcast == b.is_broadcast:
                         parent[find(a)] = find(b)
     return {d: find(d) for d in parent}

@@ -19,16 +19,20 @@ from typing import assert_never
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     Broadcast,
+    Cat,
     Expand,
     Expr,
     ExtentOp,
     Full,
     Fusion,
+    Gather,
+    GatherKind,
     Iota,
     IterDomain,
     Permute,
     Pointwise,
     Reduction,
+    Resize,
     Scalar,
     ScalarOp,
     Split,
@@ -41,6 +45,7 @@ from fuser.ir.fusion import (
     expr_outputs,
     row_major_order,
 )
+from fuser.ir.integers import ZERO, Int, maximum, minimum
 from fuser.ir.live_order import all_operands, live_exprs
 
 HEADER = "def nvfuser_fusion(fd : FusionDefinition) -> None :"
@@ -171,6 +176,14 @@ def call_text(expr: Expr) -> str:
             return f"expand({operands}, shape={_extent_list(expr.output, expr.extents)})"
         case Permute():
             return f"permute({operands}, dims={list(expr.dims)})"
+        case Resize():
+            return _resize_call(expr)
+        case Cat():
+            return f"cat([{operands}], dim={expr.dim}, manual_padding=True)"
+        case Gather(kind=GatherKind.index_select) if expr.index.ndim > 1:
+            return f"embedding_fwd({operand_text(expr.index)}, {operand_text(expr.input)})"
+        case Gather():
+            return f"{expr.kind.value}({operands}, dim={expr.dim})"
         case Full():
             shape = _extent_list(expr.output, expr.extents)
             return f"full(shape={shape}, fill_value={operands}, dtype={expr.output.dtype!r})"
@@ -192,6 +205,50 @@ def _extent_list(output: Tensor, scalars: Sequence[Scalar | None]) -> str:
         for d, s in zip(output.logical, scalars or (None,) * len(output.logical), strict=True)
     ]
     return f"[{', '.join(entries)}]"
+
+
+def _resize_call(expr: Resize) -> str:
+    """A slice, a pad, or what a pass made of both: a pad of a slice."""
+    source = printed_name(expr.input)
+    dims = list(zip(expr.input.visible, expr.output.visible, expr.windows, strict=True))
+    given = expr.scalars or ((None, None),) * len(dims)
+    if expr.fill is None:
+        return _slice_call(
+            source,
+            [_extent_text(w.offset, s) for w, (s, _) in zip(expr.windows, given, strict=True)],
+            [
+                f"{source}.size({d})"
+                if end is None and not a.extent.is_const and a.extent is b.extent
+                else _extent_text(w.offset + b.extent, end)
+                for d, ((a, b, w), (_, end)) in enumerate(zip(dims, given, strict=True))
+            ],
+        )
+    is_pad = all(
+        w.begin is maximum(-w.offset, ZERO) and w.end is minimum(a.extent - w.offset, b.extent) for a, b, w in dims
+    )
+    if is_pad:
+        widths = [(-w.offset, b.extent - a.extent + w.offset) for a, b, w in dims]
+    else:
+        starts = [str(w.begin + w.offset) for w in expr.windows]
+        source = f"fd.ops.{_slice_call(source, starts, [str(w.end + w.offset) for w in expr.windows])}"
+        widths = [(w.begin, b.extent - w.end) for _, b, w in dims]
+    texts = [
+        text
+        for pair, scalars in reversed(list(zip(widths, given, strict=True)))
+        for text in map(_extent_text, pair, scalars)
+    ]
+    return f"pad({source}, [{', '.join(texts)}], {operand_text(expr.fill)})"
+
+
+def _slice_call(source: str, starts: Sequence[str], ends: Sequence[str]) -> str:
+    return (
+        f"slice({source}, start_indices=[{', '.join(starts)}], end_indices=[{', '.join(ends)}], "
+        f"strides={[1] * len(starts)}, manual_normalization=True)"
+    )
+
+
+def _extent_text(extent: Int, scalar: Scalar | None) -> str:
+    return str(extent) if extent.is_const or scalar is None else printed_name(scalar)
 
 
 def _iota_call(expr: Iota) -> str:

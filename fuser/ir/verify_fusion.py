@@ -22,17 +22,21 @@ from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     Broadcast,
+    Cat,
     Expand,
     Expr,
     ExtentOp,
     Full,
     Fusion,
+    Gather,
+    GatherKind,
     Iota,
     IterDomain,
     IterKind,
     Permute,
     Pointwise,
     Reduction,
+    Resize,
     Scalar,
     ScalarOp,
     Squeeze,
@@ -40,12 +44,14 @@ from fuser.ir.fusion import (
     Val,
     Welford,
     dim_pairs,
+    displaced_dims,
+    expr_extents,
     expr_inputs,
     expr_outputs,
     extent_operands,
     memory_order,
 )
-from fuser.ir.integers import ONE, Int, Symbol
+from fuser.ir.integers import ONE, ZERO, Int, Symbol
 from fuser.ir.op_table import POINTWISE, REDUCTIONS, DtypeRule, check_cast, kind_of, operand_dtype, result_dtype
 from fuser.ir.promotion import OperandClass, compute_dtype
 
@@ -231,6 +237,8 @@ class _Check:
             self._operand(v, name)
         for v in extent_operands(expr):
             self._operand(v, name)
+        for e in expr_extents(expr):
+            self.extents.setdefault(e, name)
         is_reduction = isinstance(expr, (Reduction, Welford))
         for v in outputs:
             self._define(v)
@@ -279,6 +287,15 @@ class _Check:
                 fits = sorted(dims) == list(range(source.ndim)) and output.ndim == source.ndim
                 if self._ranks(output, fits, f"dims {dims}"):
                     self._pairs(expr, source, output, _is_same)
+            case Resize():
+                self._resize(expr)
+            case Cat(inputs, output, dim, bounds):
+                for source in inputs:
+                    self._keeps_dtype(source, output)
+                if self._ranks(output, 0 <= dim < output.ndim and len(bounds) == len(inputs) - 1, f"bounds {bounds}"):
+                    self._joined_dims(inputs, output)
+            case Gather():
+                self._gather(expr)
             case Full(value, output, extents):
                 self._ranks(output, len(extents) in (0, output.ndim), f"{len(extents)} extents")
                 self._castable(value.dtype, output)
@@ -313,7 +330,7 @@ class _Check:
 
     def _pairs(
         self,
-        expr: Broadcast | Squeeze | Expand | Permute,
+        expr: Broadcast | Squeeze | Expand | Permute | Resize | Gather,
         source: Tensor,
         output: Tensor,
         fit: Callable[[IterDomain, IterDomain], bool],
@@ -321,6 +338,57 @@ class _Check:
         for a, b in dim_pairs(expr, source, output):
             if not fit(a, b) or not (a.is_broadcast or self._same(a.extent) is self._same(b.extent)):
                 self._find(f"{output.name}: dim {a!r} of {source.name} cannot become {b!r}", output)
+
+    def _resize(self, expr: Resize) -> None:
+        source, output, windows = expr.input, expr.output, expr.windows
+        self._keeps_dtype(source, output)
+        fits = len(windows) == source.ndim == output.ndim and len(expr.scalars) in (0, output.ndim)
+        if not self._ranks(output, fits, f"{len(windows)} windows"):
+            return
+        self._pairs(expr, source, output, _is_same)
+        self._displaced(expr, source, output)
+        for window, d in zip(windows, output.visible, strict=True):
+            spans = window.begin is ZERO and self._same(window.end) is self._same(d.extent)
+            if expr.fill is None and not spans:
+                self._find(f"{output.name}: nothing fills what is outside of {window} in dim {d!r}", output)
+        if expr.fill is not None:
+            self._castable(expr.fill.dtype, output)
+
+    def _displaced(self, expr: Resize | Gather, source: Tensor, output: Tensor) -> None:
+        for a, b in displaced_dims(expr, source, output):
+            if b is not None and (b.expanded or b.is_broadcast is not (b.extent is ONE)):
+                self._find(f"{output.name}: dim {a!r} of {source.name} cannot become {b!r}", output)
+
+    def _gather(self, expr: Gather) -> None:
+        source, index, output, dim = expr.input, expr.index, expr.output, expr.dim
+        self._keeps_dtype(source, output)
+        if index.dtype not in (DataType.Int, DataType.Int32, DataType.Index) or index.is_cpu or index is source:
+            self._find(
+                f"{output.name}: the index {index.name} is {index.dtype.name}, expected integers on the device", output
+            )
+        is_select = expr.kind is GatherKind.index_select
+        rank = source.ndim - 1 + max(index.ndim, 1) if is_select else index.ndim
+        fits = 0 <= dim < source.ndim and output.ndim == rank and (is_select or rank == source.ndim)
+        if not self._ranks(output, fits, f"dim {dim} and an index of rank {index.ndim}"):
+            return
+        if expr.kind is GatherKind.take_along_axis:
+            rest = [d for d in range(output.ndim) if d != dim]
+            self._joined_dims((source, index), output, rest)
+            self._joined_dims((index,), output, [dim])
+            return
+        self._pairs(expr, source, output, _is_gathered)
+        self._pairs(expr, index, output, _is_gathered)
+        self._displaced(expr, source, output)
+
+    def _joined_dims(self, sources: Sequence[Tensor], output: Tensor, dims: Sequence[int] | None = None) -> None:
+        """Dims that follow from operands as those of a pointwise op do."""
+        for i in range(output.ndim) if dims is None else dims:
+            b = output.visible[i]
+            known = [t.visible[i] for t in sources if t.ndim == output.ndim]
+            concrete = [a for a in known if not a.is_broadcast]
+            fits = all(self._same(a.extent) is self._same(b.extent) for a in concrete)
+            if len(known) != len(sources) or not fits or b.expanded or b.is_broadcast is bool(concrete):
+                self._find(f"{output.name}: dim {b!r} does not follow from {known}", output)
 
     def _pointwise_dims(self, expr: Pointwise, output: Tensor) -> None:
         joined = [False] * len(output.logical)
@@ -456,6 +524,10 @@ def _is_extent(scalar: Scalar, d: IterDomain) -> bool:
 
 def _is_same(a: IterDomain, b: IterDomain) -> bool:
     return a.kind is b.kind and a.expanded is b.expanded
+
+
+def _is_gathered(a: IterDomain, b: IterDomain) -> bool:
+    return a.kind is b.kind and not b.expanded
 
 
 def _is_expansion(a: IterDomain, b: IterDomain) -> bool:

@@ -64,6 +64,8 @@ _BUILTIN = frozenset((*THREAD_SYMBOLS.values(), *SIZE_SYMBOLS.values()))
 # More than this many findings in one message help nobody.
 _MOST_FINDINGS = 8
 
+_INDEX_DTYPES = (DataType.Int, DataType.Int32, DataType.Index)
+
 
 def verify_kernel(kernel: Kernel, pass_name: str = "", *, is_final: bool = False) -> None:
     """Raise InternalError, with the IR around every culprit, if `kernel` breaks a rule.
@@ -204,6 +206,13 @@ class _Check:
             case Shuffle():
                 self._shuffle(stmt)
             case LoadIndex(symbol, buffer, index):
+                if buffer.is_register:
+                    self._access(stmt, buffer, index, write=False)
+                    if buffer.dtype not in _INDEX_DTYPES:
+                        self._mark(stmt, f"{buffer.name} is {buffer.dtype.name}, expected Int, Int32 or Index")
+                    self._define(stmt, symbol)
+                    self.uniformity.define_varying(symbol)
+                    return
                 self._counter(stmt, buffer, index)
                 self._define(stmt, symbol, index)
             case AtomicAdd(symbol, buffer, index, amount):
@@ -357,7 +366,7 @@ class _Check:
                 self._hint(stmt, cache, buffer.is_global)
             case IndexValue(expression, dtype):
                 self._integer(stmt, expression)
-                if dtype not in (DataType.Int, DataType.Int32, DataType.Index):
+                if dtype not in _INDEX_DTYPES:
                     self._mark(stmt, f"an index becomes a value of Int, Int32 or Index, not {dtype.name}")
             case ScalarArgument(name, dtype):
                 if self.scalars.get(name) is not dtype:

@@ -27,11 +27,11 @@ from fuser.ir.fusion import (
     IterDomain,
     IterKind,
     Merge,
-    Pointwise,
     Split,
     Tensor,
     Transform,
     dim_pairs,
+    is_copy,
     tensor_inputs,
     tensor_outputs,
 )
@@ -275,7 +275,7 @@ def _parallel_problems(builder: ScheduleBuilder, state: TensorState) -> list[str
             findings.append(f"axis {position} of {name} is {p.name} and has the extent {axis.extent}, no constant")
         if p is ParallelType.vectorize:
             expr = builder.definition(name)
-            if axis.is_reduction or not (isinstance(expr, Pointwise) and expr.op == "set"):
+            if axis.is_reduction or expr is None or not is_copy(expr):
                 findings.append(f"{name} cannot be vectorized: only a copy can (cache_before or cache_after makes one)")
             if not all(a.is_broadcast for a in state.loop[position + 1 :]):
                 findings.append(f"the vectorized axis of {name} is not its innermost of more than one element")

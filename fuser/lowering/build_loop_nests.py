@@ -18,22 +18,26 @@ from fuser.ir.enums import BLOCK_TYPES, GLOBAL_MEMORY, GRID_TYPES, THREAD_TYPES,
 from fuser.ir.facts import Aligned
 from fuser.ir.fusion import (
     Broadcast,
+    Cat,
     Expand,
     Full,
+    Gather,
     Iota,
     Permute,
     Pointwise,
     Reduction,
+    Resize,
     Scalar,
     Squeeze,
     Tensor,
     TensorExpr,
     Val,
     Welford,
+    is_copy,
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, all_of, const, equal, less, prove_less, symbol
+from fuser.ir.integers import FALSE, ONE, ZERO, Cond, Int, Symbol, all_of, const, equal, less, prove_less, symbol
 from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit
 from fuser.ir.kernel import (
     Allocate,
@@ -45,6 +49,7 @@ from fuser.ir.kernel import (
     IndexValue,
     Literal,
     Load,
+    LoadIndex,
     Reduce,
     Role,
     ScalarArgument,
@@ -59,6 +64,7 @@ from fuser.ir.kernel import (
 from fuser.ir.op_table import POINTWISE, REDUCTIONS, compute_dtype
 from fuser.ir.proofs import Claim, Relation, Term
 from fuser.lowering.context import LoweringContext, Storage, global_storage, is_argument, is_shared_by, local_storage
+from fuser.lowering.displaced_reads import operand_indices, result_index, window_tests
 from fuser.lowering.indexing import Indexer
 
 MAX_REGISTER_ELEMENTS = 4096
@@ -580,11 +586,75 @@ class NestBuilder:
         target = self._target(expr.output)
         if nest.vector is not None:
             return self._vector_move(leader, expr, target, nest, loops)
-        value = self._value(expr, indexer)
         offset = self._offset(indexer, target.axes, expr.output)
         self._check_register_index(target.buffer, offset, expr.output)
-        stmt = Store(target.buffer, offset, value)
-        return self._guarded([stmt], indexer, loops, leader, target)
+        if isinstance(expr, (Resize, Gather)):
+            before, source = self._displaced(expr, indexer, None)
+            value = self._hinted(self._read(expr.input, source), expr.output)
+            store = Store(target.buffer, offset, value)
+            stmts = before + self._windowed(expr, store, [offset], target.buffer, indexer)
+        elif isinstance(expr, Cat):
+            stmts = self._parts(expr, target.buffer, offset, indexer)
+        else:
+            stmts = list[Stmt]([Store(target.buffer, offset, self._value(expr, indexer))])
+        return self._guarded(stmts, indexer, loops, leader, target)
+
+    def _displaced(self, expr: Resize | Gather, indexer: Indexer, lane: Symbol | None) -> tuple[list[Stmt], Indexer]:
+        """What must come before a displaced read, and the indices of its operand.
+
+        A vector along `lane` has one gathered index. Raises SchedulingError if its elements have their own.
+        """
+        if isinstance(expr, Resize):
+            return [], self._indexer(operand_indices(self.context, expr, indexer, None))
+        index = self._read(expr.index, indexer)
+        if not isinstance(index, Load):
+            raise InternalError(f"the index {expr.index.name} is not in memory", pass_name="build_loop_nests")
+        if lane is not None:
+            own = [result_index(self.context, expr.index, d, indexer) for d in expr.index.visible]
+            if any(lane in i.symbols for i in own):
+                raise SchedulingError(
+                    f"{expr.output.name} cannot be vectorized: each element has an index of its own",
+                    location=expr.output.location,
+                )
+            index = Load(index.buffer, index.index.substitute({lane: ZERO}))
+        found = self._new_symbol(self.graph.group(expr.input.visible[expr.dim]).extent, "at")
+        before: list[Stmt] = []
+        if not index.buffer.is_register:
+            held = Buffer(f"{expr.output.name}_{found.name}", index.dtype, MemoryType.local, ONE)
+            before = [Allocate(held), Store(held, ZERO, index)]
+            index = Load(held, ZERO)
+        before.append(LoadIndex(found, index.buffer, index.index))
+        return before, self._indexer(operand_indices(self.context, expr, indexer, found))
+
+    def _windowed(
+        self,
+        expr: Resize | Gather,
+        move: Stmt,
+        targets: Sequence[Int],
+        buffer: Buffer,
+        indexer: Indexer,
+        lane: Symbol | None = None,
+    ) -> list[Stmt]:
+        """`move` where the windows of a resize hold; its fill at the `targets` elsewhere."""
+        if isinstance(expr, Gather) or expr.fill is None:
+            return [move]
+        what = f"window of {expr.output.name}"
+        tests = window_tests(
+            self.context,
+            expr,
+            indexer,
+            lambda low, high: self._claim(f"dropped {what}", low, "<", high),
+            lambda low, high: self._test(what, low, high),
+            lane,
+            len(targets),
+        )
+        if not tests:
+            return [move]
+        fill = self._read(expr.fill, indexer)
+        if fill.dtype is not buffer.dtype:
+            fill = Cast(fill, buffer.dtype)
+        inside, outside = all_of(*tests), tuple(Store(buffer, i, fill) for i in targets)
+        return list(outside) if inside is FALSE else [If(inside, (move,), outside)]
 
     def _target(self, t: Tensor) -> Storage:
         found = self.storage.get(t.name)
@@ -686,6 +756,8 @@ class NestBuilder:
                 return self._read(expr.input, self._indexer({**indexer.loops, **first}) if first else indexer)
             case Broadcast() | Expand() | Permute():
                 return self._read(expr.input, indexer)
+            case Cat() | Resize() | Gather():
+                raise InternalError("what chooses between reads is a statement", pass_name="build_loop_nests")
             case Full():
                 value = self._read(expr.value, indexer)
                 return value if value.dtype is expr.output.dtype else Cast(value, expr.output.dtype)
@@ -693,6 +765,16 @@ class NestBuilder:
                 return self._iota(expr, indexer)
             case Reduction() | Welford():
                 raise InternalError("a reduction is no value", pass_name="build_loop_nests")
+
+    def _parts(self, expr: Cat, target: Buffer, offset: Int, indexer: Indexer) -> list[Stmt]:
+        """The operand in whose part the index lies."""
+        position = result_index(self.context, expr.output, expr.output.visible[expr.dim], indexer)
+        stmt: Stmt = Store(target, offset, self._read(expr.inputs[-1], indexer))
+        for source, bound in reversed(list(zip(expr.inputs, expr.bounds, strict=False))):
+            is_before = self._test(f"part of {expr.output.name}", position, self.context.rewrite(bound))
+            if is_before is not FALSE:
+                stmt = If(is_before, (Store(target, offset, self._read(source, indexer)),), (stmt,))
+        return [stmt]
 
     def _hinted(self, value: Value, copy: Tensor) -> Value:
         """The cache hint of a copy is about its read of device memory."""
@@ -825,12 +907,13 @@ class NestBuilder:
         assert nest.vector is not None
         lane, width = nest.vector
         t = tensor_outputs(expr)[0]
-        if not (isinstance(expr, Pointwise) and expr.op == "set" and isinstance(expr.inputs[0], Tensor)):
+        operands = tensor_inputs(expr)
+        if not is_copy(expr) or not operands:
             raise SchedulingError(
                 f"{t.name} cannot be vectorized: only a copy can (cache_before or cache_after makes one)",
                 location=t.location,
             )
-        source_tensor = expr.inputs[0]
+        source_tensor = operands[0]
         nbytes = width * t.dtype.itemsize
         if nbytes not in (1, 2, 4, 8, 16):
             raise SchedulingError(
@@ -839,10 +922,13 @@ class NestBuilder:
             )
         indexer = self._indexer(nest.indices)
         source = self._target(source_tensor)
-        crosses = self._crosses_blocks(source_tensor, indexer)
+        before, source_indexer = list[Stmt](), indexer
+        if isinstance(expr, (Resize, Gather)):
+            before, source_indexer = self._displaced(expr, indexer, lane)
+        crosses = self._crosses_blocks(source_tensor, source_indexer)
         starts: list[Int] = []
-        for storage, tensor in ((target, t), (source, source_tensor)):
-            offset = self._offset(indexer, storage.axes, tensor)
+        for storage, tensor, indices in ((target, t, indexer), (source, source_tensor, source_indexer)):
+            offset = self._offset(indices, storage.axes, tensor)
             start = offset.substitute({lane: 0})
             if offset - start is not lane:
                 raise SchedulingError(
@@ -869,7 +955,11 @@ class NestBuilder:
             stmt: Stmt = Store(target.buffer, starts[0], Load(source.buffer, starts[1], cache))
         else:
             stmt = VectorMove(target.buffer, starts[0], source.buffer, starts[1], width, cache)
-        return self._guarded([stmt], at_zero, loops, leader, target)
+        stmts: list[Stmt] = [stmt]
+        if isinstance(expr, (Resize, Gather)):
+            targets = [starts[0] + v for v in range(width)]
+            stmts = before + self._windowed(expr, stmt, targets, target.buffer, indexer, lane)
+        return self._guarded(stmts, at_zero, loops, leader, target)
 
     def _check_alignment(self, t: Tensor, tensor: Tensor, buffer: Buffer, nbytes: int) -> None:
         """A wide access to an argument needs a base that the facts call aligned; what the launch allocates is."""

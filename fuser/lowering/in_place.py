@@ -2,7 +2,7 @@
 
 An output written into an input's storage must not overtake a read: the thread that writes an element must be the only one that
 reads it, and its reads must come first. That is so if for every expr that reads the input
-    * input and output have the same dims, so that an element has one index in both;
+    * input and output have the same dims, so that an element has one index in both, and no slice, pad or gather reads it;
     * every parallel axis of the launch runs over the same group in the reading and in the writing loop nest, so that an element
       belongs to one thread, the same in both;
     * inside the loops that both share, the read stands before the write.
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from fuser.ir.enums import ParallelType
 from fuser.ir.facts import Disjoint
-from fuser.ir.fusion import Tensor, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import Tensor, TensorExpr, displaced_dims, tensor_inputs, tensor_outputs
 from fuser.ir.iteration_graph import Group
 from fuser.ir.kernel import Buffer, Stmt, child_bodies, stmt_reads, stmt_writes
 from fuser.lowering.context import LoweringContext
@@ -53,8 +53,17 @@ def _same_elements(context: LoweringContext, source: Tensor, output: Tensor) -> 
     writer = _workers(context, output.name, writes=True)
     if writer is None:
         return False
+    if any(_is_displaced(e, source) for e in context.builder.exprs):
+        return False
     readers = {tensor_outputs(e)[0].name for e in context.builder.exprs if source in tensor_inputs(e)}
     return all(_workers(context, reader) == writer for reader in readers)
+
+
+def _is_displaced(expr: TensorExpr, source: Tensor) -> bool:
+    """Whether an expr reads `source` at other indices than its own."""
+    if source not in tensor_inputs(expr):
+        return False
+    return any(True for target in tensor_outputs(expr) for _ in displaced_dims(expr, source, target))
 
 
 def _workers(context: LoweringContext, name: str, *, writes: bool = False) -> dict[ParallelType, Group] | None:

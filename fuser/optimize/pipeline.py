@@ -9,9 +9,14 @@ from fuser.ir.fusion import Fusion
 from fuser.ir.print_fusion import definition_text
 from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.assign_output_layouts import assign_output_layouts
+from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.remove_dead_code import remove_dead_code
 
-PASSES: tuple[Callable[[Fusion], Fusion], ...] = (remove_dead_code, assign_output_layouts)
+PASSES: tuple[Callable[[Fusion], Fusion], ...] = (
+    remove_dead_code,
+    assign_output_layouts,
+    hoist_displaced_reads,
+)
 
 
 def optimize_fusion(fusion: Fusion, stage: Callable[[str, Callable[[], str]], None]) -> Fusion:

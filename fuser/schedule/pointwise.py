@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.fusion import Fusion, Reduction, Tensor, Welford
+from fuser.ir.fusion import Fusion, Reduction, Tensor, Welford, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.params import Accepted, Params, ParamsClass, PointwiseParams, Refused, SegmentInputs
+from fuser.schedule.reads import displaced_name, is_displaced
 from fuser.schedule.reference import (
     ambiguous_dim,
     choose_vector,
@@ -18,6 +19,7 @@ from fuser.schedule.reference import (
     lacking_output,
     resolving_graph,
     uncovered,
+    vector_limit,
 )
 
 BLOCK = 128
@@ -64,12 +66,10 @@ class PointwiseScheduler:
         assert reference is not None
         graph = resolving_graph(segment)
         order = dim_order(graph, segment, reference, inputs)
-        arguments = [t for t in (*segment.input_tensors, *segment.output_tensors) if t.visible and not t.is_cpu]
-        widest = max((t.dtype.itemsize for t in arguments), default=4)
-        limit = max(1, 16 // widest)
         if not order:
             return PointwiseParams((), 1, (), BLOCK)
         fastest = dim_groups(graph, reference)[order[-1]]
+        limit = vector_limit(graph, segment, fastest)
         total = 1
         for d in reference.logical:
             total *= inputs.evaluate(d.extent)
@@ -111,15 +111,24 @@ class PointwiseScheduler:
 
 
 def cache_arguments(builder: ScheduleBuilder) -> dict[str, str]:
-    """Copies of the inputs, and outputs as copies of what computes them: argument -> name of the copy's result."""
+    """Copies of the inputs, and outputs as copies of what computes them: argument -> name of the copy's result.
+
+    A slice, pad or gather of an input is a copy as it stands, under the name of that read (fuser.schedule.reads).
+    """
     copies: dict[str, str] = {}
     for t in builder.fusion.input_tensors:
-        if not t.is_cpu and builder.uses(t.name):
-            copies[t.name] = builder.cache_after(t.name)
+        uses = [] if t.is_cpu else builder.uses(t.name)
+        direct = [e for e in uses if not is_displaced(e, t)]
+        copies |= {displaced_name(e, t): tensor_outputs(e)[0].name for e in uses if e not in direct}
+        if direct:
+            copies[t.name] = builder.cache_after(t.name, cached_uses=direct if len(direct) < len(uses) else ())
+    reads = {made: read for read, made in copies.items()}
     for t in builder.fusion.output_tensors:
         if t.name not in builder.input_names:
             # What others read of an output stays in registers: whoever stores an element need not be the one that reads it.
-            builder.cache_before(t.name, move_uses=bool(builder.uses(t.name)))
+            before = builder.cache_before(t.name, move_uses=bool(builder.uses(t.name)))
+            if t.name in reads:
+                copies[reads[t.name]] = before
             copies[t.name] = t.name
     return copies
 

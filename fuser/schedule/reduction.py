@@ -17,13 +17,10 @@ import math
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fusion import (
-    Broadcast,
-    Expand,
+    ExtentOp,
     Fusion,
-    Permute,
-    Pointwise,
     Reduction,
-    Squeeze,
+    ScalarOp,
     Tensor,
     Welford,
     tensor_inputs,
@@ -241,7 +238,9 @@ def _partial_output(graph: IterationGraph, segment: Fusion, reduced: frozenset[G
             if own or (value in segment.input_tensors and _resolved(graph, value, reduced)):
                 return t
             expr = segment.definitions.get(value)
-            if isinstance(expr, (Pointwise, Broadcast, Squeeze, Expand, Permute)) and _resolved(graph, value, reduced):
+            if expr is None or isinstance(expr, (ScalarOp, ExtentOp, Reduction, Welford)):
+                continue
+            if _resolved(graph, value, reduced):
                 pending += tensor_inputs(expr)
     return None
 

@@ -6,8 +6,10 @@ from collections.abc import Collection
 
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion, Tensor, memory_order
+from fuser.ir.integers import Int, Symbol
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.schedule.params import SegmentInputs
+from fuser.schedule.reads import dims_only_read, input_reads, is_divisible, read_width
 
 
 def resolving_graph(segment: Fusion) -> IterationGraph:
@@ -23,12 +25,14 @@ def dim_groups(graph: IterationGraph, tensor: Tensor) -> list[Group]:
 def uncovered(graph: IterationGraph, reference: Tensor, segment: Fusion) -> Tensor | None:
     """A tensor with a dim of more than one element that the reference lacks, or None.
 
-    The dims over which an earlier segment reduced an input are over: no loop of this one runs over them.
+    The dims over which an earlier segment reduced an input are over: no loop of this one runs over them. Nor do loops run over
+    dims of inputs of which only slices are read.
     """
     covered = set(dim_groups(graph, reference))
+    only_read = dims_only_read(segment)
     for t in segment.tensors:
         for d in t.visible if t in segment.input_tensors else t.logical:
-            if not d.is_broadcast and graph.group(d) not in covered:
+            if not d.is_broadcast and graph.group(d) not in covered and d not in only_read:
                 return t
     return None
 
@@ -78,16 +82,18 @@ def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs:
     groups = dim_groups(graph, reference)
     best: list[int] = []
     best_size = -1
-    for t in segment.input_tensors:
-        if t.is_cpu or not t.visible:
-            continue
-        described = inputs.tensors[t.name]
-        mapped = [d for d, dim in enumerate(t.visible) if described.strides[d] != 0 and graph.group(dim) in groups]
+    for read in input_reads(segment):
+        described = inputs.tensors[read.tensor.name]
+        mapped = [
+            d
+            for d, dim in enumerate(read.dims)
+            if dim is not None and described.strides[d] != 0 and graph.group(dim) in groups
+        ]
         size = len(mapped) * (1 << 60) + described.numel
         if mapped and size > best_size:
             best_size = size
             order = sorted(mapped, key=lambda d: (-described.strides[d], d))
-            best = [groups.index(graph.group(t.visible[d])) for d in order]
+            best = [groups.index(graph.group(dim)) for d in order if (dim := read.dims[d]) is not None]
     if best:
         best = list(dict.fromkeys(best))
         order = [*(d for d in range(len(groups)) if d not in best), *best]
@@ -109,19 +115,29 @@ def fastest_dim(described: TensorDescriptor) -> int | None:
 def choose_vector(
     graph: IterationGraph, segment: Fusion, fastest: Group, inputs: SegmentInputs, limit: int
 ) -> tuple[int, tuple[str, ...]]:
-    """(elements per access along the dim `fastest`, arguments that can be accessed that wide).
+    """(elements per access along the dim `fastest`, reads of inputs and outputs that can be that wide).
 
     The width is the best that some input allows; an output joins if its own fastest dim is that one.
     """
     widths: dict[str, int] = {}
-    for t in segment.input_tensors:
-        if t.is_cpu or not t.visible:
-            continue
-        described = inputs.tensors[t.name]
+    extents: dict[str, Int] = {}
+    for read in input_reads(segment):
+        described = inputs.tensors[read.tensor.name]
         dim = fastest_dim(described)
-        if dim is not None and graph.group(t.visible[dim]) is fastest:
-            widths[t.name] = access_width(t, described, dim, limit)
+        followed = None if dim is None else read.dims[dim]
+        if dim is None or followed is None or graph.group(followed) is not fastest:
+            continue
+        extents[read.name] = read.tensor.visible[dim].extent
+        if read.name == read.tensor.name:
+            widths[read.name] = access_width(read.tensor, described, dim, limit)
+        else:
+            widths[read.name] = read_width(read, described, dim, limit, inputs.evaluate)
     vector = max(widths.values(), default=1)
+    # What is asked of an argument is its own extent; that of a slice or an intermediate must follow from it.
+    known = {e for n, e in extents.items() if widths[n] >= vector and isinstance(e, Symbol)}
+    along = {d.extent for t in segment.tensors for d in t.logical if not d.is_broadcast and graph.group(d) is fastest}
+    while vector > 1 and not all(isinstance(e, Symbol) or is_divisible(e, vector, known) for e in along):
+        vector //= 2
     if vector == 1:
         return 1, ()
     names = [n for n, w in widths.items() if w >= vector]
@@ -139,6 +155,18 @@ def choose_vector(
             if not last.is_broadcast and graph.group(last) is fastest:
                 names.append(t.name)
     return vector, tuple(names)
+
+
+def vector_limit(graph: IterationGraph, segment: Fusion, fastest: Group) -> int:
+    """Elements along `fastest` that fit into 16 bytes of every argument that has that dim."""
+    reads = [(r.tensor, r.dims) for r in input_reads(segment)]
+    computed = [(t, t.visible) for t in segment.output_tensors if t not in segment.input_tensors]
+    sizes = [
+        t.dtype.itemsize
+        for t, dims in (*reads, *computed)
+        if any(d is not None and not d.is_broadcast and graph.group(d) is fastest for d in dims)
+    ]
+    return max(1, 16 // max(sizes, default=4))
 
 
 def access_width(tensor: Tensor, described: TensorDescriptor, dim: int, limit: int) -> int:

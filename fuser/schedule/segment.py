@@ -23,6 +23,7 @@ from fuser.ir.fusion import (
     Tensor,
     TensorExpr,
     Val,
+    expr_extents,
     expr_inputs,
     extent_operands,
     tensor_inputs,
@@ -32,6 +33,7 @@ from fuser.ir.integers import Symbol
 from fuser.ir.live_order import exprs_below
 from fuser.schedule.no_op import viewed_input
 from fuser.schedule.params import Refused, Scheduler
+from fuser.schedule.reads import displaced_intermediate
 from fuser.schedule.registry import SCHEDULERS
 
 
@@ -69,6 +71,10 @@ def choose_scheduler(fusion: Fusion) -> tuple[Scheduler | None, tuple[tuple[Sche
     boundary = forced_boundary(fusion)
     if boundary is not None:
         reason = f"{boundary.name} is a segment_set: what reads it belongs to another kernel"
+        return None, tuple((scheduler.type, reason) for scheduler in SCHEDULERS)
+    displaced = displaced_intermediate(fusion)
+    if displaced is not None:
+        reason = f"{displaced[0].name} is computed here and read at other indices by {displaced[1].name}"
         return None, tuple((scheduler.type, reason) for scheduler in SCHEDULERS)
     refusals: list[tuple[SchedulerType, str]] = []
     for scheduler in SCHEDULERS:
@@ -211,6 +217,7 @@ def sub_fusion(fusion: Fusion, exprs: Sequence[TensorExpr]) -> tuple[Fusion, tup
     scalar_exprs = _scalar_exprs(fusion, exprs, members)
     carried = {d.extent for t in read for d in t.visible if isinstance(d.extent, Symbol)}
     mentioned: set[Symbol] = {s for t in members for d in t.logical for s in d.extent.symbols}
+    mentioned |= {s for e in exprs for x in expr_extents(e) for s in x.symbols}
     foreign = [e for e in scalar_exprs if isinstance(e, ExtentOp) and e.tensor not in members]
     mentioned |= {s for e in foreign for s in e.tensor.visible[e.dim].extent.symbols}
     scalar_extents = dict(fusion.extent_scalars)
@@ -232,6 +239,7 @@ def _scalar_exprs(
 ) -> tuple[ScalarOp | ExtentOp, ...]:
     """Host arithmetic that some exprs and the extents of their tensors need, in order."""
     symbols = {s.name for t in members for d in t.logical for s in d.extent.symbols}
+    symbols |= {s.name for e in exprs for x in expr_extents(e) for s in x.symbols}
     needed: set[str] = {scalar for symbol, scalar in fusion.extent_scalars.items() if symbol in symbols}
     for e in exprs:
         needed.update(v.name for v in (*expr_inputs(e), *extent_operands(e)) if isinstance(v, Scalar))

@@ -186,9 +186,9 @@ BROKEN: dict[str, tuple[tuple[Stmt, ...], str]] = {
     "complex literal of a real dtype": ((store(OUT, Literal(1j, FLOAT)),), "the complex literal 1j is Float"),
     "atomic on floats": ((AtomicAdd(None, OUT, ZERO, const(1)),), "out is Float, expected Int32"),
     "index from a float": ((LoadIndex(ROW, OUT, ZERO),), "out is Float, expected Int32"),
-    "index from a register": (
-        (Allocate(n := registers("n32", INT32)), store(n, Literal(1, INT32)), LoadIndex(ROW, n, ZERO)),
-        "n32 is in registers, expected shared or device memory",
+    "index from a float in a register": (
+        (Allocate(n := registers("n32", FLOAT)), store(n, Literal(1.0, FLOAT)), LoadIndex(ROW, n, ZERO)),
+        "n32 is Float, expected Int, Int32 or Index",
     ),
     # registers
     "symbolic register array": (

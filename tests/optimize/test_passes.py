@@ -10,6 +10,7 @@ from fuser.ir.fusion import ExtentOp, Fusion, ScalarOp, memory_order
 from fuser.ir.live_order import undefined_leaves
 from fuser.ir.output_layout import output_stride_orders
 from fuser.optimize.assign_output_layouts import assign_output_layouts, with_stride_orders
+from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.pipeline import PASSES, optimize_fusion
 from fuser.optimize.remove_dead_code import remove_dead_code
 from tests.fusion_corpus import CORPUS, RAGGED
@@ -37,14 +38,14 @@ def test_dead_code_goes_and_extents_stay() -> None:
 
 def test_passes_keep_the_meaning() -> None:
     """Outputs, inputs and aliases are the same values; nothing reads what is gone; a second run changes nothing."""
-    assert list(PASSES) == [remove_dead_code, assign_output_layouts]
+    assert list(PASSES) == [remove_dead_code, assign_output_layouts, hoist_displaced_reads]
     handles = [c.define().fusion for c in CORPUS] + [generate(seed).fd.fusion for seed in range(40)]
     for handle in handles:
         assert handle is not None
         fusion = handle.ir_fusion
         stages: dict[str, str] = {}
         optimized = optimize_fusion(fusion, lambda name, text, stages=stages: stages.update({name: text()}))
-        assert list(stages) == ["fusion.00-remove_dead_code.py", "fusion.01-assign_output_layouts.py"]
+        assert list(stages) == [f"fusion.{k:02d}-{run.__name__}.py" for k, run in enumerate(PASSES)]
         assert optimized.inputs == fusion.inputs
         assert [o.tensor.name for o in optimized.outputs] == [o.tensor.name for o in fusion.outputs]
         assert [o.alias_of for o in optimized.outputs] == [o.alias_of for o in fusion.outputs]

@@ -1,0 +1,371 @@
+"""Move slices, pads and gathers up to the inputs, so that a kernel computes in the frame of their results.
+
+Before: t1 = exp(t0); t2 = slice(t1, 8:16); t3 = neg(t2)
+After:  t4 = slice(t0, 8:16); t5 = exp(t4); t3 = neg(t5)
+
+A displaced read of a computed tensor needs elements that other threads compute; one of an input does not. Elementwise ops,
+views and concatenations commute with it: what they compute is computed again, only where it is needed. What is left on a
+computed tensor (a reduction, a gather) ends a segment.
+
+Behind a pad of a computed tensor a Resize remains that moves nothing and fills what is outside; the parts of a Cat need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fuser.ir.fusion import (
+    Broadcast,
+    Cat,
+    Expand,
+    Expr,
+    ExtentOp,
+    Full,
+    Fusion,
+    Gather,
+    GatherKind,
+    Output,
+    Permute,
+    Pointwise,
+    Resize,
+    Scalar,
+    ScalarOp,
+    Squeeze,
+    Tensor,
+    Window,
+    expr_outputs,
+    map_expr,
+)
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.integers import ZERO, Int, maximum, minimum
+
+# Chains of slices of slices recompute more and more; past this many exprs the rest stay where they are.
+_GROWTH = 4
+_ROOM = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Per dim, where its elements are found and how many are wanted; what lies outside the windows may be anything."""
+
+    windows: tuple[Window, ...]
+    extents: tuple[Int, ...]
+
+    def moves(self, tensor: Tensor) -> bool:
+        """Whether the frame is another than the tensor's own."""
+        return any(self.moves_dim(tensor, d) for d in range(tensor.ndim))
+
+    def moves_dim(self, tensor: Tensor, dim: int) -> bool:
+        """Whether a dim is resized."""
+        return self.windows[dim].offset is not ZERO or self.extents[dim] is not tensor.visible[dim].extent
+
+    def take(self, dims: Sequence[int]) -> Frame:
+        """The frame of some dims."""
+        return Frame(tuple(self.windows[d] for d in dims), tuple(self.extents[d] for d in dims))
+
+    def with_dim(self, dim: int, window: Window, extent: Int) -> Frame:
+        """Another dim in place of one."""
+        return Frame(
+            (*self.windows[:dim], window, *self.windows[dim + 1 :]),
+            (*self.extents[:dim], extent, *self.extents[dim + 1 :]),
+        )
+
+
+def hoist_displaced_reads(fusion: Fusion) -> Fusion:
+    """The same outputs, with displaced reads at inputs as far as they can go."""
+    if not any(isinstance(e, (Resize, Gather)) and e.input not in fusion.inputs for e in fusion.exprs):
+        return fusion
+    return _Hoist(fusion).run()
+
+
+class _Hoist:
+    """One use: `run()`."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        self.fusion = fusion
+        self.builder = FusionBuilder()
+        self.builder.inputs = list(fusion.inputs)
+        self.builder.extent_scalars = dict(fusion.extent_scalars)
+        names = [v.name for e in fusion.exprs for v in expr_outputs(e)] + [v.name for v in fusion.inputs]
+        self.builder.next_number = 1 + max((int(n[1:]) for n in names if n[1:].isdecimal()), default=0)
+        self.definitions: dict[Tensor, Expr] = {}
+        self.tensors: dict[Tensor, Tensor] = {}
+        self.framed: dict[tuple[Tensor, Frame], Tensor | None] = {}
+        self.limit = _GROWTH * len(fusion.exprs) + _ROOM
+
+    def run(self) -> Fusion:
+        """The rewritten fusion."""
+        changed = False
+        for expr in self.fusion.exprs:
+            is_hoisted = False
+            match expr:
+                case ScalarOp():
+                    self.builder.exprs.append(expr)
+                    continue
+                case ExtentOp():
+                    self.builder.exprs.append(ExtentOp(self._new(expr.tensor), expr.dim, expr.output))
+                    continue
+                case Resize():
+                    self.builder.location = expr.output.location
+                    is_hoisted = self._resized(expr)
+                case Cat():
+                    self.builder.location = expr.output.location
+                    is_hoisted = self._concatenated(expr)
+                case Gather():
+                    self.builder.location = expr.output.location
+                    is_hoisted = self._gathered(expr)
+                case _:
+                    pass
+            changed = changed or is_hoisted
+            if not is_hoisted:
+                self._append(map_expr(expr, self.tensors))
+        return self._finished() if changed else self.fusion
+
+    def _new(self, tensor: Tensor) -> Tensor:
+        return self.tensors.get(tensor, tensor)
+
+    def _append(self, expr: Expr) -> None:
+        self.builder.exprs.append(expr)
+        for v in expr_outputs(expr):
+            if isinstance(v, Tensor):
+                self.definitions[v] = expr
+
+    def _made(self, tensor: Tensor) -> Tensor:
+        """A result that the builder has just appended."""
+        self.definitions[tensor] = self.builder.exprs[-1]
+        return tensor
+
+    def _finished(self) -> Fusion:
+        """Outputs keep names and memory order; those that were two values are two arrays."""
+        taken: set[Tensor] = {v for v in self.fusion.inputs if isinstance(v, Tensor)}
+        taken.update(t for t in self.fusion.output_tensors if t not in self.tensors)
+        stands_for: dict[Tensor, Tensor] = {}
+        for old in self.fusion.output_tensors:
+            new = self.tensors.get(old, old)
+            if new is old:
+                continue
+            if new in taken:
+                new = self._made(self.builder.pointwise("set", [new], new.dtype))
+            taken.add(new)
+            stands_for[new] = Tensor(
+                old.name, old.dtype, new.logical, old.stride_order, old.contiguity, None, False, old.location
+            )
+            self.tensors[old] = stands_for[new]
+        self.builder.outputs = [Output(self._new(o.tensor), o.alias_of) for o in self.fusion.outputs]
+        self.builder.constraints = [(None, c) for c in self.fusion.constraints]
+        self.builder.exprs = [
+            ExtentOp(stands_for.get(e.tensor, e.tensor), e.dim, e.output)
+            if isinstance(e, ExtentOp)
+            else e
+            if isinstance(e, ScalarOp)
+            else map_expr(e, stands_for)
+            for e in self.builder.exprs
+        ]
+        return self.builder.freeze()
+
+    # --- the exprs that read elsewhere ---
+
+    def _replace(self, old: Tensor, new: Tensor | None) -> bool:
+        """Let `new` stand for `old`, if there is one and its dims are of the same kinds."""
+        if new is None:
+            return False
+        pairs = zip(old.visible, new.visible, strict=True)
+        if any(a.kind is not b.kind or a.expanded is not b.expanded or a.extent is not b.extent for a, b in pairs):
+            return False
+        self.tensors[old] = new
+        return True
+
+    def _resized(self, expr: Resize) -> bool:
+        frame = Frame(expr.windows, tuple(d.extent for d in expr.output.visible))
+        source = self._new(expr.input)
+        if source in self.builder.inputs or not frame.moves(source):
+            return False
+        found = self._in_frame(source, frame, expands=expr.fill is not None)
+        if found is not None and expr.fill is not None:
+            found = self._filled(found, frame.windows, expr.fill)
+        return self._replace(expr.output, found)
+
+    def _filled(self, tensor: Tensor, windows: Sequence[Window], fill: Scalar) -> Tensor:
+        """`fill` outside of the windows, which say nothing else."""
+        still = [Window(ZERO, w.begin, w.end) for w in windows]
+        return self._made(self.builder.resize(tensor, still, [d.extent for d in tensor.visible], fill))
+
+    def _concatenated(self, expr: Cat) -> bool:
+        """A Cat of what its pads read: it looks at nothing that they would fill."""
+        parts: list[Tensor] = []
+        for t in expr.inputs:
+            part = self._new(t)
+            made = self.fusion.definitions.get(t)
+            if isinstance(made, Resize) and self._new(made.input) not in self.builder.inputs:
+                frame = Frame(made.windows, tuple(d.extent for d in t.visible))
+                others = (w for d, w in enumerate(made.windows) if d != expr.dim)
+                extents = (e for d, e in enumerate(frame.extents) if d != expr.dim)
+                if all(w.begin is ZERO and w.end is e for w, e in zip(others, extents, strict=True)):
+                    part = self._in_frame(self._new(made.input), frame, expands=True) or part
+            parts.append(part)
+        if all(part is self._new(t) for part, t in zip(parts, expr.inputs, strict=True)):
+            return False
+        self._append(Cat(tuple(parts), expr.output, expr.dim, expr.bounds))
+        return True
+
+    def _gathered(self, expr: Gather) -> bool:
+        source, index = self._new(expr.input), self._new(expr.index)
+        if source in self.builder.inputs:
+            return False
+        return self._replace(expr.output, self._gather_of(expr.kind, source, index, expr.dim))
+
+    def _gather_of(self, kind: GatherKind, source: Tensor, index: Tensor, dim: int) -> Tensor | None:
+        """A gather of an elementwise op as that op of gathers; None where nothing is gained."""
+        expr = self.definitions.get(source)
+        if not isinstance(expr, Pointwise) or expr.op == "segment_set" or len(self.builder.exprs) > self.limit:
+            return None
+        operands = [v for v in expr.inputs if isinstance(v, Tensor)]
+        if any(a.extent is not d.extent for v in operands for a, d in zip(v.visible, source.visible, strict=True)):
+            return None
+        made: list[Tensor | Scalar] = []
+        for v in expr.inputs:
+            if isinstance(v, Scalar):
+                made.append(v)
+                continue
+            inner = None if v in self.builder.inputs else self._gather_of(kind, v, index, dim)
+            made.append(inner if inner is not None else self._made(self.builder.gather(kind, v, index, dim)))
+        return self._made(self.builder.pointwise(expr.op, made, expr.output.dtype))
+
+    # --- frames ---
+
+    def _in_frame(self, tensor: Tensor, frame: Frame, *, expands: bool) -> Tensor | None:
+        """The tensor read in a frame; None where it has to be computed first.
+
+        `expands`: a dim of one element may be seen everywhere, because what is outside of its window is not looked at.
+        """
+        if not frame.moves(tensor):
+            return tensor
+        key = tensor, frame
+        if key not in self.framed:
+            self.framed[key] = self._read_in(tensor, frame, expands)
+        return self.framed[key]
+
+    def _read_in(self, tensor: Tensor, frame: Frame, expands: bool) -> Tensor | None:
+        if len(self.builder.exprs) > self.limit:
+            return None
+        one = next((d for d, dim in enumerate(tensor.visible) if dim.is_broadcast and frame.moves_dim(tensor, d)), None)
+        if one is not None and tensor not in self.builder.inputs:
+            if not expands:
+                return None
+            extent = frame.extents[one]
+            rest = frame.with_dim(one, Window(ZERO, ZERO, tensor.visible[one].extent), tensor.visible[one].extent)
+            inner = self._in_frame(tensor, rest, expands=True)
+            if inner is None:
+                return None
+            wanted = [extent if d == one else None for d in range(inner.ndim)]
+            return self._made(self.builder.expand(inner, wanted))
+        expr = self.definitions.get(tensor)
+        match expr:
+            case Pointwise() if expr.op != "segment_set":
+                return self._pointwise(expr, frame, expands)
+            case Broadcast():
+                inner = self._operand(
+                    expr.input, frame.take([d for d, new in enumerate(expr.flags) if not new]), expands
+                )
+                return None if inner is None else self._made(self.builder.broadcast(inner, expr.flags))
+            case Squeeze():
+                return self._squeeze(expr, frame, expands)
+            case Permute():
+                order = sorted(range(len(expr.dims)), key=expr.dims.__getitem__)
+                inner = self._operand(expr.input, frame.take(order), expands)
+                return None if inner is None else self._made(self.builder.permute(inner, expr.dims))
+            case Expand():
+                return self._expand(expr, frame, expands)
+            case Full():
+                return self._made(self.builder.full(frame.extents, expr.value, tensor.dtype))
+            case Cat():
+                window = frame.windows[expr.dim]
+                parts = [self._operand(t, frame, expands) for t in expr.inputs]
+                known = [p for p in parts if p is not None]
+                if len(known) < len(parts):
+                    return None
+                bounds = [b - window.offset for b in expr.bounds]
+                return self._made(self.builder.cat(known, expr.dim, bounds))
+            case Resize():
+                return self._composed(expr, frame, expands)
+            case None:
+                return self._windowed(tensor, frame)
+            case _:
+                return None
+
+    def _operand(self, tensor: Tensor, frame: Frame, expands: bool) -> Tensor | None:
+        """An operand in its frame; a displaced read of it where it has to be computed first."""
+        found = self._in_frame(tensor, frame, expands=expands)
+        if found is not None or len(self.builder.exprs) > self.limit:
+            return found
+        return self._windowed(tensor, frame)
+
+    def _windowed(self, tensor: Tensor, frame: Frame, fill: Scalar | None = None) -> Tensor:
+        """A displaced read, 0 where nothing is wanted."""
+        spans = all(w.begin is ZERO and w.end is e for w, e in zip(frame.windows, frame.extents, strict=True))
+        if fill is None and not spans:
+            fill = self.builder.constant(False if tensor.dtype.name == "Bool" else 0, tensor.dtype)
+        return self._made(self.builder.resize(tensor, frame.windows, frame.extents, fill))
+
+    def _pointwise(self, expr: Pointwise, frame: Frame, expands: bool) -> Tensor | None:
+        made: list[Tensor | Scalar] = []
+        for v in expr.inputs:
+            if isinstance(v, Scalar):
+                made.append(v)
+                continue
+            own = frame
+            for d, (a, b) in enumerate(zip(v.visible, expr.output.visible, strict=True)):
+                if a.is_broadcast and not b.is_broadcast:
+                    own = own.with_dim(d, Window(ZERO, ZERO, a.extent), a.extent)
+                elif not frame.moves_dim(expr.output, d):
+                    # The op's extent may be an equal one that is written differently.
+                    own = own.with_dim(d, Window(ZERO, ZERO, a.extent), a.extent)
+            operand = self._operand(v, own, expands)
+            if operand is None:
+                return None
+            made.append(operand)
+        return self._made(self.builder.pointwise(expr.op, made, expr.output.dtype))
+
+    def _squeeze(self, expr: Squeeze, frame: Frame, expands: bool) -> Tensor | None:
+        kept = iter(range(len(frame.windows)))
+        windows: list[Window] = []
+        extents: list[Int] = []
+        for d, gone in zip(expr.input.visible, expr.flags, strict=True):
+            position = None if gone else next(kept)
+            windows.append(Window(ZERO, ZERO, d.extent) if position is None else frame.windows[position])
+            extents.append(d.extent if position is None else frame.extents[position])
+        inner = self._operand(expr.input, Frame(tuple(windows), tuple(extents)), expands)
+        return None if inner is None else self._made(self.builder.squeeze(inner, expr.flags))
+
+    def _expand(self, expr: Expand, frame: Frame, expands: bool) -> Tensor | None:
+        added = expr.output.ndim - expr.input.ndim
+        own = frame.take(range(added, expr.output.ndim))
+        wanted: list[Int | None] = []
+        for d, b in enumerate(expr.output.visible):
+            a = expr.input.visible[d - added] if d >= added else None
+            if a is None or (a.is_broadcast and not b.is_broadcast):
+                wanted.append(frame.extents[d])
+                if a is not None:
+                    own = own.with_dim(d - added, Window(ZERO, ZERO, a.extent), a.extent)
+            else:
+                wanted.append(None)
+        inner = self._operand(expr.input, own, expands)
+        return None if inner is None else self._made(self.builder.expand(inner, wanted))
+
+    def _composed(self, expr: Resize, frame: Frame, expands: bool) -> Tensor | None:
+        """A window of a window: offsets add, and the inner fill surrounds what both leave."""
+        windows: list[Window] = []
+        for outer, inner, extent in zip(frame.windows, expr.windows, frame.extents, strict=True):
+            begin, end = outer.begin, outer.end
+            if expr.fill is not None:
+                begin = maximum(maximum(begin, inner.begin - outer.offset), ZERO)
+                end = minimum(minimum(end, inner.end - outer.offset), extent)
+            windows.append(Window(outer.offset + inner.offset, begin, end))
+        both = Frame(tuple(windows), frame.extents)
+        if expr.fill is None:
+            return self._operand(expr.input, both, expands)
+        if expr.input in self.builder.inputs:
+            return self._windowed(expr.input, both, expr.fill)
+        found = self._operand(expr.input, both, expands=True)
+        return None if found is None else self._filled(found, windows, expr.fill)

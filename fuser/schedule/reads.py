@@ -1,0 +1,143 @@
+"""How a segment reads its inputs: at the indices of its loops, or displaced by a slice, a pad or a gather.
+
+Loops run over dims of results. A dim of an input that is only read at other indices (a row of which a slice takes half, a
+table of which a gather takes some rows) is no dim of the loops; what stands in its place is the dim of the slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from fuser.ir.facts import TensorDescriptor
+from fuser.ir.fusion import (
+    Fusion,
+    Gather,
+    IterDomain,
+    Resize,
+    Tensor,
+    TensorExpr,
+    Window,
+    dim_pairs,
+    displaced_dims,
+    position_pairs,
+    tensor_inputs,
+    tensor_outputs,
+)
+from fuser.ir.integers import Int, Symbol, symbol
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InputRead:
+    """One way of reading an input.
+
+    name      the input's for reads at its own indices; `<input>@<result>` for a displaced one
+    dims      per dim of the input, the dim of the loops that it follows; None where gathered elements are no neighbours
+    windows   per dim of the input, the window of the slice or pad; empty without one
+    """
+
+    name: str
+    tensor: Tensor
+    dims: tuple[IterDomain | None, ...]
+    windows: tuple[Window, ...] = ()
+
+
+def is_displaced(expr: TensorExpr, source: Tensor) -> bool:
+    """Whether an expr reads some dim of `source` at other indices than its own."""
+    return any(True for _ in displaced_dims(expr, source, tensor_outputs(expr)[0]))
+
+
+def displaced_name(expr: TensorExpr, source: Tensor) -> str:
+    """Name of a displaced read."""
+    return f"{source.name}@{tensor_outputs(expr)[0].name}"
+
+
+def displaced_intermediate(segment: Fusion) -> tuple[Tensor, Tensor] | None:
+    """(tensor computed by the segment, result that reads it at other indices), or None.
+
+    The elements such a read needs are other threads'; slices, pads and gathers are moved to inputs before segments are made.
+    """
+    inputs = set(segment.input_tensors)
+    for e in segment.tensor_exprs:
+        for t in tensor_inputs(e):
+            if t not in inputs and is_displaced(e, t):
+                return t, tensor_outputs(e)[0]
+    return None
+
+
+def input_reads(segment: Fusion) -> list[InputRead]:
+    """Every way in which the inputs of more than rank 0 are read (an input that is not read counts as read in place)."""
+    found: list[InputRead] = []
+    for t in segment.input_tensors:
+        if t.is_cpu or not t.visible:
+            continue
+        displaced: list[InputRead] = []
+        uses = [e for e in segment.tensor_exprs if t in tensor_inputs(e)]
+        for e in uses:
+            if not is_displaced(e, t):
+                continue
+            result = tensor_outputs(e)[0]
+            assert isinstance(e, (Resize, Gather))
+            places = list(position_pairs(e, t, result))
+            if isinstance(e, Resize):
+                displaced.append(InputRead(displaced_name(e, t), t, tuple(b for _, b in places), e.windows))
+                continue
+            # Neighbours along a dim of the index are gathered from anywhere.
+            indexed = {b for a, b in position_pairs(e, e.index, result) if not a.is_broadcast} | {places[e.dim][1]}
+            dims = tuple(None if b in indexed else b for _, b in places)
+            displaced.append(InputRead(displaced_name(e, t), t, dims))
+        if len(displaced) < len(uses) or not uses:
+            found.append(InputRead(t.name, t, t.visible))
+        found += displaced
+    return found
+
+
+def dims_only_read(segment: Fusion) -> set[IterDomain]:
+    """Dims of inputs that no loop has to run over: everything that reads them reads them displaced."""
+    displaced: set[IterDomain] = set()
+    looped: set[IterDomain] = set()
+    for e in segment.tensor_exprs:
+        for t in tensor_inputs(e):
+            for result in tensor_outputs(e):
+                displaced.update(a for a, _ in displaced_dims(e, t, result))
+                looped.update(a for a, _ in dim_pairs(e, t, result))
+    return displaced - looped
+
+
+def read_width(
+    read: InputRead, described: TensorDescriptor, dim: int, limit: int, evaluate: Callable[[Int], int]
+) -> int:
+    """Largest power of two of elements, up to `limit`, that one access along `dim` of a displaced read can take.
+
+    Lowering has to prove it from the facts that such an access asks for: where the window begins and ends and by what it is
+    moved must be divisible.
+    """
+    followed = read.dims[dim]
+    assert followed is not None
+    extent = read.tensor.visible[dim].extent
+    itemsize = read.tensor.dtype.itemsize
+    asked: list[Int] = []
+    for window in read.windows[dim : dim + 1]:
+        asked += [window.offset, window.begin, window.end]
+    width = limit
+    while width > 1:
+        nbytes = width * itemsize
+        known = {extent} if isinstance(extent, Symbol) and described.sizes[dim] % width == 0 else set[Symbol]()
+        strided = (
+            s * itemsize % nbytes == 0 for d, s in enumerate(described.strides) if d != dim and described.sizes[d] != 1
+        )
+        if (
+            nbytes <= 16
+            and described.alignment % nbytes == 0
+            and all(is_divisible(e, width, known) for e in asked)
+            and all(strided)
+            and evaluate(followed.extent) % width == 0
+        ):
+            return width
+        width //= 2
+    return 1
+
+
+def is_divisible(extent: Int, width: int, known: Collection[Symbol]) -> bool:
+    """Whether lowering can prove that an extent is a multiple of `width` from facts that those in `known` are."""
+    return extent.substitute({s: symbol(s.name, 0, multiple=width) for s in known}).multiple % width == 0
