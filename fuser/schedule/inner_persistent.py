@@ -32,7 +32,7 @@ from fuser.schedule.reference import choose_vector, dim_groups, dim_order, resol
 from fuser.schedule.stages import keep_stages
 
 WARP = 32
-REGISTERS_FOR_ADDRESSES = 24
+REGISTERS_FOR_ADDRESSES = 32
 """Registers of a thread beside the row: addresses, the row's statistics, temporaries."""
 
 
@@ -90,7 +90,8 @@ class InnerPersistentScheduler:
         vector, vectorized = choose_vector(graph, segment, groups[order[-1]], inputs, max(1, 16 // widest))
         per_element = kept_bytes(segment)
         loaded = sum(t.dtype.itemsize for t in full)
-        shape = choose_row_shape(length, rows, vector, per_element, loaded, device)
+        narrowest = min(t.dtype.itemsize for t in full)
+        shape = choose_row_shape(length, rows, vector, per_element, loaded, narrowest, device)
         if isinstance(shape, Refused):
             return shape
         bounds = _bounds(segment, graph, reduced, inputs, shape.threads * shape.batch * vector, order, groups)
@@ -186,51 +187,61 @@ def kept_bytes(segment: Fusion) -> int:
 
 
 def choose_row_shape(
-    length: int, rows: int, vector: int, per_element: int, loaded: int, device: DeviceInfo
+    length: int, rows: int, vector: int, per_element: int, loaded: int, itemsize: int, device: DeviceInfo
 ) -> RowShape | Refused:
     """The spread of a row over threads that keeps most bytes in flight, up to what the memory needs.
 
     length       elements of a row
     per_element  bytes kept per element
     loaded       bytes read per element of a row
+    itemsize     bytes of an element of the narrowest row tensor
     """
     accesses = -(-length // vector)
     best: tuple[tuple[float, ...], RowShape] | None = None
     for batch in range(1, 65):
         threads = -(-accesses // batch)
-        threads = min(1 << max(0, (threads - 1).bit_length()), WARP) if threads <= WARP else -(-threads // WARP) * WARP
-        if threads > device.max_threads_per_block:
+        threads = 1 << max(0, (threads - 1).bit_length()) if threads <= WARP else -(-threads // WARP) * WARP
+        # With a larger batch and the same threads, some accesses would be idle for every thread.
+        if threads > device.max_threads_per_block or -(-accesses // threads) < batch:
             continue
-        # Another batch with the same threads would only idle more.
-        if batch > 1 and -(-accesses // threads) < batch:
+        # The threads along a row read whole lines of memory at a time, unless they have all of a short row.
+        if batch > 1 and threads < WARP and threads * vector * itemsize < LINE:
             continue
         elements = batch * vector
-        registers = REGISTERS_FOR_ADDRESSES + elements * max(per_element, 4) // 4
+        registers = REGISTERS_FOR_ADDRESSES + elements * per_element // 4
         if registers > min(255, device.registers_per_sm // (-(-threads // WARP) * WARP)):
             continue
-        per_block = max(1, 128 // threads)
-        per_block = min(per_block, max(1, rows // device.sm_count))
+        # A barrier holds up every row of a block: rows share one only where a row stays within a warp.
+        per_block = 1 if threads > WARP else max(1, min(BLOCK // threads, rows // device.sm_count))
         per_block = 1 << (per_block.bit_length() - 1)
-        block = threads * per_block
-        warps = -(-block // WARP)
+        warps = -(-threads * per_block // WARP)
         resident = min(
-            device.max_threads_per_sm // (warps * WARP), device.registers_per_sm // (registers * warps * WARP), 32
+            device.max_threads_per_sm // (warps * WARP),
+            device.registers_per_sm // (registers * warps * WARP),
+            device.max_blocks_per_sm,
         )
-        if resident < 1:
-            continue
         used = accesses / (threads * batch)
-        in_flight = int(resident * block * elements * loaded * used)
-        overlap = 1.0 if resident > 1 else 0.6
-        shape = RowShape(threads, batch, per_block, registers, in_flight)
-        # Long bodies compile slowly and leave few threads to hide latencies: four wide accesses a thread are plenty.
-        long_body = max(0, elements * max(1, loaded // 2) - 32)
-        score = (min(in_flight * overlap, NEEDED_IN_FLIGHT) * (0.5 + used / 2), -long_body, -threads)
+        in_flight = int(resident * warps * WARP * elements * loaded * used)
+        bytes_per_thread = elements * loaded
+        # Fewer bytes a thread mean more barriers per byte; more mean long bodies and few threads to hide latencies behind.
+        distance = abs(math.log2(bytes_per_thread / BYTES_PER_THREAD))
+        alone = 1.0 if resident > 1 else 0.5
+        score = (min(in_flight, NEEDED_IN_FLIGHT) * alone * used, -distance, -threads)
         if best is None or score > best[0]:
-            best = score, shape
+            best = score, RowShape(threads, batch, per_block, registers, in_flight)
     if best is None:
         return Refused(f"a row of {length} elements does not fit in the registers of a block")
     return best[1]
 
+
+LINE = 128
+"""Bytes of a line of memory."""
+
+BLOCK = 128
+"""Threads of a block whose rows need no barrier."""
+
+BYTES_PER_THREAD = 64
+"""Bytes of the row tensors that a thread loads: four accesses of 16 bytes were best on an H200 for rows of 1024 to 16384."""
 
 NEEDED_IN_FLIGHT = 48 * 1024
 """Bytes per SM that must be on their way for the memory to be busy (H200: latency times bandwidth is about 45 KB)."""

@@ -201,7 +201,7 @@ def sizes_of(fusion: Fusion, *sizes: int) -> SegmentInputs:
 @pytest.mark.parametrize("vector", [1, 4, 8])
 @pytest.mark.parametrize("rows", [1, 100, 16384])
 def test_row_shapes(length: int, vector: int, rows: int) -> None:
-    shape = choose_row_shape(length, rows, vector, 4, 2, H200)
+    shape = choose_row_shape(length, rows, vector, 4, 2, 2, H200)
     if isinstance(shape, Refused):
         assert length > 32768
         return
