@@ -94,6 +94,7 @@ EXPORTS: dict[str, str] = {
     "RtcKernel": "fuser.runtime.rtc_kernel",
     "HostProgram": "fuser.host_ir.program",
     "extent": "fuser.host_ir.expressions",
+    "manual_seed": "fuser.runtime.generator",
     **dict.fromkeys(("Allocate", "Deallocate", "Alias", "Copy", "Fill", "LaunchKernel"), "fuser.host_ir.instructions"),
     "DeviceInfo": "fuser.ir.device_info",
     **dict.fromkeys(
@@ -161,6 +162,7 @@ if TYPE_CHECKING:
     from fuser.ir.enums import SchedulerType as SchedulerType
     from fuser.release import __version__ as __version__
     from fuser.release import version as version
+    from fuser.runtime.generator import manual_seed as manual_seed
 
 
 def __getattr__(name: str) -> Any:

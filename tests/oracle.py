@@ -7,6 +7,7 @@ their own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from fuser.ir.fusion import (
     Iota,
     Permute,
     Pointwise,
+    Random,
     Reduction,
     Resize,
     Scalar,
@@ -37,6 +39,7 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.integers import Int, Symbol
 from fuser.ir.op_table import POINTWISE, argument_dtypes, compute_dtype, numpy_cast
+from fuser.ir.random_numbers import random_values
 
 Array = npt.NDArray[Any]
 Number = bool | int | float | complex
@@ -63,8 +66,13 @@ def _symbols_named(fusion: Fusion, name: str) -> set[Symbol]:
     return {s for t in fusion.tensors for d in t.produced for s in d.extent.symbols if s.name == name}
 
 
-def evaluate(fusion: Fusion, inputs: Sequence[Array | Number]) -> dict[str, Array]:
-    """Every tensor of the fusion by name. `inputs` has one entry per fusion input; arrays already have its dtype."""
+def evaluate(
+    fusion: Fusion, inputs: Sequence[Array | Number], state: tuple[int, int] = (0, 0)
+) -> dict[str, Array]:
+    """Every tensor of the fusion by name. `inputs` has one entry per fusion input; arrays already have its dtype.
+
+    `state`: (seed, offset) of the generator.
+    """
     sizes = extent_values(fusion, inputs)
     known: dict[Val, Array | Number] = dict(zip(fusion.inputs, inputs, strict=True))
 
@@ -136,6 +144,17 @@ def evaluate(fusion: Fusion, inputs: Sequence[Array | Number]) -> dict[str, Arra
                 case Iota():
                     steps = np.arange(shape(expr.output)[0]) * value(expr.step) + value(expr.start)
                     known[expr.output] = numpy_cast(np.asarray(steps), expr.output.dtype)
+                case Random():
+                    seed, offset = (
+                        (state[0], state[1] + expr.ordinal)
+                        if expr.state is None
+                        else (int(np.asarray(value(v))) for v in expr.state)
+                    )
+                    index = np.arange(math.prod(shape(expr.output))).reshape(shape(expr.output))
+                    a, b = (value(v) for v in expr.parameters)
+                    known[expr.output] = random_values(
+                        expr.distribution, seed, offset, index, (np.asarray(a), np.asarray(b)), expr.output.dtype
+                    )
     return {v.name: np.asarray(a) for v, a in known.items() if isinstance(v, Tensor)}
 
 

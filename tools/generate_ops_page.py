@@ -14,6 +14,7 @@ from pathlib import Path
 from fuser.frontend import ops
 from fuser.frontend.factories import FACTORIES
 from fuser.frontend.indexing_ops import INDEXING_OPS
+from fuser.frontend.random_ops import RANDOM_OPS
 from fuser.frontend.reductions import REDUCTION_OPS
 from fuser.frontend.resize_ops import RESIZE_OPS
 from fuser.frontend.shape_ops import SHAPE_OPS
@@ -87,12 +88,11 @@ def page() -> str:
     )
     others = table(
         ("call", "what"),
-        [(f"`{name}`", sentence(name)) for name in (*SHAPE_OPS, *RESIZE_OPS, *INDEXING_OPS, *FACTORIES)],
+        [(f"`{name}`", sentence(name)) for name in (*SHAPE_OPS, *RESIZE_OPS, *INDEXING_OPS, *FACTORIES, *RANDOM_OPS)],
     )
-    elementwise = [n for n in ops.ELEMENTWISE if n not in POINTWISE and not sentence(n).endswith("Not supported yet.")]
+    elementwise = [n for n in ops.ELEMENTWISE if n not in POINTWISE]
     elementwise_table = table(("call", "what"), [(f"`{name}`", sentence(name)) for name in elementwise])
     unsupported = table(("call", "why"), [(f"`{name}`", why) for name, why in sorted(ops.UNSUPPORTED.items())])
-    random = [n for n in ops.ELEMENTWISE if sentence(n).endswith("Not supported yet.")]
     supported = ", ".join(d.name for d in DataType if d.is_supported)
     defined = ", ".join(d.name for d in DataType if not d.is_supported and d is not DataType.Null)
     lines = [
@@ -128,7 +128,7 @@ def page() -> str:
         "",
         *reductions,
         "",
-        "## Shapes and factories",
+        "## Shapes, factories and random numbers",
         "",
         *others,
         "",
@@ -137,8 +137,6 @@ def page() -> str:
         "These names exist and raise `NotSupportedError`.",
         "",
         *unsupported,
-        "",
-        f"Also {' and '.join(f'`{name}`' for name in random)}: random numbers come with the generator.",
     ]
     return "\n".join(lines) + "\n"
 

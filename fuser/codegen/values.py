@@ -17,16 +17,18 @@ from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp
 from fuser.ir.integers import Cond, Int, to_c
-from fuser.ir.kernel import Buffer, Call, Cast, IndexValue, Literal, Load, ScalarArgument, Value
+from fuser.ir.kernel import Buffer, Call, Cast, IndexValue, Literal, Load, RandomValue, ScalarArgument, Value
 from fuser.ir.op_table import (
     POINTWISE,
     argument_dtypes,
     cast_spelling,
+    compute_dtype,
     cuda_literal,
     cuda_type,
     numpy_cast,
     result_dtype,
 )
+from fuser.ir.random_numbers import lanes_of
 
 # Loads with a cache hint. They are plain loads with a modifier, never the read-only path, so they see what the kernel
 # wrote before.
@@ -93,6 +95,8 @@ class ValueWriter:
                 text = f"({to_c(expression, self._symbol_name)})"
                 # Narrowing is explicit, and so is widening: int arithmetic inside, the wider type outside.
                 return text if dtype in self._index_dtypes else f"({self.type_name(dtype)}){text}"
+            case RandomValue():
+                return self._random(value)
             case _:
                 assert_never(value)
 
@@ -115,6 +119,21 @@ class ValueWriter:
         texts = [self.converted(a, dtype) for a, dtype in zip(call.args, form.arguments, strict=True)]
         text = form.template.format(*texts)
         return text if form.result is call.dtype else self._cast(text, form.result, call.dtype)
+
+    def _random(self, value: RandomValue) -> str:
+        # Elements of one call of Philox share its text, so that the compiler computes it once.
+        lanes = lanes_of(value.dtype)
+        compute = compute_dtype(value.dtype)
+        seed, offset = (self.converted(v, DataType.Int) for v in (value.seed, value.offset))
+        words = f"fuser_philox({seed}, {offset}, {self.integer(value.index // lanes)})"
+        arguments = [words, self.integer(value.index % lanes)]
+        kind = f"{value.distribution.value}_{value.dtype.name.lower()}"
+        if [v.value if isinstance(v, Literal) else None for v in value.parameters] == [0, 1]:
+            kind = f"standard_{kind}"
+        else:
+            arguments += [self.converted(v, compute) for v in value.parameters]
+        self.functions.update(dict.fromkeys(("fuser_philox", f"fuser_{kind}")))
+        return f"fuser_{kind}({', '.join(arguments)})"
 
     def _cast(self, text: str, source: DataType, target: DataType) -> str:
         template, functions = _cast_form(source, target)

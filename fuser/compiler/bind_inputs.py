@@ -17,6 +17,8 @@ from fuser.ir.fusion import ExtentOp, Fusion, Scalar, ScalarOp, Tensor
 from fuser.ir.integers import Int, Symbol, symbol
 from fuser.ir.scalar_evaluation import evaluate_scalar_op
 from fuser.runtime.arrays import ArrayView, describe_array, is_scalar, overlaps_itself, python_number, share_elements
+from fuser.runtime.device import Device
+from fuser.runtime.generator import draw_state
 from fuser.source_location import caller_location
 
 Number = bool | int | float | complex
@@ -90,6 +92,18 @@ def bind_inputs(fusion: Fusion, inputs: Iterable[Any], *, check_extents: bool = 
         check_constraints(fusion, {s.name: n for s, n in extents.items()})
     _check_updates(fusion, values)
     return BoundInputs(tuple(values), tensors, scalars, extents)
+
+
+def drawn_state(fusion: Fusion, bound: BoundInputs, device: Device) -> tuple[int, ...]:
+    """(seed, offset) for the random exprs of one execution, which advances the generator by them; () if there are none.
+
+    The generator is that of the library of the first tensor input, as memory and results are.
+    """
+    count = fusion.draws
+    if not count:
+        return ()
+    first = next((v for v in bound.values if isinstance(v, ArrayView) and v.array is not None), None)
+    return draw_state(first, device, count)
 
 
 def _bind_scalar(spec: Scalar, value: Any, position: int) -> Number:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
+from fuser.compiler.bind_inputs import BoundInputs, bind_inputs, drawn_state
 from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.kernel_compiler import CompileOptions, SchedulableFusion, checked_fusion, options_from_lists
 from fuser.compiler.program_cache import ProgramCache
@@ -76,7 +76,7 @@ class FusionExecutorCache:
         target = _device_for(bound, device)
         program = self._cache_for(bound).program(bound, target, options)
         self._recent = (BoundInputs((), bound.tensors, bound.scalars, bound.extents), target)
-        return program.run(bound.values, device=target)
+        return program.run((*bound.values, *drawn_state(self._ir, bound, target)), device=target)
 
     def program(self, inputs: Iterable[Any], device: Any = None) -> HostProgram:
         """The program that `execute` would run for these inputs."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuser.codegen.generate import generate_cuda
-from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
+from fuser.compiler.bind_inputs import BoundInputs, bind_inputs, drawn_state
 from fuser.compiler.compile_params import CompileParams
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, SchedulableFusion, checked_fusion
 from fuser.compiler.recorder import recorder_from_environment
@@ -120,7 +120,8 @@ class KernelExecutor:
         constraints = launch_constraints if launch_constraints is not None else self._constraints
         kernel, program = self._program_for(bound, device)
         _check_constraints(kernel, bound, constraints)
-        return program.run(bound.values, device=device)
+        state = drawn_state(self._schedule.fusion, bound, device)
+        return program.run((*bound.values, *state), device=device)
 
     def _program_for(self, bound: BoundInputs, device: Device) -> tuple[CompiledKernel, HostProgram]:
         assert self._schedule is not None

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fuser.errors import DefinitionRuntimeError, NotSupportedError
 from fuser.frontend import scalars
 from fuser.frontend.handles import TensorView, Val
 from fuser.frontend.operation import (
@@ -21,7 +20,6 @@ from fuser.frontend.operation import (
     operand_argument,
     operation,
     scalar_argument,
-    tensor_argument,
 )
 from fuser.ir import fusion as ir
 from fuser.ir.dtypes import DataType, scalar_type, widen
@@ -270,23 +268,6 @@ def where(condition: object, x: object, y: object, /) -> Val:
     return apply_pointwise(POINTWISE["where"], operands)
 
 
-def _random_like(name: str) -> Callable[..., Val]:
-    @operation(f"{name}(x: TensorView) -> TensorView")
-    def op(x: object, /) -> Val:
-        tensor = tensor_argument("x", x).node
-        if not tensor.dtype.is_floating:
-            raise DefinitionRuntimeError(
-                f"{name}(): Random distributions only create floating point types, got {tensor.dtype.name}"
-            )
-        raise NotSupportedError(f"{name}() is not supported yet: random numbers come with the generator")
-
-    op.__doc__ = "Random numbers of the shape and dtype of x. Not supported yet."
-    return op
-
-
-rand_like = _random_like("rand_like")
-randn_like = _random_like("randn_like")
-
 BUILT: dict[str, Callable[..., Val]] = {
     "segment_set": segment_set,
     "cast": cast,
@@ -296,8 +277,6 @@ BUILT: dict[str, Callable[..., Val]] = {
     "sign": sign,
     "logical_right_shift": logical_right_shift,
     "where": where,
-    "rand_like": rand_like,
-    "randn_like": randn_like,
 }
 """Ops with arguments or parts of their own."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fuser.errors import DefinitionRuntimeError, NotSupportedError
@@ -25,6 +25,7 @@ from fuser.ir.op_table import check_cast, kind_of
 
 if TYPE_CHECKING:
     from fuser.frontend.fusion_handle import Fusion
+    from fuser.ir.fusion_builder import FusionBuilder
     from fuser.ir.integers import Int
 
 
@@ -46,6 +47,28 @@ def _require_supported(name: str, dtype: DataType) -> None:
         raise NotSupportedError(f"{name}(): tensors of dtype {dtype.name} are not supported yet")
 
 
+def factory_extents(
+    name: str, builder: FusionBuilder, entries: Sequence[Val | int]
+) -> tuple[list[Int], list[ir.Scalar | None]]:
+    """(extent, the scalar it was given as or None for a constant) of each entry of a shape.
+
+    Raises DefinitionRuntimeError for -1.
+    """
+    extents: list[Int] = []
+    given: list[ir.Scalar | None] = []
+    for i, entry in enumerate(entries):
+        if isinstance(entry, Val):
+            assert isinstance(entry.node, ir.Scalar)
+            extents.append(scalars.extent_of(builder, entry.node))
+            given.append(None if extents[-1].is_const else entry.node)
+            continue
+        if entry == -1:
+            raise DefinitionRuntimeError(f"{name}() needs to know its shape, the entry at index {i} is -1")
+        extents.append(const(entry))
+        given.append(None)
+    return extents, given
+
+
 @operation("full(shape: Sequence[Val | int], fill_value: Val | number, dtype: DataType) -> TensorView")
 def full(shape: object, fill_value: object, dtype: object) -> TensorView:
     """A tensor of one value, cast to `dtype`.
@@ -58,18 +81,7 @@ def full(shape: object, fill_value: object, dtype: object) -> TensorView:
     _require_supported("full", result)
     fusion = fusion_of("full", fill, *entries)
     builder = fusion.builder()
-    extents: list[Int] = []
-    given: list[ir.Scalar | None] = []
-    for i, entry in enumerate(entries):
-        if isinstance(entry, Val):
-            assert isinstance(entry.node, ir.Scalar)
-            extents.append(scalars.extent_of(builder, entry.node))
-            given.append(None if extents[-1].is_const else entry.node)
-            continue
-        if entry == -1:
-            raise DefinitionRuntimeError(f"full() needs to know its shape, the entry at index {i} is -1")
-        extents.append(const(entry))
-        given.append(None)
+    extents, given = factory_extents("full", builder, entries)
     value = _scalar_of(fusion, fill)
     check_cast(value.dtype, result)
     converted = scalars.as_operand(builder, value, result, beside_tensor=True)

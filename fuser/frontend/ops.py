@@ -13,6 +13,7 @@ from fuser.errors import NotSupportedError
 from fuser.frontend.elementwise import ELEMENTWISE
 from fuser.frontend.factories import FACTORIES
 from fuser.frontend.indexing_ops import INDEXING_OPS
+from fuser.frontend.random_ops import RANDOM_OPS
 from fuser.frontend.reductions import REDUCTION_OPS
 from fuser.frontend.resize_ops import RESIZE_OPS
 from fuser.frontend.shape_ops import SHAPE_OPS
@@ -39,8 +40,6 @@ UNSUPPORTED: dict[str, str] = {
     "argsort": "sorting is not lowered yet",
     "nv_block_quantize": "block-scaled formats need sm100",
     "nv_grouped_block_quantize": "block-scaled formats need sm100",
-    "uniform": "random numbers come with the generator",
-    "normal": "random numbers come with the generator",
 }
 """Names of the contract that raise NotSupportedError, and why."""
 
@@ -61,6 +60,7 @@ OPS: dict[str, Callable[..., Any]] = {
     **RESIZE_OPS,
     **INDEXING_OPS,
     **FACTORIES,
+    **RANDOM_OPS,
     **{name: _unsupported(name, reason) for name, reason in UNSUPPORTED.items() if name not in ELEMENTWISE},
 }
 """Every op by name; each is also an attribute of this module."""

@@ -7,6 +7,7 @@ that what remains of an error is the kernel's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias, assert_never
 
@@ -29,6 +30,7 @@ from fuser.ir.fusion import (
     Iota,
     Permute,
     Pointwise,
+    Random,
     Reduction,
     Resize,
     Scalar,
@@ -46,46 +48,53 @@ from fuser.ir.op_table import (
     numpy_cast,
     operand_dtype,
 )
+from fuser.ir.random_numbers import random_values
 from fuser.ir.scalar_evaluation import rounded_number
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 
-def evaluate_fusion(fusion: Fusion, inputs: Iterable[Any]) -> list[Array]:
+def evaluate_fusion(fusion: Fusion, inputs: Iterable[Any], state: tuple[int, int] | None = None) -> list[Array]:
     """The returned outputs (in-place updates are not returned) for NumPy arrays and numbers, one per input.
 
-    Raises InputRuntimeError for a wrong number of inputs and for sizes that do not fit one another.
+    `state`: see `evaluate_values`. Raises InputRuntimeError for a wrong number of inputs and for sizes that do not fit one
+    another.
     """
-    values = evaluate_values(fusion, inputs)
+    values = evaluate_values(fusion, inputs, state)
     return [np.asarray(values[o.tensor.name], order="C") for o in fusion.outputs if not o.hidden]
 
 
-def evaluate_updates(fusion: Fusion, inputs: Iterable[Any]) -> dict[str, Array]:
+def evaluate_updates(fusion: Fusion, inputs: Iterable[Any], state: tuple[int, int] | None = None) -> dict[str, Array]:
     """New contents of every input that is updated in place, by name of the input."""
-    values = evaluate_values(fusion, inputs)
+    values = evaluate_values(fusion, inputs, state)
     updates = [(o.alias_of.name, values[o.tensor.name]) for o in fusion.outputs if o.alias_of is not None]
     return {name: np.asarray(array, order="C") for name, array in updates}
 
 
-def evaluate_values(fusion: Fusion, inputs: Iterable[Any]) -> dict[str, Array]:
-    """Every tensor of the fusion for these inputs, by name."""
+def evaluate_values(fusion: Fusion, inputs: Iterable[Any], state: tuple[int, int] | None = None) -> dict[str, Array]:
+    """Every tensor of the fusion for these inputs, by name.
+
+    `state`: the generator's (seed, offset) for random exprs without a state of their own. Raises InputRuntimeError where it is
+    needed and not given.
+    """
     arguments = [v if isinstance(v, bool | int | float | complex) else np.asarray(v) for v in inputs]
     if len(arguments) != len(fusion.inputs):
         raise InputRuntimeError(f"expected {len(fusion.inputs)} inputs, got {len(arguments)}")
     binding = bind_extents(fusion, [v.shape if isinstance(v, np.ndarray) else v for v in arguments])
     concrete = concretize(fusion, binding.extents)
     check_constraints(concrete, binding.extents)
-    state = _State(binding, dict(zip((v.name for v in fusion.inputs), arguments, strict=True)))
+    evaluation = _State(binding, dict(zip((v.name for v in fusion.inputs), arguments, strict=True)), state)
     for expr in concrete.exprs:
-        state.evaluate(expr)
-    return state.tensors
+        evaluation.evaluate(expr)
+    return evaluation.tensors
 
 
 class _State:
     """Values computed so far."""
 
-    def __init__(self, binding: Binding, inputs: Mapping[str, Any]) -> None:
+    def __init__(self, binding: Binding, inputs: Mapping[str, Any], generator: tuple[int, int] | None) -> None:
         self.binding = binding
+        self.generator = generator
         self.tensors: dict[str, Array] = {n: v for n, v in inputs.items() if isinstance(v, np.ndarray)}
 
     def shape(self, tensor: Tensor) -> tuple[int, ...]:
@@ -123,6 +132,8 @@ class _State:
                 self.tensors[expr.output.name] = np.full(self.shape(expr.output), value, expr.output.dtype.numpy)
             case Iota():
                 self.tensors[expr.output.name] = self._iota(expr)
+            case Random():
+                self.tensors[expr.output.name] = self._random(expr)
             case unreachable:
                 assert_never(unreachable)
 
@@ -217,6 +228,21 @@ class _State:
         with np.errstate(all="ignore"):
             values = numpy_cast(np.asarray(start + np.arange(length).astype(wide) * step), compute)
         return numpy_cast(np.asarray(values), expr.output.dtype)
+
+    def _random(self, expr: Random) -> Array:
+        if expr.state is not None:
+            seed, offset = (int(self._operand(v, DataType.Int)) for v in expr.state)
+        elif self.generator is not None:
+            seed, offset = self.generator[0], self.generator[1] + expr.ordinal
+        else:
+            raise InputRuntimeError(
+                f"{expr.output.name} draws from the generator: its values need the (seed, offset) that an execution drew",
+                location=expr.output.location,
+            )
+        shape = self.shape(expr.output)
+        index = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
+        first, second = (np.asarray(self.binding.scalar(v)) for v in expr.parameters)
+        return random_values(expr.distribution, seed, offset, index, (first, second), expr.output.dtype)
 
 
 def _reduced_axes(output: Tensor) -> tuple[int, ...]:

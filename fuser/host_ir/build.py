@@ -15,7 +15,7 @@ from fuser.host_ir.expressions import extent, stride
 from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Instruction, LaunchKernel
 from fuser.host_ir.program import HostProgram
 from fuser.host_ir.scalar_sizes import ExtentSizes
-from fuser.ir.fusion import Broadcast, Fusion, Permute, Squeeze, Tensor, memory_order
+from fuser.ir.fusion import GENERATOR_STATE, Broadcast, Fusion, Permute, Squeeze, Tensor, memory_order
 from fuser.ir.integers import ONE, Int, Symbol
 from fuser.runtime.compiled_kernel import CompiledKernel
 
@@ -80,7 +80,12 @@ class _Builder:
         self.instructions += self.copies
         # A temporary of an in-place update is freed by the program's end unless it is returned.
         outputs = tuple(self.slots.get(o.tensor.name, o.tensor.name) for o in returned)
-        return HostProgram(tuple(v.name for v in self.fusion.inputs), outputs, tuple(self.instructions))
+        inputs = (*(v.name for v in self.fusion.inputs), *self._generator_state())
+        return HostProgram(inputs, outputs, tuple(self.instructions))
+
+    def _generator_state(self) -> tuple[str, ...]:
+        """The inputs that follow those of the fusion where it draws from the generator."""
+        return GENERATOR_STATE if self.fusion.draws else ()
 
     def _find_views(self, kept: set[str]) -> None:
         """Which slots are views made by segments without kernels: they have no storage to free, and keep that of their source

@@ -25,6 +25,7 @@ from fuser.ir.fusion import (
     Iota,
     Permute,
     Pointwise,
+    Random,
     Reduction,
     Resize,
     Scalar,
@@ -200,6 +201,8 @@ class _Rebuild:
                         scalar,
                     ),
                 )
+            case Random():
+                return (self._random(expr),)
             case ScalarOp() | ExtentOp():
                 raise AssertionError("scalars are not rebuilt")
             case unreachable:
@@ -217,6 +220,18 @@ class _Rebuild:
 
     def _resolved(self, scalar: Scalar | None) -> Scalar | None:
         return None if scalar is None else self._operand(scalar)
+
+    def _random(self, expr: Random) -> Tensor:
+        self._named(expr.output.name)
+        sizes = [d.extent for d in expr.output.logical]
+        given = [self._given(e, s) for e, s in zip(sizes, expr.extents, strict=True)]
+        first, second = (self._operand(s) for s in expr.parameters)
+        state = None
+        if expr.state is not None:
+            seed, offset = (self.tensors[v] if isinstance(v, Tensor) else self._operand(v) for v in expr.state)
+            state = (seed, offset)
+        extents = [self._extent(e) for e in sizes]
+        return self.builder.random(expr.distribution, (first, second), extents, expr.output.dtype, given, state)
 
     def _split_axes(self, source: Tensor, output: Tensor) -> tuple[list[int], list[int]]:
         """(reduced dims that have one element now, the others)."""

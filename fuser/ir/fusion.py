@@ -16,6 +16,7 @@ Grammar
             | Cat(inputs, output, dim, bounds)     input k where bounds[k-1] <= index along dim < bounds[k]
             | Gather(kind, input, index, output, dim)   the index along dim is read from `index`
             | Full(value, output, extents) | Iota(start, step, output, length)
+            | Random(distribution, parameters, output, extents, state, ordinal)
             | ScalarOp(op, inputs, output)         host arithmetic
             | ExtentOp(tensor, dim, output)        the extent of a dim as a scalar
 
@@ -25,6 +26,8 @@ Semantics
       expr is `dim_pairs`, the only definition of "the same dimension" in the project.
     * Extents are integer expressions over the symbols `t<k>_size<d>` (inputs) and `c<k>` (scalars used in shapes).
       Extents that an op requires to be equal and that are not equal by structure are listed in `constraints`.
+    * A Random is a pure function of (seed, offset, position of the element): computing it twice gives the same numbers.
+      Without a `state` of its own it takes the generator's, which the execution supplies (`GENERATOR_STATE`).
     * Result dims of Reduction/Welford of kind reduction are not visible to users or consumers.
     * Resize and Gather read their input at other indices than their own: such dims of the input are *displaced*
       (`displaced_dims`). No loop over the result is a loop over them.
@@ -34,7 +37,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -303,6 +306,37 @@ class Iota:
     length: Scalar | None = None
 
 
+class Distribution(Enum):
+    """What random numbers follow, and what their two parameters are."""
+
+    uniform = "uniform"  # lower end, included; upper end, excluded
+    normal = "normal"  # mean, standard deviation
+
+    __hash__ = object.__hash__
+
+
+# Scalars that an execution supplies where a Random has no state of its own: names of kernel and program arguments.
+GENERATOR_STATE = ("rng_seed", "rng_offset")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Random:
+    """Independent numbers of a distribution; `fuser.ir.random_numbers` says which.
+
+    state    (seed, offset), Int scalars or tensors of rank 0; None: those of the generator
+    ordinal  without a state: the position among the fusion's random exprs that have none, in canonical order, added to
+             the generator's offset. A frozen fusion has it; it follows from the rest
+    extents  per dim, the scalar its extent was given as; None where it is a constant
+    """
+
+    distribution: Distribution
+    parameters: tuple[Scalar, Scalar]
+    output: Tensor
+    extents: tuple[Scalar | None, ...] = ()
+    state: tuple[Val, Val] | None = None
+    ordinal: int = 0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ScalarOp:
     op: str
@@ -318,7 +352,19 @@ class ExtentOp:
 
 
 TensorExpr = (
-    Pointwise | Reduction | Welford | Broadcast | Squeeze | Expand | Permute | Resize | Cat | Gather | Full | Iota
+    Pointwise
+    | Reduction
+    | Welford
+    | Broadcast
+    | Squeeze
+    | Expand
+    | Permute
+    | Resize
+    | Cat
+    | Gather
+    | Full
+    | Iota
+    | Random
 )
 Expr = TensorExpr | ScalarOp | ExtentOp
 
@@ -340,6 +386,8 @@ def expr_inputs(expr: Expr) -> tuple[Val, ...]:
             return (expr.value,)
         case Iota():
             return (expr.start, expr.step)
+        case Random():
+            return (*expr.parameters, *(expr.state or ()))
         case ExtentOp():
             return (expr.tensor,)
 
@@ -354,7 +402,7 @@ def expr_outputs(expr: Expr) -> tuple[Val, ...]:
 def extent_operands(expr: Expr) -> tuple[Scalar, ...]:
     """Scalars that only say how large the result is: the host needs them, a kernel does not."""
     match expr:
-        case Expand() | Full():
+        case Expand() | Full() | Random():
             return tuple(s for s in expr.extents if s is not None)
         case Iota():
             return () if expr.length is None else (expr.length,)
@@ -406,7 +454,7 @@ def dim_pairs(expr: TensorExpr, producer: Tensor, consumer: Tensor) -> Iterator[
         case Permute():
             for d, position in zip(target, expr.dims, strict=True):
                 yield source[position], d
-        case Full() | Iota():
+        case Full() | Iota() | Random():
             return
 
 
@@ -488,6 +536,12 @@ def map_expr(expr: TensorExpr, tensors: dict[Tensor, Tensor]) -> TensorExpr:
             return Full(expr.value, get(expr.output), expr.extents)
         case Iota():
             return Iota(expr.start, expr.step, get(expr.output), expr.length)
+        case Random():
+            state = None
+            if expr.state is not None:
+                seed, offset = (get(v) if isinstance(v, Tensor) else v for v in expr.state)
+                state = (seed, offset)
+            return replace(expr, output=get(expr.output), state=state)
 
 
 # --- fusion -----------------------------------------------------------------------------------------------------------
@@ -551,6 +605,11 @@ class Fusion:
     def tensor_exprs(self) -> tuple[TensorExpr, ...]:
         """The exprs that kernels compute, in order."""
         return tuple(e for e in self.exprs if not isinstance(e, (ScalarOp, ExtentOp)))
+
+    @cached_property
+    def draws(self) -> int:
+        """Number of random exprs that take the generator's state."""
+        return sum(isinstance(e, Random) and e.state is None for e in self.exprs)
 
     @cached_property
     def input_tensors(self) -> tuple[Tensor, ...]:

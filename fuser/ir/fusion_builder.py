@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fuser.errors import DefinitionRuntimeError
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     Broadcast,
     Cat,
+    Distribution,
     Expand,
     Expr,
     ExtentConstraint,
@@ -27,6 +29,7 @@ from fuser.ir.fusion import (
     Output,
     Permute,
     Pointwise,
+    Random,
     Reduction,
     Resize,
     Scalar,
@@ -43,6 +46,7 @@ from fuser.ir.fusion import (
     row_major_order,
 )
 from fuser.ir.integers import ZERO, Int, const, maximum, minimum, symbol
+from fuser.ir.live_order import exprs_below
 from fuser.source_location import SourceLocation, caller_location
 
 
@@ -369,6 +373,24 @@ class FusionBuilder:
         self.exprs.append(Iota(start, step, output, scalar))
         return output
 
+    def random(
+        self,
+        distribution: Distribution,
+        parameters: tuple[Scalar, Scalar],
+        extents: Sequence[Int],
+        dtype: DataType,
+        scalars: Sequence[Scalar | None] = (),
+        state: tuple[Val, Val] | None = None,
+    ) -> Tensor:
+        """A tensor of random numbers. `scalars`: per dim the scalar its extent was given as, None for constants.
+
+        `state`: (seed, offset), integer scalars or tensors of rank 0; None takes the generator's at execution.
+        """
+        output = self.tensor(dtype, self._factory_dims(extents))
+        given = tuple(scalars) or (None,) * len(extents)
+        self.exprs.append(Random(distribution, parameters, output, given, state))
+        return output
+
     # --- outputs ---
 
     def add_output(self, tensor: Tensor, alias_of: Tensor | None = None) -> None:
@@ -393,6 +415,7 @@ class FusionBuilder:
     def freeze(self) -> Fusion:
         """The fusion built so far, less what no output needs."""
         live = self._live_positions()
+        self._number_random_exprs()
         return Fusion(
             tuple(self.inputs),
             tuple(e for i, e in enumerate(self.exprs) if i in live),
@@ -400,6 +423,18 @@ class FusionBuilder:
             tuple(c for i, c in self.constraints if i is None or i in live),
             self._live_extent_scalars(live),
         )
+
+    def _number_random_exprs(self) -> None:
+        """Give the exprs that draw from the generator their ordinals, which depend on what the outputs are."""
+        drawing = {e: i for i, e in enumerate(self.exprs) if isinstance(e, Random) and e.state is None}
+        if not drawing:
+            return
+        definitions = {v: e for e in self.exprs for v in expr_outputs(e)}
+        order = [e for e in exprs_below((o.tensor for o in self.outputs), definitions) if e in drawing]
+        for ordinal, expr in enumerate(order):
+            assert isinstance(expr, Random)
+            if expr.ordinal != ordinal:
+                self.exprs[drawing[expr]] = replace(expr, ordinal=ordinal)
 
     def _live_extent_scalars(self, live: set[int]) -> dict[str, str]:
         if not self.extent_scalars:

@@ -22,6 +22,7 @@ from fuser.ir.fusion import (
     Iota,
     Permute,
     Pointwise,
+    Random,
     Reduction,
     Resize,
     Scalar,
@@ -105,6 +106,10 @@ def _expr_structure(expr: Expr, numbers: dict[Val, int]) -> object:
             return "Full", expr.output.dtype, _extents(expr.output, expr.extents, numbers), operands
         case Iota():
             return "Iota", expr.output.dtype, _extents(expr.output, (expr.length,), numbers), operands
+        case Random():
+            # What an expr without a state draws follows from the order of the exprs.
+            extents = _extents(expr.output, expr.extents, numbers)
+            return "Random", expr.distribution, expr.output.dtype, extents, operands
         case ExtentOp():
             return "ExtentOp", expr.dim, operands
         case unreachable:

@@ -25,6 +25,7 @@ Grammar
                | GridBarrier(slot, slots)                 collective; gone after expand_collectives
     value     := Literal(value, dtype) | Load(buffer, index, cache) | IndexValue(Int, dtype) | ScalarArgument(name, dtype)
                | Call(op, args, compute, dtype) | Cast(value, dtype)
+               | RandomValue(distribution, index: Int, seed, offset, parameters, dtype)
 
 Semantics
     * Every statement is executed by all threads of a block; `threadIdx`/`blockIdx` are the symbols of `THREAD_SYMBOLS`.
@@ -32,6 +33,7 @@ Semantics
     * Indices (`Int`) are integers without overflow: lowering picks `index_bits` so that none occurs.
     * `Call` converts each argument to `compute`, applies the row of the op table, and converts the result to `dtype`,
       rounding once. Integer arithmetic wraps. NaN follows the op's row.
+    * `RandomValue` is a pure function of its operands (fuser/ir/random_numbers.py), equal numbers wherever it stands.
     * An unwritten element has no value: reading it is an error that the simulator reports.
     * Barriers and shuffles must be reached by all threads they name, or by none (a condition that is the same for the block).
     * Dynamic shared memory is one arena of bytes; `shared_offsets` says where each shared buffer starts. Buffers may
@@ -47,6 +49,7 @@ from enum import Enum
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp, MemoryType, ParallelType
+from fuser.ir.fusion import Distribution
 from fuser.ir.integers import Cond, Int, Symbol, const, symbol
 from fuser.ir.launch_plan import LaunchPlan
 
@@ -145,7 +148,33 @@ class Cast:
     dtype: DataType
 
 
-Value = Literal | Load | IndexValue | ScalarArgument | Call | Cast
+@dataclass(frozen=True, slots=True)
+class RandomValue:
+    """The random number of the element with logical row-major linear index `index`. `seed` and `offset` are Int; parameters
+    of any real dtype are converted to the compute dtype of `dtype`."""
+
+    distribution: Distribution
+    index: Int
+    seed: Value
+    offset: Value
+    parameters: tuple[Value, Value]
+    dtype: DataType
+
+
+Value = Literal | Load | IndexValue | ScalarArgument | Call | Cast | RandomValue
+
+
+def value_operands(value: Value) -> tuple[Value, ...]:
+    """The values that a value is computed from, left to right."""
+    match value:
+        case Call():
+            return value.args
+        case Cast():
+            return (value.value,)
+        case RandomValue():
+            return (value.seed, value.offset, *value.parameters)
+        case Literal() | Load() | IndexValue() | ScalarArgument():
+            return ()
 
 
 # --- statements -------------------------------------------------------------------------------------------------------
@@ -475,11 +504,8 @@ def value_loads(value: Value) -> Iterator[Load]:
     """Every memory read inside a value."""
     if isinstance(value, Load):
         yield value
-    elif isinstance(value, Call):
-        for arg in value.args:
-            yield from value_loads(arg)
-    elif isinstance(value, Cast):
-        yield from value_loads(value.value)
+    for operand in value_operands(value):
+        yield from value_loads(operand)
 
 
 def stmt_reads(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
@@ -538,6 +564,16 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
                 return Call(v.op, tuple(value(a) for a in v.args), v.compute, v.dtype)
             case Cast():
                 return Cast(value(v.value), v.dtype)
+            case RandomValue():
+                first, second = v.parameters
+                return RandomValue(
+                    v.distribution,
+                    index(v.index),
+                    value(v.seed),
+                    value(v.offset),
+                    (value(first), value(second)),
+                    v.dtype,
+                )
             case Literal() | ScalarArgument():
                 return v
 

@@ -31,6 +31,7 @@ from fuser.ir.fusion import (
     IterDomain,
     Permute,
     Pointwise,
+    Random,
     Reduction,
     Resize,
     Scalar,
@@ -189,6 +190,8 @@ def call_text(expr: Expr) -> str:
             return f"full(shape={shape}, fill_value={operands}, dtype={expr.output.dtype!r})"
         case Iota():
             return _iota_call(expr)
+        case Random():
+            return _random_call(expr)
         case ExtentOp():
             return f"size({operands}, dim={expr.dim})"
         case unreachable:
@@ -249,6 +252,16 @@ def _slice_call(source: str, starts: Sequence[str], ends: Sequence[str]) -> str:
 
 def _extent_text(extent: Int, scalar: Scalar | None) -> str:
     return str(extent) if extent.is_const or scalar is None else printed_name(scalar)
+
+
+def _random_call(expr: Random) -> str:
+    parameters = ", ".join(operand_text(v) for v in expr.parameters)
+    state = ""
+    if expr.state is not None:
+        seed, offset = (operand_text(v) for v in expr.state)
+        state = f", rng_seed={seed}, rng_offset={offset}"
+    shape = _extent_list(expr.output, expr.extents)
+    return f"{expr.distribution.value}({parameters}, shape={shape}{state}, dtype={expr.output.dtype!r})"
 
 
 def _iota_call(expr: Iota) -> str:

@@ -33,6 +33,7 @@ from fuser.ir.kernel import (
     Load,
     LoadIndex,
     Parameter,
+    RandomValue,
     Reduce,
     Role,
     ScalarArgument,
@@ -161,6 +162,9 @@ def print_value(value: Value) -> str:
         case Call(op, args, compute, dtype):
             types = compute.name if dtype is compute else f"{compute.name}->{dtype.name}"
             return f"{op}:{types}({', '.join(print_value(a) for a in args)})"
+        case RandomValue(distribution, index, seed, offset, parameters, dtype):
+            state, operands = (", ".join(map(print_value, values)) for values in ((seed, offset), parameters))
+            return f"{distribution.value}:{dtype.name}({operands}; element {index} of ({state}))"
         case Cast(inner, dtype):
             return f"cast:{dtype.name}({print_value(inner)})"
         case _:

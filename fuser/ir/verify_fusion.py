@@ -35,6 +35,7 @@ from fuser.ir.fusion import (
     IterKind,
     Permute,
     Pointwise,
+    Random,
     Reduction,
     Resize,
     Scalar,
@@ -303,6 +304,8 @@ class _Check:
                 self._ranks(output, output.ndim == 1, "one length")
                 self._castable(start.dtype, output)
                 self._castable(step.dtype, output)
+            case Random():
+                self._random(expr)
             case ScalarOp(op, inputs, output):
                 self._scalar_dtypes(op, inputs, output)
             case ExtentOp(tensor, dim, output):
@@ -430,6 +433,18 @@ class _Check:
                 self._find(f"{output.name}: the broadcast dim {a.name} of {source.name} is reduced, squeeze it", output)
             elif a.is_broadcast is not b.is_broadcast or self._same(a.extent) is not self._same(b.extent):
                 self._find(f"{output.name}: dim {a!r} of {source.name} cannot become {b!r}", output)
+
+    def _random(self, expr: Random) -> None:
+        output = expr.output
+        self._ranks(output, len(expr.extents) in (0, output.ndim), f"{len(expr.extents)} extents")
+        if not output.dtype.is_floating:
+            self._find(f"{output.name}: random numbers of {output.dtype.name}, expected a floating dtype", output)
+        for v in expr.parameters:
+            if v.dtype.is_complex:
+                self._find(f"{output.name}: the parameter {v!r} is {v.dtype.name}", output)
+        for v in expr.state or ():
+            if not v.dtype.is_integral or (isinstance(v, Tensor) and v.ndim):
+                self._find(f"{output.name}: the state {v!r} is no integer scalar or tensor of rank 0", output)
 
     def _welford(self, expr: Welford) -> None:
         mean, m2, count = expr.mean, expr.m2, expr.count

@@ -41,6 +41,7 @@ from fuser.ir.kernel import (
     Literal,
     Load,
     LoadIndex,
+    RandomValue,
     Reduce,
     ScalarArgument,
     ScalarParameter,
@@ -55,7 +56,7 @@ from fuser.ir.kernel import (
     WarpBarrier,
     WorkspaceParameter,
 )
-from fuser.ir.op_table import POINTWISE, cast_spelling, check_cast, result_dtype
+from fuser.ir.op_table import POINTWISE, cast_spelling, check_cast, compute_dtype, result_dtype
 from fuser.ir.print_kernel import print_around, print_kernel
 from fuser.ir.uniformity import Uniformity
 
@@ -376,6 +377,20 @@ class _Check:
             case Cast(inner, dtype):
                 self._value(stmt, inner)
                 self._castable(stmt, inner.dtype, dtype)
+            case RandomValue():
+                self._random(stmt, value)
+
+    def _random(self, stmt: Stmt, value: RandomValue) -> None:
+        self._integer(stmt, value.index)
+        if not value.dtype.is_floating:
+            self._mark(stmt, f"random numbers of {value.dtype.name}, expected a floating dtype")
+            return
+        for operand, target in (
+            *((v, DataType.Int) for v in (value.seed, value.offset)),
+            *((v, compute_dtype(value.dtype)) for v in value.parameters),
+        ):
+            self._value(stmt, operand)
+            self._castable(stmt, operand.dtype, target)
 
     def _call(self, stmt: Stmt, call: Call) -> None:
         for arg in call.args:

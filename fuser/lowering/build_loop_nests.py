@@ -17,6 +17,7 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GLOBAL_MEMORY, GRID_TYPES, THREAD_TYPES, CacheOp, MemoryType, ParallelType
 from fuser.ir.facts import Aligned
 from fuser.ir.fusion import (
+    GENERATOR_STATE,
     Broadcast,
     Cat,
     Expand,
@@ -25,6 +26,7 @@ from fuser.ir.fusion import (
     Iota,
     Permute,
     Pointwise,
+    Random,
     Reduction,
     Resize,
     Scalar,
@@ -50,6 +52,7 @@ from fuser.ir.kernel import (
     Literal,
     Load,
     LoadIndex,
+    RandomValue,
     Reduce,
     Role,
     ScalarArgument,
@@ -63,7 +66,15 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.op_table import POINTWISE, REDUCTIONS, compute_dtype
 from fuser.ir.proofs import Claim, Relation, Term
-from fuser.lowering.context import LoweringContext, Storage, global_storage, is_argument, is_shared_by, local_storage
+from fuser.lowering.context import (
+    LoweringContext,
+    Storage,
+    global_storage,
+    is_argument,
+    is_shared_by,
+    local_storage,
+    row_major_axes,
+)
 from fuser.lowering.displaced_reads import operand_indices, result_index, window_tests
 from fuser.lowering.indexing import Indexer
 
@@ -763,6 +774,8 @@ class NestBuilder:
                 return value if value.dtype is expr.output.dtype else Cast(value, expr.output.dtype)
             case Iota():
                 return self._iota(expr, indexer)
+            case Random():
+                return self._random(expr, indexer)
             case Reduction() | Welford():
                 raise InternalError("a reduction is no value", pass_name="build_loop_nests")
 
@@ -797,6 +810,19 @@ class NestBuilder:
         if not (isinstance(start, Literal) and start.value == 0):
             position = Call("add", (position, start), compute, compute)
         return position if position.dtype is dtype else Cast(position, dtype)
+
+    def _random(self, expr: Random, indexer: Indexer) -> Value:
+        index = self._offset(indexer, row_major_axes(self.context, expr.output), expr.output)
+        if expr.state is not None:
+            seed, offset = (self._read(v, indexer) for v in expr.state)
+        else:
+            self.scalars.update(dict.fromkeys(GENERATOR_STATE, DataType.Int))
+            seed, offset = (ScalarArgument(name, DataType.Int) for name in GENERATOR_STATE)
+            if expr.ordinal:
+                ordinal = Literal(expr.ordinal, DataType.Int)
+                offset = Call("add", (offset, ordinal), DataType.Int, DataType.Int)
+        first, second = (self._read(v, indexer) for v in expr.parameters)
+        return RandomValue(expr.distribution, index, seed, offset, (first, second), expr.output.dtype)
 
     def _read(self, value: Val, indexer: Indexer) -> Value:
         """An operand at the loops at hand."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fuser.errors import SchedulingError
@@ -267,19 +267,35 @@ def dense_strides(tensor: Tensor, context: LoweringContext) -> dict[int, Int]:
 def global_storage(context: LoweringContext, tensor: Tensor, buffer: Buffer) -> Storage:
     """Storage of an input or output: visible dims with strides, contiguous runs folded where the graph merges them."""
     strides = context.strides(tensor)
+    dims = [(tensor.visible[d], strides[d]) for d in memory_order(tensor.stride_order)]
+    return Storage(tensor, buffer, _folded(context, dims))
+
+
+def row_major_axes(context: LoweringContext, tensor: Tensor) -> tuple[tuple[Group, Int], ...]:
+    """Axes whose index times stride sum up to an element's logical row-major linear index, wherever the element is kept."""
+    dims: list[tuple[IterDomain, Int]] = []
+    running: Int = ONE
+    for d in reversed(tensor.produced):
+        if not d.is_broadcast:
+            dims.append((d, running))
+            running = running * context.graph.group(d).extent
+    return _folded(context, list(reversed(dims)))
+
+
+def _folded(context: LoweringContext, dims: Sequence[tuple[IterDomain, Int]]) -> tuple[tuple[Group, Int], ...]:
+    """Groups and strides of dims, slowest first, with contiguous runs folded where the graph merges them."""
     axes: list[tuple[Group, Int]] = []
-    for dim in memory_order(tensor.stride_order):
-        d = tensor.visible[dim]
+    for d, dim_stride in dims:
         if d.is_broadcast:
             continue
-        axes.append((context.graph.group(d), strides[dim]))
+        axes.append((context.graph.group(d), dim_stride))
         while len(axes) > 1:
             (outer, outer_stride), (inner, stride) = axes[-2:]
             merged = context.graph.find_merge(outer, inner)
             if merged is None or outer_stride is not inner.extent * stride:
                 break
             axes[-2:] = [(merged, stride)]
-    return Storage(tensor, buffer, tuple(axes))
+    return tuple(axes)
 
 
 def local_storage(context: LoweringContext, tensor: Tensor, memory: MemoryType) -> Storage:

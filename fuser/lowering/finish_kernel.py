@@ -15,15 +15,13 @@ from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GRID_TYPES, ParallelType
 from fuser.ir.facts import LoopBound
-from fuser.ir.fusion import ExtentOp, Scalar, ScalarOp, Tensor
+from fuser.ir.fusion import GENERATOR_STATE, ExtentOp, Scalar, ScalarOp, Tensor
 from fuser.ir.integers import ONE, ZERO, Int, Symbol, select
 from fuser.ir.kernel import (
     THREAD_SYMBOLS,
     Allocate,
     AtomicAdd,
     Buffer,
-    Call,
-    Cast,
     ExtentParameter,
     For,
     If,
@@ -32,6 +30,7 @@ from fuser.ir.kernel import (
     Let,
     LoadIndex,
     Parameter,
+    RandomValue,
     ScalarParameter,
     SemaphoreParameter,
     Shuffle,
@@ -43,6 +42,7 @@ from fuser.ir.kernel import (
     stmt_reads,
     stmt_writes,
     substitute_symbols,
+    value_operands,
     walk,
 )
 from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, ScalarStep, StrideOf, Workspace
@@ -117,6 +117,7 @@ def finish_kernel(
         scalar_arguments=(
             *(s.name for s in fusion.input_scalars),
             *(t.name for t in fusion.input_tensors if t.is_cpu),
+            *(name for name in GENERATOR_STATE if name in lowered.scalars),
         ),
         bindings=bindings,
         scalars=scalar_program(context, scalar_names, arguments, sources),
@@ -210,13 +211,12 @@ def _value_ints(value: Value) -> Iterator[Int]:
     match value:
         case IndexValue():
             yield value.expression
-        case Call():
-            for arg in value.args:
-                yield from _value_ints(arg)
-        case Cast():
-            yield from _value_ints(value.value)
+        case RandomValue():
+            yield value.index
         case _:
             pass
+    for operand in value_operands(value):
+        yield from _value_ints(operand)
 
 
 def _mentioned_symbols(body: tuple[Stmt, ...]) -> set[Symbol]:

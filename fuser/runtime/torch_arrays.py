@@ -179,3 +179,14 @@ _host = HostFramework("torch", torch_from_numpy)
 def torch_framework(device: Device) -> Framework:
     """torch's memory on a GPU; CPU tensors for results of the simulator."""
     return _torch_cuda(device.index) if device.kind == "cuda" else _host
+
+
+def advance_generator(index: int, words: int) -> tuple[int, int]:
+    """(seed, offset in words) of torch's default generator of a GPU, which then stands `words` further on."""
+    import torch
+
+    torch.cuda.init()  # a program without tensor inputs may be the first to touch the GPU
+    generator = torch.cuda.default_generators[index]
+    offset = generator.get_offset()
+    generator.set_offset(offset + words)
+    return generator.initial_seed(), offset

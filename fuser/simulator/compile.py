@@ -39,6 +39,7 @@ from fuser.ir.kernel import (
     Literal,
     Load,
     LoadIndex,
+    RandomValue,
     Reduce,
     ScalarArgument,
     ScalarParameter,
@@ -51,10 +52,10 @@ from fuser.ir.kernel import (
     WarpBarrier,
     walk,
 )
-from fuser.ir.op_table import POINTWISE, argument_dtypes
+from fuser.ir.op_table import POINTWISE, argument_dtypes, compute_dtype
 from fuser.ir.print_kernel import print_stmt
 from fuser.ir.promotion import result_dtype
-from fuser.simulator.conversions import cast_to, index_to, literal_array, stored_dtype
+from fuser.simulator.conversions import cast_to, index_to, literal_array, random_of, stored_dtype
 from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.indices import vectorized
 from fuser.simulator.program import OTHER_SITES, Definition, Program, Site
@@ -422,6 +423,12 @@ class _Compiler:
                 return self._cast_text(f"w.scalars[{name!r}]", None, dtype)
             case Cast(inner, dtype):
                 return self._cast_text(self._value(inner, k), inner.dtype, dtype)
+            case RandomValue(distribution, index, seed, offset, parameters, dtype):
+                draw = self._constant("r", ("random", distribution, dtype), random_of(distribution, dtype))
+                place = self._evaluate(k, index)[0]
+                texts = [self._cast_text(self._value(v, k), v.dtype, DataType.Int) for v in (seed, offset)]
+                texts += [self._cast_text(self._value(v, k), v.dtype, compute_dtype(dtype)) for v in parameters]
+                return f"{draw}({place}, {', '.join(texts)})"
             case Call(op, args, compute, dtype):
                 row = POINTWISE.get(op)
                 if row is None:

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from fuser.ir.dtypes import DataType
+from fuser.ir.fusion import Distribution
 from fuser.ir.op_table import numpy_cast
+from fuser.ir.random_numbers import random_values
 
 
 def cast_to(target: DataType) -> Callable[[Any], Any]:
@@ -28,6 +30,15 @@ def index_to(dtype: DataType) -> Callable[[Any], Any]:
         return np.asarray(index, np.int64).astype(target)
 
     return convert
+
+
+def random_of(distribution: Distribution, dtype: DataType) -> Callable[[Any, Any, Any, Any, Any], Any]:
+    """A function of (index, seed, offset, parameters) that gives random numbers."""
+
+    def draw(index: Any, seed: Any, offset: Any, first: Any, second: Any) -> Any:
+        return random_values(distribution, seed, offset, index, (first, second), dtype)
+
+    return draw
 
 
 def literal_array(number: bool | int | float | complex, dtype: DataType) -> Any:

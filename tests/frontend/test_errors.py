@@ -94,7 +94,6 @@ ERRORS = [
     # random
     ("rand_like", lambda v: (v.i,), R, r"Random distributions only create floating point types"),
     ("randn_like", lambda v: (v.c,), R, r"Random distributions only create floating point types"),
-    ("rand_like", lambda v: (v.f,), N, r"rand_like\(\) is not supported yet"),
     ("rand_like", lambda v: (1.0,), T, r"x must be a TensorView"),
     # reductions
     ("sum", lambda v: (1.0,), T, r"sum\(\): incompatible function arguments"),
