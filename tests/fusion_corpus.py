@@ -642,6 +642,40 @@ def iota_alone(fd: FusionDefinition, n: Any) -> None:
     fd.add_output(fd.ops.iota(n, 3, 2))
 
 
+# --- random numbers ---------------------------------------------------------------------------------------------------
+
+
+@_fusion("random", Arg("R C", BFloat16), Num(Int, 7), Num(Int, 2**40 + 3))
+def dropout(fd: FusionDefinition, x: Any, seed: Any, offset: Any) -> None:
+    drawn = fd.ops.uniform(0.0, 1.0, x.shape(), rng_seed=seed, rng_offset=offset, dtype=BFloat16)
+    fd.add_output(fd.ops.cast(x * (drawn >= 0.1) * (1.0 / 0.9), BFloat16))
+
+
+@_fusion("random", Arg("R C"), Arg("", Int), Arg("", Int))
+def noise_of_a_state_in_memory(fd: FusionDefinition, x: Any, seed: Any, offset: Any) -> None:
+    fd.add_output(x + fd.ops.normal(0.5, 2.0, x.shape(), rng_seed=seed, rng_offset=offset))
+
+
+@_fusion("random", Arg("A B C", order=(1, 2, 0)), Num(Double, -1.5))
+def uniform_of_another_order(fd: FusionDefinition, x: Any, low: Any) -> None:
+    row = fd.ops.uniform(low, 4.0, [x.size(2)], rng_seed=-1, rng_offset=5, dtype=Half)
+    fd.add_output(x + fd.ops.uniform(low, 4.0, x.shape(), rng_seed=2, rng_offset=6) + row)
+
+
+@_fusion("random", Arg("R C", BFloat16), empty=False)
+def dropout_before_a_normalisation(fd: FusionDefinition, x: Any) -> None:
+    kept = x * (fd.ops.uniform(0.0, 1.0, x.shape(), rng_seed=11, rng_offset=12) >= 0.25)
+    variance, mean = fd.ops.var_mean(kept, [1], 0, True)
+    fd.add_output((kept - mean) * fd.ops.rsqrt(variance + 1.0e-3))
+    fd.add_output(fd.ops.cast(kept, BFloat16))
+
+
+@_fusion("random", SizeOf("R"), SizeOf("C"))
+def random_numbers_alone(fd: FusionDefinition, rows: Any, columns: Any) -> None:
+    fd.add_output(fd.ops.uniform(-1.0, 1.0, [rows, columns], rng_seed=3, rng_offset=4, dtype=Double))
+    fd.add_output(fd.ops.normal(0.0, 1.0, [rows, columns], rng_seed=3, rng_offset=4, dtype=Half))
+
+
 # --- other dtypes -----------------------------------------------------------------------------------------------------
 
 

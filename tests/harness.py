@@ -20,7 +20,7 @@ from fuser.ir.facts import (
     StrideDivisible,
     UnitStride,
 )
-from fuser.ir.fusion import Fusion, Tensor
+from fuser.ir.fusion import GENERATOR_STATE, Fusion, Tensor
 from fuser.ir.kernel import Kernel
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
@@ -147,15 +147,18 @@ def run(
     block_order: Sequence[BlockPosition] | None = None,
     interleave: bool | None = None,
     checks: bool = True,
+    state: tuple[int, int] = (0, 0),
 ) -> Outcome:
     """Launch once with memory of its own. Raises LaunchError and InputError; defects of the kernel are in the outcome.
 
-    An in-place output that the kernel may write directly shares its input's storage, others get a temporary.
+    An in-place output that the kernel may write directly shares its input's storage, others get a temporary. `state` is
+    that of the generator, (seed, offset).
     """
     fusion, plan = lowered.fusion, lowered.kernel.plan
     memory = DeviceMemory()
     tensors = [(t, np.asarray(x)) for t, x in zip(fusion.inputs, inputs, strict=True) if isinstance(t, Tensor)]
     scalars = [x for v, x in zip(fusion.inputs, inputs, strict=True) if not isinstance(v, Tensor)]
+    scalars += [x for name, x in zip(GENERATOR_STATE, state, strict=True) if name in plan.scalar_arguments]
     sizes = [x.shape for _, x in tensors]
     strides = [tuple(s // x.itemsize for s in x.strides) for _, x in tensors]
     addresses = {t.name: 0 if t.is_cpu else _upload(memory, x, t.name) for t, x in tensors}

@@ -66,9 +66,7 @@ def _symbols_named(fusion: Fusion, name: str) -> set[Symbol]:
     return {s for t in fusion.tensors for d in t.produced for s in d.extent.symbols if s.name == name}
 
 
-def evaluate(
-    fusion: Fusion, inputs: Sequence[Array | Number], state: tuple[int, int] = (0, 0)
-) -> dict[str, Array]:
+def evaluate(fusion: Fusion, inputs: Sequence[Array | Number], state: tuple[int, int] = (0, 0)) -> dict[str, Array]:
     """Every tensor of the fusion by name. `inputs` has one entry per fusion input; arrays already have its dtype.
 
     `state`: (seed, offset) of the generator.

@@ -95,6 +95,13 @@ ERRORS = [
     ("rand_like", lambda v: (v.i,), R, r"Random distributions only create floating point types"),
     ("randn_like", lambda v: (v.c,), R, r"Random distributions only create floating point types"),
     ("rand_like", lambda v: (1.0,), T, r"x must be a TensorView"),
+    ("uniform", lambda v: (0.0, 1.0), T, r"uniform\(\): incompatible function arguments"),
+    ("uniform", lambda v: (v.z, 1.0, [4]), T, r"minval must be a scalar, got a TensorView"),
+    ("uniform", lambda v: (0.0, 1.0, 4), T, r"shape must be a sequence"),
+    ("uniform", lambda v: (0.0, 1.0, [-1]), R, r"uniform\(\) needs to know its shape, the entry at index 0 is -1"),
+    ("uniform", lambda v: (0.0, 1.0, [-2]), R, r"was neither symbolic\(-1\)"),
+    ("uniform", lambda v: (0.0, 1j, [4]), R, r"uniform\(\) does not support complex operands"),
+    ("normal", lambda v: (0.0, 1.0, [v.d]), R, r"shape\[0\] must be an integer"),
     # reductions
     ("sum", lambda v: (1.0,), T, r"sum\(\): incompatible function arguments"),
     ("sum", lambda v: (v.f, []), R, r"No reduction axis specified"),

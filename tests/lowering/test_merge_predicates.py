@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
-from fuser.ir.integers import const, less, symbol
-from fuser.ir.kernel import Allocate, Buffer, If, Literal, Role, Stmt, Store
+from fuser.ir.integers import Cond, const, less, symbol
+from fuser.ir.kernel import Allocate, Buffer, For, If, Literal, Role, Stmt, Store
 from fuser.lowering.merge_predicates import merge_predicates
 
 INDEX, N = symbol("i", 0), symbol("n", 0)
@@ -40,3 +40,53 @@ def test_different_tests_and_roles_stay_apart() -> None:
 def test_statement_between_keeps_them_apart() -> None:
     condition = less(INDEX, N)
     assert len(merge_predicates((If(condition, (store(),)), store(), If(condition, (store(),))))) == 3
+
+
+def loop(*body: Stmt) -> For:
+    return For(J, const(0), const(8), const(1), body, unroll=True)
+
+
+def under_test(condition: Cond) -> If:
+    return If(condition, (store(),))
+
+
+J = symbol("j", 0, 7)
+
+
+def test_the_test_of_a_whole_loop_stands_outside() -> None:
+    condition = less(INDEX, N)
+    merged = merge_predicates((under_test(condition), Allocate(A), loop(Allocate(A), under_test(condition))))
+    assert [type(s).__name__ for s in merged] == ["Allocate", "If"]
+    assert isinstance(merged[1], If)
+    first, second = merged[1].then
+    assert isinstance(first, Store)
+    assert isinstance(second, For)
+    assert second.unroll
+    assert [type(s).__name__ for s in second.body] == ["Allocate", "Store"]
+
+
+def test_nested_loops_give_up_their_test() -> None:
+    condition = less(INDEX, N)
+    inner = symbol("k", 0, 3)
+    nest = loop(For(inner, const(0), const(4), const(1), (under_test(condition),)))
+    (merged,) = merge_predicates((nest,))
+    assert isinstance(merged, If)
+    assert isinstance(merged.then[0], For)
+    assert isinstance(merged.then[0].body[0], For)
+
+
+def test_tests_that_stay_inside() -> None:
+    condition = less(INDEX, N)
+    for body in (
+        (under_test(less(INDEX + J, N)),),
+        (under_test(condition), store()),
+        (store(), under_test(condition)),
+        (Allocate(S), under_test(condition)),
+        (If(condition, (store(),), (store(),)),),
+        (If(condition, (store(),), role=Role.unswitch),),
+    ):
+        assert [type(s).__name__ for s in merge_predicates((loop(*body),))] == ["For"], body
+
+
+def test_empty_loops() -> None:
+    assert [type(s).__name__ for s in merge_predicates((loop(),))] == ["For"]
