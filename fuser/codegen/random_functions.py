@@ -2,7 +2,7 @@
 
 Uniform numbers are rounded at every step (no contraction), so that they are those of the simulator bit by bit. A call of
 `fuser_philox` that several elements of a thread share is pure and stands in the text once for each: the compiler computes it
-once, and so the logarithm and the root that two normal numbers share.
+once, and so what two normal numbers of Float share. Two of Double, whose logarithm has branches, share the call alone.
 """
 
 from __future__ import annotations
@@ -39,12 +39,32 @@ INLINE double fuser_unit_double(fuser_words w, int lane) {
 """
 
 
+# Without branches: the compiler finds what two numbers share only in straight code, which the library's logf is not.
+# For 2**-33 <= u <= 1: u = 2**n * (1 + f) with 2/3 <= 1 + f < 4/3, log(1 + f) = f + f**2 (-1/2 + f P(f)); below 1 ulp.
+# 2 u2 = k / 2 + t, exactly, with |t| <= 1/4; sin(pi t) and cos(pi t) - 1 are polynomials in t**2; below 2 ulp.
+_LOG_UNIT = """
+INLINE float fuser_log_unit(float u) {
+  int n = (__float_as_int(u) - 0x3f2aaaab) & 0xff800000;
+  float f = __int_as_float(__float_as_int(u) - n) - 1.0f;
+  float p = fmaf(fmaf(fmaf(-0x1.fd2098p-4f, f, 0x1.131faap-3f), f, -0x1.f74904p-4f), f, 0x1.211dap-3f);
+  p = fmaf(fmaf(fmaf(fmaf(p, f, -0x1.5578ap-3f), f, 0x1.99adb6p-3f), f, -0x1.ffffb4p-3f), f, 0x1.55554cp-2f);
+  return fmaf((float)n, 0x1.62e43p-24f, fmaf(fmaf(p, f, -0.5f), f * f, f));
+}
+"""
 _STANDARD_NORMAL_FLOAT = """
 INLINE float fuser_standard_normal_float(fuser_words w, int lane) {
   int first = lane & ~1;
-  float radius = sqrtf(-2.0f * logf(fuser_unit_float(w, first))), s, c;
-  sincospif(2.0f * fuser_unit_float(w, first + 1), &s, &c);
-  return radius * (lane & 1 ? s : c);
+  float square = -2.0f * fuser_log_unit(fuser_unit_float(w, first)), u2 = fuser_unit_float(w, first + 1);
+  float radius = square * rsqrtf(fmaxf(square, 1e-30f));
+  // k stands in the last bits of a sum that has no room for fractions.
+  float shifted = fmaf(u2, 4.0f, 0x1.8p+23f);
+  float t = fmaf(shifted - 0x1.8p+23f, -0.5f, 2.0f * u2), z = t * t;
+  float s = fmaf(fmaf(fmaf(-0x1.2d9b7cp-1f, z, 0x1.465ec4p+1f), z, -0x1.4abbbap+2f), z, 0x1.921fb6p+1f) * t;
+  float c = fmaf(fmaf(fmaf(0x1.db64dp-3f, z, -0x1.55cb98p+0f), z, 0x1.03c1eap+2f), z, -0x1.3bd3ccp+2f);
+  c = fmaf(c, z, 1.0f);
+  // The cosine is the sine a quarter further on; half a turn changes the sign.
+  int quarter = __float_as_int(shifted) + (lane & 1 ? 0 : 1);
+  return radius * __int_as_float(__float_as_int(quarter & 1 ? c : s) ^ (quarter & 2) << 30);
 }
 """
 _STANDARD_NORMAL_DOUBLE = """
@@ -112,6 +132,7 @@ RANDOM_FUNCTIONS: dict[str, str] = {
     "fuser_philox": _PHILOX,
     "fuser_unit_float": _UNIT_FLOAT,
     "fuser_unit_double": _UNIT_DOUBLE,
+    "fuser_log_unit": _LOG_UNIT,
     "fuser_standard_normal_float": _STANDARD_NORMAL_FLOAT,
     "fuser_standard_normal_double": _STANDARD_NORMAL_DOUBLE,
     **_real("float", "__fadd_rn", "__fmul_rn"),

@@ -1,10 +1,7 @@
-"""Join neighbouring statements under the same test, loops whose whole body is under one test among them.
+"""Join neighbouring statements under the same test, and test before a loop what all of its iterations ask.
 
-Before: if (p) { a } float b; for (i) { if (p) { c } }
-After:  float b; if (p) { a; for (i) { c } }
-
-A test inside an unrolled loop would stand in the text once per iteration, and keep the compiler from computing once what the
-iterations share.
+Before: if (p) { a } float b; if (p) { c } for (i) { if (p) { d(i) } }
+After:  float b; if (p) { a; c; for (i) { d(i) } }
 
 Stands last: barriers are placed, and every pass before works on single predicated statements.
 """
@@ -24,51 +21,54 @@ def merge_predicates(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 
 
 def _merge(body: Sequence[Stmt]) -> list[Stmt]:
+    return _joined([_with_merged_bodies(s) for s in body])
+
+
+def _with_merged_bodies(stmt: Stmt) -> Stmt:
+    if isinstance(stmt, For):
+        inside = tuple(_merge(stmt.body))
+        return _tested_once(For(stmt.symbol, stmt.start, stmt.stop, stmt.step, inside, stmt.unroll, stmt.unswitch))
+    if isinstance(stmt, If):
+        return If(stmt.condition, tuple(_merge(stmt.then)), tuple(_merge(stmt.orelse)), stmt.role)
+    return stmt
+
+
+def _joined(body: Sequence[Stmt]) -> list[Stmt]:
+    """Statements whose own bodies are merged already, neighbours joined."""
     out: list[Stmt] = []
-    pending: If | None = None
-    collected: list[Stmt] = []
+    pending: list[If] = []
 
     def flush() -> None:
-        nonlocal pending
-        if pending is not None:
-            out.append(If(pending.condition, tuple(_merge(collected)), tuple(_merge(pending.orelse)), pending.role))
-            pending = None
-            collected.clear()
+        if len(pending) > 1:
+            then = [s for test in pending for s in test.then]
+            out.append(If(pending[0].condition, tuple(_joined(then)), role=pending[0].role))
+        else:
+            out.extend(pending)
+        pending.clear()
 
-    for given in body:
-        stmt = _lifted(given) if isinstance(given, For) else given
+    for stmt in body:
         if isinstance(stmt, Allocate) and stmt.buffer.is_register:
             # Shared arrays stay where they are: their bytes may still be another array's.
             out.append(stmt)
-            continue
-        if isinstance(stmt, If) and stmt.role in _MERGED and not stmt.orelse:
-            if pending is not None and pending.condition is stmt.condition and pending.role is stmt.role:
-                collected.extend(stmt.then)
-                continue
-            flush()
-            pending = stmt
-            collected.extend(stmt.then)
-            continue
-        flush()
-        if isinstance(stmt, For):
-            # Merged already, when it was looked at for a test to lift.
-            out.append(stmt)
-        elif isinstance(stmt, If):
-            out.append(If(stmt.condition, tuple(_merge(stmt.then)), tuple(_merge(stmt.orelse)), stmt.role))
+        elif isinstance(stmt, If) and stmt.role in _MERGED and not stmt.orelse:
+            if pending and not (pending[0].condition is stmt.condition and pending[0].role is stmt.role):
+                flush()
+            pending.append(stmt)
         else:
+            flush()
             out.append(stmt)
     flush()
     return out
 
 
-def _lifted(loop: For) -> Stmt:
-    """A loop with its body merged; under the test of its whole body, if that does not depend on the loop."""
-    body = _merge(loop.body)
-    *declared, last = body if body else (loop,)
-    rest = tuple(body)
-    test: If | None = None
-    if isinstance(last, If) and last.role in _MERGED and not last.orelse and loop.symbol not in last.condition.symbols:
-        if all(isinstance(s, Allocate) and s.buffer.is_register for s in declared):
-            test, rest = last, (*declared, *last.then)
-    made = For(loop.symbol, loop.start, loop.stop, loop.step, rest, loop.unroll, loop.unswitch)
-    return made if test is None else If(test.condition, (made,), role=test.role)
+def _tested_once(loop: For) -> Stmt:
+    """`for (i) { if (p) a }` as `if (p) { for (i) a }` where p is the same in every iteration."""
+    declared = [s for s in loop.body if isinstance(s, Allocate) and s.buffer.is_register]
+    rest = [s for s in loop.body if not (isinstance(s, Allocate) and s.buffer.is_register)]
+    if loop.unswitch or len(rest) != 1:
+        return loop
+    test = rest[0]
+    if not isinstance(test, If) or test.role not in _MERGED or test.orelse or loop.symbol in test.condition.symbols:
+        return loop
+    inside = For(loop.symbol, loop.start, loop.stop, loop.step, (*declared, *test.then), loop.unroll)
+    return If(test.condition, (inside,), role=test.role)
