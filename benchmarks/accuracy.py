@@ -1,0 +1,177 @@
+"""Are we as exact as torch eager where inputs are unkind? Norms, softmax, variance, losses and their gradients.
+
+    python3 -m benchmarks.accuracy [--case softmax] [--out DIR]
+
+Each family runs on inputs with large means, wide ranges, constants, nan and infinities. Our largest error against float64
+(in ulps of the output, see `verify.py`) may be one ulp, or what torch eager's is on the same input; nan and infinities
+have to be where float64 has them, unless eager's are elsewhere, too. Needs a GPU and torch. The exit code is 1 if a line
+fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.case import Case, TorchWide, as_tuple, define_fusion
+from benchmarks.inputs import BF16, F16, F32, torch_inputs
+from benchmarks.norm_cases import (
+    add_rms_norm,
+    batch_norm,
+    group_norm,
+    layer_norm,
+    layer_norm_backward,
+    rms_norm,
+    softmax,
+    softmax_backward,
+)
+from benchmarks.reduction_cases import cross_entropy, var_mean_outer
+from benchmarks.verify import largest_error
+from fuser.errors import NotSupportedError
+
+ROWS, COLUMNS = 300, 5003
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Errors of one family on one kind of input, in ulps; None where it could not run."""
+
+    case: str
+    kind: str
+    ours: float | None
+    eager: float | None
+    text: str = ""
+
+    @property
+    def is_right(self) -> bool:
+        return self.ours is not None and self.eager is not None and self.ours <= max(1.0, self.eager)
+
+    def __str__(self) -> str:
+        ours, eager = ("-" if v is None else f"{v:.2f}" for v in (self.ours, self.eager))
+        verdict = "ok" if self.is_right else "FAILS"
+        return f"{self.case:40s} {self.kind:22s} {ours:>12s} {eager:>12s}  {verdict} {self.text}".rstrip()
+
+
+def cases() -> list[Case]:
+    """Every family with statistics, in each dtype; row lengths that no vector divides."""
+    found: list[Case] = []
+    for dtype in (BF16, F16, F32):
+        found += [
+            softmax(ROWS, COLUMNS, dtype),
+            softmax_backward(ROWS, COLUMNS, dtype),
+            layer_norm(ROWS, COLUMNS, dtype),
+            rms_norm(ROWS, COLUMNS, dtype),
+            add_rms_norm(ROWS, COLUMNS, dtype),
+            layer_norm_backward(ROWS, COLUMNS, dtype),
+            var_mean_outer(COLUMNS, ROWS, dtype),
+            cross_entropy(ROWS, COLUMNS, dtype),
+            batch_norm(8, 30, 17, 19, dtype),
+            group_norm(8, 30, 17, 19, 5, dtype),
+        ]
+    # More than fits one block, and fewer than a warp.
+    found += [softmax(3, 1_000_003, F32), layer_norm(3, 1_000_003, F32), softmax(500, 7, F32), layer_norm(500, 7, F32)]
+    return found
+
+
+def _one_of_each(value: float) -> Callable[[Any], Any]:
+    """`value` at one place of every seventh row."""
+
+    def put(x: Any) -> Any:
+        rows = x.reshape(x.shape[0], -1)
+        rows[::7, rows.shape[1] // 3] = value
+        return x
+
+    return put
+
+
+def _scaled_rows(x: Any) -> Any:
+    import torch
+
+    scales = torch.logspace(-4, 4, x.shape[0], dtype=torch.float64, device=x.device)
+    return (x.double() * scales.reshape(-1, *([1] * (x.dim() - 1)))).to(x.dtype)
+
+
+def _masked(x: Any) -> Any:
+    rows = x.reshape(x.shape[0], -1)
+    rows[:, : rows.shape[1] // 2] = float("-inf")
+    rows[-1] = float("-inf")
+    return x
+
+
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "normal": lambda x: x,
+    "mean 1000": lambda x: x + 1000.0,
+    "mean 1000, deviation 1/8": lambda x: x * 0.125 + 1000.0,
+    "wide range": lambda x: (x.double().sign() * (x.double().abs() * 6.0).exp() * 1e-4).clamp(-1e4, 1e4).to(x.dtype),
+    "rows from 1e-4 to 1e4": _scaled_rows,
+    "constant 3.25": lambda x: x * 0 + 3.25,
+    "constant 12345": lambda x: x * 0 + 12345.0,
+    "zeros": lambda x: x * 0,
+    "tiny": lambda x: x * 1e-6,
+    "some nan": _one_of_each(float("nan")),
+    "some inf": _one_of_each(float("inf")),
+    "some -inf": _one_of_each(float("-inf")),
+    "half -inf": _masked,
+}
+"""What is made of the input that holds the data: the one with the most elements that comes first."""
+
+
+def compare(case: Case, seed: int) -> list[Line]:
+    """A line for each kind of input."""
+    import torch
+
+    try:
+        fd = define_fusion(case)
+    except NotSupportedError as error:
+        return [Line(case.name, "all", None, None, f"unsupported: {str(error).splitlines()[0]}")]
+    lines: list[Line] = []
+    position = max(range(len(case.inputs)), key=lambda k: case.inputs[k].numel)
+    for kind, change in KINDS.items():
+        inputs = torch_inputs(case.inputs, seed)
+        data = inputs[position]
+        data.copy_(change(data.clone()))
+        try:
+            references = case.reference(TorchWide(), *inputs)
+            eager, ours = as_tuple(case.eager(torch)(*inputs)), as_tuple(fd.execute(inputs))
+            pairs = [
+                (largest_error(o, r), largest_error(e, r)) for o, e, r in zip(ours, eager, references, strict=True)
+            ]
+            lines += [Line(case.name, kind, *max(pairs, key=lambda p: p[0] / max(p[1], 1.0)))]
+        except Exception as error:
+            lines.append(
+                Line(case.name, kind, None, None, f"{type(error).__name__}: {str(error).splitlines()[0][:120]}")
+            )
+    return lines
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Compare, print, write. Returns 1 if a line fails."""
+    parser = argparse.ArgumentParser(prog="python3 -m benchmarks.accuracy", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--case", action="append", default=[], help="only cases with this in their name; repeatable")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="folder for accuracy.txt and accuracy.json")
+    asked = parser.parse_args(arguments)
+    lines: list[Line] = []
+    for case in cases():
+        if asked.case and not any(p in case.name for p in asked.case):
+            continue
+        for line in compare(case, asked.seed):
+            lines.append(line)
+            print(line, flush=True)
+    failing = [line for line in lines if not line.is_right]
+    text = "\n".join([f"{len(lines)} lines, {len(failing)} fail", *map(str, failing)])
+    print(f"\n{'case':40s} {'input':22s} {'ours, ulp':>12s} {'eager, ulp':>12s}\n{text}")
+    if asked.out is not None:
+        asked.out.mkdir(parents=True, exist_ok=True)
+        (asked.out / "accuracy.txt").write_text("\n".join([*map(str, lines), "", text, ""]), encoding="utf-8")
+        (asked.out / "accuracy.json").write_text(json.dumps([asdict(n) for n in lines]) + "\n", encoding="utf-8")
+    return int(bool(failing))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

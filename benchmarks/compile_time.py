@@ -1,0 +1,210 @@
+"""How long a user waits for the first result: definition to loaded kernels, cold, one new process per case.
+
+    python3 -m benchmarks.compile_time                    with a GPU: compiled, loaded, launched once
+    python3 -m benchmarks.compile_time --no-gpu           compiled for an H200, not loaded
+    python3 -m benchmarks.compile_time --jobs 8           several processes at a time, each bound to a core of its own
+
+Counted from the first line of the definition: defining, scheduling, lowering, the first NVRTC program of the process, the
+load. Not counted: importing, the CUDA context, making the inputs. No cache of ours is there. The time in our own Python is
+the total without NVRTC. The exit code is 1 if a median is over its limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import pkgutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.case import Case, define_fusion
+from benchmarks.cases import select_cases
+from benchmarks.compile_case import compile_case
+from benchmarks.inputs import torch_inputs
+from benchmarks.results_table import Status
+from fuser.errors import NotSupportedError
+
+ROOT = Path(__file__).resolve().parent.parent
+MOST_MS = 300.0
+MOST_PYTHON_MS = 100.0
+_COMMANDS = ("__main__", "doctor", "demo")
+
+
+@dataclass(frozen=True, slots=True)
+class FirstResult:
+    """Milliseconds of one case. `kernels` compiled by NVRTC."""
+
+    name: str
+    status: Status
+    text: str = ""
+    total: float = 0.0
+    nvrtc: float = 0.0
+    kernels: int = 0
+
+    @property
+    def python(self) -> float:
+        return self.total - self.nvrtc
+
+
+# --- in a new process -------------------------------------------------------------------------------------------------
+
+
+def import_everything() -> None:
+    """All modules, so that none is imported while the clock runs."""
+    import fuser
+
+    for module in pkgutil.walk_packages(fuser.__path__, "fuser."):
+        if module.name.rpartition(".")[2] not in _COMMANDS:
+            importlib.import_module(module.name)
+
+
+class NvrtcClock:
+    """Adds up the time in NVRTC while it is in place."""
+
+    def __init__(self) -> None:
+        from fuser.runtime import nvrtc
+
+        self.seconds = 0.0
+        self.programs = 0
+        compile_to_cubin = nvrtc.compile_to_cubin
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            begin = time.perf_counter()
+            try:
+                return compile_to_cubin(*args, **kwargs)
+            finally:
+                self.seconds += time.perf_counter() - begin
+                self.programs += 1
+
+        nvrtc.compile_to_cubin = timed
+
+
+def first_result(case: Case, on_gpu: bool) -> FirstResult:
+    """Of a case that is the first in this process."""
+    import_everything()
+    inputs: list[Any] = []
+    if on_gpu:
+        import torch
+
+        inputs = torch_inputs(case.inputs, 0)
+        torch.cuda.synchronize()
+    clock = NvrtcClock()
+    begin = time.perf_counter()
+    try:
+        if on_gpu:
+            define_fusion(case).execute(inputs)
+        else:
+            compile_case(case)
+    except NotSupportedError as error:
+        return FirstResult(case.name, "unsupported", str(error).splitlines()[0])
+    total = time.perf_counter() - begin
+    return FirstResult(case.name, "ok", "", total * 1e3, clock.seconds * 1e3, clock.programs)
+
+
+# --- the parent -------------------------------------------------------------------------------------------------------
+
+
+def in_new_process(name: str, on_gpu: bool, core: int | None) -> FirstResult:
+    """`first_result` of the case by that name, by an interpreter of its own."""
+    command = [sys.executable, "-m", "benchmarks.compile_time", "--only", name, *([] if on_gpu else ["--no-gpu"])]
+    if core is not None:
+        command += ["--core", str(core)]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("FUSER_")}
+    path = os.pathsep.join(p for p in (str(ROOT), environment.get("PYTHONPATH", "")) if p)
+    environment |= {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        return FirstResult(name, "failed", lines[-1] if lines else f"exit code {done.returncode}")
+    return FirstResult(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def measure_all(names: Sequence[str], on_gpu: bool, jobs: int, repeat: int) -> list[FirstResult]:
+    """The middle one of `repeat` processes for each case."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    free = list(cores[:jobs])
+
+    def one(name: str) -> FirstResult:
+        # Each job keeps a core to itself, so that neighbours do not share its caches.
+        core = free.pop() if free else None
+        try:
+            runs = [in_new_process(name, on_gpu, core) for _ in range(repeat)]
+        finally:
+            if core is not None:
+                free.append(core)
+        bad = next((r for r in runs if r.status != "ok"), None)
+        return bad or sorted(runs, key=lambda r: r.total)[len(runs) // 2]
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(one, names))
+
+
+def text_of(results: Sequence[FirstResult], where: str) -> tuple[str, bool]:
+    """The table, and whether a median is over its limit."""
+    lines = [f"{where}; milliseconds", f"{'case':40s} {'total':>8s} {'NVRTC':>8s} {'Python':>8s}  programs"]
+    for r in results:
+        if r.status == "ok":
+            lines.append(f"{r.name:40s} {r.total:8.1f} {r.nvrtc:8.1f} {r.python:8.1f}  {r.kernels}")
+        else:
+            lines.append(f"{r.name:40s} {r.status}: {r.text}")
+    done = [r for r in results if r.status == "ok"]
+    if not done:
+        return "\n".join(lines), True
+    is_over = False
+    for what, values, limit in (
+        ("definition to loaded kernel", [r.total for r in done], MOST_MS),
+        ("of it in our own Python", [r.python for r in done], MOST_PYTHON_MS),
+    ):
+        middle = statistics.median(values)
+        is_over |= middle > limit
+        verdict = "OVER" if middle > limit else "met"
+        lines.append(
+            f"median of {len(values)}: {middle:.1f} ms {what}, limit {limit:g}: {verdict}; most {max(values):.1f}"
+        )
+    return "\n".join(lines), is_over
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, print, write. Returns 1 if a median is over its limit or a case failed."""
+    parser = argparse.ArgumentParser(
+        prog="python3 -m benchmarks.compile_time", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--case", action="append", default=[], help="only cases with this in their name; repeatable")
+    parser.add_argument("--no-gpu", action="store_true", help="compile for an H200 without loading")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
+    parser.add_argument("--repeat", type=int, default=1, help="processes per case; the middle one counts")
+    parser.add_argument("--out", type=Path, help="folder for compile_time.txt and compile_time.json")
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    parser.add_argument("--core", type=int, help=argparse.SUPPRESS)
+    asked = parser.parse_args(arguments)
+    on_gpu = not asked.no_gpu
+    if asked.only is not None:
+        if asked.core is not None and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, {asked.core})
+        (case,) = (c for c in select_cases([asked.only]) if c.name == asked.only)
+        found = first_result(case, on_gpu)
+        print(json.dumps({name: getattr(found, name) for name in FirstResult.__dataclass_fields__}))
+        return 0
+    results = measure_all([c.name for c in select_cases(asked.case)], on_gpu, asked.jobs, asked.repeat)
+    where = "compiled, loaded and launched" if on_gpu else "compiled for an H200, not loaded"
+    text, is_over = text_of(results, where)
+    print(text)
+    if asked.out is not None:
+        asked.out.mkdir(parents=True, exist_ok=True)
+        rows = [{n: getattr(r, n) for n in FirstResult.__dataclass_fields__} for r in results]
+        (asked.out / "compile_time.txt").write_text(text + "\n", encoding="utf-8")
+        (asked.out / "compile_time.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return int(is_over or any(r.status == "failed" for r in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,29 @@
+"""The compile-time benchmark measures in a process of its own, and says what is over its limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.compile_time import FirstResult, in_new_process, text_of
+from fuser.runtime import nvrtc
+
+
+@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC")
+def test_a_case_without_a_gpu() -> None:
+    found = in_new_process("add_relu_f32_8192x8192", on_gpu=False, core=None)
+    assert found.status == "ok", found.text
+    assert found.kernels == 1
+    assert 0 < found.nvrtc < found.total
+
+
+def test_a_process_that_fails_says_why() -> None:
+    assert in_new_process("no_such_case", on_gpu=False, core=None).text.startswith("ValueError: no case has")
+
+
+def test_limits() -> None:
+    text, is_over = text_of([FirstResult("a", "ok", "", 250.0, 180.0, 1), FirstResult("b", "unsupported", "x")], "here")
+    assert not is_over
+    assert "250.0 ms definition to loaded kernel, limit 300: met" in text
+    assert "b                                        unsupported: x" in text
+    assert text_of([FirstResult("a", "ok", "", 301.0, 290.0, 1)], "here")[1]
+    assert text_of([FirstResult("a", "ok", "", 250.0, 149.0, 1)], "here")[1]
