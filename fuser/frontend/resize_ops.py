@@ -145,7 +145,7 @@ def _normalized(
         assert isinstance(position.node, ir.Scalar)
         node = position.node
         low = None if node.expression is None else node.expression.lo
-        if low is not None and low >= 0:
+        if (low is not None and low >= 0) or node.expression is extent:
             return node
         zero = scalars.constant(builder, 0)
         from_end = op("where", op("lt", node, zero), op("add", node, whole()), node)

@@ -5,10 +5,21 @@ c4 = n * 2 + 1;  t5 = full([c4])     ->     Allocate("t5", (2*scalar("c0") + 1,)
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fuser.errors import InternalError, NotSupportedError
 from fuser.host_ir.expressions import extent, scalar
 from fuser.ir.fusion import ExtentOp, Fusion, Scalar, ScalarOp
-from fuser.ir.integers import Int, Symbol, const, less, maximum, minimum, select
+from fuser.ir.integers import Cond, Int, Symbol, const, equal, less, less_equal, maximum, minimum, not_equal, select
+
+_COMPARISONS: dict[str, Callable[[Int, Int], Cond]] = {
+    "lt": less,
+    "le": less_equal,
+    "gt": lambda a, b: less(b, a),
+    "ge": lambda a, b: less_equal(b, a),
+    "eq": equal,
+    "ne": not_equal,
+}
 
 
 class ExtentSizes:
@@ -49,6 +60,9 @@ class ExtentSizes:
             return self.of_extent(expr.tensor.visible[expr.dim].extent)
         if expr is None:
             raise InternalError(f"the scalar {name} is not defined", pass_name="build_host_program")
+        if expr.op == "where" and expr.output.dtype.is_integral:
+            chosen, other = (self._operand(s) for s in expr.inputs[1:])
+            return select(self._condition(expr, expr.inputs[0]), chosen, other)
         if not all(s.dtype.is_integral for s in (*expr.inputs, expr.output)):
             raise _unsupported(expr)
         operands = [self._operand(s) for s in expr.inputs]
@@ -78,6 +92,15 @@ class ExtentSizes:
             case _:
                 raise _unsupported(expr)
 
+    def _condition(self, expr: ScalarOp, condition: Scalar) -> Cond:
+        """The comparison of integers that a `where` asks for."""
+        made = self._computed.get(condition.name)
+        compare = _COMPARISONS.get(made.op) if isinstance(made, ScalarOp) else None
+        if not isinstance(made, ScalarOp) or compare is None or not all(s.dtype.is_integral for s in made.inputs):
+            raise _unsupported(expr)
+        left, right = (self._operand(s) for s in made.inputs)
+        return compare(left, right)
+
     def _operand(self, s: Scalar) -> Int:
         return self._of_scalar(s.name) if s.value is None else const(int(s.value.real))
 
@@ -91,6 +114,6 @@ def _unsupported(expr: ScalarOp) -> NotSupportedError:
     operands = ", ".join(f"{s} ({s.dtype.name})" for s in expr.inputs)
     return NotSupportedError(
         f"the extent {expr.output.name} = {expr.op}({operands}) cannot be computed by a host program yet: extents take integer "
-        "+, -, *, min, max, and division by positive constants; pass the extent as a scalar input of its own",
+        "+, -, *, min, max, where, and division by positive constants; pass the extent as a scalar input of its own",
         location=expr.output.location,
     )

@@ -450,11 +450,19 @@ class FusionBuilder:
 
     def _live_positions(self) -> set[int]:
         needed: set[Val] = {o.tensor for o in self.outputs}
+        # Scalars that only extents mention: a pass may have made those.
+        named: set[str] = set()
         live: set[int] = set()
         for i in range(len(self.exprs) - 1, -1, -1):
             expr = self.exprs[i]
-            if not needed.isdisjoint(expr_outputs(expr)):
-                live.add(i)
-                needed.update(expr_inputs(expr))
-                needed.update(extent_operands(expr))
+            outputs = expr_outputs(expr)
+            if needed.isdisjoint(outputs) and named.isdisjoint(v.name for v in outputs):
+                continue
+            live.add(i)
+            needed.update(expr_inputs(expr))
+            needed.update(extent_operands(expr))
+            if self.extent_scalars:
+                extents = [d.extent for v in outputs if isinstance(v, Tensor) for d in v.logical]
+                symbols = {s.name for e in (*extents, *expr_extents(expr)) for s in e.symbols}
+                named.update(self.extent_scalars[s] for s in symbols if s in self.extent_scalars)
         return live

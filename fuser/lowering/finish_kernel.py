@@ -51,6 +51,7 @@ from fuser.lowering.allocate_shared import SharedLayout
 from fuser.lowering.build_loop_nests import LoweredBody
 from fuser.lowering.context import LoweringContext
 from fuser.lowering.expand_collectives import Expanded
+from fuser.lowering.extent_steps import extent_steps
 
 _GRID_LIMITS = {ParallelType.grid_x: 2**31 - 1, ParallelType.grid_y: 65535, ParallelType.grid_z: 65535}
 
@@ -251,29 +252,35 @@ def scalar_program(
     }
     steps: dict[str, ScalarStep] = {}
 
-    def extent_step(name: str, expr: ExtentOp) -> ScalarStep:
+    def extent_of(name: str, expr: ExtentOp) -> None:
         if expr.tensor.name in arguments:
-            return ScalarStep(name, DataType.Int, "extent", (arguments.index(expr.tensor.name), expr.dim))
-        # An intermediate's extent is a constant, or that of an argument or scalar that has it.
+            steps[name] = ScalarStep(name, DataType.Int, "extent", (arguments.index(expr.tensor.name), expr.dim))
+            return
+
+        def value_of(symbol: Symbol) -> str:
+            match sources.get(symbol.name):
+                case ExtentOf(argument, dim):
+                    steps[symbol.name] = ScalarStep(symbol.name, DataType.Int, "extent", (argument, dim))
+                    return symbol.name
+                case ScalarOf(scalar):
+                    need(scalar)
+                    return scalar
+                case _:
+                    raise SchedulingError(f"the extent {name} of {expr.tensor.name} is not known from the arguments")
+
+        # An intermediate's extent is a constant, or follows from those of arguments and scalars.
         extent = expr.output.expression
-        if extent is not None and extent.is_const:
-            return ScalarStep(name, DataType.Int, "cast", (extent.value,))
-        source = sources.get(extent.name) if isinstance(extent, Symbol) else None
-        match source:
-            case ExtentOf(argument, dim):
-                return ScalarStep(name, DataType.Int, "extent", (argument, dim))
-            case ScalarOf(scalar):
-                need(scalar)
-                return ScalarStep(name, DataType.Int, "cast", (scalar,))
-            case _:
-                raise SchedulingError(f"the extent {name} of {expr.tensor.name} is not known from the arguments")
+        made = None if extent is None else extent_steps(name, extent, value_of)
+        if made is None:
+            raise SchedulingError(f"the extent {name} of {expr.tensor.name} is not known from the arguments")
+        steps.update((s.name, s) for s in made)
 
     def need(name: str) -> None:
         if name in steps:
             return
         expr = by_name.get(name)
         if isinstance(expr, ExtentOp):
-            steps[name] = extent_step(name, expr)
+            extent_of(name, expr)
         elif isinstance(expr, ScalarOp):
             for s in expr.inputs:
                 if s.value is None:

@@ -21,6 +21,7 @@ from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.pointwise import cache_arguments, vectorize
+from fuser.schedule.reads import input_reads
 from fuser.schedule.reduction import (
     ReductionScheduler,
     reduced_groups,
@@ -28,7 +29,7 @@ from fuser.schedule.reduction import (
     separate_results,
     stage_levels,
 )
-from fuser.schedule.reference import choose_vector, dim_groups, dim_order, resolving_graph
+from fuser.schedule.reference import choose_vector, dim_groups, dim_order, resolving_graph, vector_limit
 from fuser.schedule.stages import keep_stages
 
 WARP = 32
@@ -77,17 +78,16 @@ class InnerPersistentScheduler:
         if length < 1 or rows < 1:
             return Refused("there is no element")
         full = [
-            t
-            for t in segment.input_tensors
-            if not t.is_cpu
-            and sum(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
-            and any(graph.group(d) not in reduced and not d.is_broadcast for d in t.visible)
+            read.tensor
+            for read in input_reads(segment)
+            if any(d is not None and graph.group(d) in reduced and not d.is_broadcast for d in read.dims)
+            and any(d is not None and graph.group(d) not in reduced and not d.is_broadcast for d in read.dims)
         ]
         if not full:
             return Refused("no input has rows")
-        arguments = [t for t in (*segment.input_tensors, *segment.output_tensors) if t.visible and not t.is_cpu]
-        widest = max((t.dtype.itemsize for t in arguments), default=4)
-        vector, vectorized = choose_vector(graph, segment, groups[order[-1]], inputs, max(1, 16 // widest))
+        fastest = groups[order[-1]]
+        limit = vector_limit(graph, segment, fastest)
+        vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
         per_element = kept_bytes(segment)
         loaded = sum(t.dtype.itemsize for t in full)
         narrowest = min(t.dtype.itemsize for t in full)

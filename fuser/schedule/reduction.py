@@ -39,6 +39,7 @@ from fuser.schedule.reference import (
     lacking_output,
     resolving_graph,
     uncovered,
+    vector_limit,
 )
 
 
@@ -100,12 +101,10 @@ class ReductionScheduler:
         count_reduced = math.prod(extent[g] for g in groups if g in reduced)
         count_kept = math.prod(extent[g] for g in groups if g not in reduced)
         inner = groups[order[-1]] in reduced
-        arguments = [t for t in (*segment.input_tensors, *segment.output_tensors) if t.visible and not t.is_cpu]
-        widest = max((t.dtype.itemsize for t in arguments), default=4)
-        vector, vectorized = choose_vector(graph, segment, groups[order[-1]], inputs, max(1, 16 // widest))
-        if not inner:
-            # Each kept element of a thread is an accumulator of every reduction: four are plenty.
-            vector, vectorized = choose_vector(graph, segment, groups[order[-1]], inputs, min(4, max(1, 16 // widest)))
+        fastest = groups[order[-1]]
+        # Each kept element of a thread is an accumulator of every reduction: four are plenty.
+        limit = vector_limit(graph, segment, fastest)
+        vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit if inner else min(4, limit))
         stages = len(set(stage_levels(segment).values()))
         threads = 256
         if inner:
