@@ -1,9 +1,11 @@
 """Is a result right? Errors are counted in ulps of the output's dtype against float64, and held against torch eager's.
 
-    error(i) := |result(i) - reference(i)| / ulp(max(|reference(i)|, 2**-10 * max|reference|))
+    error(i) := |result(i) - reference(i)| / ulp(max(|reference(i)|, floor * max|reference|))
+    floor    := 2**-10 for 16-bit results, 2**-4 for wider ones
 
-The floor of 2**-10 of the largest value is there for elements that cancel; a result of zeros, of another row or of a
-lower precision is far above any limit. nan and infinities have to be the reference's. Needs torch.
+The floor is there for elements that cancel: what torch and we compute in is as wide as a wide result, so that its small
+elements may differ by much of themselves. A result of zeros, of another row or of a lower precision is far above any
+limit. nan and infinities have to be the reference's. Needs torch.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def largest_error(result: Any, reference: Any) -> float:
         part = expected[begin : begin + _CHUNK]
         finite = torch.where(torch.isfinite(part), part.abs(), 0.0)
         floor = max(floor, float(finite.max()))
-    floor *= 2.0**-10
+    floor *= 2.0**-10 if result.element_size() == 2 else 2.0**-4
     worst = 0.0
     for begin in range(0, expected.numel(), _CHUNK):
         want = expected[begin : begin + _CHUNK]
