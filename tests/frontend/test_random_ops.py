@@ -287,3 +287,58 @@ def test_a_host_tensor_as_the_seed() -> None:
 
     result = simulated(define(body), np.asarray(31, np.int64), 6)[0]
     np.testing.assert_array_equal(result, drawn(31, 7, (9,)))
+
+
+# --- schedules --------------------------------------------------------------------------------------------------------
+
+
+def split_and_swap(fd: FusionDefinition, out: Any) -> None:
+    """Columns outside, rows across the block, both split by what does not divide them."""
+    out.reorder({0: 1})
+    out.split(0, 5)
+    out.split(2, 4)
+    out.axis(0).parallelize(fuser.ParallelType.grid_x)
+    out.axis(2).parallelize(fuser.ParallelType.block_x)
+    fd.sched.transform_like(out)
+    fd.sched.parallelize_like(out)
+    fd.sched.inline_most()
+
+
+def flat(fd: FusionDefinition, out: Any) -> None:
+    """One dimension, as the pointwise scheduler has it, unrolled by 3."""
+    out.merge(0, 1)
+    out.split(0, 3)
+    out.split(0, 32)
+    out.axis(0).parallelize(fuser.ParallelType.grid_x)
+    out.axis(1).parallelize(fuser.ParallelType.block_x)
+    out.axis(2).parallelize(fuser.ParallelType.unroll)
+    fd.sched.transform_like(out)
+    fd.sched.parallelize_like(out)
+    fd.sched.inline_most()
+
+
+def serial(fd: FusionDefinition, out: Any) -> None:
+    """No schedule: one thread."""
+
+
+@pytest.mark.parametrize("dtype", [D.Float, D.Double, D.BFloat16], ids=lambda d: d.name)
+def test_schedules_draw_the_same(dtype: DataType) -> None:
+    """A number follows from the logical index alone: three schedules, an output in column-major order, and NumPy agree."""
+    x = np.zeros((11, 14), np.float32)
+    expected = drawn(6, 1, x.shape, dtype)
+
+    def made(schedule: Any, *, turned: bool = False) -> FusionDefinition:
+        with FusionDefinition() as fd:
+            t = fd.define_tensor([-1, -1])
+            out = fd.ops.uniform(0.0, 1.0, t.shape(), rng_seed=6, rng_offset=1, dtype=dtype)
+            out = fd.ops.permute(out, [1, 0]) if turned else fd.ops.set(out)
+            fd.add_output(out)
+            if schedule is not None:
+                schedule(fd, out)
+        return fd
+
+    for schedule in (split_and_swap, flat, serial):
+        result = np.asarray(made(schedule).manual_execute([x])[0])
+        np.testing.assert_array_equal(result.view(np.uint8), expected.view(np.uint8), err_msg=schedule.__name__)
+    np.testing.assert_array_equal(simulated(made(None), x)[0], expected)
+    np.testing.assert_array_equal(simulated(made(None, turned=True), x)[0], expected.T)
