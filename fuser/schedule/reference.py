@@ -117,10 +117,12 @@ def choose_vector(
 ) -> tuple[int, tuple[str, ...]]:
     """(elements per access along the dim `fastest`, reads of inputs and outputs that can be that wide).
 
-    The width is the best that some input allows; an output joins if its own fastest dim is that one.
+    The width is the best that some input allows, or where no input has that dim, what its constant extent allows; an output
+    joins if its own fastest dim is that one.
     """
     widths: dict[str, int] = {}
     extents: dict[str, Int] = {}
+    along = {d.extent for t in segment.tensors for d in t.logical if not d.is_broadcast and graph.group(d) is fastest}
     for read in input_reads(segment):
         described = inputs.tensors[read.tensor.name]
         dim = fastest_dim(described)
@@ -132,10 +134,10 @@ def choose_vector(
             widths[read.name] = access_width(read.tensor, described, dim, limit)
         else:
             widths[read.name] = read_width(read, described, dim, limit, inputs.evaluate)
-    vector = max(widths.values(), default=1)
+    # Facts are about inputs: of an extent that none of them has only a constant is known.
+    vector = max(widths.values(), default=limit if all(e.is_const for e in along) else 1)
     # What is asked of an argument is its own extent; that of a slice or an intermediate must follow from it.
     known = {e for n, e in extents.items() if widths[n] >= vector and isinstance(e, Symbol)}
-    along = {d.extent for t in segment.tensors for d in t.logical if not d.is_broadcast and graph.group(d) is fastest}
     while vector > 1 and not all(isinstance(e, Symbol) or is_divisible(e, vector, known) for e in along):
         vector //= 2
     if vector == 1:

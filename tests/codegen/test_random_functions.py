@@ -69,6 +69,15 @@ def test_rows_that_are_read_in_vectors() -> None:
     assert products(source_of(body, D.BFloat16)) == FIRST + FURTHER
 
 
+def test_numbers_without_any_input() -> None:
+    """Outputs of constant extents are written in vectors, so calls are shared there, too."""
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.uniform(0.0, 1.0, list(SHAPE), dtype=D.Half))
+    text = fd.explain([], file=False).stages["kernel.cu"]
+    assert "uint4" in text
+    assert products(text) == FIRST + FURTHER
+
+
 def test_uniform_numbers_in_0_to_1_are_not_scaled() -> None:
     text = source_of(lambda fd, x: fd.ops.add(x, fd.ops.rand_like(x)), D.Float)
     assert "fuser_standard_uniform_float(" in text
