@@ -77,6 +77,8 @@ from fuser.lowering.context import (
 )
 from fuser.lowering.displaced_reads import operand_indices, result_index, window_tests
 from fuser.lowering.indexing import Indexer
+from fuser.lowering.unswitch_loops import is_prefix
+from fuser.lowering.welford import WelfordStep, temporary, welford_add, welford_combine, welford_join
 
 MAX_REGISTER_ELEMENTS = 4096
 # What other blocks wrote must come from the cache that all share: a processor's own may hold the line as it was.
@@ -94,12 +96,16 @@ class Nest:
 
 @dataclass(slots=True, eq=False)
 class Accumulator:
-    """Per-thread partials of a reduction: one register array per result, over the axes inside `depth`."""
+    """Per-thread partials of a reduction: one register array per result, over the axes inside `depth`.
+
+    `step` (Welford) holds what all elements of a thread have in common: how many values each has seen.
+    """
 
     depth: int
     buffers: tuple[Buffer, ...]
     axes: tuple[tuple[Group, Int], ...]
     last_block: Symbol | None = None
+    step: WelfordStep | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -345,7 +351,7 @@ class NestBuilder:
             return self._body(node, depth + 1, Nest(indices, nest.serial, nest.vector))
         index = self._new_symbol(extent)
         indices[group] = index
-        unroll = parallel in (ParallelType.unroll, ParallelType.unswitch)
+        unroll = asked = parallel in (ParallelType.unroll, ParallelType.unswitch)
         if unroll and not extent.is_const:
             raise SchedulingError(f"{node[0]}: an {parallel.name} axis needs a constant extent, it has {extent}")
         if not unroll and extent.is_const and self._holds_registers(node, depth):
@@ -355,8 +361,8 @@ class NestBuilder:
         flags = set(self._flags)
         inner = self._body(node, depth + 1, Nest(indices, (*nest.serial, (index, extent)), nest.vector))
         self._flags = flags
-        if unroll and _has_runtime_loop(inner) and not _indexes_registers(inner, index):
-            # Unrolling around a loop of unknown length multiplies code and gains nothing.
+        if unroll and not _indexes_registers(inner, index) and (not asked or _has_runtime_loop(inner)):
+            # No register needs the index as a constant. Around a loop of unknown length unrolling multiplies code for nothing.
             unroll = False
         return [For(index, ZERO, extent, ONE, tuple(inner), unroll, parallel is ParallelType.unswitch)]
 
@@ -407,8 +413,14 @@ class NestBuilder:
             accumulator = self._make_accumulator(leader, depth)
             self.accumulators[leader] = accumulator
             stmts += [Allocate(b) for b in accumulator.buffers]
-            for buffer, identity in zip(accumulator.buffers, self._identities(expr), strict=True):
+            step = accumulator.step
+            # A count in common is kept in `step`, and spread over the elements when it is complete.
+            kept = accumulator.buffers if step is None else accumulator.buffers[:2]
+            for buffer, identity in zip(kept, self._identities(expr), strict=False):
                 stmts += self._fill(buffer, identity)
+            if step is not None:
+                stmts += [Allocate(b) for b in (step.count, step.fraction, step.weight)]
+                stmts.append(Store(step.count, ZERO, Literal(0, step.count.dtype), Role.initialise))
         position = self.sharing.positions[leader]
         for t in tensor_outputs(expr):
             if position == depth and t.name not in self.storage and not is_argument(self.context, t.name):
@@ -463,7 +475,52 @@ class NestBuilder:
             Buffer(f"{t.name}_partial", accumulator_dtype(t.dtype), MemoryType.local, running)
             for t in tensor_outputs(self.exprs[leader])
         )
-        return Accumulator(depth, buffers, tuple(reversed(axes)))
+        return Accumulator(depth, buffers, tuple(reversed(axes)), step=self._welford_step(leader, depth, buffers))
+
+    def _welford_step(self, leader: str, depth: int, buffers: tuple[Buffer, ...]) -> WelfordStep | None:
+        """A count for all elements of a thread, where every step of the reduced loops visits each of them once."""
+        if not self._counts_together(leader, depth):
+            return None
+        # A thread of a kernel with 32-bit indices sees fewer than 2**31 elements.
+        count = DataType.Int32 if self.context.index_bits == 32 else DataType.Int
+        real = buffers[1].dtype
+        return WelfordStep(
+            temporary(f"{leader}_seen", count),
+            temporary(f"{leader}_fraction", real),
+            temporary(f"{leader}_weight", real),
+        )
+
+    def _counts_together(self, leader: str, depth: int) -> bool:
+        expr = self.exprs[leader]
+        if not isinstance(expr, Welford):
+            return False
+        serial = [is_reduction for is_reduction, _ in self._serial_axes(leader, depth)]
+        if serial != sorted(serial, reverse=True):
+            return False  # a loop over kept dims runs around one over reduced dims
+        if expr.partial is None:
+            return True
+        # Partials that a thread joins have a count in common if they are its own and had one.
+        source = self.leaders.get(expr.input.name, "")
+        if source not in self.exprs or any(self._reduction_types(source, among) for among in (BLOCK_TYPES, GRID_TYPES)):
+            return False
+        state = self.context.state(expr.input.name)
+        inside = self._accumulator_depth(source)
+        return (
+            state.memory is MemoryType.local
+            and state.allocation is None
+            and all(accumulator_dtype(t.dtype) is t.dtype for t in tensor_outputs(self.exprs[source]))
+            and inside == self.sharing.positions[source]
+            and self._counts_together(source, inside)
+        )
+
+    def _serial_axes(self, leader: str, depth: int) -> list[tuple[bool, Group]]:
+        """(is reduced, group) of the loops from `depth` on that a thread runs through."""
+        state = self.context.state(leader)
+        return [
+            (a.is_reduction, group)
+            for a, group in zip(state.loop[depth:], self.context.loops(leader)[depth:], strict=True)
+            if not group.is_broadcast and not _is_one(group.extent) and state.parallel_type(a) not in THREAD_TYPES
+        ]
 
     def _identities(self, expr: TensorExpr) -> tuple[Literal, ...]:
         if isinstance(expr, Reduction):
@@ -480,6 +537,16 @@ class NestBuilder:
         i = self._new_symbol(buffer.size)
         return [For(i, ZERO, buffer.size, ONE, (Store(buffer, i, value, Role.initialise),), unroll=True)]
 
+    def _spread_count(self, counts: Buffer, seen: Buffer) -> list[Stmt]:
+        """Every element has seen as many values."""
+        value: Value = Load(seen, ZERO)
+        if seen.dtype is not counts.dtype:
+            value = Cast(value, counts.dtype)
+        if counts.size.value == 1:
+            return [Store(counts, ZERO, value)]
+        i = self._new_symbol(counts.size)
+        return [For(i, ZERO, counts.size, ONE, (Store(counts, i, value),), unroll=True)]
+
     def _close(self, leader: str, depth: int, nest: Nest) -> list[Stmt]:
         """What must stand after the loop at `depth`: the collective of a reduction, and its stores."""
         accumulator = self.accumulators.get(leader)
@@ -487,6 +554,8 @@ class NestBuilder:
             return []
         expr = self.exprs[leader]
         stmts: list[Stmt] = []
+        if accumulator.step is not None:
+            stmts += self._spread_count(accumulator.buffers[2], accumulator.step.count)
         block_axes = self._reduction_types(leader, BLOCK_TYPES)
         grid_axes = self._reduction_types(leader, GRID_TYPES)
         if block_axes or grid_axes:
@@ -897,10 +966,41 @@ class NestBuilder:
             compute = compute_dtype(buffer.dtype)
             combined = Call(REDUCTIONS[expr.op].combine, (Load(buffer, offset), value), compute, buffer.dtype)
             return [Store(buffer, offset, combined)]
-        if expr.partial is not None:
-            other = tuple(self._read(t, indexer) for t in (expr.input, *expr.partial))
-            return welford_combine(accumulator.buffers, offset, other, f"{leader}_w{self._next()}")
-        return welford_add(accumulator.buffers, offset, self._read(expr.input, indexer), f"{leader}_w{self._next()}")
+        name = f"{leader}_w{self._next()}"
+        step = accumulator.step
+        if expr.partial is None:
+            seen = self._seen_before(leader, accumulator, indexer)
+            return welford_add(accumulator.buffers, offset, self._read(expr.input, indexer), name, step, seen)
+        other = tuple(self._read(t, indexer) for t in (expr.input, *expr.partial))
+        if step is None:
+            return welford_combine(accumulator.buffers, offset, other, name)
+        source = self.accumulators[self.leaders[expr.input.name]].step
+        if (
+            source is None
+            or self.storage[expr.input.name].buffer is not self.accumulators[self.leaders[expr.input.name]].buffers[0]
+        ):
+            raise InternalError(f"the partials that {leader} joins were counted apart", pass_name="build_loop_nests")
+        return welford_join(accumulator.buffers, offset, other, name, step, source, self._lane(leader, expr, indexer))
+
+    def _seen_before(self, leader: str, accumulator: Accumulator, indexer: Indexer) -> Int | None:
+        """How many values a thread has seen before the one at hand, if that is the index of an unrolled loop: the one loop
+        over reduced dims, whose tests hold for all iterations before one for which they hold."""
+        loops = [group for is_reduction, group in self._serial_axes(leader, accumulator.depth) if is_reduction]
+        index = indexer.index(loops[0]) if len(loops) == 1 else None
+        if not isinstance(index, Symbol) or index not in self._unrolled:
+            return None
+        for test in self._predicate_list(leader, self.context.loops(leader), indexer):
+            if index in test.symbols and not is_prefix(test, index):
+                return None
+        return index
+
+    def _lane(self, leader: str, expr: Welford, indexer: Indexer) -> Int | None:
+        """Which of a thread's partials is read, if all are joined from the first to the last; else None."""
+        accumulator, storage = self.accumulators[leader], self.storage[expr.input.name]
+        joined = [group for _, group in self._serial_axes(leader, accumulator.depth)]
+        if len(storage.axes) != 1 or joined != [storage.axes[0][0]]:
+            return None
+        return indexer.index(joined[0])
 
     def _reads_partials(self, expr: Reduction | Welford, indexer: Indexer) -> bool:
         """Whether the operands are partials of the same reduction in registers: outside its extents a thread holds the
@@ -1169,92 +1269,3 @@ def call_dtype(expr: Pointwise) -> DataType:
     tensors = [v for v in expr.inputs if isinstance(v, Tensor)]
     dtype = tensors[0].dtype
     return dtype if dtype.is_reduced_float and POINTWISE[expr.op].in_own_type else compute_dtype(dtype)
-
-
-def _temporary(name: str, dtype: DataType) -> Buffer:
-    return Buffer(name, dtype, MemoryType.local, ONE)
-
-
-def welford_add(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> list[Stmt]:
-    """Fold one element into (mean, m2, count): Welford's update.
-
-    delta = x - mean; mean += delta / count; m2 += delta * (x - mean)
-    """
-    mean, m2, count = acc
-    real = m2.dtype
-    value, delta = _temporary(f"{name}_x", mean.dtype), _temporary(f"{name}_delta", mean.dtype)
-    one = Literal(1, count.dtype)
-    return [
-        Allocate(value),
-        Allocate(delta),
-        Store(value, ZERO, x),
-        Store(count, at, Call("add", (Load(count, at), one), compute_dtype(count.dtype), count.dtype)),
-        Store(delta, ZERO, Call("sub", (Load(value, ZERO), Load(mean, at)), mean.dtype, mean.dtype)),
-        Store(
-            mean,
-            at,
-            Call(
-                "add",
-                (Load(mean, at), Call("div", (Load(delta, ZERO), Cast(Load(count, at), real)), mean.dtype, mean.dtype)),
-                mean.dtype,
-                mean.dtype,
-            ),
-        ),
-        Store(
-            m2,
-            at,
-            Call(
-                "add",
-                (
-                    Load(m2, at),
-                    Call(
-                        "mul",
-                        (Load(delta, ZERO), Call("sub", (Load(value, ZERO), Load(mean, at)), mean.dtype, mean.dtype)),
-                        real,
-                        real,
-                    ),
-                ),
-                real,
-                real,
-            ),
-        ),
-    ]
-
-
-def welford_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], name: str) -> list[Stmt]:
-    """Join two (mean, m2, count) triples (Chan et al. 1979); an empty side changes nothing.
-
-    n = na + nb; f = nb / n (0 if n = 0); d = mean_b - mean_a; mean = mean_a + d * f; m2 = m2_a + m2_b + d * d * na * f
-    """
-    mean, m2, count = acc
-    real = m2.dtype
-    dtype = mean.dtype
-    total = _temporary(f"{name}_n", count.dtype)
-    other_count = _temporary(f"{name}_nb", count.dtype)
-    fraction, delta = _temporary(f"{name}_f", real), _temporary(f"{name}_delta", dtype)
-    other_mean, other_m2, nb = other
-
-    def call(op: str, a: Value, b: Value, d: DataType) -> Call:
-        return Call(op, (a, b), d, d)
-
-    integral = compute_dtype(count.dtype)
-    is_empty = Call("eq", (Load(total, ZERO), Literal(0, count.dtype)), integral, DataType.Bool)
-    quotient = call("div", Cast(Load(other_count, ZERO), real), Cast(Load(total, ZERO), real), real)
-    gain = call(
-        "mul",
-        call("mul", Load(delta, ZERO), Load(delta, ZERO), real),
-        call("mul", Cast(Load(count, at), real), Load(fraction, ZERO), real),
-        real,
-    )
-    return [
-        *(Allocate(b) for b in (total, other_count, fraction, delta)),
-        Store(other_count, ZERO, nb),
-        Store(total, ZERO, Call("add", (Load(count, at), Load(other_count, ZERO)), integral, count.dtype)),
-        Store(fraction, ZERO, Call("where", (is_empty, Literal(0.0, real), quotient), real, real)),
-        Store(delta, ZERO, call("sub", other_mean, Load(mean, at), dtype)),
-        Store(
-            mean, at, call("add", Load(mean, at), call("mul", Load(delta, ZERO), Load(fraction, ZERO), dtype), dtype)
-        ),
-        Store(m2, at, call("add", call("add", Load(m2, at), other_m2, real), gain, real)),
-        Store(count, at, Load(total, ZERO)),
-    ]

@@ -21,7 +21,21 @@ from dataclasses import dataclass, field, replace
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GLOBAL_MEMORY, GRID_TYPES, CacheOp, MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, all_of, const, equal, maximum, select, symbol
+from fuser.ir.integers import (
+    ONE,
+    ZERO,
+    Cond,
+    Int,
+    Symbol,
+    all_of,
+    const,
+    equal,
+    less,
+    maximum,
+    prove_less,
+    select,
+    symbol,
+)
 from fuser.ir.kernel import (
     Allocate,
     AtomicAdd,
@@ -50,7 +64,7 @@ from fuser.ir.kernel import (
     walk,
 )
 from fuser.ir.op_table import compute_dtype
-from fuser.lowering.build_loop_nests import welford_combine
+from fuser.lowering.welford import welford_combine
 
 WARP = 32
 
@@ -288,7 +302,9 @@ class _Expander:
         return stmts + self._elements(r, read)
 
     def _exchange(self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int) -> list[Stmt]:
-        """Every thread writes its partial and reads those of its group, in order of the reduced axes."""
+        """Every thread writes its partials; each element of a group is joined by one of its threads, in order of the reduced
+        axes, and read by all. Where that is little work, or how much is not known, every thread does all of it for itself and
+        saves a barrier."""
         scratch = self._scratch(r, total)
         linear = self._linear(self.active)
         stmts: list[Stmt] = [Allocate(b) for b in scratch]
@@ -303,13 +319,32 @@ class _Expander:
                 position = position // self.sizes[p]
             return e * total + self._linear(self.active, index)
 
-        def read(e: Int) -> list[Stmt]:
-            first = [Store(p, e, Load(s, place(e, ZERO))) for s, p in zip(scratch, r.partials, strict=True)]
+        def join(into: Reduce, at: Int, e: Int) -> list[Stmt]:
+            first = [Store(p, at, Load(s, place(e, ZERO))) for s, p in zip(scratch, into.partials, strict=True)]
             k = self._symbol("k", count)
-            rest = self._combine(r, e, tuple(Load(s, place(e, k)) for s in scratch))
+            rest = self._combine(into, at, tuple(Load(s, place(e, k)) for s in scratch))
             return [*first, For(k, ONE, count, ONE, tuple(rest))]
 
-        return stmts + self._elements(r, write) + self._elements(r, read)
+        stmts += self._elements(r, write)
+        if not count.is_const or count.value * r.partials[0].size.value <= _OWN_WORK:
+            return stmts + self._elements(r, lambda e: join(r, e, e))
+        kept = [p for p in self.active if p not in reduced]
+        lanes, lane = self._count_of(kept), self._linear(kept)
+        results = self._scratch(r, lanes)
+        stmts += [Allocate(b) for b in results]
+        size = r.partials[0].size
+        for start in range(0, size.value, count.value):
+            e = self._linear(reduced) + start
+            self._count += 1
+            own = tuple(Buffer(f"{p.name}_own{self._count - 1}", p.dtype, MemoryType.local, ONE) for p in r.partials)
+            found = [Store(b, e * lanes + lane, Load(p, ZERO)) for b, p in zip(results, own, strict=True)]
+            work: list[Stmt] = [*(Allocate(b) for b in own), *join(replace(r, partials=own), ZERO, e), *found]
+            stmts += work if prove_less(e, size) else [If(less(e, size), tuple(work), role=Role.owner)]
+
+        def read(e: Int) -> list[Stmt]:
+            return [Store(p, e, Load(b, e * lanes + lane)) for b, p in zip(results, r.partials, strict=True)]
+
+        return stmts + self._elements(r, read)
 
     # --- across blocks ---
 
@@ -362,21 +397,47 @@ class _Expander:
         ]
 
     def _finish(self, r: Reduce, g: _GridParts) -> list[Stmt]:
-        """Sum the partials of all blocks in block order; threads along the block's reduced axes share the work."""
+        """Join the partials of all blocks; threads along the block's reduced axes share the work.
+
+        A thread asks for several partials before it uses the first: they come from device memory, one wait serves all.
+        """
         # A block has a thread, though an extent that nothing bounds from below may be 0: then nothing is launched.
         count = maximum(self._count_of(g.spread), ONE)
+        size = r.partials[0].size
+        batch = const(max(1, _FINISH_BATCH // size.value))
         stmts: list[Stmt] = []
 
         def start(e: Int) -> list[Stmt]:
             return [Store(p, e, identity, Role.initialise) for p, identity in zip(r.partials, r.identity, strict=True)]
 
-        def add(e: Int) -> list[Stmt]:
-            b = self._symbol("b", g.blocks)
-            other = tuple(Load(w, g.place(e, b), _LEVEL_2) for w in g.buffers)
-            return [For(b, self._linear(g.spread), g.blocks, count, tuple(self._combine(r, e, other)))]
-
         stmts += self._elements(r, start)
-        stmts += self._elements(r, add)
+        self._count += 1
+        got = tuple(
+            Buffer(f"{p.name}_got{self._count - 1}", p.dtype, MemoryType.local, batch * size) for p in r.partials
+        )
+        b = self._symbol("b", g.blocks)
+
+        def load(j: Int, e: Int) -> list[Stmt]:
+            at, block = j * size + e, b + j * count
+            blank: list[Stmt] = [
+                Store(t, at, identity, Role.initialise) for t, identity in zip(got, r.identity, strict=True)
+            ]
+            loads: list[Stmt] = [
+                Store(t, at, Load(w, g.place(e, block), _LEVEL_2)) for t, w in zip(got, g.buffers, strict=True)
+            ]
+            return loads if batch is ONE else [*blank, If(less(block, g.blocks), tuple(loads), role=Role.predicate)]
+
+        def add(j: Int, e: Int) -> list[Stmt]:
+            return self._combine(r, e, tuple(Load(t, j * size + e) for t in got))
+
+        def each(make: Callable[[Int, Int], list[Stmt]]) -> list[Stmt]:
+            if batch is ONE:
+                return self._elements(r, lambda e: make(ZERO, e))
+            j = self._symbol("j", batch)
+            return [For(j, ZERO, batch, ONE, tuple(self._elements(r, lambda e: make(j, e))), unroll=True)]
+
+        turn = (*(Allocate(t) for t in got), *each(load), *each(add))
+        stmts.append(For(b, self._linear(g.spread), g.blocks, count * batch, turn))
         if g.spread:
             stmts += self._block(r)
         return stmts
@@ -478,6 +539,10 @@ class _Expander:
 
 
 _LEVEL_2 = CacheOp["global"]
+# Partials that a thread reads from shared memory rather than wait for another thread to join them.
+_OWN_WORK = 16
+# Partials that a thread of the last block asks for at once.
+_FINISH_BATCH = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,6 +3,8 @@
 Before: if (p) { a } float b; if (p) { c } for (i) { if (p) { d(i) } }
 After:  float b; if (p) { a; c; for (i) { d(i) } }
 
+An unswitched test has two sides: those of neighbours are joined side by side.
+
 Stands last: barriers are placed, and every pass before works on single predicated statements.
 """
 
@@ -12,7 +14,7 @@ from collections.abc import Sequence
 
 from fuser.ir.kernel import Allocate, For, If, Role, Stmt
 
-_MERGED = (Role.predicate, Role.owner, Role.last_block)
+_MERGED = (Role.predicate, Role.owner, Role.last_block, Role.unswitch)
 
 
 def merge_predicates(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -40,8 +42,9 @@ def _joined(body: Sequence[Stmt]) -> list[Stmt]:
 
     def flush() -> None:
         if len(pending) > 1:
-            then = [s for test in pending for s in test.then]
-            out.append(If(pending[0].condition, tuple(_joined(then)), role=pending[0].role))
+            then = _joined([s for test in pending for s in test.then])
+            orelse = _joined([s for test in pending for s in test.orelse])
+            out.append(If(pending[0].condition, tuple(then), tuple(orelse), pending[0].role))
         else:
             out.extend(pending)
         pending.clear()
@@ -50,7 +53,7 @@ def _joined(body: Sequence[Stmt]) -> list[Stmt]:
         if isinstance(stmt, Allocate) and stmt.buffer.is_register:
             # Shared arrays stay where they are: their bytes may still be another array's.
             out.append(stmt)
-        elif isinstance(stmt, If) and stmt.role in _MERGED and not stmt.orelse:
+        elif isinstance(stmt, If) and stmt.role in _MERGED and (not stmt.orelse or stmt.role is Role.unswitch):
             if pending and not (pending[0].condition is stmt.condition and pending[0].role is stmt.role):
                 flush()
             pending.append(stmt)

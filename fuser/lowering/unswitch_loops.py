@@ -82,9 +82,16 @@ def _at_last(condition: Cond, loops: dict[Symbol, For]) -> Cond | None:
         return None
     values: dict[Symbol, Int | int] = {}
     for s in sorted(condition.operand.symbols & loops.keys(), key=lambda s: s.name):
-        step = condition.operand.substitute({s: s + 1}) - condition.operand
         loop = loops[s]
-        if step.hi is None or step.hi > 0 or loop.stop.symbols & loops.keys():
+        if not is_prefix(condition, s) or loop.stop.symbols & loops.keys():
             return None
         values[s] = loop.stop - 1
     return condition.substitute(values)
+
+
+def is_prefix(condition: Cond, index: Symbol) -> bool:
+    """Whether a test that holds at some value of `index` is known to hold at all smaller ones."""
+    if not isinstance(condition, Compare) or condition.kind != ">=":
+        return False
+    step = condition.operand.substitute({index: index + 1}) - condition.operand
+    return step.hi is not None and step.hi <= 0

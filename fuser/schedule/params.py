@@ -66,6 +66,8 @@ class ReductionParams:
     vector          consecutive elements of a thread along the fastest dim
     vectorized      arguments that are contiguous along them: one access each
     grid_reduce     blocks that share one reduction (1: none)
+    unroll          accesses of a thread along the reduced axes that are issued before the first is used
+    reasons         why, in words; no part of what is compared
     """
 
     order: tuple[int, ...]
@@ -75,6 +77,8 @@ class ReductionParams:
     vector: int
     vectorized: tuple[str, ...]
     grid_reduce: int
+    unroll: int = 1
+    reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

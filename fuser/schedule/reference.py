@@ -154,7 +154,8 @@ def choose_vector(
         else:
             last = t.visible[memory_order(t.stride_order)[-1]]
             # One element that others see along the fastest dim is no run of them.
-            if not last.is_broadcast and graph.group(last) is fastest:
+            fits = vector * t.dtype.itemsize <= 16
+            if fits and not last.is_broadcast and graph.group(last) is fastest:
                 names.append(t.name)
     return vector, tuple(names)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from fuser.ir.dtypes import DataType
@@ -11,7 +12,7 @@ from fuser.ir.enums import ParallelType
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.kernel import AtomicAdd, Fence, For, Kernel, Role, Shuffle, SpinWait, Stmt, Store, walk
 from fuser.ir.schedule import ScheduleBuilder
-from tests.harness import check, integers
+from tests.harness import Lowered, check, integers, run
 from tests.kernel_corpus import BX, BY, BZ, CORPUS, GX, GY, SERIAL, schedule_axes
 
 Float = DataType.Float
@@ -100,9 +101,53 @@ def test_loop_around_a_grid_reduction_has_its_own_semaphores() -> None:
 
 
 def test_partials_of_blocks_are_summed_in_block_order() -> None:
+    """Several are asked for at a time; they are added one after another all the same, so that results repeat bit for bit."""
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1])
+    r = b.reduction("sum", x, [1], Float)
+    b.add_output(r)
+    s = ScheduleBuilder(b.freeze())
+    s.split(r.name, 1, 16)
+    schedule_axes(s, r.name, (GX, GY))
+    values = (np.random.default_rng(0).standard_normal((3, 400)) * 10.0 ** np.arange(400)[::-1].clip(0, 12)).astype(
+        "f4"
+    )
+    found = run(Lowered.of(s), [values]).check()[r.name]
+    for row, result in zip(values, found, strict=True):
+        partials = [np.add.accumulate(np.append(np.float32(0), part))[-1] for part in row.reshape(-1, 16)]
+        assert np.add.accumulate(np.array([0, *partials], np.float32))[-1] == result
+
+
+def test_partials_of_blocks_are_asked_for_together() -> None:
     kernel = row_sum(16, (GX, GY))
-    loops = [s for s in walk(kernel.body) if isinstance(s, For) and "blocks" in str([str(x) for x in s.body])]
-    assert all(str(s.start) == "0" and str(s.step) == "1" for s in loops)
+    (turn,) = [f for f in walk(kernel.body) if isinstance(f, For) and not f.unroll and "got" in str(stored(f))]
+    assert str(turn.step) == "8"
+    load, add = [f for f in turn.body if isinstance(f, For)]
+    assert "got" in str(stored(load)), "first all loads"
+    assert "partial" in str(stored(add)), "then all additions"
+
+
+def stored(stmt: Stmt) -> list[str]:
+    """Names of the buffers written in a statement."""
+    return [s.buffer.name for s in walk((stmt,)) if isinstance(s, Store)]
+
+
+@pytest.mark.parametrize(("threads", "elements"), [(8, 4), (16, 4), (4, 8), (2, 16), (32, 1)])
+def test_threads_of_a_group_share_its_elements(threads: int, elements: int) -> None:
+    """Each element is joined once in a block, not once by every thread."""
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1])
+    r = b.reduction("sum", x, [0], Float)
+    b.add_output(r)
+    s = ScheduleBuilder(b.freeze())
+    s.split(r.name, 1, elements)
+    s.split(r.name, 1, 32)
+    s.split(r.name, 0, threads)
+    schedule_axes(s, r.name, (SERIAL, BY, GX, BX, SERIAL))
+    s.reorder(r.name, {2: 0, 3: 1})
+    kernel = check(s, [integers((37, 150))], seeds=(0, 1))
+    loops = [f for f in walk(kernel.body) if isinstance(f, For) and f.stop.is_const and str(f.start) == "1"]
+    assert len(loops) == max(1, elements // threads)
 
 
 def test_grid_of_one_block_needs_no_semaphore() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.kernel import BlockBarrier, For, Kernel, walk
@@ -64,18 +66,20 @@ def test_warp_reduction_needs_none() -> None:
     assert not kernel.shared_offsets
 
 
-def test_several_partials_are_exchanged_behind_one_barrier() -> None:
-    """The elements of a scratch that one loop writes do not need barriers among themselves."""
+@pytest.mark.parametrize(("threads", "expected"), [(4, 1), (12, 2)])
+def test_several_partials_are_exchanged_behind_one_barrier(threads: int, expected: int) -> None:
+    """The elements of a scratch that one loop writes do not need barriers among themselves. Where threads share the work of
+    joining them, a second one stands before its results are read."""
     b = FusionBuilder()
     x = b.input_tensor(Float, [-1, 4])
     r = b.reduction("sum", x, [0], Float)
     b.add_output(r)
     s = ScheduleBuilder(b.freeze())
-    s.split(r.name, 0, 12)
+    s.split(r.name, 0, threads)
     s.reorder(r.name, {0: 0, 1: 1})
     s.parallelize(r.name, 1, BY)
     kernel = check(s, [integers((40, 4))])
-    assert len(barriers(kernel)) == 1
+    assert len(barriers(kernel)) == expected
 
 
 def test_block_of_one_thread_needs_none() -> None:

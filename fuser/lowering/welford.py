@@ -1,0 +1,164 @@
+"""Welford's running mean and sum of squared differences: adding an element, joining partial results.
+
+A partial is a triple of register arrays (mean, m2, count): m2 is the sum of squared differences from the mean. Sums of squares
+that are subtracted from each other at the end would lose every digit for data with a large mean; these formulas do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import MemoryType
+from fuser.ir.integers import ONE, ZERO, Int, equal
+from fuser.ir.kernel import Allocate, Buffer, Call, Cast, If, IndexValue, Literal, Load, Role, Stmt, Store, Value
+from fuser.ir.op_table import compute_dtype
+
+
+def temporary(name: str, dtype: DataType) -> Buffer:
+    """A register of one element."""
+    return Buffer(name, dtype, MemoryType.local, ONE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WelfordStep:
+    """Registers of one element each, for all elements of a thread's partials: how many values each has seen, the share of
+    what comes in among all seen, and the weight of the squared difference of the means."""
+
+    count: Buffer
+    fraction: Buffer
+    weight: Buffer
+
+
+def welford_add(
+    acc: tuple[Buffer, ...], at: Int, x: Value, name: str, step: WelfordStep | None, seen: Int | None
+) -> list[Stmt]:
+    """Fold one element into (mean, m2, count): Welford's update (Welford 1962).
+
+    delta = x - mean; mean += delta / count; m2 += delta * (x - mean)
+
+    With a `step` the first element that a step of the loops visits counts for all, and the division is done once for them:
+    mean += delta * (1 / count). The counts of `acc` are then set after the loops. With `seen`, the values seen before as an
+    index that unrolling turns into a constant, there is no division left.
+    """
+    mean, m2, count = acc
+    real = m2.dtype
+    value, delta = temporary(f"{name}_x", mean.dtype), temporary(f"{name}_delta", mean.dtype)
+    change = Load(delta, ZERO)
+    counted: list[Stmt]
+    if step is None:
+        counted = [_increment(count, at)]
+        quotient = Call("div", (change, Cast(Load(count, at), real)), mean.dtype, mean.dtype)
+    else:
+        number: Value = Load(step.count, ZERO) if seen is None else IndexValue(seen + 1, DataType.Int)
+        inverse = Call("div", (Literal(1.0, real), Cast(number, real)), real, real)
+        counted = _once(acc, at, [_increment(step.count, ZERO), Store(step.fraction, ZERO, inverse)])
+        quotient = Call("mul", (change, Load(step.fraction, ZERO)), mean.dtype, mean.dtype)
+    rest = Call("sub", (Load(value, ZERO), Load(mean, at)), mean.dtype, mean.dtype)
+    return [
+        Allocate(value),
+        Allocate(delta),
+        Store(value, ZERO, x),
+        *counted,
+        Store(delta, ZERO, Call("sub", (Load(value, ZERO), Load(mean, at)), mean.dtype, mean.dtype)),
+        Store(mean, at, Call("add", (Load(mean, at), quotient), mean.dtype, mean.dtype)),
+        Store(m2, at, Call("add", (Load(m2, at), Call("mul", (change, rest), real, real)), real, real)),
+    ]
+
+
+def _increment(count: Buffer, at: Int) -> Store:
+    one = Literal(1, count.dtype)
+    return Store(count, at, Call("add", (Load(count, at), one), compute_dtype(count.dtype), count.dtype))
+
+
+def _once(acc: tuple[Buffer, ...], at: Int, stmts: list[Stmt]) -> list[Stmt]:
+    """What is done for all elements of a thread, when the first of them is visited."""
+    return stmts if acc[0].size.value == 1 else [If(equal(at, 0), tuple(stmts), role=Role.plain)]
+
+
+def welford_join(
+    acc: tuple[Buffer, ...],
+    at: Int,
+    other: tuple[Value, ...],
+    name: str,
+    step: WelfordStep,
+    source: WelfordStep,
+    lane: Int | None,
+) -> list[Stmt]:
+    """`welford_combine` for partials whose counts are in common on both sides: one division for all of them.
+
+    n = na + nb; f = nb / n (0 if n = 0); w = na * f; d = mean_b - mean_a; mean = mean_a + d * f; m2 = m2_a + m2_b + d * d * w
+
+    Where these are the partials of one thread, one after another (`lane` of them so far), n = (lane + 1) * nb and f is the
+    constant 1 / (lane + 1).
+    """
+    mean, m2, _ = acc
+    real, dtype = m2.dtype, mean.dtype
+    delta, total = temporary(f"{name}_delta", dtype), temporary(f"{name}_n", step.count.dtype)
+    integral = compute_dtype(step.count.dtype)
+    change = Load(delta, ZERO)
+
+    def call(op: str, a: Value, b: Value, d: DataType) -> Call:
+        return Call(op, (a, b), d, d)
+
+    is_empty = Call("eq", (Load(total, ZERO), Literal(0, total.dtype)), integral, DataType.Bool)
+    share: Value
+    if lane is None:
+        quotient = call("div", Cast(Load(source.count, ZERO), real), Cast(Load(total, ZERO), real), real)
+        share = Call("where", (is_empty, Literal(0.0, real), quotient), real, real)
+    else:
+        share = call("div", Literal(1.0, real), Cast(IndexValue(lane + 1, DataType.Int), real), real)
+    counted: list[Stmt] = [
+        Allocate(total),
+        Store(total, ZERO, Call("add", (Load(step.count, ZERO), Load(source.count, ZERO)), integral, total.dtype)),
+        Store(step.fraction, ZERO, share),
+        Store(step.weight, ZERO, call("mul", Cast(Load(step.count, ZERO), real), Load(step.fraction, ZERO), real)),
+        Store(step.count, ZERO, Load(total, ZERO)),
+    ]
+    gain = call("mul", call("mul", change, change, real), Load(step.weight, ZERO), real)
+    return [
+        Allocate(delta),
+        *_once(acc, at, counted),
+        Store(delta, ZERO, call("sub", other[0], Load(mean, at), dtype)),
+        Store(mean, at, call("add", Load(mean, at), call("mul", change, Load(step.fraction, ZERO), dtype), dtype)),
+        Store(m2, at, call("add", call("add", Load(m2, at), other[1], real), gain, real)),
+    ]
+
+
+def welford_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], name: str) -> list[Stmt]:
+    """Join two (mean, m2, count) triples (Chan et al. 1979); an empty side changes nothing.
+
+    n = na + nb; f = nb / n (0 if n = 0); d = mean_b - mean_a; mean = mean_a + d * f; m2 = m2_a + m2_b + d * d * na * f
+    """
+    mean, m2, count = acc
+    real = m2.dtype
+    dtype = mean.dtype
+    total = temporary(f"{name}_n", count.dtype)
+    other_count = temporary(f"{name}_nb", count.dtype)
+    fraction, delta = temporary(f"{name}_f", real), temporary(f"{name}_delta", dtype)
+    other_mean, other_m2, nb = other
+
+    def call(op: str, a: Value, b: Value, d: DataType) -> Call:
+        return Call(op, (a, b), d, d)
+
+    integral = compute_dtype(count.dtype)
+    is_empty = Call("eq", (Load(total, ZERO), Literal(0, count.dtype)), integral, DataType.Bool)
+    quotient = call("div", Cast(Load(other_count, ZERO), real), Cast(Load(total, ZERO), real), real)
+    gain = call(
+        "mul",
+        call("mul", Load(delta, ZERO), Load(delta, ZERO), real),
+        call("mul", Cast(Load(count, at), real), Load(fraction, ZERO), real),
+        real,
+    )
+    return [
+        *(Allocate(b) for b in (total, other_count, fraction, delta)),
+        Store(other_count, ZERO, nb),
+        Store(total, ZERO, Call("add", (Load(count, at), Load(other_count, ZERO)), integral, count.dtype)),
+        Store(fraction, ZERO, Call("where", (is_empty, Literal(0.0, real), quotient), real, real)),
+        Store(delta, ZERO, call("sub", other_mean, Load(mean, at), dtype)),
+        Store(
+            mean, at, call("add", Load(mean, at), call("mul", Load(delta, ZERO), Load(fraction, ZERO), dtype), dtype)
+        ),
+        Store(m2, at, call("add", call("add", Load(m2, at), other_m2, real), gain, real)),
+        Store(count, at, Load(total, ZERO)),
+    ]

@@ -1,0 +1,165 @@
+"""Threads, blocks and unrolling of a reduction: a model of what keeps a memory-bound kernel at the limit.
+
+What decides is the number of bytes that are on their way while nothing else happens (Little's law): bandwidth times latency,
+about 45 KB for each SM of an H200. A thread therefore issues up to `unroll` accesses before it uses the first, and blocks
+are as many as keep about half of the threads an SM can hold busy. All counts are rounded so coarsely that shapes that differ
+in the number of rows share parameters: each parameter is part of the kernel's text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fuser.ir.device_info import DeviceInfo
+
+# Bytes a thread asks for at once: 1024 threads of an SM then have three times the bytes of Little's law on their way, so that
+# some may compute and some may wait for others meanwhile.
+_THREAD_BYTES = 128
+_MAX_UNROLL = 16
+_LATENCY_NS = 1400.0
+_BLOCK = 256
+_LONG_BLOCK = 512
+# Columns that a warp covers: 32 accesses of 16 bytes are one run of 512 bytes.
+_WARP = 32
+# Fewer blocks share a reduction by this factor each time the number of reductions grows by it.
+_BUCKET = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What is reduced. Counts in elements.
+
+    inner           the fastest dim is reduced
+    kept, reduced   number of reductions, and elements of each
+    vector          elements of one access
+    bytes_per_step  bytes of one access to every full-size input
+    heavy           the combining step costs more than an access (Welford): threads should reduce much before they combine
+    may_split       several blocks may share one reduction
+    """
+
+    inner: bool
+    kept: int
+    reduced: int
+    vector: int
+    bytes_per_step: int
+    heavy: bool
+    may_split: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionPlan:
+    """See ReductionParams."""
+
+    block_reduce: int
+    block_iterate: int
+    grid_reduce: int
+    unroll: int
+    reasons: tuple[str, ...]
+
+
+def plan_reduction(space: Space, device: DeviceInfo) -> ReductionPlan:
+    """The plan for a space. Pure arithmetic: it runs for every new shape."""
+    return _plan_inner(space, device) if space.inner else _plan_outer(space, device)
+
+
+def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
+    """Neighbouring threads take neighbouring vectors of a row."""
+    steps = ceil_div(space.reduced, space.vector)
+    unroll = _most_in_flight(space)
+    per_thread = unroll * 2 if space.heavy else unroll
+    threads = power_of_two(ceil_div(steps, per_thread), 1, _LONG_BLOCK)
+    # A row that is no multiple of a line is best read by few threads, but never by so few that accesses spread over lines.
+    threads = max(threads, power_of_two(steps, 1, 8))
+    reasons = [f"{steps} accesses a row, {unroll} in flight a thread: {threads} threads a row"]
+    few = device.sm_count * 2
+    rows = 1
+    if threads < _BLOCK:
+        rows = _BLOCK // threads
+        while rows > 1 and space.kept < rows * few:
+            rows //= 2
+        if threads * rows < _WARP:
+            rows = _WARP // threads
+        reasons.append(f"{rows} rows a block of {threads * rows} threads")
+    blocks = ceil_div(space.kept, rows)
+    grid = 1
+    if space.may_split and blocks < few and steps > _LONG_BLOCK * unroll:
+        threads, rows, blocks = _LONG_BLOCK, 1, space.kept
+        wanted = _resident_blocks(device, threads) * 2
+        grid = min(_bucketed(wanted, blocks), _bucketed(power_of_two_below(steps // (threads * unroll)), 1))
+        grid = max(grid, 1)
+        reasons.append(f"{blocks} rows leave SMs idle: {grid} blocks share a row, the last one joins their results")
+    unroll = _even_unroll(ceil_div(ceil_div(steps, grid), threads), unroll)
+    reasons.append(_flight_words(space, device, unroll))
+    return ReductionPlan(threads, rows, grid, unroll, tuple(reasons))
+
+
+def _plan_outer(space: Space, device: DeviceInfo) -> ReductionPlan:
+    """Neighbouring threads take neighbouring columns, the others of a block other rows."""
+    columns = ceil_div(space.kept, space.vector)
+    unroll = _most_in_flight(space)
+    across = power_of_two(columns, 1, _WARP)
+    along = power_of_two(ceil_div(space.reduced, unroll), 1, _LONG_BLOCK // across)
+    if across * along < _WARP:
+        along = _WARP // across
+    reasons = [f"{columns} accesses a row: {across} threads along the kept dims, {along} along the reduced ones"]
+    blocks = max(1, ceil_div(columns, across))
+    grid = 1
+    wanted = _resident_blocks(device, across * along) * 2
+    if space.may_split and blocks < wanted:
+        grid = max(1, wanted // blocks)
+        while grid > 1 and grid * along * unroll > space.reduced:
+            grid //= _BUCKET
+        grid = max(1, grid)
+        if grid > 1:
+            reasons.append(
+                f"{blocks} blocks of columns leave SMs idle: {grid} blocks share a column, the last one joins their results"
+            )
+    unroll = _even_unroll(ceil_div(ceil_div(space.reduced, grid), along), unroll)
+    reasons.append(_flight_words(space, device, unroll))
+    return ReductionPlan(along, across, grid, unroll, tuple(reasons))
+
+
+def _most_in_flight(space: Space) -> int:
+    """Accesses that a thread may have on their way, by the registers they take."""
+    return max(1, min(_THREAD_BYTES // max(1, space.bytes_per_step), _MAX_UNROLL))
+
+
+def _even_unroll(steps: int, most: int) -> int:
+    """Accesses at once for a thread that makes `steps`: all of them, or as many as leave the last turn fullest."""
+    if steps <= most:
+        return max(1, steps)
+    return min(range(most, most // 2, -1), key=lambda u: (ceil_div(steps, u) * u - steps) * 8 // steps)
+
+
+def _resident_blocks(device: DeviceInfo, threads: int) -> int:
+    """Blocks that run at once when half of the threads of an SM are busy."""
+    return device.sm_count * max(1, device.max_threads_per_sm // 2 // threads)
+
+
+def _bucketed(wanted: int, blocks: int) -> int:
+    """Blocks that share one of `blocks` reductions, so that there are at least `wanted` in all; few values for all counts."""
+    bucket = 1
+    while bucket * _BUCKET <= blocks:
+        bucket *= _BUCKET
+    return max(1, wanted // bucket)
+
+
+def _flight_words(space: Space, device: DeviceInfo, unroll: int) -> str:
+    wanted = int(device.memory_bytes_per_ns * _LATENCY_NS / device.sm_count)
+    flight = unroll * space.bytes_per_step * device.max_threads_per_sm // 2
+    return f"{flight} bytes on their way to each SM, {wanted} hide the latency"
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Rounded up."""
+    return -(-a // b)
+
+
+def power_of_two(value: int, low: int, high: int) -> int:
+    """The smallest power of two that is at least `value`, within [low, high]."""
+    return max(low, min(1 << max(0, value - 1).bit_length(), high))
+
+
+def power_of_two_below(value: int) -> int:
+    """The largest power of two that is at most `value`, 1 at least."""
+    return 1 << max(0, value.bit_length() - 1)
