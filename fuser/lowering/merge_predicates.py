@@ -71,7 +71,9 @@ def _tested_once(loop: For) -> Stmt:
     if loop.unswitch or len(rest) != 1:
         return loop
     test = rest[0]
-    if not isinstance(test, If) or test.role not in _MERGED or test.orelse or loop.symbol in test.condition.symbols:
+    if not isinstance(test, If) or test.role not in _MERGED or test.role is Role.unswitch:
+        return loop
+    if test.orelse or loop.symbol in test.condition.symbols:
         return loop
     inside = For(loop.symbol, loop.start, loop.stop, loop.step, (*declared, *test.then), loop.unroll)
     return If(test.condition, (inside,), role=test.role)
