@@ -190,7 +190,12 @@ def params_view(params: internal.Params) -> HeuristicParams:
         case internal.NoOpParams():
             view: HeuristicParams = HeuristicParams()
         case internal.PointwiseParams():
-            view = PointwiseParams(vectorization_factor=params.vector)
+            view = PointwiseParams(
+                break_point=sum(params.parts[:-1]),
+                vectorization_factor=params.vector,
+                unroll_factor_inner=params.unroll if len(params.parts) == 1 else 1,
+                unroll_factor_outer=params.unroll if len(params.parts) > 1 else 1,
+            )
         case internal.ReductionParams():
             view = ReductionParams(
                 fastest_dim=params.inner,
@@ -247,4 +252,7 @@ def _with_vector(
 ) -> internal.PointwiseParams | internal.ReductionParams:
     if vector not in (1, 2, 4, 8, 16):
         raise SchedulingError(f"a vectorization factor is 1, 2, 4, 8 or 16, got {vector}", location=caller_location())
+    if isinstance(base, internal.PointwiseParams):
+        widths = tuple((name, min(width, vector)) for name, width in base.widths if vector > 1)
+        return replace(base, vector=vector, widths=widths)
     return replace(base, vector=vector, vectorized=base.vectorized if vector > 1 else ())

@@ -1,8 +1,8 @@
 """Which facts a scheduled fusion asks for, and which of them hold for the arguments at hand.
 
-Always asked: the layout of every input, the bound that allows 32-bit indices, and that an output written in place overlaps no
-other input. A vectorized copy asks for the alignment and divisibility of its argument, `ask_extent_within` for a bound. Nothing
-else enters a kernel's key.
+Always asked: the layout of every input, the bound that allows 32-bit indices, that the launch can count its blocks and threads
+where their number depends on extents, and that an output written in place overlaps no other input. A vectorized copy asks for
+the alignment and divisibility of its argument, `ask_extent_within` for a bound. Nothing else enters a kernel's key.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from fuser.ir.facts import (
     Fact,
     Facts,
     IndexBound,
+    LaunchBound,
     LoopBound,
     StrideDivisible,
     TensorDescriptor,
@@ -31,6 +32,8 @@ from fuser.ir.integers import ONE, Int
 from fuser.ir.schedule import ScheduleBuilder
 
 INDEX_LIMIT = 2**30
+GRID_LIMIT = 65535
+"""Blocks along y and along z."""
 
 
 def collect_facts(
@@ -51,9 +54,14 @@ def collect_facts(
         if not t.is_cpu:
             facts += layout_facts(t.name, tensors[t.name])
     for t, width in vectorized_arguments(scheduled):
-        facts += _vector_facts(t, width, tensors.get(t.name), frozenset(facts))
+        described = tensors.get(t.name)
+        if described is None:  # an output: its storage is ours, its extents are the inputs'
+            facts += _output_vector_facts(scheduled, t, width, evaluate)
+        else:
+            facts += _vector_facts(t, width, described, frozenset(facts))
     facts += scheduled.asked
     facts += _disjoint_facts(scheduled)
+    facts += _launch_facts(scheduled, evaluate)
     kept = {f for f in facts if holds(f, tensors, evaluate)}
     if index_bits != 64:
         bounds: list[Fact] = [
@@ -111,13 +119,27 @@ def vectorized_arguments(scheduled: ScheduleBuilder) -> list[tuple[Tensor, int]]
     return found
 
 
-def _vector_facts(
-    tensor: Tensor, width: int, described: TensorDescriptor | None, layout: frozenset[Fact]
+def _output_vector_facts(
+    scheduled: ScheduleBuilder, tensor: Tensor, width: int, evaluate: Callable[[Int], int]
 ) -> list[Fact]:
+    """The fastest extent that is divisible, as a fact about the input that has it."""
+    owners = {
+        d.extent: (t.name, i)
+        for t in scheduled.fusion.input_tensors
+        if not t.is_cpu
+        for i, d in enumerate(t.visible)
+        if not d.extent.is_const
+    }
+    for dim in reversed(memory_order(tensor.stride_order)):
+        extent = tensor.visible[dim].extent
+        if extent in owners and evaluate(extent) % width == 0:
+            return [ExtentDivisible(*owners[extent], width)]
+    return []
+
+
+def _vector_facts(tensor: Tensor, width: int, described: TensorDescriptor, layout: frozenset[Fact]) -> list[Fact]:
     nbytes = width * tensor.dtype.itemsize
     facts: list[Fact] = [Aligned(tensor.name, nbytes)]
-    if described is None:  # an output: its storage is ours, its extents are the inputs'
-        return []
     # The divisor of the linear index may come from any dim; the fastest that has it is enough.
     order = sorted(range(len(described.sizes)), key=lambda d: (described.strides[d], -d))
     for d in order:
@@ -142,6 +164,31 @@ def _disjoint_facts(scheduled: ScheduleBuilder) -> list[Fact]:
             for t in scheduled.fusion.input_tensors
             if t is not output.alias_of and not t.is_cpu
         ]
+    return facts
+
+
+def _launch_facts(scheduled: ScheduleBuilder, evaluate: Callable[[Int], int]) -> list[Fact]:
+    """Limits of the launch for what follows from extents: blocks along y and z, and the threads that one binary serves."""
+    blocks: dict[Int, None] = {}
+    threads: dict[Int, None] = {}
+    for expr in scheduled.exprs:
+        state = scheduled.state(tensor_outputs(expr)[0].name)
+        product: Int = ONE
+        for axis in state.loop:
+            parallel_type = state.parallel_type(axis)
+            if parallel_type.is_block:
+                product = product * axis.extent
+            elif parallel_type in (ParallelType.grid_y, ParallelType.grid_z) and not axis.extent.is_const:
+                blocks[axis.extent] = None
+        if not product.is_const:
+            threads[product] = None
+    facts: list[Fact] = []
+    if blocks:
+        facts.append(LaunchBound(GRID_LIMIT, tuple(blocks)))
+    if threads:
+        most = max(evaluate(p) for p in threads)
+        limit = next((n for n in (256, 512) if most <= n), 1024)
+        facts.append(LaunchBound(limit, tuple(threads)))
     return facts
 
 

@@ -12,6 +12,7 @@ Grammar
            | Aligned(tensor, bytes)                  base address
            | IndexBound(tensor, limit)               sum((extent-1)*|stride|) of the tensor is at most limit
            | LoopBound(limit, products)              every padded trip product of the kernel is at most limit
+           | LaunchBound(limit, products)            blocks along y or z, or threads of a block, are at most limit
            | Disjoint(tensor, other)                 the bytes of two arguments do not overlap
 
 Lowering may use nothing else about the first inputs. Every fact holds vacuously for a tensor without elements, but for
@@ -129,6 +130,11 @@ class LoopBound:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchBound(LoopBound):
+    """What a launch can count: says nothing about indices."""
+
+
+@dataclass(frozen=True, slots=True)
 class Disjoint:
     tensor: str
     other: str
@@ -145,6 +151,7 @@ Fact = (
     | Aligned
     | IndexBound
     | LoopBound
+    | LaunchBound
     | Disjoint
 )
 Facts = frozenset[Fact]

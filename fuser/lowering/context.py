@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -44,7 +45,8 @@ def canonical_symbols(builder: ScheduleBuilder, facts: Facts) -> dict[Symbol, In
     limits: dict[tuple[str, int], tuple[int, int]] = {}
     for fact in facts:
         if isinstance(fact, ExtentDivisible):
-            divisors[fact.tensor, fact.dim] = fact.divisor
+            place = fact.tensor, fact.dim
+            divisors[place] = math.lcm(divisors.get(place, 1), fact.divisor)
         elif isinstance(fact, ExtentIs):
             fixed[fact.tensor, fact.dim] = fact.value
         elif isinstance(fact, ExtentWithin):
@@ -72,12 +74,13 @@ def canonical_symbols(builder: ScheduleBuilder, facts: Facts) -> dict[Symbol, In
                 first = symbols[0]
                 known = result.get(first)
                 base = known if isinstance(known, Symbol) else first
-                divisor = max((divisors.get(p, 1) for p in places), default=1)
+                divisor = math.lcm(*(divisors.get(p, 1) for p in places))
                 bounds = [limits[p] for p in places if p in limits]
                 low = max((lo for lo, _ in bounds), default=0)
                 high = min((hi for _, hi in bounds), default=None)
                 exact = high is not None and low >= high
-                value = const(low) if exact else symbol(base.name, low, high, multiple=max(divisor, base.multiple))
+                multiple = math.lcm(divisor, base.multiple)
+                value = const(low) if exact else symbol(base.name, low, high, multiple=multiple)
             for s in symbols:
                 result[s] = value
     return result
@@ -96,7 +99,7 @@ class LoweringContext:
         self._check_dims_apart()
         self.sharing: LoopSharing = share_loops(builder, self.graph)
         self._states = self._states_of_shared_loops()
-        self.index_bits = 32 if any(isinstance(f, LoopBound) for f in facts) else 64
+        self.index_bits = 32 if any(type(f) is LoopBound for f in facts) else 64
         self.sizes: dict[ParallelType, Int] = {}
         self._collect_sizes()
         self.threads: dict[ParallelType, Symbol] = {p: self._thread_symbol(p, n) for p, n in self.sizes.items()}

@@ -25,6 +25,7 @@ from fuser.ir.facts import (
     ExtentWithin,
     Fact,
     IndexBound,
+    LaunchBound,
     LoopBound,
     StrideDivisible,
     TensorDescriptor,
@@ -447,6 +448,8 @@ def _describe(fact: Fact) -> str:
             return f"{tensor} aligned to {nbytes} bytes"
         case IndexBound(tensor, limit):
             return f"offsets of at most {limit} elements in {tensor}"
+        case LaunchBound(limit, _):
+            return f"at most {limit} blocks or threads where extents say how many"
         case LoopBound(limit, _):
             return f"loops of at most {limit} steps"
         case Disjoint(tensor, other):

@@ -43,16 +43,24 @@ class NoOpParams:
 class PointwiseParams:
     """Loops of a pointwise kernel.
 
-    order        dims of the reference output, slowest first
-    vector       consecutive elements of a thread
-    vectorized   arguments that are contiguous along them: one access each
-    block        threads
+    order     dims of the reference output, slowest first
+    parts     how many dims of `order` (those of more than one element) are merged into each loop, slowest first
+    vector    consecutive elements of a thread
+    widths    elements of one access, for arguments where that is more than one
+    threads   of a block along the last part (0: all of that part) and the one before it
+    unroll    further rows of a thread (one part: further vectors), all of whose loads are issued before the first use
+    merged    blocks are counted along one axis of the grid: more than three parts, or more than y and z can count
+    reason    why, in words
     """
 
     order: tuple[int, ...]
+    parts: tuple[int, ...]
     vector: int
-    vectorized: tuple[str, ...]
-    block: int
+    widths: tuple[tuple[str, int], ...]
+    threads: tuple[int, int]
+    unroll: int = 1
+    merged: bool = False
+    reason: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

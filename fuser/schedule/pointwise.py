@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.fusion import Fusion, Reduction, Tensor, Welford, tensor_outputs
+from fuser.ir.fact_collection import GRID_LIMIT
+from fuser.ir.fusion import Fusion, Pointwise, Reduction, Tensor, Welford, tensor_outputs
+from fuser.ir.integers import const
+from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.layout import ACCESS_BYTES, AccessWidths, arguments_of, joined_dims
 from fuser.schedule.params import Accepted, Params, ParamsClass, PointwiseParams, Refused, SegmentInputs
 from fuser.schedule.reads import displaced_name, is_displaced
 from fuser.schedule.reference import (
     ambiguous_dim,
-    choose_vector,
     concrete_dims,
     dim_groups,
     dim_order,
     lacking_output,
     resolving_graph,
     uncovered,
-    vector_limit,
 )
 
-BLOCK = 128
+BLOCK = 256
+"""Threads of a block when there is plenty of work: a plain copy is best with it."""
+SMALL_BLOCK = 128
+"""Threads of a block within one wave: SMs get more equal shares."""
+THREAD_BYTES = 32
+"""Most bytes of one argument that a thread holds: two 16-byte accesses."""
+LEAST_THREADS = 256
+"""Threads an SM should have before each takes more than one element."""
+LEAST_USED = 0.75
+"""Share of threads with work below which rows do not get threads of their own."""
+LEAST_WAVES = 4
+MOST_ELEMENTS = 32
+"""Elements of all inputs that a thread may have in flight."""
+
+# Instructions of an op against those of an add, roughly: what hides loads less the heavier it is.
+_WEIGHTS = {
+    **dict.fromkeys(("tanh", "erf", "erfc", "sin", "cos", "tan", "sinh", "cosh", "asin", "acos", "atan", "atan2"), 4),
+    **dict.fromkeys(("asinh", "acosh", "atanh", "lgamma", "erfinv", "erfcinv", "pow", "fmod", "mod", "remainder"), 4),
+}
 
 
 def reference_output(segment: Fusion) -> Tensor | None:
@@ -65,19 +86,12 @@ class PointwiseScheduler:
         reference = reference_output(segment)
         assert reference is not None
         graph = resolving_graph(segment)
+        groups = dim_groups(graph, reference)
         order = dim_order(graph, segment, reference, inputs)
-        if not order:
-            return PointwiseParams((), 1, (), BLOCK)
-        fastest = dim_groups(graph, reference)[order[-1]]
-        limit = vector_limit(graph, segment, fastest)
-        total = 1
-        for d in reference.logical:
-            total *= inputs.evaluate(d.extent)
-        # Narrow accesses beat idle processors: keep a thread per element until every SM has a few blocks.
-        while limit > 1 and total < limit * BLOCK * device.sm_count * 2:
-            limit //= 2
-        vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
-        return PointwiseParams(order, vector, vectorized, BLOCK)
+        merged = [groups[d] for d in order if not groups[d].is_broadcast]
+        if not merged:
+            return PointwiseParams(order, (), 1, (), (BLOCK, 1), reason="one element")
+        return _Choice(graph, segment, inputs, merged, device).params(order)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
@@ -87,27 +101,160 @@ class PointwiseScheduler:
         builder = ScheduleBuilder(segment)
         copies = cache_arguments(builder)
         name = reference.name
-        # Dims of one element stay out of the merged loop: tensors without them could not share it.
-        groups = dim_groups(resolving_graph(segment), reference)
-        merged = [d for d in params.order if not groups[d].is_broadcast]
-        rank = len(merged)
-        if rank:
-            order = [*merged, *(d for d in params.order if groups[d].is_broadcast)]
+        types: list[ParallelType] = []
+        if params.parts:
+            # Dims of one element stay out of the merged loops: tensors without them could not share those.
+            groups = dim_groups(resolving_graph(segment), reference)
+            solid = [d for d in params.order if not groups[d].is_broadcast]
+            order = [*solid, *(d for d in params.order if groups[d].is_broadcast)]
             builder.reorder(name, {dim: position for position, dim in enumerate(order)})
-            for _ in range(rank - 1):
-                builder.merge(name, 0, 1)
-            if params.vector > 1:
-                builder.split(name, 0, params.vector)
-            builder.split(name, 0, params.block)
+            types = _tile(builder, name, params)
         builder.transform_like(name)
-        if rank:
-            builder.parallelize(name, 0, ParallelType.grid_x)
-            builder.parallelize(name, 1, ParallelType.block_x)
+        for position, parallel_type in enumerate(types):
+            builder.parallelize(name, position, parallel_type)
+        if types:
             builder.parallelize_like(name)
-        if params.vector > 1:
-            vectorize(builder, copies, params.vectorized)
-        builder.inline_most()
+        vectorize_by(builder, copies, dict(params.widths))
+        # What is read stays outside the loops of a thread's elements: all of its loads are issued before the first use.
+        loads = [made for read, made in copies.items() if read not in builder.output_names]
+        computed = [t.name for e in builder.exprs for t in tensor_outputs(e) if t.name not in loads]
+        builder.inline_most(computed)
+        if loads:
+            builder.inline_at(name, len(types), best_effort=True, selected=loads)
         return builder
+
+
+def _tile(builder: ScheduleBuilder, name: str, params: PointwiseParams) -> list[ParallelType]:
+    """Make the loops of the reference: [blocks..., threads..., further rows, elements]; the types of the first ones."""
+    for at, count in enumerate(params.parts):
+        for _ in range(count - 1):
+            builder.merge(name, at, at + 1)
+    parts = len(params.parts)
+    wide, high = params.threads
+    last = parts - 1
+    if params.vector > 1:
+        builder.split(name, last, params.vector)
+    if wide:
+        builder.split(name, last, wide)
+    # [outer parts, rows, columns / wide if they are more than a block takes, columns, elements]
+    if parts == 1:
+        if params.unroll > 1:
+            builder.split(name, 0, params.unroll)
+            builder.reorder(name, {1: 2})
+        return [ParallelType.grid_x, ParallelType.block_x]
+    row = parts - 2
+    if high > 1:
+        builder.split(name, row, high)
+        if wide:
+            builder.reorder(name, {row + 1: row + 2})
+    if params.unroll > 1:
+        builder.split(name, row, params.unroll)
+        # [.., rows, unroll, (columns / wide), (high), columns, elements]
+        builder.reorder(name, {row + 1: row + 2 + (wide > 0) + (high > 1)})
+    grid = row + 1 + (wide > 0)
+    while grid > (1 if params.merged else 3):
+        builder.merge(name, 0, 1)
+        grid -= 1
+    blocks = [ParallelType.grid_z, ParallelType.grid_y, ParallelType.grid_x][3 - grid :]
+    return [*blocks, *([ParallelType.block_y] if high > 1 else []), ParallelType.block_x]
+
+
+class _Choice:
+    """Vector width, block and rows of a thread for one set of sizes."""
+
+    def __init__(
+        self,
+        graph: IterationGraph,
+        segment: Fusion,
+        inputs: SegmentInputs,
+        order: Sequence[Group],
+        device: DeviceInfo,
+    ) -> None:
+        self.arguments = arguments_of(graph, segment, inputs)
+        self.sizes = sizes = {g: inputs.evaluate(g.extent) for g in order}
+        self.widths = AccessWidths(graph, segment, inputs, self.arguments, sizes)
+        self.device = device
+        self.total = math.prod(sizes.values())
+        self.weight = max((_WEIGHTS.get(e.op, 1) for e in segment.tensor_exprs if isinstance(e, Pointwise)), default=1)
+        self.parts = joined_dims(order, sizes, self.arguments)
+        self.inputs = segment.input_tensors
+
+    def params(self, order: tuple[int, ...]) -> PointwiseParams:
+        """The choice."""
+        vector, widths = self._accesses()
+        lengths = [math.prod(self.sizes[g] for g in part) for part in self.parts]
+        vectors = -(-lengths[-1] // vector)
+        few = self.total < vector * self.device.sm_count * self.device.max_threads_per_sm
+        block = SMALL_BLOCK if few else BLOCK
+        words = [f"{vector} elements a thread"]
+        threads, rows = (block, 1), 1
+        if len(lengths) > 1:
+            wide, high = _block_shape(vectors, lengths[-2], block)
+            used = _share(vectors, wide) * _share(lengths[-2], high)
+            warp = self.device.warp_size
+            used *= wide * high / (-(-wide * high // warp) * warp)
+            words.append(f"{len(lengths)} runs, {wide} x {high} threads, {used:.0%} of their lanes have work")
+            if used < LEAST_USED:
+                words[-1] += ": one linear index instead"
+                lengths = lengths[:1]
+            else:
+                threads, rows = (wide if vectors > block else 0, high), lengths[-2]
+        parts = tuple(len(p) for p in self.parts) if len(lengths) > 1 else (sum(len(p) for p in self.parts),)
+        unroll = self._unroll(vector, rows if len(parts) > 1 else self.total // (vector * block), threads)
+        if unroll > 1:
+            words.append(f"{unroll} {'rows' if len(parts) > 1 else 'vectors'} a thread")
+        is_merged = False
+        if len(parts) > 1:
+            blocks = [*lengths[:-2], -(-lengths[-2] // (threads[1] * unroll)), *([1] if threads[0] else [])]
+            by_y_and_z = [math.prod(blocks[:-2]), *blocks[-2:-1]]
+            is_merged = max(by_y_and_z) > GRID_LIMIT
+        return PointwiseParams(order, parts, vector, widths, threads, unroll, is_merged, "; ".join(words))
+
+    def _accesses(self) -> tuple[int, tuple[tuple[str, int], ...]]:
+        """(elements of a thread, width of each argument's accesses)."""
+        run = self.parts[-1]
+        along = [a for a in self.arguments if any(a.stride(g) for g in run)]
+        narrow = min((a.tensor.dtype.itemsize for a in along), default=4)
+        wide = max((a.tensor.dtype.itemsize for a in along), default=4)
+        limit = max(1, min(ACCESS_BYTES // narrow, THREAD_BYTES // wide))
+        # Narrow accesses beat idle processors: halve until every SM has some warps.
+        while limit > 1 and self.total < limit * LEAST_THREADS * self.device.sm_count:
+            limit //= 2
+        widths = self.widths.along(run, limit)
+        return max(widths.values(), default=1), tuple((n, w) for n, w in widths.items() if w > 1)
+
+    def _unroll(self, vector: int, count: int, threads: tuple[int, int]) -> int:
+        """Further rows (or vectors) of a thread: enough bytes in flight, and what broadcasts give read once for several."""
+        full = [a for a in self.arguments if a.tensor in self.inputs and 2 * a.seen > self.total]
+        if not full:
+            return 1
+        in_flight = sum(vector * a.tensor.dtype.itemsize for a in full)
+        wanted = ACCESS_BYTES * (2 if self.weight > 1 else 1)
+        unroll = 1
+        while in_flight * unroll < wanted and unroll * vector * len(full) < MOST_ELEMENTS:
+            unroll *= 2
+        per_wave = self.device.sm_count * self.device.max_threads_per_sm
+        while unroll > 1 and (self.total < unroll * vector * per_wave * LEAST_WAVES or count < 2 * unroll * threads[1]):
+            unroll //= 2
+        return unroll
+
+
+def _block_shape(columns: int, rows: int, block: int) -> tuple[int, int]:
+    """Threads (along columns, along rows): all columns if a block can take them, else the power of two with least waste."""
+    if columns > block:
+        wide = max(
+            (32 << k for k in range((block // 32).bit_length())), key=lambda w: (round(_share(columns, w), 1), w)
+        )
+        return wide, block // wide
+    high = 1
+    while 2 * high * columns <= block and high < rows:
+        high *= 2
+    return max(columns, 1), high
+
+
+def _share(count: int, size: int) -> float:
+    """Part of the work of ceil(count / size) groups of `size` that is not past the end."""
+    return count / (-(-count // size) * size) if count else 1.0
 
 
 def cache_arguments(builder: ScheduleBuilder) -> dict[str, str]:
@@ -138,6 +285,21 @@ def vectorize(builder: ScheduleBuilder, copies: Mapping[str, str], arguments: It
     for argument in arguments:
         name = copies.get(argument)
         if name is not None:
-            loop = builder.state(name).loop
-            innermost = max(i for i, axis in enumerate(loop) if not axis.is_broadcast)
-            builder.parallelize(name, innermost, ParallelType.vectorize)
+            builder.parallelize(name, _innermost(builder, name), ParallelType.vectorize)
+
+
+def vectorize_by(builder: ScheduleBuilder, copies: Mapping[str, str], widths: Mapping[str, int]) -> None:
+    """The same with an own width for each argument, a divisor of the axis: a wider type needs several accesses."""
+    for argument, width in widths.items():
+        name = copies.get(argument)
+        if name is None:
+            continue
+        innermost = _innermost(builder, name)
+        if builder.state(name).loop[innermost].extent is not const(width):
+            builder.split(name, innermost, width)
+            innermost += 1
+        builder.parallelize(name, innermost, ParallelType.vectorize)
+
+
+def _innermost(builder: ScheduleBuilder, name: str) -> int:
+    return max(i for i, axis in enumerate(builder.state(name).loop) if not axis.is_broadcast)

@@ -22,6 +22,7 @@ from fuser.ir.facts import (
     ExtentIs,
     Fact,
     IndexBound,
+    LaunchBound,
     LoopBound,
     StrideDivisible,
     TensorDescriptor,
@@ -216,6 +217,7 @@ def facts_about(draw: st.DrawFn) -> Fact:
                 Aligned(name, draw(st.sampled_from([4, 8, 16, 256]))),
                 IndexBound(name, draw(st.integers(0, 20))),
                 LoopBound(draw(st.integers(0, 20)), (n * 2, n + m)),
+                LaunchBound(draw(st.integers(0, 20)), (n, n * m)),
                 Disjoint(name, "y" if name == "x" else "x"),
             ]
         )

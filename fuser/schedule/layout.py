@@ -1,0 +1,198 @@
+"""How the arguments of a segment lie in memory: strides along the loops' dims, dims that are one run, widths of accesses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from fuser.ir.facts import TensorDescriptor
+from fuser.ir.fusion import Fusion, IterDomain, Tensor, memory_order
+from fuser.ir.integers import Int, Symbol
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.schedule.params import SegmentInputs
+from fuser.schedule.reads import InputRead, input_reads, is_divisible, read_width
+
+# The widest access of a thread to device memory in bytes, up to Hopper.
+ACCESS_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Argument:
+    """A way of reading an input, or an output.
+
+    name        of the read, or of the output
+    strides     per dim of the loops of more than one element, elements from one index to the next; 0: all see one element
+    alignment   a power of two in bytes that divides its address
+    seen        elements that the loops touch
+    dims        the dim of the tensor behind each dim of the loops
+    displaced   for a slice, pad or gather: what is read
+    """
+
+    name: str
+    tensor: Tensor
+    strides: Mapping[Group, int]
+    alignment: int
+    seen: int
+    dims: Mapping[Group, int]
+    described: TensorDescriptor
+    displaced: InputRead | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that a kernel moves for it at least."""
+        return self.seen * self.tensor.dtype.itemsize
+
+    def stride(self, group: Group) -> int:
+        """Elements from one index of a dim to the next; 0 if the argument does not have it."""
+        return self.strides.get(group, 0)
+
+
+def arguments_of(graph: IterationGraph, segment: Fusion, inputs: SegmentInputs) -> list[Argument]:
+    """Reads of inputs, then outputs. An output written in place lies as the input it updates."""
+    found: list[Argument] = []
+    for read in input_reads(segment):
+        displaced = read if read.name != read.tensor.name else None
+        described = inputs.tensors[read.tensor.name]
+        found.append(_argument(graph, read.name, read.tensor, read.dims, described, inputs.evaluate, displaced))
+    aliases = {o.tensor: o.alias_of for o in segment.outputs if o.alias_of is not None}
+    for t in segment.output_tensors:
+        if t in segment.input_tensors or not t.visible:
+            continue
+        source = aliases.get(t)
+        described = inputs.tensors[source.name] if source is not None else _made(t, inputs.evaluate)
+        found.append(_argument(graph, t.name, t, t.visible, described, inputs.evaluate, None))
+    return found
+
+
+def _made(t: Tensor, evaluate: Callable[[Int], int]) -> TensorDescriptor:
+    """An output as the launch allocates it: dense in its memory order."""
+    sizes = tuple(1 if d.is_broadcast else evaluate(d.extent) for d in t.visible)
+    strides = [0] * len(sizes)
+    running = 1
+    for dim in reversed(memory_order(t.stride_order)):
+        strides[dim] = running
+        running *= max(sizes[dim], 1)
+    return TensorDescriptor(t.dtype, sizes, tuple(strides))
+
+
+def _argument(
+    graph: IterationGraph,
+    name: str,
+    t: Tensor,
+    followed: Sequence[IterDomain | None],
+    described: TensorDescriptor,
+    evaluate: Callable[[Int], int],
+    displaced: InputRead | None,
+) -> Argument:
+    strides: dict[Group, int] = {}
+    dims: dict[Group, int] = {}
+    seen = 1
+    for i, (d, n, s) in enumerate(zip(followed, described.sizes, described.strides, strict=True)):
+        if d is None or n == 1:
+            continue
+        group = graph.group(d)
+        strides[group], dims[group] = s, i
+        if s != 0:
+            seen *= n if displaced is None else evaluate(d.extent)
+    return Argument(name, t, strides, described.alignment, seen, dims, described, displaced)
+
+
+def joined_dims(order: Sequence[Group], sizes: Mapping[Group, int], arguments: Sequence[Argument]) -> list[list[Group]]:
+    """Neighbours of `order` (slowest first) put together where every argument sees them as one run or does not have them."""
+    parts: list[list[Group]] = []
+    for group in order:
+        if parts and _is_one_run(parts[-1], group, sizes, arguments):
+            parts[-1].append(group)
+        else:
+            parts.append([group])
+    return parts
+
+
+def _is_one_run(part: Sequence[Group], inner: Group, sizes: Mapping[Group, int], arguments: Sequence[Argument]) -> bool:
+    if sizes[inner] == 1:
+        return True
+    outer = next((g for g in reversed(part) if sizes[g] != 1), None)
+    if outer is None:
+        return True
+    return all(a.stride(outer) == sizes[inner] * a.stride(inner) for a in arguments)
+
+
+class AccessWidths:
+    """How many consecutive elements along a run of dims one access to each argument can take.
+
+    Every access has to start at a multiple of its own size and must not leave the run. Lowering proves it from facts about the
+    extents of inputs: an extent that comes from scalars cannot be asked for, one that is computed from extents has to follow
+    from those that are.
+    """
+
+    def __init__(
+        self,
+        graph: IterationGraph,
+        segment: Fusion,
+        inputs: SegmentInputs,
+        arguments: Sequence[Argument],
+        sizes: Mapping[Group, int],
+    ) -> None:
+        self.arguments = arguments
+        self.sizes = sizes
+        self.evaluate = inputs.evaluate
+        self.sources = {
+            o.tensor: o.alias_of for o in segment.outputs if o.alias_of is not None and segment.uses(o.alias_of)
+        }
+        self.written = {o.tensor for o in segment.outputs if o.alias_of is not None}
+        self.owned = {d.extent for t in segment.input_tensors if not t.is_cpu for d in t.visible}
+        self.extents: dict[Group, set[Int]] = {g: set() for g in sizes}
+        for t in segment.tensors:
+            for d in t.logical:
+                group = graph.group(d)
+                if not d.is_broadcast and group in self.extents:
+                    self.extents[group].add(d.extent)
+
+    def along(self, run: Sequence[Group], limit: int) -> dict[str, int]:
+        """Widths by name of argument: powers of two up to `limit`."""
+        solid = [g for g in run if self.sizes[g] != 1]
+        while solid and limit > 1:
+            known = {e for e in self.owned if isinstance(e, Symbol) and self.evaluate(e) % limit == 0}
+            widths = self._widths(solid, limit, known)
+            wide = [a.tensor for a in self.arguments if widths[a.name] >= limit]
+            asked = known & {d.extent for t in wide for d in t.visible if isinstance(d.extent, Symbol)}
+            if self._widths(solid, limit, asked) == widths:
+                return widths
+            limit //= 2
+        return {a.name: 1 for a in self.arguments}
+
+    def _widths(self, solid: Sequence[Group], limit: int, known: Collection[Symbol]) -> dict[str, int]:
+        widths: dict[str, int] = {}
+        for a in self.arguments:
+            width = self._width(a, solid, limit, known)
+            if a.tensor in self.written:
+                # It is stored where an input lies, whose alignment is asked for only as wide as that one is read.
+                source = self.sources.get(a.tensor)
+                width = min(width, widths.get(source.name, 1) if source is not None else 1)
+            widths[a.name] = width
+        return widths
+
+    def _width(self, a: Argument, solid: Sequence[Group], limit: int, known: Collection[Symbol]) -> int:
+        if a.stride(solid[-1]) != 1:
+            return 1
+        itemsize = a.tensor.dtype.itemsize
+        width = min(limit, ACCESS_BYTES // itemsize)
+        if a.displaced is not None:
+            width = read_width(a.displaced, a.described, a.dims[solid[-1]], width, self.evaluate)
+        while width > 1:
+            if (
+                a.alignment % (width * itemsize) == 0
+                and any(self._is_divisible(g, width, known) for g in solid)
+                and all(g in solid or s % width == 0 for g, s in a.strides.items())
+            ):
+                return width
+            width //= 2
+        return 1
+
+    def _is_divisible(self, group: Group, width: int, known: Collection[Symbol]) -> bool:
+        extents = self.extents[group]
+        return (
+            self.sizes[group] % width == 0
+            and any(not isinstance(e, Symbol) or e in self.owned for e in extents)
+            and all(isinstance(e, Symbol) or is_divisible(e, width, known) for e in extents)
+        )

@@ -1,0 +1,196 @@
+"""The loops that the pointwise scheduler chooses, the text they give, and results for odd sizes and layouts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.executor_cache import FusionExecutorCache
+from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.facts import TensorDescriptor
+from fuser.runtime.arrays import row_major
+from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.schedule.params import PointwiseParams
+from fuser.schedule.pointwise import PointwiseScheduler
+from fuser.schedule.segment import Segment
+from fuser.simulator.device import SimulatorDevice
+from tests.device_layouts import place
+
+H200 = DeviceInfo.preset("H200")
+Array = np.ndarray[Any, Any]
+Define = Callable[[FusionDefinition], None]
+BFloat16, Float, Half, Bool, Double = (
+    DataType.BFloat16,
+    DataType.Float,
+    DataType.Half,
+    DataType.Bool,
+    DataType.Double,
+)
+
+
+def tensor(dtype: DataType, *shape: int, strides: Sequence[int] = (), alignment: int = 256) -> TensorDescriptor:
+    return TensorDescriptor(dtype, shape, tuple(strides) or row_major(shape), alignment)
+
+
+def compiled(define: Define, *inputs: TensorDescriptor) -> tuple[CompiledKernel, PointwiseParams]:
+    with FusionDefinition() as fd:
+        define(fd)
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    segment = Segment(fusion, PointwiseScheduler(), ())
+    kernel, params = KernelCompiler(H200).compile_segment(segment, bind_inputs(fusion, inputs))
+    assert isinstance(params, PointwiseParams)
+    assert kernel.resources is not None
+    assert (kernel.resources.spill_bytes, kernel.resources.stack_bytes) == (0, 0)
+    return kernel, params
+
+
+def body(kernel: CompiledKernel) -> str:
+    return kernel.source[kernel.source.index('extern "C"') :]
+
+
+def row_bias(fd: FusionDefinition) -> None:
+    x, b = fd.define_tensor([-1, -1], True, BFloat16), fd.define_tensor([-1], True, BFloat16)
+    fd.add_output(fd.ops.tanh(x + fd.ops.broadcast(b, [True, False])))
+
+
+def column_scale(fd: FusionDefinition) -> None:
+    x, s = fd.define_tensor([-1, -1], True, Float), fd.define_tensor([-1], True, Float)
+    fd.add_output(x * fd.ops.broadcast(s, [False, True]))
+
+
+def mixed(fd: FusionDefinition) -> None:
+    x, y = fd.define_tensor([-1, -1], True, BFloat16), fd.define_tensor([-1, -1], True, Float)
+    fd.add_output(fd.ops.cast(fd.ops.cast(x, Float) + y, BFloat16))
+
+
+def swapped_middle(fd: FusionDefinition) -> None:
+    x = fd.define_tensor([-1] * 4, True, BFloat16)
+    fd.add_output(fd.ops.neg(fd.ops.permute(x, [0, 2, 1, 3])))
+
+
+def added(fd: FusionDefinition) -> None:
+    x, y = fd.define_tensor([-1, -1], True, Float), fd.define_tensor([-1, -1], True, Float)
+    fd.add_output(fd.ops.relu(x + y))
+
+
+def test_a_row_operand_is_read_once_for_several_rows_and_nothing_is_divided() -> None:
+    kernel, params = compiled(row_bias, tensor(BFloat16, 16384, 8192), tensor(BFloat16, 8192))
+    assert (params.parts, params.threads, params.unroll) == ((1, 1), (256, 1), 2)
+    text = body(kernel)
+    assert "%" not in text
+    assert set(re.findall(r"/ \w+", text)) <= {"/ 8"}, "only the number of vectors of a row"
+    assert text.count("&t1[") == 1
+    loads = [m.start() for m in re.finditer(r"reinterpret_cast<const uint4\*>\(&t[01]\[", text)]
+    assert len(loads) == 2
+    assert max(loads) < text.index("tanh"), "all loads come before the first use"
+
+
+def test_a_column_operand_is_read_once_a_row() -> None:
+    kernel, params = compiled(column_scale, tensor(Float, 8192, 8192), tensor(Float, 8192))
+    assert params.parts == (1, 1)
+    assert "= t1[bid_y];" in body(kernel)
+
+
+def test_one_run_takes_one_index() -> None:
+    kernel, params = compiled(added, tensor(Float, 8192, 8192), tensor(Float, 8192, 8192))
+    assert (params.parts, params.vector, params.threads, params.unroll) == ((2,), 4, (256, 1), 1)
+    assert "%" not in body(kernel)
+    assert body(kernel).count("if (") == 1, "one test for the whole thread"
+
+
+def test_every_type_takes_sixteen_bytes() -> None:
+    kernel, params = compiled(mixed, tensor(BFloat16, 8192, 8192), tensor(Float, 8192, 8192))
+    assert params.vector == 8
+    assert dict(params.widths) == {"t0": 8, "t1": 4, "t4": 8}
+    assert body(kernel).count("uint4") == 6
+
+
+def test_what_cannot_be_vectorized_does_not_stop_the_others() -> None:
+    inputs = tensor(BFloat16, 8192, 8192), tensor(Float, 8192, 8192, alignment=4)
+    assert dict(compiled(mixed, *inputs)[1].widths) == {"t0": 8, "t4": 8}
+    inputs = tensor(BFloat16, 8192, 8192), tensor(Float, 8192, 8192, alignment=8)
+    assert dict(compiled(mixed, *inputs)[1].widths) == {"t0": 8, "t1": 2, "t4": 8}
+    inputs = tensor(BFloat16, 8192, 8192), tensor(Float, 8192, 8192, strides=(8194, 1))
+    assert dict(compiled(mixed, *inputs)[1].widths) == {"t0": 8, "t1": 2, "t4": 8}
+
+
+def test_threads_follow_a_short_inner_dim() -> None:
+    kernel, params = compiled(swapped_middle, tensor(BFloat16, 16, 4096, 32, 128))
+    assert (params.parts, params.threads, params.merged) == ((1, 1, 1, 1), (0, 16), False)
+    assert "%" not in body(kernel)
+    assert "/" not in body(kernel).split("{", 1)[1]
+
+
+def test_more_blocks_than_an_axis_counts_share_one_axis() -> None:
+    _, params = compiled(column_scale, tensor(Float, 1 << 17, 4096), tensor(Float, 1 << 17))
+    assert params.merged
+    _, params = compiled(swapped_middle, tensor(BFloat16, 70000, 8, 32, 128))
+    assert params.merged
+
+
+def test_tiny_runs_take_a_linear_index() -> None:
+    _, params = compiled(swapped_middle, tensor(BFloat16, 4096, 64, 3, 5))
+    assert params.parts == (4,)
+    assert "linear" in params.reason
+
+
+def test_scalar_accesses_are_several_a_thread() -> None:
+    _, params = compiled(added, tensor(Float, 8191, 8191), tensor(Float, 8191, 8191))
+    assert (params.vector, params.unroll) == (1, 2)
+
+
+def run(define: Define, arrays: Sequence[Array], shift: int = 0) -> list[Any]:
+    """Results on a simulated device of one SM, where small tensors get the kernels of large ones.
+
+    shift   elements that the first array lies behind an aligned address
+    """
+    device = SimulatorDevice(info=replace(H200, sm_count=1, max_threads_per_sm=64))
+    with FusionDefinition() as fd:
+        define(fd)
+    assert fd.fusion is not None
+    placed = [
+        place(device, x, [s // x.itemsize for s in x.strides], shift * x.itemsize if i == 0 else 0)
+        for i, x in enumerate(arrays)
+    ]
+    return [np.asarray(r) for r in FusionExecutorCache(fd.fusion).execute(placed)]
+
+
+SIZES = [(1, 1), (7, 8), (33, 64), (64, 33), (130, 24), (31, 130), (5, 1032), (257, 3)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_results_of_odd_sizes(size: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    n, m = size
+    x, y = rng.integers(-8, 8, (n, m)).astype(np.float32), rng.integers(-8, 8, (n, m)).astype(np.float32)
+    row, column = x[0].copy(), x[:, 0].copy()
+    np.testing.assert_array_equal(run(added, [x, y])[0], np.maximum(x + y, 0))
+    padded = np.zeros((n, m + 3), np.float32)
+    padded[:, :m] = y
+    np.testing.assert_array_equal(run(added, [x, padded[:, :m]])[0], np.maximum(x + y, 0))
+    np.testing.assert_array_equal(run(column_scale, [x, column])[0], x * column[:, None])
+    half = BFloat16.numpy
+    found = run(row_bias, [x.astype(half), row.astype(half)])[0].astype(np.float32)
+    np.testing.assert_allclose(found, np.tanh(x + row), rtol=1e-2)
+    found = run(mixed, [x.astype(half), y])[0].astype(np.float32)
+    np.testing.assert_array_equal(found, x + y)
+    np.testing.assert_array_equal(run(added, [x, y], shift=1)[0], np.maximum(x + y, 0))
+    np.testing.assert_array_equal(run(mixed, [x.astype(half), y], shift=2)[0].astype(np.float32), x + y)
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 3, 4, 8), (3, 5, 2, 24), (2, 9, 17, 1), (1, 1, 1, 1), (2, 33, 3, 5), (3, 4, 5, 520)]
+)
+def test_results_of_permuted_dims(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).integers(-8, 8, shape).astype(BFloat16.numpy)
+    found = run(swapped_middle, [x])[0]
+    np.testing.assert_array_equal(found.astype(np.float32), -x.transpose(0, 2, 1, 3).astype(np.float32))
