@@ -43,8 +43,10 @@ format: $(VENV)/.test  ## rewrite files in the project's format, with the safe l
 golden: $(VENV)/.test  ## rewrite the tests' golden files; review the difference before committing
 	$(RUN) -m pytest -n 2 -m "not gpu" --update-golden $(ARGS)
 
-bench: $(VENV)/.runtime  ## the public cases against a copy of the same bytes (needs a GPU and torch); CASE=softmax, ARGS="--peers all"
-	$(RUN) -m benchmarks.run $(if $(CASE),--case $(CASE)) $(ARGS)
+bench:  ## the public cases against a copy of the same bytes (needs a GPU and torch); CASE=softmax, ARGS="--peers all"
+	@if $(PYTHON) -c 'import torch, ml_dtypes, cuda.bindings' 2>/dev/null; then python=$(PYTHON); \
+	  else $(MAKE) --no-print-directory $(VENV)/.bench && python=$(RUN); fi && \
+	  $$python -m benchmarks.run $(if $(CASE),--case $(CASE)) $(ARGS)
 
 bench-compile: $(VENV)/.test  ## compile time and size of the generated kernels, stage by stage (needs no GPU)
 	$(RUN) benchmarks/compile_cost.py $(ARGS)
@@ -67,4 +69,8 @@ $(VENV)/.runtime: $(VENV)/.python pyproject.toml
 
 $(VENV)/.test: $(VENV)/.runtime pyproject.toml
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.runtime pyproject.toml
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[torch]'
 	@touch $@

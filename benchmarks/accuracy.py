@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.case import Case, TorchWide, as_tuple, define_fusion
+from benchmarks.environment import missing
 from benchmarks.inputs import BF16, F16, F32, torch_inputs
 from benchmarks.norm_cases import (
     add_rms_norm,
@@ -156,6 +157,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="folder for accuracy.txt and accuracy.json")
     asked = parser.parse_args(arguments)
+    if lacking := missing():
+        print(f"benchmarks.accuracy {lacking}", file=sys.stderr)
+        return 2
     lines: list[Line] = []
     for case in cases():
         if asked.case and not any(p in case.name for p in asked.case):

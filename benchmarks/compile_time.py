@@ -29,6 +29,7 @@ from typing import Any
 from benchmarks.case import Case, define_fusion
 from benchmarks.cases import select_cases
 from benchmarks.compile_case import compile_case
+from benchmarks.environment import missing
 from benchmarks.inputs import torch_inputs
 from benchmarks.results_table import Status
 from fuser.errors import NotSupportedError
@@ -194,6 +195,9 @@ def main(arguments: Sequence[str]) -> int:
         found = first_result(case, on_gpu)
         print(json.dumps({name: getattr(found, name) for name in FirstResult.__dataclass_fields__}))
         return 0
+    if on_gpu and (lacking := missing()):
+        print(f"benchmarks.compile_time {lacking}; --no-gpu compiles without one", file=sys.stderr)
+        return 2
     results = measure_all([c.name for c in select_cases(asked.case)], on_gpu, asked.jobs, asked.repeat)
     where = "compiled, loaded and launched" if on_gpu else "compiled for an H200, not loaded"
     text, is_over = text_of(results, where)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import platform
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -30,6 +32,17 @@ def describe() -> dict[str, str]:
         "commit": _output(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def missing() -> str:
+    """What this machine lacks to run anything on a GPU, "" if nothing."""
+    from fuser.runtime import driver
+
+    if importlib.util.find_spec("torch") is None:
+        return f"needs torch, which {sys.executable} does not have"
+    if driver.device_count() == 0:
+        return "needs a GPU, and there is none"
+    return ""
 
 
 def one_line(environment: dict[str, str]) -> str:

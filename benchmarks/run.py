@@ -23,7 +23,7 @@ from pathlib import Path
 
 from benchmarks.cases import select_cases
 from benchmarks.chart import bar_chart
-from benchmarks.environment import one_line
+from benchmarks.environment import missing, one_line
 from benchmarks.recorded_peers import RecordedPeers
 from benchmarks.results_table import Row, row_of, summary, table
 from benchmarks.supervise import SPOILED, is_spoiled, report, supervise
@@ -91,6 +91,9 @@ def main(arguments: Sequence[str]) -> int:
     if asked.worker:
         return work(asked, sys.stdin.read().split())
     cases = {c.name: c for c in select_cases(asked.case)}
+    if lacking := missing():
+        print(f"benchmarks.run {lacking}", file=sys.stderr)
+        return 2
     recorded = RecordedPeers.load()
     rows: dict[str, Row] = {}
     environment: dict[str, str] = {}

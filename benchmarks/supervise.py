@@ -44,6 +44,7 @@ def supervise(module: str, arguments: Sequence[str], names: Sequence[str], timeo
     one report to the next.
     """
     left = list(names)
+    silent = 0
     while left:
         worker = subprocess.Popen(
             [sys.executable, "-m", module, *arguments, "--worker"],
@@ -58,7 +59,7 @@ def supervise(module: str, arguments: Sequence[str], names: Sequence[str], timeo
         lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         reader = threading.Thread(target=_forward, args=(worker.stdout, lines), daemon=True)
         reader.start()
-        before = len(left)
+        before, reports = len(left), 0
         why = ""
         while True:
             try:
@@ -72,6 +73,7 @@ def supervise(module: str, arguments: Sequence[str], names: Sequence[str], timeo
             if not line.startswith(MARK):
                 print(line, end="", flush=True)
                 continue
+            reports += 1
             found = json.loads(line[len(MARK) :])
             if found["name"] in left:
                 left.remove(found["name"])
@@ -80,6 +82,11 @@ def supervise(module: str, arguments: Sequence[str], names: Sequence[str], timeo
         reader.join()
         if left and (code != SPOILED or len(left) == before):
             yield {"name": left.pop(0), "lost": why or f"its process ended with code {code}"}
+        silent = 0 if reports else silent + 1
+        if silent == 2:
+            # Not the items' fault: workers do not even start.
+            while left:
+                yield {"name": left.pop(0), "lost": f"workers end with code {code} before they begin"}
 
 
 def _forward(stream: IO[str], lines: queue.SimpleQueue[str | None]) -> None:

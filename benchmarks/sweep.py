@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.environment import one_line
+from benchmarks.environment import missing, one_line
 from benchmarks.results_table import Row, geomean, row_of, table
 from benchmarks.run import ENVIRONMENT
 from benchmarks.supervise import SPOILED, is_spoiled, report, supervise
@@ -116,6 +116,9 @@ def main(arguments: Sequence[str]) -> int:
             print(f"{case.nbytes / 1e6:10.2f} MB  {case.name}")
         print(f"{len(cases)} cases, {sum(c.nbytes for c in cases.values()) / 1e9:.1f} GB")
         return 0
+    if lacking := missing():
+        print(f"benchmarks.sweep {lacking}", file=sys.stderr)
+        return 2
     rows: dict[str, Row] = {}
     skipped = 0
     environment: dict[str, str] = {}

@@ -16,8 +16,8 @@ def at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-def outcome(names: list[str], timeout: float = 30.0) -> list[tuple[str, str]]:
-    found = supervise("tests.benchmarks.dying_worker", [], names, timeout)
+def outcome(names: list[str], timeout: float = 30.0, worker: str = "dying_worker") -> list[tuple[str, str]]:
+    found = supervise(f"tests.benchmarks.{worker}", [], names, timeout)
     return [(item["name"], item.get("lost", "done")) for item in found]
 
 
@@ -35,3 +35,9 @@ def test_a_worker_that_spoiled_its_gpu_costs_nothing_more() -> None:
 
 def test_a_worker_that_hangs_is_ended() -> None:
     assert outcome(["hangs"], timeout=2.0) == [("hangs", "nothing for 2 s")]
+
+
+def test_workers_that_do_not_start_are_given_up() -> None:
+    found = dict(outcome(["a", "b", "c", "d"], worker="no_such_worker"))
+    assert found["a"] == found["b"] == "its process ended with code 1"
+    assert found["c"] == found["d"] == "workers end with code 1 before they begin"
