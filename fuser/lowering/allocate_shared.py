@@ -3,9 +3,9 @@
 Before: shared buffers anywhere.
 After:  `offsets[buffer.name]` in bytes, multiples of 16, and the arena's size.
 
-Stands before insert_syncs, because reuse makes two buffers one memory: a write after another buffer's last read needs a
-barrier. A buffer lives from its `Allocate` to the last statement that touches it; inside a loop that its `Allocate` stands
-outside of, for the whole loop.
+Reuse needs a barrier, so an arena of less than `PLENTY` bytes does without. Stands before insert_syncs, because reuse makes two
+buffers one memory: a write after another buffer's last read needs a barrier. A buffer lives from its `Allocate` to the last
+statement that touches it; inside a loop that its `Allocate` stands outside of, for the whole loop.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fuser.ir.integers import ZERO, Int, ceil_div, prove_less_equal
+from fuser.ir.integers import ZERO, Int, ceil_div, const, prove_less_equal
 from fuser.ir.kernel import Allocate, Buffer, For, If, Stmt, stmt_reads, stmt_writes
 
 ALIGNMENT = 16
+
+PLENTY = 1024
+"""Bytes of a block's arena below which nothing is gained by reuse, and a barrier is lost."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,8 +47,13 @@ def allocate_shared(body: tuple[Stmt, ...]) -> SharedLayout:
     places: list[tuple[Int, Int, list[_Life]]] = []  # offset, bytes, tenants
     for life in sorted(lives.values(), key=lambda b: b.first):
         nbytes = life.buffer.size * life.buffer.dtype.itemsize
+        is_small = prove_less_equal(end + nbytes, const(PLENTY))
         for offset, room, tenants in places:
-            if prove_less_equal(nbytes, room) and all(t.last < life.first or life.last < t.first for t in tenants):
+            if (
+                not is_small
+                and prove_less_equal(nbytes, room)
+                and all(t.last < life.first or life.last < t.first for t in tenants)
+            ):
                 offsets[life.buffer.name] = offset
                 tenants.append(life)
                 break

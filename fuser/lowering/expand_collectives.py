@@ -61,6 +61,7 @@ from fuser.ir.kernel import (
     Value,
     child_bodies,
     stmt_reads,
+    stmt_writes,
     walk,
 )
 from fuser.ir.op_table import compute_dtype
@@ -93,6 +94,41 @@ def _last_block_key(stmt: Stmt) -> object:
     if not isinstance(stmt, Reduce) or not stmt.grid_axes or stmt.grid_broadcast:
         return None
     return stmt.grid_axes, stmt.block_axes, stmt.slot, stmt.slots
+
+
+def _joined(items: list[Stmt | tuple[Reduce, ...]]) -> list[Stmt | tuple[Reduce, ...]]:
+    """Reductions within the block over the same threads, brought together where the first of them stands.
+
+    A later one moves up past what neither computes its partials nor is a reduction or a loop it stands behind.
+    """
+    result: list[Stmt | tuple[Reduce, ...]] = []
+    waiting = list(items)
+    while waiting:
+        item = waiting.pop(0)
+        if not isinstance(item, Reduce) or item.grid_axes:
+            result.append(item)
+            continue
+        together = [item]
+        touched: set[Buffer] = set()
+        rest: list[Stmt | tuple[Reduce, ...]] = []
+        for i, other in enumerate(waiting):
+            if isinstance(other, tuple):
+                rest += waiting[i:]
+                break
+            if isinstance(other, Reduce) and not other.grid_axes and other.block_axes == item.block_axes:
+                if touched.isdisjoint(other.partials):
+                    together.append(other)
+                    continue
+            for inner in walk((other,)):
+                touched.update(buffer for buffer, _ in stmt_writes(inner))
+                if isinstance(inner, Reduce):
+                    touched.update(inner.partials)
+                if isinstance(inner, Allocate):
+                    touched.add(inner.buffer)
+            rest.append(other)
+        waiting = rest
+        result.append(item if len(together) == 1 else tuple(together))
+    return result
 
 
 def _gathered(body: tuple[Stmt, ...]) -> list[Stmt | tuple[Reduce, ...]]:
@@ -169,12 +205,13 @@ class _Expander:
     def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """Statements without collectives."""
         result: list[Stmt] = []
-        for item in _gathered(stmts):
+        for item in _joined(_gathered(stmts)):
             match item:
                 case tuple():
-                    for r in item:
-                        result += self._block(r) if r.block_axes else []
-                    result += self._grid_last_block(item)
+                    if item[0].block_axes:
+                        result += self._blocks(item)
+                    if item[0].grid_axes:
+                        result += self._grid_last_block(item)
                 case Reduce():
                     result += self.expand(item)
                 case GridBarrier():
@@ -220,7 +257,7 @@ class _Expander:
 
     def expand(self, r: Reduce) -> list[Stmt]:
         """Statements of one collective."""
-        stmts = self._block(r) if r.block_axes else []
+        stmts = self._blocks((r,)) if r.block_axes else []
         if r.grid_axes:
             stmts += self._grid_broadcast(r) if r.grid_broadcast else self._grid_last_block((r,))
         return stmts
@@ -243,14 +280,20 @@ class _Expander:
 
     # --- within a block ---
 
-    def _block(self, r: Reduce) -> list[Stmt]:
+    def _blocks(self, reduces: Sequence[Reduce]) -> list[Stmt]:
+        """Reductions over the same threads: all of them publish before any reads, so that one barrier serves all."""
+        parts = [self._block_parts(r) for r in reduces]
+        return [s for publish, _ in parts for s in publish] + [s for _, collect in parts for s in collect]
+
+    def _block_parts(self, r: Reduce) -> tuple[list[Stmt], list[Stmt]]:
+        """What a thread does before and after the barrier that its peers' values need."""
         reduced = [p for p in self.active if p in r.block_axes]
         total = self._count_of(self.active)
         count = self._count_of(reduced)
         contiguous = reduced == self.active[: len(reduced)]
         if contiguous and count.is_const and total.is_const and total.value % WARP == 0:
             if count.value <= WARP and count.value & (count.value - 1) == 0:
-                return self._elements(r, lambda e: self._butterfly(r, e, count.value))
+                return self._elements(r, lambda e: self._butterfly(r, e, count.value)), []
             if count.value % WARP == 0:
                 return self._warp_then_slots(r, count.value, total.value)
         return self._exchange(r, reduced, total, count)
@@ -279,10 +322,10 @@ class _Expander:
             Buffer(f"{p.name}_shared{self._count - 1}", p.dtype, MemoryType.shared, p.size * size) for p in r.partials
         )
 
-    def _warp_then_slots(self, r: Reduce, count: int, total: int) -> list[Stmt]:
+    def _warp_then_slots(self, r: Reduce, count: int, total: int) -> tuple[list[Stmt], list[Stmt]]:
         stmts = self._elements(r, lambda e: self._butterfly(r, e, WARP))
         if count == WARP:
-            return stmts
+            return stmts, []
         warps, per_group = total // WARP, count // WARP
         linear = self._linear(self.active)
         scratch = self._scratch(r, const(warps))
@@ -299,9 +342,11 @@ class _Expander:
             return [*first, For(w, ZERO, const(per_group - 1), ONE, tuple(rest), unroll=True)]
 
         stmts.append(If(equal(linear % WARP, 0), tuple(self._elements(r, write)), role=Role.owner))
-        return stmts + self._elements(r, read)
+        return stmts, self._elements(r, read)
 
-    def _exchange(self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int) -> list[Stmt]:
+    def _exchange(
+        self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int
+    ) -> tuple[list[Stmt], list[Stmt]]:
         """Every thread writes its partials; each element of a group is joined by one of its threads, in order of the reduced
         axes, and read by all. Where that is little work, or how much is not known, every thread does all of it for itself and
         saves a barrier."""
@@ -327,11 +372,11 @@ class _Expander:
 
         stmts += self._elements(r, write)
         if not count.is_const or count.value * r.partials[0].size.value <= _OWN_WORK:
-            return stmts + self._elements(r, lambda e: join(r, e, e))
+            return stmts, self._elements(r, lambda e: join(r, e, e))
         kept = [p for p in self.active if p not in reduced]
         lanes, lane = self._count_of(kept), self._linear(kept)
         results = self._scratch(r, lanes)
-        stmts += [Allocate(b) for b in results]
+        collect: list[Stmt] = [Allocate(b) for b in results]
         size = r.partials[0].size
         for start in range(0, size.value, count.value):
             e = self._linear(reduced) + start
@@ -339,12 +384,12 @@ class _Expander:
             own = tuple(Buffer(f"{p.name}_own{self._count - 1}", p.dtype, MemoryType.local, ONE) for p in r.partials)
             found = [Store(b, e * lanes + lane, Load(p, ZERO)) for b, p in zip(results, own, strict=True)]
             work: list[Stmt] = [*(Allocate(b) for b in own), *join(replace(r, partials=own), ZERO, e), *found]
-            stmts += work if prove_less(e, size) else [If(less(e, size), tuple(work), role=Role.owner)]
+            collect += work if prove_less(e, size) else [If(less(e, size), tuple(work), role=Role.owner)]
 
         def read(e: Int) -> list[Stmt]:
             return [Store(p, e, Load(b, e * lanes + lane)) for b, p in zip(results, r.partials, strict=True)]
 
-        return stmts + self._elements(r, read)
+        return stmts, collect + self._elements(r, read)
 
     # --- across blocks ---
 
@@ -439,7 +484,7 @@ class _Expander:
         turn = (*(Allocate(t) for t in got), *each(load), *each(add))
         stmts.append(For(b, self._linear(g.spread), g.blocks, count * batch, turn))
         if g.spread:
-            stmts += self._block(r)
+            stmts += self._blocks((r,))
         return stmts
 
     def _grid_last_block(self, reduces: Sequence[Reduce]) -> list[Stmt]:

@@ -6,6 +6,8 @@ reductions, or in full-size outputs. Between two stages a full-size value is eit
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from fuser.ir.fusion import Pointwise, Reduction, Tensor, Welford, tensor_inputs, tensor_outputs
 from fuser.ir.iteration_graph import Group
 from fuser.ir.schedule import ScheduleBuilder
@@ -51,8 +53,17 @@ def is_cheap(builder: ScheduleBuilder, name: str) -> bool:
     return not isinstance(expr, (Pointwise, Reduction, Welford)) or (isinstance(expr, Pointwise) and expr.op in _CHEAP)
 
 
-def keep_stages(builder: ScheduleBuilder) -> tuple[str, ...]:
-    """Recompute cheap full-size values that several stages need, once per further stage; returns the names of those kept.
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A full-size value that stays on chip from the stage that computes it to the last that needs it."""
+
+    name: str
+    first: int
+    last: int
+
+
+def keep_stages(builder: ScheduleBuilder) -> tuple[Kept, ...]:
+    """Recompute cheap full-size values that several stages need, once per further stage; returns those kept instead.
 
     A value is kept if it is costly, if it is a copy of an input (which a recomputation would read again), or if that takes
     fewer bytes than keeping what it is computed from.
@@ -62,7 +73,7 @@ def keep_stages(builder: ScheduleBuilder) -> tuple[str, ...]:
     reduced = reduced_groups_of(builder)
     full = {t.name for t in builder.tensors if any(graph.group(d) in reduced for d in t.visible if not d.is_broadcast)}
     stage: dict[str, int] = dict(level)
-    kept: list[str] = []
+    kept: list[Kept] = []
     needed_later: set[str] = set()
     order = [t.name for e in builder.exprs for t in tensor_outputs(e)]
     wide = {t.name for t in builder.tensors if any(graph.group(d) in reduced for d in t.visible)}
@@ -80,7 +91,7 @@ def keep_stages(builder: ScheduleBuilder) -> tuple[str, ...]:
         if not later:
             continue
         if name in full and _worth_keeping(builder, name, full, needed_later):
-            kept.append(name)
+            kept.append(Kept(name, first, later[-1]))
             needed_later.add(name)
             continue
         for s in later:

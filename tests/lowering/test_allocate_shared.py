@@ -34,10 +34,18 @@ def test_offsets_are_multiples_of_16_and_distinct_while_both_live() -> None:
 
 
 def test_disjoint_lives_share_a_place() -> None:
-    a, b = shared("a", 8), shared("b", 8)
+    a, b = shared("a", 400), shared("b", 400)
     layout = allocate_shared((Allocate(a), write(a), read(a), Allocate(b), write(b), read(b)))
     assert layout.offsets["a"] is layout.offsets["b"]
-    assert layout.size.value == 32
+    assert layout.size.value == 1600
+
+
+def test_what_is_small_is_not_shared() -> None:
+    """A barrier between the two would cost more than the bytes."""
+    a, b = shared("a", 8), shared("b", 8)
+    layout = allocate_shared((Allocate(a), write(a), read(a), Allocate(b), write(b), read(b)))
+    assert layout.offsets["a"] is not layout.offsets["b"]
+    assert layout.size.value == 64
 
 
 def test_larger_successor_gets_a_place_of_its_own() -> None:

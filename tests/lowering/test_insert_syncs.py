@@ -47,7 +47,8 @@ def test_private_shared_buffer_needs_none() -> None:
     assert barriers(check(s, [integers((20,))])) == []
 
 
-def test_reused_scratch_is_parted() -> None:
+def test_reused_scratch_is_parted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fuser.lowering.allocate_shared.PLENTY", 0)
     kernel = corpus_kernel("max_then_sum")
     assert any("read before" in reason and "is written" in reason for reason in barriers(kernel))
     assert len({str(o) for o in kernel.shared_offsets.values()}) == 1
