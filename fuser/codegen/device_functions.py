@@ -191,8 +191,7 @@ template <class T> INLINE T fuser_remainder(T a, T b) {
   return (r < 0) != (b < 0) ? r + b : r;
 }
 """,
-    # Exponents are mostly constants of the definition: the tests fold away and a few multiplications stay of 70
-    # instructions. Roots of -0 and -infinity are those of pow, not of sqrt.
+    # For exponents that are constants: one of the tests stays. Roots of -0 and -infinity are those of pow, not of sqrt.
     "fuser_pow": """
 template <class T> INLINE T fuser_pow(T x, T y) {
   if (y == (T)1.0) return x;

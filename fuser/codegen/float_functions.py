@@ -92,4 +92,33 @@ INLINE float fuser_erf(float x) {
 """,
 }
 
-FLOAT_FUNCTIONS: dict[str, str] = {**_EXP2_AND_RECIPROCAL, **_SIGMOIDS}
+_DIVISIONS = {
+    # Both operands times a power of two that brings a divisor below 1 to [1/2, 1), and one above 2**126 below it: then
+    # the reciprocal is normal, the dividend keeps its bits, and nothing overflows that the quotient does not. From there
+    # the steps are those of the compiler's own division: a reciprocal refined once, a quotient, and the quotient corrected
+    # by its exact remainder (P. Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor",
+    # 1990), which rounds correctly. Below 2**-100 the remainder may be rounded: 1.5 units of the quotient's last place.
+    # Infinite quotients and those by zero or infinity have no remainder: nan tells them. The divisor is made positive and
+    # the remainder subtracted, so that a zero keeps its sign.
+    # The compiler's division goes through a function of 40 instructions for a zero dividend, as after relu or a masked
+    # exp, and shares nothing between the elements that have one divisor.
+    "fuser_divide": """
+INLINE float fuser_divide(float a, float b) {
+  int exponent = __float_as_int(b) & 0x7f800000, sign = __float_as_int(b) & 0x80000000;
+  int shift = exponent < 253 << 23 ? (253 << 23) - min(exponent, 126 << 23) : 125 << 23;
+  float scale = __int_as_float(shift | sign), d = b * scale, n = a * scale;
+  float first = fuser_reciprocal_approx(d), r = fmaf(-fmaf(d, first, -1.0f), first, first);
+  float q = n * r, corrected = fmaf(-fmaf(q, d, -n), r, q);
+  return corrected == corrected ? corrected : n * first;
+}
+""",
+    # b > 0, and r is 1 / b rounded.
+    "fuser_divide_by": """
+INLINE float fuser_divide_by(float a, float b, float r) {
+  float q = a * r, corrected = fmaf(-fmaf(q, b, -a), r, q);
+  return corrected == corrected ? corrected : q;
+}
+""",
+}
+
+FLOAT_FUNCTIONS: dict[str, str] = {**_EXP2_AND_RECIPROCAL, **_SIGMOIDS, **_DIVISIONS}

@@ -113,7 +113,7 @@ class ValueWriter:
     def _call(self, call: Call) -> str:
         if call.op == "cast":
             return self._cast(self.converted(call.args[0], call.compute), call.compute, call.dtype)
-        form = _form(call.op, call.compute)
+        form = self._call_form(call)
         for function in form.functions:
             self.functions[function] = None
         texts = [self.converted(a, dtype) for a, dtype in zip(call.args, form.arguments, strict=True)]
@@ -134,6 +134,14 @@ class ValueWriter:
             arguments += [self.converted(v, compute) for v in value.parameters]
         self.functions.update(dict.fromkeys(("fuser_philox", f"fuser_{kind}")))
         return f"fuser_{kind}({', '.join(arguments)})"
+
+    def _call_form(self, call: Call) -> _Form:
+        last = call.args[-1]
+        if isinstance(last, Literal) and len(call.args) == 2:
+            number = _converted_number(repr(last.value), last.value, last.dtype, call.compute)
+            if isinstance(number, float):
+                return _form(call.op, call.compute, number)
+        return _form(call.op, call.compute)
 
     def _cast(self, text: str, source: DataType, target: DataType) -> str:
         template, functions = _cast_form(source, target)
@@ -201,9 +209,11 @@ def _cast_form(source: DataType, target: DataType) -> tuple[str, tuple[str, ...]
 
 
 @cache
-def _form(op: str, compute: DataType) -> _Form:
+def _form(op: str, compute: DataType, constant: float | None = None) -> _Form:
+    """How `op` is written; `constant`: its operand on the right, if that is a floating one."""
     row = POINTWISE.get(op)
     if row is None:
         raise InternalError(f"the op table has no row {op!r}", pass_name="generate_cuda")
-    spelling = row.cuda(compute)
+    special = row.constant(compute, constant) if row.constant is not None and constant is not None else None
+    spelling = row.cuda(compute) if special is None else special
     return _Form(spelling.template, spelling.functions, argument_dtypes(row, compute), result_dtype(row, compute))

@@ -54,6 +54,7 @@ class CudaSpelling(NamedTuple):
 
 
 CudaRule = Callable[[DataType], CudaSpelling]
+ConstantRule = Callable[[DataType, float], CudaSpelling | None]
 
 
 def device_names(text: str) -> tuple[str, ...]:
@@ -98,6 +99,25 @@ def math_function(name: str, *, arity: int = 1, cplx: str | None = None) -> Cuda
 def no_cuda(dtype: DataType) -> CudaSpelling:
     """Composites and casts have no text of their own."""
     raise TypeError(f"this row has no CUDA text (asked for {dtype.name})")
+
+
+_MULTIPLIED_POWERS = (-1.0, -0.5, 0.5, 1.0, 2.0, 3.0, 4.0)
+
+
+def raised_to_constant(dtype: DataType, exponent: float) -> CudaSpelling | None:
+    """Powers that a few multiplications or a root give: `fuser_pow` tests for them, and the tests fold away."""
+    return CudaSpelling("fuser_pow({0}, {1})") if dtype.is_floating and exponent in _MULTIPLIED_POWERS else None
+
+
+def divided_by_constant(dtype: DataType, divisor: float) -> CudaSpelling | None:
+    """Division by a power of two is an exact product; for other divisors the reciprocal is a constant too."""
+    if dtype is not DataType.Float or not 2.0**-60 <= abs(divisor) <= 2.0**60:
+        return None
+    if math.frexp(divisor)[0] in (0.5, -0.5):
+        return CudaSpelling(f"({{0}} * {cuda_literal(1 / divisor, dtype)})")
+    dividend = "{0}" if divisor > 0 else "(- {0})"
+    texts = ", ".join(cuda_literal(x, dtype) for x in (abs(divisor), 1 / abs(divisor)))
+    return CudaSpelling(f"fuser_divide_by({dividend}, {texts})")
 
 
 def cuda_type(dtype: DataType) -> CudaSpelling:

@@ -23,14 +23,17 @@ import numpy as np
 
 from fuser.ir import numpy_functions as npf
 from fuser.ir.cuda_spelling import (
+    ConstantRule,
     CudaRule,
     CudaSpelling,
     cast_spelling,
     cuda_literal,
     cuda_type,
     device_names,
+    divided_by_constant,
     math_function,
     no_cuda,
+    raised_to_constant,
     spelled,
 )
 from fuser.ir.dtypes import DataType
@@ -100,12 +103,13 @@ class PointwiseOp:
     numpy       arrays of the compute dtype -> array of `result_dtype(row, compute dtype)`
     cuda        compute dtype -> text
     ulp         bound on the error for (Float, Double) computation, in ulp beyond correct rounding; 0 = correctly
-                rounded. Sources: the tables of maximum errors in the CUDA C++ programming guide, and for formulas of
-                several steps the sum of their parts
+                rounded. Sources: the tables of maximum errors in the CUDA C++ programming guide, for formulas of several
+                steps the sum of their parts. Float division rounds correctly but for results below 2**-100
     complex_ulp the same for (ComplexFloat, ComplexDouble), relative to the magnitude of the result
     exact       the result is one of a few exactly known values: references are computed in the compute dtype itself
     magnitude   for ops with cancellation, errors are measured in ulp of this function of the inputs
     samples     per operand
+    constant    (compute dtype, number) -> text for an operand on the right that is this constant; None: the general text
     in_own_type 16-bit operands are not widened first: a conversion may lose what the op looks at (the sign of a nan)
     trivial     wrong results that cannot be told from right ones: pairs of a wrong result (`zeros`, `first`, `lower`)
                 and the kinds of operand dtype for which that is so
@@ -130,6 +134,7 @@ class PointwiseOp:
     commutative: bool = False
     primitive: bool = True
     in_own_type: bool = False
+    constant: ConstantRule | None = None
 
     @property
     def complex(self) -> bool:
@@ -374,16 +379,17 @@ _BINARY = (
                  cplx="fuser_complex_mul({0}, {1})"), arity=2, kinds="fibc", complex_ulp=(2, 2), symbol="*",
          commutative=True),
     _row("div", PROM, "Quotient; truncated toward zero for integers.", npf.div,
-         spelled(floating="({0} / {1})", integer="fuser_integer_div({0}, {1})", boolean="({0} && {1})",
-                 cplx="fuser_complex_div({0}, {1})"), arity=2, kinds="fibc", complex_ulp=(4, 4),
+         spelled(floating=("fuser_divide({0}, {1})", "({0} / {1})"), integer="fuser_integer_div({0}, {1})",
+                 boolean="({0} && {1})", cplx="fuser_complex_div({0}, {1})"), constant=divided_by_constant, arity=2,
+         kinds="fibc", ulp=(1, 0), complex_ulp=(4, 4),
          samples=(Samples(), _NONZERO_INT)),
     _row("truediv", FLT, "True division; two integers give Float.", npf.truediv,
-         spelled(floating="({0} / {1})", cplx="fuser_complex_div({0}, {1})"), arity=2, kinds="fibc",
-         complex_ulp=(4, 4), symbol="/",
+         spelled(floating=("fuser_divide({0}, {1})", "({0} / {1})"), cplx="fuser_complex_div({0}, {1})"),
+         constant=divided_by_constant, arity=2, kinds="fibc", ulp=(1, 0), complex_ulp=(4, 4), symbol="/",
          samples=(Samples(), _NONZERO_INT), trivial=(("lower", "b"),)),
     _row("pow", PROM, "lhs to the power rhs; integers stay integer (negative exponents round toward zero).", npf.pow_,
-         spelled(floating="fuser_pow({0}, {1})", integer="fuser_integer_pow({0}, {1})",
-                 boolean="({0} || !{1})"), arity=2, ulp=(4, 2), symbol="**",
+         spelled(floating=("powf({0}, {1})", "pow({0}, {1})"), integer="fuser_integer_pow({0}, {1})",
+                 boolean="({0} || !{1})"), constant=raised_to_constant, arity=2, ulp=(4, 2), symbol="**",
          samples=(Samples(0.0, 8.0, -8, 8), Samples(int_low=-3, int_high=30))),
     _row("fmod", PROM, "Remainder with the sign of lhs.", npf.fmod,
          spelled(floating=("fmodf({0}, {1})", "fmod({0}, {1})"), integer="fuser_integer_mod({0}, {1})",

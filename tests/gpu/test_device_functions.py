@@ -1,4 +1,4 @@
-"""Float functions of one argument on a GPU: the largest error over all 2**32 inputs, within the bound of their row.
+"""Float functions on a GPU: the largest error over all 2**32 inputs, within the bound of their row; division.
 
 Exhaustive over floats, and so over Half and BFloat16 values. The reference is the compiler's double-precision function,
 evaluated beside: its own error, some 2**-50, does not count. NaN, infinities and signs of zeros must agree; a result that
@@ -86,3 +86,38 @@ def test_error_over_all_floats(name: str, fma: bool) -> None:
     bound = POINTWISE[name].ulp[0] + 0.5
     print(f"{name:10} {error:8.4f} ulp at {x!r} (bound {bound})")
     assert error <= bound, f"{name}({x!r}) is {error} ulp off, more than {bound}"
+
+
+_DIVISION = r"""
+__device__ unsigned hashed(unsigned long long x) {
+  x = (x ^ x >> 31) * 0x7fb5d329728ea185ull;
+  x = (x ^ x >> 27) * 0x81dadef4bc2dd44dull;
+  return (unsigned)(x >> 32);
+}
+
+// wrong[0] counts quotients that differ from the compiler's, 2**-100 and above; wrong[1] those more than an ulp off below.
+extern "C" __global__ void check(unsigned long long* wrong) {
+  const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
+  for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < 0x200000000ull; i += step) {
+    unsigned u = hashed(2 * i), v = hashed(2 * i + 1);
+    if (i & 1) v = (v & 0x807fffffu) | ((u & 0x7f800000u) + ((v >> 25) << 23) - (32u << 23)) % 0x7f800000u;  // like sizes
+    if ((i & 0xf) == 2) v |= 0x7fffffu;  // the last number below a power of two
+    if ((i & 0xf) == 4) u &= 0x807fffffu;  // a subnormal or zero dividend
+    float a = __uint_as_float(u), b = __uint_as_float(v);
+    float want = a / b, got = fuser_divide(a, b);
+    if (want != want && got != got) continue;
+    int off = __float_as_int(want) - __float_as_int(got);
+    if (want != want || got != got || (fabsf(want) >= 0x1p-100f && off != 0)) atomicAdd(wrong, 1ull);
+    else if (off < -2 || off > 2) atomicAdd(wrong + 1, 1ull);
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("fma", [True, False], ids=["fma", "no-fma"])
+def test_division_is_the_compilers(fma: bool) -> None:
+    source = "\n".join(function_closure(["fuser_divide"])) + _DIVISION
+    kernel = RtcKernel(source, "check").compile(() if fma else ("--fmad=false",))
+    wrong = np.zeros(2, np.uint64)
+    kernel.run((wrong,), LaunchParams(1056, 1, 1, 256, 1, 1))
+    assert wrong.tolist() == [0, 0]
