@@ -111,6 +111,7 @@ def _view(fd: FusionDefinition, rng: random.Random, value: _Value) -> _Value | N
 
 def _op(fd: FusionDefinition, rng: random.Random, values: list[_Value], dtype: DataType) -> _Value | None:
     ops = fd.ops
+    seed = rng.randrange(1 << 40)
     a = rng.choice(values[-5:] if rng.random() < 0.7 else values)
     kind = rng.random()
     if kind < 0.25:
@@ -121,6 +122,7 @@ def _op(fd: FusionDefinition, rng: random.Random, values: list[_Value], dtype: D
             lambda t: t + 1,
             lambda t: t * 2,
             lambda t: ops.where(ops.gt(t, 0), t, ops.neg(t) + 3),
+            lambda t: t + ops.cast(ops.floor(ops.uniform(-4.0, 4.0, t.shape(), rng_seed=seed, rng_offset=1)), dtype),
         ]
         return _Value(rng.choice(unary)(a.tensor), a.shape, False)
     if kind < 0.30:
