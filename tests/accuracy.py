@@ -4,8 +4,9 @@ Bounds
     pointwise      row.ulp ulps of the compute dtype plus half an ulp of the output dtype
     sum            4 * log2(2n) * eps(accumulator) * sum|x|, plus half an ulp of the output; mean: the same over n
     prod           4 * n * eps(accumulator), relative, plus half an ulp of the output
+    cumsum, cumprod  as sum and prod of the elements that are folded
     var, m2        16 * log2(2n) * eps(accumulator) * (1 + mean**2 / var), relative, plus half an ulp of the output
-    integers, Bool, copies, max, min       exact
+    integers, Bool, copies, max, min, cummax, cummin   exact
 nan, infinities and the sign of zero are exact; complex results are measured by their magnitude, and of their special
 values only the class (finite, infinite, nan) counts. References are computed in the next wider type (float32 in
 float64, float64 in longdouble, or with mpmath where NumPy has no such function), exact ops in their own type.
@@ -27,6 +28,7 @@ from fuser.ir.dtypes import DataType, from_numpy_name, numpy_dtype, real_of, sca
 from fuser.ir.op_table import (
     POINTWISE,
     REDUCTIONS,
+    SCANS,
     DtypeRule,
     OperandClass,
     PointwiseOp,
@@ -405,6 +407,42 @@ def check_reduction(
     """
     output = dtype_of(got) if out_dtype is None else out_dtype
     ref = reference_reduction(kind, x, axes, output, correction=correction, keepdims=keepdims)
+    _check_shape_and_dtype(kind, got, ref.value.shape, output)
+    if ref.exact:
+        assert_exact(kind, got, numpy_cast(ref.value, output))
+        return
+    assert_within(kind, got, ref.value, ref.bound + half_ulp(ref.value, output), output, zero_sign=False)
+
+
+def reference_scan(kind: str, x: Array, axis: int, init: Number | None = None) -> ReductionReference:
+    """`kind`: cumsum, cumprod, cummin or cummax of `x`, in its storage dtype, along `axis`, after the value `init`."""
+    accumulator = compute_dtype(dtype_of(x))
+    row = SCANS[kind]
+    wide = numpy_cast(x, accumulator)
+    if kind in ("cumsum", "cumprod") and accumulator in _WIDER:
+        wide = wide.astype(_WIDER[accumulator])
+    if init is not None:
+        start = np.broadcast_to(np.asarray(init, accumulator.numpy), (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
+        wide = np.concatenate([start.astype(wide.dtype), wide], axis)
+    with np.errstate(all="ignore"):
+        value = row.numpy(wide, axis)
+        absolute = np.abs(wide).cumsum(axis) if wide.dtype.kind in "fc" else np.zeros(wide.shape)
+    if init is not None:
+        kept = tuple(slice(1, None) if a == axis else slice(None) for a in range(x.ndim))
+        value, absolute = value[kept], absolute[kept]
+    if kind not in ("cumsum", "cumprod") or accumulator not in _WIDER:
+        return ReductionReference(value, np.zeros(value.shape, np.longdouble), exact=True)
+    count = np.arange(1, x.shape[axis] + 1).reshape([-1 if a == axis else 1 for a in range(x.ndim)])
+    eps = epsilon(accumulator)
+    if kind == "cumsum":
+        return ReductionReference(value, 4 * np.log2(2 * count + 2) * eps * absolute, exact=False)
+    return ReductionReference(value, 4 * (count + 1) * eps * np.abs(value), exact=False)
+
+
+def check_scan(kind: str, x: Array, axis: int, got: Array, init: Number | None = None) -> None:
+    """Raise AssertionError unless `got` is a right result of a scan of `x` along `axis`."""
+    output = dtype_of(x)
+    ref = reference_scan(kind, x, axis, init)
     _check_shape_and_dtype(kind, got, ref.value.shape, output)
     if ref.exact:
         assert_exact(kind, got, numpy_cast(ref.value, output))

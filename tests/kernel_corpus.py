@@ -413,6 +413,113 @@ def broadcast_back_two_reductions() -> ScheduleBuilder:
     return s
 
 
+# --- scans ------------------------------------------------------------------------------------------------------------
+
+
+def scanned(
+    op: str = "cumsum", dtype: DataType = Float, dim: int = 1, start: bool = False, twice: bool = False
+) -> tuple[Fusion, Tensor]:
+    """s = scan of 2 x along `dim`, out = s - x. `twice`: the scan of a scan. Result: fusion, the (last) scan."""
+    b = FusionBuilder()
+    x = b.input_tensor(dtype, [-1, -1])
+    init = b.constant(3, Int) if start else None
+    s = b.scan(op, b.pointwise("add", [x, x], dtype), dim, init)
+    if twice:
+        s = b.scan(op, s, dim)
+    b.add_output(b.pointwise("sub", [s, x], dtype))
+    return b.freeze(), s
+
+
+def scan_rows(
+    fusion: Fusion, s: Tensor, run: int, threads: int, tiles: int, rows: int = 0, row_type: ParallelType = GX
+) -> ScheduleBuilder:
+    """Loop axes: i[/rows, %rows], j/(run threads tiles), tile, thread, run."""
+    b = ScheduleBuilder(fusion)
+    n = s.name
+    types = [row_type]
+    if run > 1:
+        b.split(n, 1, run)
+    b.split(n, 1, threads)
+    b.split(n, 1, tiles)
+    if rows:
+        b.split(n, 0, rows)
+        types.append(BY)
+    spread(b, n, (*types, SERIAL, UNROLL, BX))
+    return b
+
+
+def scan_columns(fusion: Fusion, s: Tensor, columns: int, rows: int, threads: int, vector: int = 1) -> ScheduleBuilder:
+    """Loop axes: j/(columns vector), thread, i/(rows threads), thread along i, row, column of the vector."""
+    b = ScheduleBuilder(fusion)
+    n = s.name
+    b.split(n, 1, vector)
+    b.split(n, 1, columns)
+    b.split(n, 0, rows)
+    b.split(n, 0, threads)
+    b.reorder(n, {3: 0, 4: 1})
+    spread(b, n, (GX, BX, SERIAL, BY))
+    return b
+
+
+_ROWS: tuple[Shapes, ...] = (((3, 150),), ((2, 512),), ((5, 9),))
+
+
+@_case("scan", *_ROWS)
+def scan_within_a_warp() -> ScheduleBuilder:
+    return scan_rows(*scanned(), 2, 32, 2)
+
+
+@_case("scan", *_ROWS)
+def scan_groups_of_a_warp() -> ScheduleBuilder:
+    """Four rows a block of eight lanes each."""
+    return scan_rows(*scanned("cummax", Int32, start=True), 1, 8, 3, rows=4)
+
+
+@_case("scan", *_ROWS)
+def scan_across_warps() -> ScheduleBuilder:
+    """Several steps a row: the slots are used again in the next one."""
+    return scan_rows(*scanned(start=True), 1, 64, 2)
+
+
+@_case("scan", ((2, 1300),), ((1, 2304),), ((3, 9),))
+def scan_many_slots() -> ScheduleBuilder:
+    """More tiles and warps than a warp has lanes."""
+    return scan_rows(*scanned("cummin", Int32), 1, 128, 9)
+
+
+@_case("scan", *_ROWS)
+def scan_two_groups_of_warps() -> ScheduleBuilder:
+    return scan_rows(*scanned(dtype=Double), 1, 64, 1, rows=2)
+
+
+@_case("scan", *_ROWS)
+def scan_serial_rows() -> ScheduleBuilder:
+    return scan_rows(*scanned(), 1, 64, 1, row_type=SERIAL)
+
+
+@_case("scan", *_ROWS)
+def scan_of_a_scan() -> ScheduleBuilder:
+    return scan_rows(*scanned(twice=True), 2, 64, 1)
+
+
+@_case("scan", *_ROWS)
+def scan_odd_block() -> ScheduleBuilder:
+    """Threads that are no group of lanes read all totals in turn."""
+    return scan_rows(*scanned(), 2, 20, 2, rows=3)
+
+
+@_case("scan", ((70, 3),), ((33, 5),), ((64, 8),))
+def scan_down_columns() -> ScheduleBuilder:
+    """One thread folds a column; nothing is exchanged."""
+    return scan_columns(*scanned(dim=0), 4, 3, 1)
+
+
+@_case("scan", ((70, 3),), ((33, 5),), ((64, 8),))
+def scan_across_y() -> ScheduleBuilder:
+    """Threads along y share a column."""
+    return scan_columns(*scanned(dim=0, start=True), 4, 2, 4, vector=2)
+
+
 # --- Welford ----------------------------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,7 @@
 """Cases of every op, dtype and layout, the same for the simulator (test_ops.py) and a GPU (gpu/test_ops.py).
 
 Grammar
-    family  := unary | binary | ternary | scalars | mixed | casts | reductions | moments | shapes | factories
+    family  := unary | binary | ternary | scalars | mixed | casts | reductions | scans | moments | shapes | factories
     suite   := family, dtype -> [batch]
     batch   := name, define: FusionDefinition -> outputs labelled, runs
     run     := layout, inputs, one case per output
@@ -28,7 +28,7 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.errors import DefinitionRuntimeError
 from fuser.ir.dtypes import numpy_dtype, real_of, scalar_type, widen
-from fuser.ir.op_table import POINTWISE, REDUCTIONS, PointwiseOp, kind_of, numpy_cast
+from fuser.ir.op_table import POINTWISE, REDUCTIONS, SCANS, PointwiseOp, kind_of, numpy_cast
 from fuser.ir.promotion import DtypeRule, OperandClass, operand_dtype, result_dtype
 from fuser.runtime.device import get_device
 from tests.accuracy import (
@@ -42,11 +42,13 @@ from tests.accuracy import (
     assert_wrong_results_fail,
     check_pointwise,
     check_reduction,
+    check_scan,
     draw_inputs,
     draw_reduction_input,
     epsilon,
     pointwise_cases,
     reference_reduction,
+    reference_scan,
 )
 
 ROWS, COLUMNS = 16, 72
@@ -1352,6 +1354,87 @@ def _iotas(dtype: DataType) -> Batch:
     return Batch(f"iota[{dtype.name}]", define, runs)
 
 
+# --- scans ------------------------------------------------------------------------------------------------------------
+
+_FOLDS = {"cumsum": "sum", "cumprod": "prod", "cummin": "min", "cummax": "max"}
+_STARTS: dict[str, Number] = {"f": 1.5, "i": -3, "b": True, "c": 0.5 - 1.5j}
+
+
+def scan_batches(dtype: DataType) -> Iterator[Batch]:
+    """Every scan along every axis, with and without a start, in several layouts; rows and columns of many lengths."""
+    for kind in (k for k, row in SCANS.items() if kind_of(dtype) in row.kinds):
+        for axis in range(3):
+            yield _scan(kind, dtype, axis)
+        yield _scan_lengths(kind, dtype)
+
+
+def _scan_case(label: str, kind: str, x: Array, axis: int, dtype: DataType, init: Number | None = None) -> Case:
+    n = x.shape[axis]
+    loose = kind == "cumprod" and real_of(dtype) in (DataType.Float, DataType.Half, DataType.BFloat16)
+
+    def wrong() -> Counts:
+        want = numpy_cast(reference_scan(kind, x, axis, init).value, dtype)
+        return assert_wrong_results_fail(
+            lambda got: check_scan(kind, x, axis, got, init),
+            want,
+            x,
+            dtype,
+            trivial=("lower",) if loose and 4 * n * epsilon(DataType.Float) > 2.0**-11 else (),
+            equal_is_skipped=True,
+        )
+
+    return Case(label, lambda got: check_scan(kind, x, axis, got, init), wrong)
+
+
+def _scan(kind: str, dtype: DataType, axis: int) -> Batch:
+    starts = (None, _STARTS[kind_of(dtype)])
+
+    def define(fd: FusionDefinition) -> None:
+        tv = fd.define_tensor([-1, -1, -1], contiguity=True, dtype=dtype)
+        for start in starts:
+            fd.add_output(getattr(fd.ops, kind)(tv, axis, start))
+
+    def cases(x: Array) -> list[Case]:
+        return [_scan_case(f"{kind}(init={start})", kind, x, axis, dtype, start) for start in starts]
+
+    def runs() -> Iterator[Run]:
+        x = draw_reduction_input(_FOLDS[kind], dtype, SHAPE, [axis], generator(kind, dtype.name, axis))
+        for layout, a in _reduced_layouts(x):
+            yield Run(layout, [a], cases(a))
+        if dtype.is_floating:
+            a = _with_specials(x, _FOLDS[kind], (np.nan, np.inf, -np.inf, 0.0, -0.0))
+            yield Run("special values", [a], cases(a))
+
+    return Batch(f"{kind}[{dtype.name}] along {axis}", define, runs)
+
+
+def _scan_lengths(kind: str, dtype: DataType) -> Batch:
+    """Rows and columns of lengths around the sizes of warps, tiles and steps, 0 and 1 among them."""
+
+    def define(fd: FusionDefinition) -> None:
+        for axis in (1, 0):
+            tv = fd.define_tensor([-1, -1], contiguity=True, dtype=dtype)
+            fd.add_output(getattr(fd.ops, kind)(tv, axis))
+
+    def runs() -> Iterator[Run]:
+        for n in (0, 1, 2, 31, 33, 255, 1025, 5000):
+            shapes = ((3, n), (n, 5))
+            arrays = [
+                draw_reduction_input(_FOLDS[kind], dtype, shape, [axis], generator(kind, dtype.name, n))
+                for shape, axis in zip(shapes, (1, 0), strict=True)
+            ]
+            yield Run(
+                f"length {n}",
+                arrays,
+                [
+                    _scan_case(f"{kind}(axis {axis})", kind, a, axis, dtype)
+                    for a, axis in zip(arrays, (1, 0), strict=True)
+                ],
+            )
+
+    return Batch(f"{kind}[{dtype.name}]", define, runs)
+
+
 # --- families ---------------------------------------------------------------------------------------------------------
 
 
@@ -1375,6 +1458,7 @@ FAMILIES: dict[str, Family] = {
     "mixed": Family(mixed_batches),
     "casts": Family(cast_batches, CAST_DTYPES),
     "reductions": Family(reduction_batches, REDUCED_DTYPES),
+    "scans": Family(scan_batches, REDUCED_DTYPES),
     "moments": Family(moment_batches, MOMENT_DTYPES),
     "grid": Family(grid_batches, REDUCED_DTYPES, few_processors=False),
     "shapes": Family(shape_batches, CAST_DTYPES),
@@ -1394,6 +1478,7 @@ _SKIPPED = """
     mixed           64    66   64       76  77    78   99           24            24     72     -
     casts           88   104  104      120  88    88  136          104            88     88    88
     reductions      31    39   56       82  35    35  201           14             2      -     -
+    scans            2     6    6        6   2     2   15            4             0      -     -
     moments         18    18   18       20   -     -    -            7             7      -     -
     grid             0     2    0        0   0     0    3            2             0      -     -
     shapes         154   154  154      154 148   154  154          154           154    154   154

@@ -32,6 +32,7 @@ from fuser.ir.fusion import (
     Resize,
     Scalar,
     ScalarOp,
+    Scan,
     Squeeze,
     Tensor,
     Val,
@@ -100,6 +101,9 @@ def evaluate(fusion: Fusion, inputs: Sequence[Array | Number], state: tuple[int,
                     known[expr.output] = _reduce(expr, np.asarray(known[expr.input]))
                 case Welford():
                     known.update(_welford(expr, np.asarray(known[expr.input])))
+                case Scan():
+                    init = None if expr.init is None else value(expr.init)
+                    known[expr.output] = _scan(expr, np.asarray(known[expr.input]), init)
                 case Broadcast():
                     known[expr.output] = np.reshape(known[expr.input], shape(expr.output))
                 case Squeeze():
@@ -190,6 +194,21 @@ def _reduce(expr: Reduction, x: Array) -> Array:
             empty = np.iinfo(wide.dtype).min if expr.op == "max" else np.iinfo(wide.dtype).max
         return numpy_cast(np.full(kept, empty, wide.dtype), dtype)
     return numpy_cast(np.asarray(fold.reduce(wide, axis=axes)), dtype)
+
+
+_RUNNING = {"cumsum": np.add, "cumprod": np.multiply, "cummin": np.minimum, "cummax": np.maximum}
+
+
+def _scan(expr: Scan, x: Array, init: Any) -> Array:
+    """Element after element, at the dtype of the accumulator."""
+    fold = _RUNNING[expr.op]
+    source = np.moveaxis(numpy_cast(x, compute_dtype(expr.output.dtype)), expr.dim, 0)
+    result = np.empty_like(source)
+    carried = None if init is None else numpy_cast(np.asarray(init), compute_dtype(expr.output.dtype))
+    for i in range(len(source)):
+        carried = source[i] if carried is None else fold(carried, source[i])
+        result[i] = carried
+    return numpy_cast(np.moveaxis(result, 0, expr.dim), expr.output.dtype)
 
 
 def _welford(expr: Welford, x: Array) -> Mapping[Val, Array]:

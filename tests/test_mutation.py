@@ -14,7 +14,17 @@ from tests.kernel_corpus import CORPUS, Case
 from tests.mutation import MAY_BE_SILENT, ORDERS, Judge, Mutant, Verdict, What, describe, mutants
 
 LISTED = Path(__file__).with_name("equivalent_mutants.txt")
-FAMILIES = ("exchange", "two reductions", "last block", "broadcast back", "welford", "unswitch", "rfactor", "grid wait")
+FAMILIES = (
+    "exchange",
+    "two reductions",
+    "last block",
+    "broadcast back",
+    "scan",
+    "welford",
+    "unswitch",
+    "rfactor",
+    "grid wait",
+)
 
 
 @cache

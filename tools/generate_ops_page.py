@@ -19,7 +19,7 @@ from fuser.frontend.reductions import REDUCTION_OPS
 from fuser.frontend.resize_ops import RESIZE_OPS
 from fuser.frontend.shape_ops import SHAPE_OPS
 from fuser.ir.dtypes import DataType
-from fuser.ir.op_table import POINTWISE, REDUCTIONS, DtypeRule, PointwiseOp
+from fuser.ir.op_table import POINTWISE, REDUCTIONS, SCANS, DtypeRule, PointwiseOp
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "ops.md"
 
@@ -86,6 +86,10 @@ def page() -> str:
             if name not in REDUCTIONS
         ],
     )
+    scans = table(
+        ("call", "operands", "what"),
+        [(f"`{name}(arg, dim, init=None)`", row.kinds, row.doc) for name, row in SCANS.items()],
+    )
     others = table(
         ("call", "what"),
         [(f"`{name}`", sentence(name)) for name in (*SHAPE_OPS, *RESIZE_OPS, *INDEXING_OPS, *FACTORIES, *RANDOM_OPS)],
@@ -127,6 +131,13 @@ def page() -> str:
         "round once; `sum` and `prod` of Bool and Int32 are Int unless a dtype is asked for.",
         "",
         *reductions,
+        "",
+        "## Scans",
+        "",
+        "Element i of the result folds elements 0 to i along `dim`, and before them the scalar `init`, if one is given. The",
+        "dtype is that of `arg`: integers are not widened, 16-bit floats accumulate in Float and are rounded per element.",
+        "",
+        *scans,
         "",
         "## Shapes, factories and random numbers",
         "",

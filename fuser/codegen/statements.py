@@ -27,6 +27,7 @@ from fuser.ir.kernel import (
     LoadIndex,
     Reduce,
     Role,
+    Scan,
     Shuffle,
     ShuffleKind,
     SpinWait,
@@ -43,6 +44,7 @@ _STORE_FUNCTIONS = {CacheOp.all_levels: "__stwb", CacheOp.streaming: "__stcs", C
 _SHUFFLES = {
     ShuffleKind.xor: "__shfl_xor_sync",
     ShuffleKind.down: "__shfl_down_sync",
+    ShuffleKind.up: "__shfl_up_sync",
     ShuffleKind.index: "__shfl_sync",
 }
 _ALL_LANES = "0xffffffffu"
@@ -107,7 +109,7 @@ class StatementWriter:
                 line(f"{indent}}}")
             case Comment(text):
                 self.lines.extend(comment_lines(text, indent))
-            case Reduce():
+            case Reduce() | Scan():
                 raise InternalError(
                     f"the collective {stmt.name} reached code generation; expand_collectives must have run",
                     pass_name="generate_cuda",

@@ -1,7 +1,7 @@
 """Editable schedule parameters under nvFuser's names: plain data, converted by the schedulers that understand them.
 
 Grammar
-    params := HeuristicParams | PointwiseParams | ReductionParams | MatmulParams
+    params := HeuristicParams | PointwiseParams | ReductionParams | ScanParams | MatmulParams
     tile   := GemmTile(m, n, k)
 
 All fields can be read and written; `scheduler_type` can only be read. Equality and hash look at every field.
@@ -136,6 +136,14 @@ class ReductionParams(HeuristicParams):
     def scheduler_type(self) -> SchedulerType:
         """The reduction or persistent scheduler these parameters are for."""
         return self.reduction_scheduler
+
+
+@dataclass
+class ScanParams(HeuristicParams):
+    """Parameters of the scan scheduler: nvFuser has no fields for them."""
+
+    kind: ClassVar[SchedulerType] = SchedulerType.scan
+    __hash__ = HeuristicParams.__hash__
 
 
 # --- matmul -----------------------------------------------------------------------------------------------------------

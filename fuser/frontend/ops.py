@@ -16,14 +16,11 @@ from fuser.frontend.indexing_ops import INDEXING_OPS
 from fuser.frontend.random_ops import RANDOM_OPS
 from fuser.frontend.reductions import REDUCTION_OPS
 from fuser.frontend.resize_ops import RESIZE_OPS
+from fuser.frontend.scans import SCAN_OPS
 from fuser.frontend.shape_ops import SHAPE_OPS
 from fuser.source_location import caller_location
 
 UNSUPPORTED: dict[str, str] = {
-    "cumsum": "scans come with the scan scheduler",
-    "cumprod": "scans come with the scan scheduler",
-    "cummin": "scans come with the scan scheduler",
-    "cummax": "scans come with the scan scheduler",
     "matmul": "matrix products come with the matmul and library schedulers",
     "linear": "matrix products come with the matmul and library schedulers",
     "grouped_mm": "matrix products come with the matmul and library schedulers",
@@ -56,6 +53,7 @@ def _unsupported(name: str, reason: str) -> Callable[..., Any]:
 OPS: dict[str, Callable[..., Any]] = {
     **ELEMENTWISE,
     **REDUCTION_OPS,
+    **SCAN_OPS,
     **SHAPE_OPS,
     **RESIZE_OPS,
     **INDEXING_OPS,

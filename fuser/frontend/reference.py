@@ -35,6 +35,7 @@ from fuser.ir.fusion import (
     Resize,
     Scalar,
     ScalarOp,
+    Scan,
     Squeeze,
     Tensor,
     Val,
@@ -43,6 +44,7 @@ from fuser.ir.fusion import (
 from fuser.ir.op_table import (
     POINTWISE,
     REDUCTIONS,
+    SCANS,
     OperandClass,
     compute_dtype,
     numpy_cast,
@@ -112,6 +114,8 @@ class _State:
                 self.tensors[expr.output.name] = _reduce(expr, self.tensors[expr.input.name])
             case Welford():
                 self._welford(expr)
+            case Scan():
+                self.tensors[expr.output.name] = self._scan(expr)
             case Broadcast():
                 new = [d for d, flag in enumerate(expr.flags) if flag]
                 self.tensors[expr.output.name] = np.expand_dims(self.tensors[expr.input.name], tuple(new))
@@ -176,6 +180,20 @@ class _State:
         self.tensors[expr.mean.name] = np.asarray(mean.reshape(m2.shape).astype(expr.mean.dtype.numpy))
         self.tensors[expr.m2.name] = np.asarray(m2.astype(expr.m2.dtype.numpy))
         self.tensors[expr.count.name] = np.full(m2.shape, count, expr.count.dtype.numpy)
+
+    def _scan(self, expr: Scan) -> Array:
+        array = self.tensors[expr.input.name]
+        wider = _WIDER.get(f"{array.dtype.kind}{array.dtype.itemsize}") if expr.op in ("cumsum", "cumprod") else None
+        source = array if wider is None else array.astype(wider)
+        with np.errstate(all="ignore"):
+            if expr.init is not None and source.shape[expr.dim]:
+                # It is folded in before the first element.
+                source = source.copy()
+                first: tuple[slice | int, ...] = (*(slice(None),) * expr.dim, 0)
+                init = self._operand(expr.init, expr.output.dtype).astype(source.dtype)
+                source[first] = POINTWISE[SCANS[expr.op].combine].numpy(init, source[first])
+            scanned = SCANS[expr.op].numpy(source, expr.dim)
+            return numpy_cast(np.asarray(scanned.astype(array.dtype)), expr.output.dtype)
 
     def _squeeze(self, expr: Squeeze) -> Array:
         array = self.tensors[expr.input.name]

@@ -10,7 +10,7 @@ from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
 from fuser.errors import DefinitionTypeError, SchedulingError
 from fuser.frontend.fusion_handle import Fusion, require_active_fusion
 from fuser.frontend.handles import TensorView
-from fuser.frontend.heuristic_params import HeuristicParams, PointwiseParams, ReductionParams
+from fuser.frontend.heuristic_params import HeuristicParams, PointwiseParams, ReductionParams, ScanParams
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.schedule import ScheduleBuilder
@@ -211,6 +211,8 @@ def params_view(params: internal.Params) -> HeuristicParams:
                 grid_dim_iter_dom=ParallelType.grid_x,
                 grid_dim_inner_reduction=ParallelType.grid_y if params.grid_reduce > 1 else ParallelType.serial,
             )
+        case internal.ScanParams():
+            view = ScanParams()
     object.__setattr__(view, "made_from", params)
     return view
 

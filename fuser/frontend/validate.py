@@ -112,6 +112,8 @@ def folded_elements(fusion: ir.Fusion, extents: Mapping[str, int]) -> dict[ir.Te
             for d in outputs[0].produced:
                 if d.is_reduction:
                     n *= d.extent.evaluate(extents)
+        elif isinstance(expr, ir.Scan):
+            n *= expr.axis.extent.evaluate(extents)
         folded.update(dict.fromkeys(outputs, n))
     return folded
 

@@ -30,6 +30,7 @@ from fuser.ir.fusion import (
     Resize,
     Scalar,
     ScalarOp,
+    Scan,
     Squeeze,
     Tensor,
     Welford,
@@ -38,6 +39,7 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import Int, Symbol, const
+from fuser.ir.scans import SCANS
 
 
 def dynamic_extents(fusion: Fusion) -> tuple[Int, ...]:
@@ -155,6 +157,8 @@ class _Rebuild:
                 return (self._reduction(expr),)
             case Welford():
                 return self._welford(expr)
+            case Scan():
+                return (self._scan(expr),)
             case Broadcast():
                 self._named(expr.output.name)
                 return (b.broadcast(get[expr.input], expr.flags),)
@@ -256,6 +260,14 @@ class _Rebuild:
         squeezed, axes = self._squeezed(source, trivial, rest)
         self._named(expr.output.name)
         return self.builder.reduction(expr.op, squeezed, axes, expr.output.dtype)
+
+    def _scan(self, expr: Scan) -> Tensor:
+        source = self.tensors[expr.input]
+        init = None if expr.init is None else self._operand(expr.init)
+        self._named(expr.output.name)
+        if source.visible[expr.dim].is_broadcast:
+            return self.builder.scan_of_one(SCANS[expr.op].combine, source, init)
+        return self.builder.scan(expr.op, source, expr.dim, init)
 
     def _welford(self, expr: Welford) -> tuple[Tensor, Tensor, Tensor]:
         source = self.tensors[expr.input]

@@ -8,6 +8,7 @@ Grammar
     expr   := Pointwise(op, inputs, output)        one row of the op table; `set` and `cast` included
             | Reduction(op, input, output)         sum, prod, max, min; reduced dims are output.logical of kind reduction
             | Welford(input, mean, m2, count)
+            | Scan(op, input, init, output, dim)   cumsum, cumprod, cummin, cummax along a dim, from the value init (or None)
             | Broadcast(input, output, flags)      flags[d] True: output dim d is new, of extent 1
             | Squeeze(input, output, flags)        flags[d] True: input dim d (extent 1, or expanded) is dropped
             | Expand(input, output, extents)       broadcast dims become expanded dims of a given extent
@@ -195,6 +196,22 @@ class Welford:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Scan:
+    """Output element i along visible dim `dim` folds `init`, if there is one, and input elements 0 to i."""
+
+    op: str
+    input: Tensor
+    init: Scalar | None
+    output: Tensor
+    dim: int
+
+    @property
+    def axis(self) -> IterDomain:
+        """The output's dim that the scan runs along."""
+        return self.output.produced[self.dim]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Broadcast:
     input: Tensor
     output: Tensor
@@ -355,6 +372,7 @@ TensorExpr = (
     Pointwise
     | Reduction
     | Welford
+    | Scan
     | Broadcast
     | Squeeze
     | Expand
@@ -380,6 +398,8 @@ def expr_inputs(expr: Expr) -> tuple[Val, ...]:
             return (expr.input, expr.index)
         case Welford():
             return (expr.input, *(expr.partial or ()))
+        case Scan():
+            return (expr.input,) if expr.init is None else (expr.input, expr.init)
         case Reduction() | Broadcast() | Squeeze() | Expand() | Permute():
             return (expr.input,)
         case Full():
@@ -444,7 +464,7 @@ def dim_pairs(expr: TensorExpr, producer: Tensor, consumer: Tensor) -> Iterator[
             yield from (
                 pair for pair in position_pairs(expr, producer, consumer) if not _is_displaced(expr, producer, *pair)
             )
-        case Pointwise() | Reduction() | Welford() | Expand() | Cat():
+        case Pointwise() | Reduction() | Welford() | Scan() | Expand() | Cat():
             # Expand may add dims on the left.
             yield from zip(source, target[len(target) - len(source) :], strict=True)
         case Broadcast():
@@ -518,6 +538,8 @@ def map_expr(expr: TensorExpr, tensors: dict[Tensor, Tensor]) -> TensorExpr:
         case Welford():
             partial = (get(expr.partial[0]), get(expr.partial[1])) if expr.partial else None
             return Welford(get(expr.input), get(expr.mean), get(expr.m2), get(expr.count), partial)
+        case Scan():
+            return Scan(expr.op, get(expr.input), expr.init, get(expr.output), expr.dim)
         case Broadcast():
             return Broadcast(get(expr.input), get(expr.output), expr.flags)
         case Squeeze():

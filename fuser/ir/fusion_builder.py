@@ -34,6 +34,7 @@ from fuser.ir.fusion import (
     Resize,
     Scalar,
     ScalarOp,
+    Scan,
     Squeeze,
     Tensor,
     Val,
@@ -212,6 +213,18 @@ class FusionBuilder:
         count = self._reduced(tensor, axes, DataType.Index)
         self.exprs.append(Welford(tensor, mean, m2, count))
         return mean, m2, count
+
+    def scan(self, op: str, tensor: Tensor, dim: int, init: Scalar | None = None) -> Tensor:
+        """A running fold along visible dim `dim` (non-negative; neither of kind broadcast nor expanded), from `init`."""
+        output = self.tensor(tensor.dtype, [(d.extent, d.kind, False) for d in tensor.visible])
+        self.exprs.append(Scan(op, tensor, init, output, dim))
+        return output
+
+    def scan_of_one(self, combine: str, tensor: Tensor, init: Scalar | None) -> Tensor:
+        """What a scan along a dim of one element is: the fold of `init` and that element by the pointwise op `combine`."""
+        return self.pointwise(
+            "set" if init is None else combine, [tensor] if init is None else [init, tensor], tensor.dtype
+        )
 
     def broadcast(self, tensor: Tensor, flags: Sequence[bool]) -> Tensor:
         """New extent-1 dims where `flags` is True."""

@@ -27,6 +27,7 @@ from fuser.ir.fusion import (
     Resize,
     Scalar,
     ScalarOp,
+    Scan,
     Squeeze,
     Tensor,
     Val,
@@ -90,6 +91,8 @@ def _expr_structure(expr: Expr, numbers: dict[Val, int]) -> object:
             return "Reduction", expr.op, expr.output.dtype, _reduced_dims(expr.output), operands
         case Welford():
             return "Welford", expr.mean.dtype, _reduced_dims(expr.mean), operands
+        case Scan():
+            return "Scan", expr.op, expr.output.dtype, expr.dim, operands
         case Broadcast() | Squeeze():
             return type(expr).__name__, expr.flags, operands
         case Expand():

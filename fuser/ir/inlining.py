@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from fuser.errors import SchedulingError
 from fuser.ir.enums import ParallelType
-from fuser.ir.fusion import tensor_inputs, tensor_outputs
+from fuser.ir.fusion import Scan, tensor_inputs, tensor_outputs
 from fuser.ir.iteration_graph import Group, IterationGraph, leaves, unify
+from fuser.ir.scan_loops import collective_depth
 
 if TYPE_CHECKING:
     from fuser.ir.schedule import ScheduleBuilder, TensorState
@@ -27,8 +28,11 @@ class LoopSharing:
         self.leader: dict[str, str] = {}
         self.order: dict[str, int] = {}
         self.edges: dict[str, list[str]] = {}
+        self.scans: dict[str, Scan] = {}
         for i, expr in enumerate(builder.exprs):
             outputs = tensor_outputs(expr)
+            if isinstance(expr, Scan):
+                self.scans[expr.output.name] = expr
             for t in outputs:
                 self.leader[t.name] = outputs[0].name
             self.order[outputs[0].name] = i
@@ -82,8 +86,15 @@ class LoopSharing:
         if not consumers:
             self.stopped_by = f"{leader} has no consumers"
             return 0, promoted
+        scan = self.scans.get(leader)
+        complete = len(state.loop) if scan is None else collective_depth(scan, state)
         for k in range(min(position, len(state.loop))):
             axis = state.loop[k]
+            if k >= complete:
+                self.stopped_by = (
+                    f"axis {k} of {leader} is scanned by several threads, its consumers need what all of them hold"
+                )
+                return k, promoted
             if axis.is_reduction:
                 self.stopped_by = f"axis {k} of {leader} is reduced, its consumers need the complete result"
                 return k, promoted

@@ -21,7 +21,7 @@ Grammar
                | Fence()                                  orders this thread's writes for the device
                | BlockBarrier() | WarpBarrier()
                | SpinWait(buffer, index, target: Int)     until buffer[index] >= target; suspends the block
-               | Reduce(...)                              collective; gone after expand_collectives
+               | Reduce(...) | Scan(...)                  collectives; gone after expand_collectives
                | GridBarrier(slot, slots)                 collective; gone after expand_collectives
     value     := Literal(value, dtype) | Load(buffer, index, cache) | IndexValue(Int, dtype) | ScalarArgument(name, dtype)
                | Call(op, args, compute, dtype) | Cast(value, dtype)
@@ -244,10 +244,14 @@ class If:
 
 
 class ShuffleKind(Enum):
-    """Lane a value comes from: `xor` lane ^ n, `down` lane + n, `index` lane n of the group of `width`."""
+    """Lane a value comes from: `xor` lane ^ n, `down` lane + n, `up` lane - n, `index` lane n of the group of `width`.
+
+    Where `down` or `up` leave the group, a lane gets its own value.
+    """
 
     xor = "xor"
     down = "down"
+    up = "up"
     index = "index"
 
 
@@ -348,6 +352,32 @@ class GridBarrier:
     reason: str = ""
 
 
+Axes = tuple[tuple[int, int], ...]
+"""(extent, stride in elements) of axes of a register array, slowest first."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scan:
+    """Collective running fold over the threads along `block_axes` (slowest first), for each of the `kept` elements.
+
+    The order of the fold is: tiles, then threads, then the run of a thread. On entry every element of the register array
+    `values` holds an element (the identity where there is none), and `carry`, one element per kept one, what is folded in
+    before the first. Afterwards `values` holds the running folds, and `carry`, in every thread, the fold of all.
+
+    The axes of `values`: its element for a kept one, a tile and a position in the run is the sum of index times stride.
+    """
+
+    values: Buffer
+    carry: Buffer
+    combine: str
+    identity: Literal
+    block_axes: tuple[ParallelType, ...]
+    kept: Axes
+    tiles: Axes
+    run: Axes
+    name: str
+
+
 Stmt = (
     Comment
     | Allocate
@@ -365,6 +395,7 @@ Stmt = (
     | SpinWait
     | Reduce
     | GridBarrier
+    | Scan
 )
 
 
@@ -523,6 +554,9 @@ def stmt_reads(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
     elif isinstance(stmt, Reduce):
         for partial in stmt.partials:
             yield partial, const(0)
+    elif isinstance(stmt, Scan):
+        yield stmt.values, const(0)
+        yield stmt.carry, const(0)
 
 
 def stmt_writes(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
@@ -534,6 +568,9 @@ def stmt_writes(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
     elif isinstance(stmt, Reduce):
         for partial in stmt.partials:
             yield partial, const(0)
+    elif isinstance(stmt, Scan):
+        yield stmt.values, const(0)
+        yield stmt.carry, const(0)
 
 
 def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tuple[Stmt, ...]:
@@ -600,7 +637,7 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
                 return SpinWait(s.buffer, index(s.index), index(s.target))
             case GridBarrier():
                 return GridBarrier(index(s.slot), index(s.slots), s.reason)
-            case Reduce() | Comment() | Allocate() | Fence() | BlockBarrier() | WarpBarrier():
+            case Reduce() | Scan() | Comment() | Allocate() | Fence() | BlockBarrier() | WarpBarrier():
                 return s
 
     return tuple(stmt(s) for s in body)

@@ -1,16 +1,17 @@
-"""One row per pointwise and reduction op: the single place where an op is described.
+"""One row per pointwise, reduction and scan op: the single place where an op is described.
 
 Grammar
-    table       := POINTWISE: name -> PointwiseOp, REDUCTIONS: name -> ReductionOp, COMPOSITES: name -> CompositeOp
+    table       := POINTWISE: name -> PointwiseOp, REDUCTIONS: name -> ReductionOp, SCANS: name -> ScanOp,
+                   COMPOSITES: name -> CompositeOp
     PointwiseOp := name, arity, rule, kinds, numpy, cuda, ulp, samples, symbol, ...
-    ReductionOp, CompositeOp: reductions.py
+    ReductionOp, CompositeOp: reductions.py; ScanOp: scans.py
 
 From a row come the front end's method and docstring, dtype rule and refusals, the simulator (`numpy`), CUDA text
 (`cuda`), generated tests (`ulp`, `samples`, `trivial`) and the page of ops. A row with `primitive=False` is built
 from other rows by the front end and never reaches the IR: it has a NumPy reference but no CUDA text.
 
 To add an op, add a row. Type rules live in `promotion.py`, NumPy semantics in `numpy_functions.py`, CUDA text in
-`cuda_spelling.py`, reductions in `reductions.py`; their public names are re-exported here.
+`cuda_spelling.py`, reductions in `reductions.py`, scans in `scans.py`; their public names are re-exported here.
 """
 
 from __future__ import annotations
@@ -49,11 +50,13 @@ from fuser.ir.promotion import (
     result_dtype,
 )
 from fuser.ir.reductions import COMPOSITES, REDUCTIONS, WELFORD, CompositeOp, ReductionOp
+from fuser.ir.scans import SCANS, ScanOp
 
 __all__ = [
     "COMPOSITES",
     "POINTWISE",
     "REDUCTIONS",
+    "SCANS",
     "WELFORD",
     "CompositeOp",
     "CudaSpelling",
@@ -62,6 +65,7 @@ __all__ = [
     "PointwiseOp",
     "ReductionOp",
     "Samples",
+    "ScanOp",
     "argument_dtypes",
     "cast_spelling",
     "check_cast",

@@ -36,6 +36,7 @@ from fuser.ir.fusion import (
     Resize,
     Scalar,
     ScalarOp,
+    Scan,
     Split,
     Squeeze,
     Tensor,
@@ -166,6 +167,9 @@ def call_text(expr: Expr) -> str:
             return f"{expr.op}({operands}, dims={_reduced_dims(expr.output)}{dtype})"
         case Welford():
             return f"welford({operands}, dims={_reduced_dims(expr.mean)})"
+        case Scan():
+            init = "" if expr.init is None else f", init={operand_text(expr.init)}"
+            return f"{expr.op}({operand_text(expr.input)}, dim={expr.dim}{init})"
         case Broadcast():
             return f"broadcast({operands}, is_broadcast_dim={list(expr.flags)})"
         case Squeeze():

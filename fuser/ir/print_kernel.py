@@ -38,6 +38,7 @@ from fuser.ir.kernel import (
     Role,
     ScalarArgument,
     ScalarParameter,
+    Scan,
     SemaphoreParameter,
     Shuffle,
     SpinWait,
@@ -144,6 +145,8 @@ def print_stmt(stmt: Stmt) -> str:
             return _reduce(stmt)
         case GridBarrier(slot, slots, reason):
             return f"grid barrier {slot} of {slots}" + _note(reason)
+        case Scan():
+            return _scan(stmt)
         case _:
             assert_never(stmt)
 
@@ -221,6 +224,14 @@ def _reduce(stmt: Reduce) -> str:
     flag = "" if stmt.last_block is None else f", last block in {stmt.last_block}"
     slot = "" if stmt.slots.is_const and stmt.slots.value == 1 else f", slot {stmt.slot} of {stmt.slots}"
     return f"{stmt.name}: reduce {stmt.combine} ({partials}) over ({axes}){after}, identity ({identity}){slot}{flag}"
+
+
+def _scan(stmt: Scan) -> str:
+    axes = ", ".join(axis.name for axis in stmt.block_axes)
+    parts = (("kept", stmt.kept), ("tiles", stmt.tiles), ("run", stmt.run))
+    layout = "".join(f", {what} {' '.join(f'{n}:{stride}' for n, stride in part)}" for what, part in parts if part)
+    values = f"({stmt.values.name}, carry {stmt.carry.name})"
+    return f"{stmt.name}: scan {stmt.combine} {values} over ({axes}), identity {print_value(stmt.identity)}{layout}"
 
 
 def _cache(cache: CacheOp) -> str:

@@ -1,7 +1,7 @@
 """Rows of the reductions, and of the ops that the front end composes from others without being pointwise.
 
 Grammar
-    ReductionOp := name, combine (a pointwise op), identity, scan, numpy
+    ReductionOp := name, combine (a pointwise op), identity, numpy
     CompositeOp := name, parameters, numpy
 
 A reduction folds a set of elements with an associative, commutative pointwise op, in an accumulator that is Float for
@@ -31,7 +31,6 @@ class ReductionOp:
     combine     name of the pointwise op that folds two values; associative and commutative up to rounding
     identity    dtype -> the value that changes nothing, also the result of an empty set
     numpy       (array, axes, keepdims) -> array, in the dtype of the array
-    scan        name of the running form (inclusive, along one axis), dtype KEEP
     widens      whether Bool and Int32 give Int unless a dtype is asked for
     """
 
@@ -40,7 +39,6 @@ class ReductionOp:
     doc: str
     identity: Callable[[DataType], Number]
     numpy: Callable[[Array, tuple[int, ...], bool], Array]
-    scan: str
     kinds: str
     widens: bool
 
@@ -124,19 +122,14 @@ def _constant(value: int) -> Callable[[DataType], Number]:
 
 
 REDUCTIONS: dict[str, ReductionOp] = {
-    "sum": ReductionOp(
-        "sum", "add", "Sum over the given dims.", _constant(0), _reduced(np.sum), "cumsum", "fibc", True
-    ),
-    "prod": ReductionOp(
-        "prod", "mul", "Product over the given dims.", _constant(1), _reduced(np.prod), "cumprod", "fibc", True
-    ),
+    "sum": ReductionOp("sum", "add", "Sum over the given dims.", _constant(0), _reduced(np.sum), "fibc", True),
+    "prod": ReductionOp("prod", "mul", "Product over the given dims.", _constant(1), _reduced(np.prod), "fibc", True),
     "max": ReductionOp(
         "max",
         "maximum",
         "Largest element over the given dims; nan if any is nan.",
         _extreme_identity(largest=False),
         _extreme("maximum"),
-        "cummax",
         "fib",
         False,
     ),
@@ -146,7 +139,6 @@ REDUCTIONS: dict[str, ReductionOp] = {
         "Smallest element over the given dims; nan if any is nan.",
         _extreme_identity(largest=True),
         _extreme("minimum"),
-        "cummin",
         "fib",
         False,
     ),

@@ -40,6 +40,7 @@ from fuser.ir.fusion import (
     Resize,
     Scalar,
     ScalarOp,
+    Scan,
     Squeeze,
     Tensor,
     Val,
@@ -53,7 +54,7 @@ from fuser.ir.fusion import (
     memory_order,
 )
 from fuser.ir.integers import ONE, ZERO, Int, Symbol
-from fuser.ir.op_table import POINTWISE, REDUCTIONS, DtypeRule, check_cast, kind_of, operand_dtype, result_dtype
+from fuser.ir.op_table import POINTWISE, REDUCTIONS, SCANS, DtypeRule, check_cast, kind_of, operand_dtype, result_dtype
 from fuser.ir.promotion import OperandClass, compute_dtype
 
 # More than this many findings in one message help nobody.
@@ -258,6 +259,8 @@ class _Check:
                 self._reduced(expr, source, output)
             case Welford():
                 self._welford(expr)
+            case Scan():
+                self._scan(expr)
             case Broadcast(source, output, flags):
                 self._keeps_dtype(source, output)
                 if self._ranks(
@@ -445,6 +448,27 @@ class _Check:
         for v in expr.state or ():
             if not v.dtype.is_integral or (isinstance(v, Tensor) and v.ndim):
                 self._find(f"{output.name}: the state {v!r} is no integer scalar or tensor of rank 0", output)
+
+    def _scan(self, expr: Scan) -> None:
+        source, output = expr.input, expr.output
+        row = SCANS.get(expr.op)
+        if row is None:
+            self._find(f"{output.name}: the op table has no scan {expr.op!r}", output)
+        elif source.dtype is not output.dtype or kind_of(output.dtype) not in row.kinds:
+            self._find(f"{output.name}: {expr.op} of {source.dtype.name} gives {output.dtype.name}", output)
+        elif source.dtype.is_reduced_float:
+            self._find(f"{output.name}: scans run in Float; {source.name} is {source.dtype.name}", output)
+        if expr.init is not None:
+            self._castable(expr.init.dtype, output)
+        fits = source.ndim == len(output.logical) and 0 <= expr.dim < source.ndim
+        if not self._ranks(output, fits, f"dim {expr.dim} of {source.name}"):
+            return
+        for a, b in dim_pairs(expr, source, output):
+            if a.kind is not b.kind or b.expanded or self._same(a.extent) is not self._same(b.extent):
+                self._find(f"{output.name}: dim {a!r} of {source.name} cannot become {b!r}", output)
+        scanned = source.visible[expr.dim]
+        if scanned.is_broadcast or scanned.expanded:
+            self._find(f"{output.name}: the scanned dim {scanned.name} has one stored element", output)
 
     def _welford(self, expr: Welford) -> None:
         mean, m2, count = expr.mean, expr.m2, expr.count

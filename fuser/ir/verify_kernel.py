@@ -14,6 +14,7 @@ What is checked
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from fuser.errors import DefinitionRuntimeError, InternalError
@@ -45,6 +46,7 @@ from fuser.ir.kernel import (
     Reduce,
     ScalarArgument,
     ScalarParameter,
+    Scan,
     SemaphoreParameter,
     Shuffle,
     SpinWait,
@@ -238,6 +240,8 @@ class _Check:
                 self._reduce(stmt)
             case GridBarrier():
                 self._grid_barrier(stmt)
+            case Scan():
+                self._scan(stmt)
 
     def _allocate(self, stmt: Stmt, buffer: Buffer) -> None:
         if buffer.is_global:
@@ -346,6 +350,25 @@ class _Check:
         if not self.kernel.plan.cooperative:
             self._mark(stmt, "waits for other blocks, but the launch is not cooperative")
         self._uniform(stmt, "a grid barrier", whole_block=True)
+
+    def _scan(self, stmt: Scan) -> None:
+        if self.is_final:
+            self._mark(stmt, "a collective is left; expand_collectives must have run")
+        for buffer, axes in ((stmt.values, (*stmt.kept, *stmt.tiles, *stmt.run)), (stmt.carry, stmt.kept)):
+            self._access(stmt, buffer, ZERO, write=False)
+            self._access(stmt, buffer, ZERO, write=True)
+            count = math.prod(n for n, _ in axes)
+            if not buffer.is_register:
+                self._mark(stmt, f"{buffer.name} is in {buffer.memory.name} memory, expected registers")
+            elif not buffer.size.is_const or buffer.size.value != count:
+                self._mark(stmt, f"{buffer.name} has {buffer.size} elements, not {count}")
+            if _stored(buffer.dtype) is not _stored(stmt.identity.dtype):
+                self._mark(stmt, f"identity of {buffer.name} is {stmt.identity.dtype.name}, not {buffer.dtype.name}")
+        if stmt.combine not in POINTWISE:
+            self._mark(stmt, f"combines by {stmt.combine!r}, which the op table does not have")
+        if not all(p.is_block for p in stmt.block_axes):
+            self._mark(stmt, "a scan runs over axes of a block")
+        self._uniform(stmt, "a collective", whole_block=True)
 
     def _counter(self, stmt: Stmt, buffer: Buffer, index: Int) -> None:
         """An Int32 element of memory that several threads see."""

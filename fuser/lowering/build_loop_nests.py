@@ -1,7 +1,7 @@
 """Build the loop nests of a scheduled fusion: exprs in order, sharing loops, indexed and predicated.
 
 Before: exprs over tensors, each with a loop domain, parallel types and an inline position.
-After:  kernel IR statements with collectives (`Reduce`) and without barriers.
+After:  kernel IR statements with collectives (`Reduce`, `Scan`) and without barriers.
 
 Stands first: everything after it works on statements. Collectives stay whole because barriers and shared memory are decided
 once all of them are known.
@@ -30,6 +30,7 @@ from fuser.ir.fusion import (
     Reduction,
     Resize,
     Scalar,
+    Scan,
     Squeeze,
     Tensor,
     TensorExpr,
@@ -77,6 +78,7 @@ from fuser.lowering.context import (
 )
 from fuser.lowering.displaced_reads import operand_indices, result_index, window_tests
 from fuser.lowering.indexing import Indexer
+from fuser.lowering.scan_nests import ScanNest, plan_scan
 from fuser.lowering.unswitch_loops import is_prefix
 from fuser.lowering.welford import WelfordStep, temporary, welford_add, welford_combine, welford_join
 
@@ -136,6 +138,9 @@ class NestBuilder:
         self.leaders = self.sharing.leader
         self.storage: dict[str, Storage] = {}
         self.accumulators: dict[str, Accumulator] = {}
+        self.scans: dict[str, ScanNest] = {
+            name: plan_scan(context, e) for name, e in self.exprs.items() if isinstance(e, Scan)
+        }
         self.arguments: dict[str, Buffer] = {}
         self.workspaces: list[Buffer] = []
         self.scalars: dict[str, DataType] = {}
@@ -379,7 +384,7 @@ class NestBuilder:
             self._accumulator_depth(n) <= depth
             for n in node
             if isinstance(self.exprs[n], (Reduction, Welford)) and not self.context.state(n).loop[depth].is_reduction
-        )
+        ) or any(self.scans[n].indexes_registers(depth) for n in node if n in self.scans)
 
     def _widest(self, node: list[str], depth: int) -> Group:
         raise InternalError(
@@ -421,6 +426,8 @@ class NestBuilder:
             if step is not None:
                 stmts += [Allocate(b) for b in (step.count, step.fraction, step.weight)]
                 stmts.append(Store(step.count, ZERO, Literal(0, step.count.dtype), Role.initialise))
+        if leader in self.scans:
+            stmts += self._open_scan(leader, self.scans[leader], depth)
         position = self.sharing.positions[leader]
         for t in tensor_outputs(expr):
             if position == depth and t.name not in self.storage and not is_argument(self.context, t.name):
@@ -531,7 +538,20 @@ class NestBuilder:
             Literal(0 if t.dtype.is_integral else 0.0, accumulator_dtype(t.dtype)) for t in tensor_outputs(expr)
         )
 
-    def _fill(self, buffer: Buffer, value: Literal) -> list[Stmt]:
+    def _open_scan(self, leader: str, nest: ScanNest, depth: int) -> list[Stmt]:
+        stmts: list[Stmt] = []
+        if depth == nest.start:
+            init: Value = nest.identity
+            if nest.expr.init is not None:
+                init = Cast(self._read(nest.expr.init, self._indexer({})), nest.carry.dtype)
+            stmts += [Allocate(nest.carry), *self._fill(nest.carry, init)]
+        if depth == nest.depth and nest.collective is not None:
+            values = nest.collective.values
+            stmts.append(Allocate(values))
+            self.accumulators[leader] = Accumulator(depth, (values,), nest.axes)
+        return stmts
+
+    def _fill(self, buffer: Buffer, value: Value) -> list[Stmt]:
         if buffer.size.value == 1:
             return [Store(buffer, ZERO, value, Role.initialise)]
         i = self._new_symbol(buffer.size)
@@ -558,6 +578,9 @@ class NestBuilder:
             stmts += self._spread_count(accumulator.buffers[2], accumulator.step.count)
         block_axes = self._reduction_types(leader, BLOCK_TYPES)
         grid_axes = self._reduction_types(leader, GRID_TYPES)
+        scan = self.scans.get(leader)
+        if scan is not None and scan.collective is not None:
+            stmts.append(scan.collective)
         if block_axes or grid_axes:
             stmts.append(self._collective(leader, accumulator, block_axes, grid_axes, nest))
         stores: list[Stmt] = []
@@ -663,6 +686,8 @@ class NestBuilder:
             if self._reads_partials(expr, indexer):
                 return stmts
             return self._predicated(stmts, self._predicates(leader, loops, indexer))
+        if nest.vector is None and isinstance(expr, Scan):
+            return self._fold(leader, self.scans[leader], expr, indexer, loops)
         target = self._target(expr.output)
         if nest.vector is not None:
             return self._vector_move(leader, expr, target, nest, loops)
@@ -735,6 +760,28 @@ class NestBuilder:
             fill = Cast(fill, buffer.dtype)
         inside, outside = all_of(*tests), tuple(Store(buffer, i, fill) for i in targets)
         return list(outside) if inside is FALSE else [If(inside, (move,), outside)]
+
+    def _fold(self, leader: str, nest: ScanNest, expr: Scan, indexer: Indexer, loops: list[Group]) -> list[Stmt]:
+        """One element of a scan: kept for the collective, or folded into the carried value at once."""
+        t = expr.output
+        value = self._read(expr.input, indexer)
+        within = self._predicates(leader, loops, indexer)
+        if nest.collective is not None:
+            values, at = nest.collective.values, self._offset(indexer, nest.axes, t)
+            self._check_register_index(values, at, t)
+            kept: Stmt = Store(values, at, value)
+            if within is all_of():
+                return [kept]
+            return [If(within, (kept,), (Store(values, at, nest.identity, Role.initialise),))]
+        carry, at = nest.carry, self._offset(indexer, nest.carry_axes, t)
+        self._check_register_index(carry, at, t)
+        compute = compute_dtype(carry.dtype)
+        folded = Store(carry, at, Call(nest.combine, (Load(carry, at), value), compute, carry.dtype))
+        target = self._target(t)
+        offset = self._offset(indexer, target.axes, t)
+        self._check_register_index(target.buffer, offset, t)
+        result = Store(target.buffer, offset, Load(carry, at))
+        return [*self._predicated([folded], within), *self._guarded([result], indexer, loops, leader, target)]
 
     def _target(self, t: Tensor) -> Storage:
         found = self.storage.get(t.name)
@@ -845,8 +892,8 @@ class NestBuilder:
                 return self._iota(expr, indexer)
             case Random():
                 return self._random(expr, indexer)
-            case Reduction() | Welford():
-                raise InternalError("a reduction is no value", pass_name="build_loop_nests")
+            case Reduction() | Welford() | Scan():
+                raise InternalError("a reduction or scan is no value", pass_name="build_loop_nests")
 
     def _parts(self, expr: Cat, target: Buffer, offset: Int, indexer: Indexer) -> list[Stmt]:
         """The operand in whose part the index lies."""

@@ -5,6 +5,7 @@ After:  butterflies inside a warp; one shared slot per warp, read by every threa
         workspace, one semaphore, and the last block (or, after a wait, every block) sums the partials in block order.
         Reductions over the same blocks share the semaphore: what needs two results finds them in one last block.
         A GridBarrier is one counter that every block adds to and waits for; the last block to leave sets it back.
+        Scans: see expand_scan.py.
 
 Stands before shared memory is laid out and barriers are inserted: both treat scratch like any other shared buffer. Only the
 barriers of the grid protocol, which order fences and not shared accesses, are written here.
@@ -53,6 +54,7 @@ from fuser.ir.kernel import (
     LoadIndex,
     Reduce,
     Role,
+    Scan,
     Shuffle,
     ShuffleKind,
     SpinWait,
@@ -65,6 +67,7 @@ from fuser.ir.kernel import (
     walk,
 )
 from fuser.ir.op_table import compute_dtype
+from fuser.lowering.expand_scan import BlockThreads, expand_scan
 from fuser.lowering.welford import welford_combine
 
 WARP = 32
@@ -82,7 +85,7 @@ class Expanded:
 def expand_collectives(
     body: tuple[Stmt, ...], threads: Mapping[ParallelType, Symbol], sizes: Mapping[ParallelType, Int]
 ) -> Expanded:
-    """Expand every Reduce of a body. `threads` and `sizes`: index and extent of each parallel axis of the kernel."""
+    """Expand every Reduce and Scan of a body. `threads` and `sizes`: index and extent of each parallel axis of the kernel."""
     expander = _Expander(threads, sizes)
     result = expander.whole(body)
     _check_last_blocks(result, expander.last_blocks, frozenset())
@@ -216,6 +219,8 @@ class _Expander:
                     result += self.expand(item)
                 case GridBarrier():
                     result += self._grid_barrier(item)
+                case Scan():
+                    result += expand_scan(item, self._block_threads())
                 case For():
                     inner = self.body(item.body)
                     result.append(item if inner == item.body else replace(item, body=inner))
@@ -247,6 +252,15 @@ class _Expander:
         for p in axes:
             count = count * self.sizes[p]
         return count
+
+    def _block_threads(self) -> BlockThreads:
+        return BlockThreads(
+            self.active, self.threads, self.sizes, self._linear, self._count_of, self._symbol, self._number
+        )
+
+    def _number(self) -> int:
+        self._count += 1
+        return self._count - 1
 
     def _symbol(self, prefix: str, extent: Int) -> Symbol:
         self._count += 1

@@ -2,7 +2,7 @@
 
     build_loop_nests     collectives_are_whole       no barrier, shuffle, atomic or fence yet
     insert_grid_barriers no_unordered_blocks         a wait of the whole grid parts accesses by different blocks, one a write
-    expand_collectives   no_collectives              every Reduce and GridBarrier is expanded
+    expand_collectives   no_collectives              every Reduce, Scan and GridBarrier is expanded
                          semaphores_are_reset        what is added to a semaphore is taken back
     allocate_shared      shared_memory_is_placed     every shared buffer has an offset, a multiple of 16
                          shared_values_survive       no buffer at an overlapping place is written between a write and its read
@@ -34,6 +34,7 @@ from fuser.ir.kernel import (
     If,
     Reduce,
     Role,
+    Scan,
     Shuffle,
     SpinWait,
     Stmt,
@@ -103,9 +104,9 @@ def collectives_are_whole(result: PassResult, found: Findings) -> None:
 
 
 def no_collectives(result: PassResult, found: Findings) -> None:
-    """Every Reduce and GridBarrier is expanded."""
+    """Every Reduce, Scan and GridBarrier is expanded."""
     for stmt in walk(result.body):
-        if isinstance(stmt, (Reduce, GridBarrier)):
+        if isinstance(stmt, (Reduce, Scan, GridBarrier)):
             found.mark(stmt, "this collective is not expanded")
 
 

@@ -115,7 +115,31 @@ class InnerPersistentParams:
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
-Params = NoOpParams | PointwiseParams | ReductionParams | InnerPersistentParams
+@dataclass(frozen=True, slots=True)
+class ScanParams:
+    """Loops of a scan.
+
+    order           dims of the reference, slowest first
+    inner           the fastest dim is scanned: threads of x walk along it
+    block_scan      threads along the scanned dim (x if inner, else y)
+    block_iterate   threads along the kept dims (y if inner, else x)
+    batch           accesses of a thread along the scanned dim that it holds in registers at once
+    vector          consecutive elements of a thread along the fastest dim
+    vectorized      arguments that are contiguous along them: one access each
+    reasons         why, in words; no part of what is compared
+    """
+
+    order: tuple[int, ...]
+    inner: bool
+    block_scan: int
+    block_iterate: int
+    batch: int
+    vector: int
+    vectorized: tuple[str, ...]
+    reasons: tuple[str, ...] = field(default=(), compare=False)
+
+
+Params = NoOpParams | PointwiseParams | ReductionParams | InnerPersistentParams | ScanParams
 ParamsClass = type[Params]
 
 

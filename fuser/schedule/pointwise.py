@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fact_collection import GRID_LIMIT
-from fuser.ir.fusion import Fusion, Pointwise, Reduction, Tensor, Welford, tensor_outputs
+from fuser.ir.fusion import Fusion, Pointwise, Reduction, Scan, Tensor, Welford, tensor_outputs
 from fuser.ir.integers import const
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
@@ -64,6 +64,9 @@ class PointwiseScheduler:
         reduced = next((e for e in segment.tensor_exprs if isinstance(e, (Reduction, Welford))), None)
         if reduced is not None:
             return Refused(f"{reduced.input.name} is reduced")
+        scanned = next((e for e in segment.tensor_exprs if isinstance(e, Scan)), None)
+        if scanned is not None:
+            return Refused(f"{scanned.input.name} is scanned")
         reference = reference_output(segment)
         if reference is None:
             return Refused("nothing is computed")

@@ -22,6 +22,7 @@ from fuser.ir.fusion import (
     Fusion,
     Reduction,
     ScalarOp,
+    Scan,
     Tensor,
     Welford,
     tensor_inputs,
@@ -74,6 +75,9 @@ class ReductionScheduler:
         reductions = reductions_of(segment)
         if not reductions:
             return Refused("nothing is reduced")
+        scanned = next((e for e in segment.tensor_exprs if isinstance(e, Scan)), None)
+        if scanned is not None:
+            return Refused(f"{scanned.input.name} is scanned")
         graph = resolving_graph(segment)
         reference = reference_reduction(segment, graph)
         reduced = reduced_groups(graph, reference)

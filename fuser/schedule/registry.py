@@ -8,11 +8,13 @@ from fuser.schedule.no_op import NoOpScheduler
 from fuser.schedule.params import Params, Scheduler
 from fuser.schedule.pointwise import PointwiseScheduler
 from fuser.schedule.reduction import ReductionScheduler
+from fuser.schedule.scan import ScanScheduler
 
 SCHEDULERS: tuple[Scheduler, ...] = (
     NoOpScheduler(),
     InnerPersistentScheduler(),
     ReductionScheduler(),
+    ScanScheduler(),
     PointwiseScheduler(),
 )
 

@@ -43,6 +43,7 @@ from fuser.ir.kernel import (
     Reduce,
     ScalarArgument,
     ScalarParameter,
+    Scan,
     Shuffle,
     SpinWait,
     Stmt,
@@ -353,7 +354,7 @@ class _Compiler:
                 place, least = self._evaluate(k, index, target)
                 self._note(buffer, 1, writes=False)
                 self._emit(f"while not {view}.reached({place}, {least}, {k}, {self._site('wait', buffer)}): yield True")
-            case Reduce() | GridBarrier():
+            case Reduce() | Scan() | GridBarrier():
                 raise self._broken("a collective reached the simulator; expand_collectives must run first")
             case _:
                 assert_never(stmt)

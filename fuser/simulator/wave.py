@@ -163,6 +163,9 @@ class Wave:
             case ShuffleKind.down:
                 source = lane + amount
                 source = np.where(source < stmt.width, source, lane)
+            case ShuffleKind.up:
+                source = lane - amount
+                source = np.where(source >= 0, source, lane)
             case ShuffleKind.index:
                 source = np.zeros_like(lane) + amount
         picked = lanes.pick(source)

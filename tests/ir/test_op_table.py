@@ -17,6 +17,7 @@ from fuser.ir.op_table import (
     COMPOSITES,
     POINTWISE,
     REDUCTIONS,
+    SCANS,
     WELFORD,
     DtypeRule,
     OperandClass,
@@ -136,6 +137,7 @@ def test_the_table_holds_every_op():
     assert {POINTWISE[n].arity for n in TERNARY} == {3}
     assert POINTWISE["addcmul"].arity == 4
     assert sorted(REDUCTIONS) == ["max", "min", "prod", "sum"]
+    assert sorted(SCANS) == ["cummax", "cummin", "cumprod", "cumsum"]
     assert sorted(COMPOSITES) == ["broadcast_in_dim", "var", "var_mean"]
     assert WELFORD.name == "welford"
 
@@ -156,6 +158,10 @@ def test_rows_are_consistent():
             assert set(kinds) <= set(row.kinds), name
     for row in REDUCTIONS.values():
         assert POINTWISE[row.combine].commutative
+    for name, scan in SCANS.items():
+        assert scan.name == name
+        assert scan.doc.endswith(".")
+        assert POINTWISE[scan.combine].primitive
     assert [n for n, r in POINTWISE.items() if not r.primitive] == ["sign", "logical_right_shift", "addcmul"]
 
 

@@ -128,6 +128,8 @@ def test_indices_from_memory_and_lets() -> None:
     [
         (ShuffleKind.xor, 4, 8, [t ^ 4 for t in range(64)]),
         (ShuffleKind.down, 8, 32, [t + 8 if t % 32 < 24 else t for t in range(64)]),
+        (ShuffleKind.up, 8, 32, [t - 8 if t % 32 >= 8 else t for t in range(64)]),
+        (ShuffleKind.up, 1, 4, [t - 1 if t % 4 >= 1 else t for t in range(64)]),
         (ShuffleKind.index, 3, 16, [t - t % 16 + 3 for t in range(64)]),
     ],
 )

@@ -1,0 +1,251 @@
+"""Scan segments: running folds along one dim, with everything pointwise around them.
+
+Loops, with K the kept dims and S the scanned one:
+
+    inner (S is the fastest dim):   K/ty -> grid_x, ty -> block_y, S/v/tx/b -> serial, b -> tiles, tx -> block_x, v -> vector
+    outer (a kept dim is fastest):  K/v/tx -> grid_x, tx -> block_x, S/b/ty -> serial, ty -> block_y, b -> rows, v -> vector
+
+Data is read once and written once. Threads along S hold b tiles of v elements each: all of them are loaded before the first
+is used, and one collective scans them; what comes before is carried in a register. A scan stays within a block: one along a
+single long dim keeps one processor busy.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.enums import ParallelType, SchedulerType
+from fuser.ir.fusion import Fusion, Reduction, Scan, Welford, tensor_inputs
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, ScanParams, SegmentInputs
+from fuser.schedule.pointwise import cache_arguments, vectorize
+from fuser.schedule.reference import (
+    ambiguous_dim,
+    choose_vector,
+    concrete_dims,
+    dim_groups,
+    dim_order,
+    lacking_output,
+    resolving_graph,
+    uncovered,
+    vector_limit,
+)
+
+# Threads of a block along the scanned dim when rows are many: enough bytes in flight in a few blocks per processor.
+_THREADS = 256
+# Elements of a thread in registers, and how many accesses that is at most.
+_HELD_BYTES = 64
+_ACCESS_BYTES = 16
+_MOST_TILES = 8
+
+
+def scans_of(segment: Fusion) -> list[Scan]:
+    """Scans in order."""
+    return [e for e in segment.tensor_exprs if isinstance(e, Scan)]
+
+
+def reference_scan(segment: Fusion, graph: IterationGraph) -> Scan:
+    """The scan of the tensor with most dims of more than one element."""
+    return max(scans_of(segment), key=lambda e: concrete_dims(graph, e.output))
+
+
+class ScanScheduler:
+    """Accepts segments whose scans run along the same dim of one iteration space, the largest there is."""
+
+    type = SchedulerType.scan
+    params: ParamsClass = ScanParams
+
+    def accepts(self, segment: Fusion) -> Accepted | Refused:
+        """See Scheduler."""
+        scans = scans_of(segment)
+        if not scans:
+            return Refused("nothing is scanned")
+        reduced = next((e for e in segment.tensor_exprs if isinstance(e, (Reduction, Welford))), None)
+        if reduced is not None:
+            return Refused(f"{reduced.input.name} is reduced")
+        graph = resolving_graph(segment)
+        reference = reference_scan(segment, graph)
+        for e in scans:
+            if graph.group(e.axis) is not graph.group(reference.axis):
+                return Refused(f"{reference.output.name} and {e.output.name} are scanned along different dimensions")
+        missing = uncovered(graph, reference.output, segment)
+        if missing is not None:
+            return Refused(f"{missing.name} has a dimension that {reference.output.name} does not have")
+        groups = [g for g in dim_groups(graph, reference.output) if not g.is_broadcast]
+        lacking = lacking_output(graph, segment, groups)
+        if lacking is not None:
+            return Refused(f"the output {lacking.name} lacks a dimension of {reference.output.name}")
+        if any(len(set(dim_groups(graph, t))) != len(t.logical) for t in segment.tensors):
+            return Refused("a tensor has one dimension twice")
+        ambiguous = ambiguous_dim(segment)
+        if ambiguous is not None:
+            return Refused(f"{ambiguous.name} is broadcast to two different dimensions")
+        return Accepted()
+
+    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
+        """See Scheduler."""
+        graph = resolving_graph(segment)
+        reference = reference_scan(segment, graph)
+        order = dim_order(graph, segment, reference.output, inputs)
+        groups = dim_groups(graph, reference.output)
+        scanned = graph.group(reference.axis)
+        length = inputs.evaluate(scanned.extent)
+        kept = math.prod(inputs.evaluate(g.extent) for g in groups if g is not scanned)
+        fastest = groups[order[-1]]
+        limit = vector_limit(graph, segment, fastest)
+        widest = _ACCESS_BYTES // limit
+        if fastest is scanned:
+            vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
+            return _inner(order, length, kept, vector, vectorized, widest, device)
+        vector, vectorized = _column_vector(graph, segment, fastest, inputs, limit, kept, device)
+        return _outer(order, length, kept, vector, vectorized, widest, device)
+
+    def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
+        """See Scheduler."""
+        assert isinstance(params, ScanParams)
+        scan = reference_scan(segment, resolving_graph(segment))
+        builder = ScheduleBuilder(segment)
+        copies = cache_arguments(builder)
+        name = scan.output.name
+        # An output that is itself the reference becomes a copy; the scan goes on under the copy's source.
+        definition = builder.definition(name)
+        if definition is not None and not isinstance(definition, Scan):
+            name = tensor_inputs(definition)[0].name
+        held = _transform(builder, name, scan.dim, params)
+        vectorize(builder, copies, params.vectorized)
+        loads = [copy for argument, copy in copies.items() if copy != argument]
+        others = [t.name for t in builder.tensors if t.name not in builder.input_names and t.name not in loads]
+        builder.inline_most(others)
+        # Loads are held from here on: all of a step's are issued before the first is used.
+        if loads:
+            builder.inline_at(name, held, best_effort=True, selected=loads)
+        return builder
+
+
+def _column_vector(
+    graph: IterationGraph,
+    segment: Fusion,
+    fastest: Group,
+    inputs: SegmentInputs,
+    limit: int,
+    kept: int,
+    device: DeviceInfo,
+) -> tuple[int, tuple[str, ...]]:
+    """Consecutive columns of a thread: narrower where there would be too few threads."""
+    while limit > 1 and kept < limit * 32 * device.sm_count:
+        limit //= 2
+    return choose_vector(graph, segment, fastest, inputs, limit)
+
+
+def _inner(
+    order: tuple[int, ...],
+    length: int,
+    kept: int,
+    vector: int,
+    vectorized: tuple[str, ...],
+    widest: int,
+    device: DeviceInfo,
+) -> ScanParams:
+    most = max(1, min(_MOST_TILES, _HELD_BYTES // (vector * widest)))
+    accesses = max(1, -(-length // vector))
+    # Few long rows: more threads each, or processors would idle.
+    threads_limit = _THREADS if kept >= 4 * device.sm_count else device.max_threads_per_block
+    threads = _power_of_two(-(-accesses // most), 1, threads_limit)
+    if threads < device.warp_size:
+        # A row shorter than a warp's share: as many lanes as it has accesses, up to a warp.
+        threads = _power_of_two(accesses, 1, device.warp_size)
+    tiles = max(1, min(most, -(-accesses // threads)))
+    rows = max(1, min(128 // threads, _power_of_two(kept, 1, 128)))
+    steps = -(-accesses // (threads * tiles))
+    reasons = (
+        f"{length} elements of a row in {accesses} accesses of {vector}",
+        f"{threads} threads a row, {tiles} accesses each in registers, {rows} rows a block",
+        "a row is read in one go" if steps == 1 else f"{steps} steps a row, each carries into the next",
+    )
+    return ScanParams(order, True, threads, rows, tiles, vector, vectorized, reasons)
+
+
+def _outer(
+    order: tuple[int, ...],
+    length: int,
+    kept: int,
+    vector: int,
+    vectorized: tuple[str, ...],
+    widest: int,
+    device: DeviceInfo,
+) -> ScanParams:
+    columns = max(1, -(-kept // vector))
+    along = _power_of_two(columns, 1, device.warp_size)
+    blocks = -(-columns // along)
+    batch = max(1, min(_MOST_TILES, _HELD_BYTES // (vector * widest), length))
+    # One thread folds a column if there are columns enough for every processor; else several share it.
+    wanted = device.sm_count * 512 // (blocks * along)
+    down = 1 if wanted < 2 else _power_of_two(min(wanted, -(-length // batch)), 1, _THREADS // along)
+    if down > 1:
+        # Whole cache sectors of a row, and as few threads along it as that takes: the more can share a column.
+        along = min(along, max(1, device.warp_size // (vector * widest)) * 2)
+        down = _power_of_two(min(device.sm_count * 512 // columns, -(-length // batch)), 1, _THREADS // along)
+    else:
+        along = _power_of_two(min(columns, 128), 1, 128) if columns >= 128 * device.sm_count else along
+    reasons = (
+        f"{columns} columns of {vector} elements, {length} rows",
+        f"{along} columns a block, {down} threads a column, {batch} rows of each in registers",
+    )
+    return ScanParams(order, False, down, along, batch, vector, vectorized, reasons)
+
+
+def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams) -> int:
+    """Loops of all tensors; returns how many of them stand around the accesses that a thread holds at once."""
+    loop = builder.state(name).loop
+    graph = builder.graph()
+    # Dims of one element stay out of the merged loops: tensors without them could not share those.
+    trivial = [d for d in params.order if graph.group(loop[d]).is_broadcast]
+    kept = [d for d in params.order if d not in trivial and d != dim]
+    builder.reorder(name, {d: p for p, d in enumerate([*kept, dim, *trivial])})
+    for _ in range(len(kept) - 1):
+        builder.merge(name, 0, 1)
+    at = 1 if kept else 0
+    types: list[tuple[int, ParallelType]] = []
+    if params.inner:
+        if kept:
+            types.append((0, ParallelType.grid_x))
+            if params.block_iterate > 1:
+                builder.split(name, 0, params.block_iterate)
+                types.append((1, ParallelType.block_y))
+                at = 2
+        if params.vector > 1:
+            builder.split(name, at, params.vector)
+        builder.split(name, at, params.block_scan)
+        if params.batch > 1:
+            builder.split(name, at, params.batch)
+            types.append((at + 1, ParallelType.unroll))
+        types.append((at + (2 if params.batch > 1 else 1), ParallelType.block_x))
+    else:
+        if params.vector > 1:
+            builder.split(name, 0, params.vector)
+            builder.reorder(name, {1: 2})  # the vector axis goes inside the scanned dim
+        builder.split(name, 0, params.block_iterate)
+        types += [(0, ParallelType.grid_x), (1, ParallelType.block_x)]
+        at = 2
+        if params.batch > 1:
+            builder.split(name, at, params.batch)
+        if params.block_scan > 1:
+            builder.split(name, at, params.block_scan)
+            types.append((at + 1, ParallelType.block_y))
+        elif params.batch > 1:
+            types.append((at + 1, ParallelType.unroll))
+    builder.transform_like(name)
+    for position, parallel_type in types:
+        builder.parallelize(name, position, parallel_type)
+    builder.parallelize_like(name)
+    return at + 1
+
+
+def _power_of_two(value: int, low: int, high: int) -> int:
+    """The power of two nearest above `value`, within [low, high]."""
+    n = 1
+    while n < value:
+        n *= 2
+    return max(low, min(n, high))
