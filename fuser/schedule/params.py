@@ -75,6 +75,9 @@ class ReductionParams:
     vectorized      arguments that are contiguous along them: one access each
     grid_reduce     blocks that share one reduction (1: none)
     unroll          accesses of a thread along the reduced axes that are issued before the first is used
+    block_outer     threads (y) along the reduced dims that are no neighbours in memory of the fastest one, as an axis of their
+                    own; 0: all reduced dims are one axis
+    unroll_outer    those accesses are along that axis
     reasons         why, in words; no part of what is compared
     """
 
@@ -86,6 +89,8 @@ class ReductionParams:
     vectorized: tuple[str, ...]
     grid_reduce: int
     unroll: int = 1
+    block_outer: int = 0
+    unroll_outer: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -31,6 +31,7 @@ class Space:
 
     inner           the fastest dim is reduced
     kept, reduced   number of reductions, and elements of each
+    run             elements of the reduced dims that are neighbours in memory up to the fastest one
     vector          elements of one access
     bytes_per_step  bytes of one access to every full-size input
     heavy           the combining step costs more than an access (Welford): threads should reduce much before they combine
@@ -40,6 +41,7 @@ class Space:
     inner: bool
     kept: int
     reduced: int
+    run: int
     vector: int
     bytes_per_step: int
     heavy: bool
@@ -55,11 +57,15 @@ class ReductionPlan:
     grid_reduce: int
     unroll: int
     reasons: tuple[str, ...]
+    block_outer: int = 0
+    unroll_outer: bool = False
 
 
 def plan_reduction(space: Space, device: DeviceInfo) -> ReductionPlan:
     """The plan for a space. Pure arithmetic: it runs for every new shape."""
-    return _plan_inner(space, device) if space.inner else _plan_outer(space, device)
+    if not space.inner:
+        return _plan_outer(space, device)
+    return _plan_inner(space, device) if space.run >= space.reduced else _plan_planes(space, device)
 
 
 def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
@@ -91,6 +97,32 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
     unroll = _even_unroll(ceil_div(ceil_div(steps, grid), threads), unroll)
     reasons.append(_flight_words(space, device, unroll))
     return ReductionPlan(threads, rows, grid, unroll, tuple(reasons))
+
+
+def _plan_planes(space: Space, device: DeviceInfo) -> ReductionPlan:
+    """Reduced dims on both sides of kept ones (statistics of channels): threads of x along a plane, of y on other planes.
+
+    One axis of all reduced dims would cost a division for every access.
+    """
+    steps = ceil_div(space.run, space.vector)
+    planes = space.reduced // max(space.run, 1)
+    unroll = _most_in_flight(space)
+    block = power_of_two(ceil_div(steps * planes, unroll), _WARP, _LONG_BLOCK)
+    threads = power_of_two(max(ceil_div(steps, unroll), min(steps, _WARP)), 1, block)
+    others = min(block // threads, power_of_two(planes, 1, block))
+    reasons = [f"{planes} planes of {steps} accesses: {threads} threads along a plane, {others} planes at a time"]
+    grid = 1
+    wanted = _resident_blocks(device, threads * others) * 2
+    if space.may_split and space.kept < wanted:
+        grid = min(_bucketed(wanted, space.kept), _bucketed(power_of_two_below(planes // others), 1))
+        reasons.append(
+            f"{space.kept} results leave SMs idle: {grid} blocks share one, the last one joins their results"
+        )
+    along = ceil_div(steps, threads)
+    outer = along * 2 <= unroll and ceil_div(ceil_div(planes, grid), others) > along
+    unroll = _even_unroll(ceil_div(ceil_div(planes, grid), others) if outer else along, unroll)
+    reasons.append(_flight_words(space, device, unroll))
+    return ReductionPlan(threads, 1, grid, unroll, tuple(reasons), others, outer)
 
 
 def _plan_outer(space: Space, device: DeviceInfo) -> ReductionPlan:

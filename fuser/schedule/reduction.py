@@ -123,6 +123,7 @@ class ReductionScheduler:
             inner=inner,
             kept=math.prod(extent[g] for g in groups if g not in reduced),
             reduced=math.prod(extent[g] for g in groups if g in reduced),
+            run=_fastest_run([groups[d] for d in order], reduced, extent),
             vector=vector,
             bytes_per_step=vector * sum(size for size, _ in reads),
             heavy=any(isinstance(e, Welford) for e in reductions),
@@ -138,6 +139,8 @@ class ReductionScheduler:
             vectorized,
             plan.grid_reduce,
             plan.unroll,
+            plan.block_outer,
+            plan.unroll_outer,
             plan.reasons,
         )
 
@@ -213,7 +216,12 @@ class ReductionScheduler:
         )
         _merge_runs(builder, name, 0, runs[False])
         at = 1 if kept else 0
-        _merge_runs(builder, name, at, runs[True])
+        planes = params.block_outer > 0 and len(runs[True]) > 1
+        if planes:
+            _merge_runs(builder, name, at, runs[True][:-1])
+            _merge_runs(builder, name, at + 1, runs[True][-1:])
+        else:
+            _merge_runs(builder, name, at, runs[True])
         types: list[tuple[int, ParallelType]] = []
         if params.inner:
             if kept:
@@ -224,7 +232,7 @@ class ReductionScheduler:
                     at = 2
             # The vector is cut off first: every part of the grid then starts at a multiple of it.
             if params.vector > 1:
-                builder.split(name, at, params.vector)
+                builder.split(name, at + planes, params.vector)
             along = ParallelType.block_x
         else:
             # K/v/tx, tx, [grid part,] R/ty/u, ty, u, v
@@ -240,14 +248,29 @@ class ReductionScheduler:
             builder.split(name, at, params.grid_reduce, False)
             types.append((at, ParallelType.grid_y))
             at += 1
-        builder.split(name, at, params.block_reduce)
-        types.append((at + 1, along))
-        serial = [at]
-        if params.unroll > 1:
+        serial: list[int] = []
+        unrolled = -1
+        if planes:
+            # [O, M] -> [O/ty, ty, M]
+            builder.split(name, at, params.block_outer)
+            serial.append(at)
+            types.append((at + 1, ParallelType.block_y))
+            if params.unroll > 1 and params.unroll_outer:
+                builder.split(name, at, params.unroll)
+                builder.reorder(name, {at + 1: at + 2})
+                unrolled = at + 2
+                types[-1] = (at + 1, ParallelType.block_y)
+            at += 2
+        builder.split(name, at + (unrolled > 0), params.block_reduce)
+        if unrolled > 0:
+            builder.reorder(name, {at: at + 2})  # [u, M/t, t] -> [M/t, t, u]
+        elif params.unroll > 1:
             # [R/t, t] -> [R/t/u, t, u]: a step is u accesses, each of them next to its neighbour threads'.
             builder.split(name, at, params.unroll)
             builder.reorder(name, {at + 1: at + 2})
-            types[-1] = (at + 1, along)
+        serial.append(at)
+        types.append((at + 1, along))
+        if params.unroll > 1:
             types.append((at + 2, ParallelType.unswitch))
             serial.append(at + 2)
         builder.transform_like(name)
@@ -277,6 +300,16 @@ def _merge_runs(builder: ScheduleBuilder, name: str, at: int, runs: list[int]) -
             builder.merge(name, at + k, at + k + 1)
     for _ in range(len(runs) - 1):
         builder.merge(name, at, at + 1)
+
+
+def _fastest_run(order: list[Group], reduced: frozenset[Group], extent: dict[Group, int]) -> int:
+    """Elements of the reduced dims that follow one another in memory up to the fastest dim."""
+    run = 1
+    for group in reversed(order):
+        if group not in reduced and not group.is_broadcast:
+            break
+        run *= extent[group] if group in reduced else 1
+    return run
 
 
 def stage_levels(segment: Fusion) -> dict[str, int]:
