@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.fusion import Fusion, IterDomain, Reduction, Tensor, Welford, tensor_outputs
+from fuser.ir.fusion import Fusion, Reduction, Welford
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
@@ -106,7 +106,6 @@ class InnerPersistentScheduler:
             vector,
             vectorized,
             bounds,
-            tuple(t.name for t in _shared_rows(segment, graph, reduced)),
             (
                 f"a row of {length} elements is {-(-length // vector)} accesses of {vector}: {shape.batch} for each of "
                 f"{shape.threads} threads, {shape.rows} rows a block",
@@ -128,16 +127,8 @@ class InnerPersistentScheduler:
         name = _reference_name(builder)
         self._transform(builder, name, params)
         vectorize(builder, copies, [a for a in params.vectorized if a in copies])
-        early = [copies[a] for a in params.preloaded if a in copies]
-        builder.inline_most([n for e in builder.exprs for t in tensor_outputs(e) if (n := t.name) not in early])
-        if early:
-            builder.inline_at(name, builder.state(name).loop.index(self._row_axis(builder, name)), True, early)
+        builder.inline_most()
         return builder
-
-    @staticmethod
-    def _row_axis(builder: ScheduleBuilder, name: str) -> IterDomain:
-        """The loop over the accesses of a row."""
-        return next(a for a in builder.state(name).loop if a.is_reduction)
 
     def _transform(self, builder: ScheduleBuilder, name: str, params: InnerPersistentParams) -> None:
         loop = builder.state(name).loop
@@ -248,15 +239,6 @@ def choose_row_shape(
     if best is None:
         return Refused(f"a row of {length} elements does not fit in the registers of a block")
     return best[1]
-
-
-def _shared_rows(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> list[Tensor]:
-    """Inputs that every row reads, such as weights: they are asked for with the row, not once its statistics are known."""
-    return [
-        t
-        for t in segment.input_tensors
-        if not t.is_cpu and t.visible and all(graph.group(d) in reduced for d in t.visible if not d.is_broadcast)
-    ]
 
 
 LINE = 128

@@ -105,7 +105,6 @@ class InnerPersistentParams:
     vector      consecutive elements of an access
     vectorized  arguments that are contiguous along them: one access each
     bounds      (input, dim, low, high): extents for which the row fits
-    preloaded   inputs that all rows share, loaded with the row
     reasons     why, in words; no part of the kernel's key
     """
 
@@ -116,7 +115,6 @@ class InnerPersistentParams:
     vector: int
     vectorized: tuple[str, ...]
     bounds: tuple[tuple[str, int, int, int], ...]
-    preloaded: tuple[str, ...] = ()
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
