@@ -79,7 +79,11 @@ class FusionExecutorCache:
         return program.run((*bound.values, *drawn_state(self._ir, bound, target)), device=target)
 
     def program(self, inputs: Iterable[Any], device: Any = None) -> HostProgram:
-        """The program that `execute` would run for these inputs."""
+        """The program that `execute` would run for these inputs.
+
+        Where the fusion draws from the generator, the program has two inputs more: the seed and the offset, `rng_seed` and
+        `rng_offset`.
+        """
         bound = bind_inputs(self._ir, inputs, check_extents=False)
         return self._cache_for(bound).program(bound, _device_for(bound, device), CompileOptions())
 

@@ -60,13 +60,34 @@ def test_a_pair_of_normal_numbers_shares_its_logarithm() -> None:
     assert len(re.findall(r"\bbra\b", ptx)) <= 1
 
 
-def test_rows_that_are_read_in_vectors() -> None:
-    """In a reduction the row's start is a multiple of the vector, so calls are shared as well; each stage has its own."""
+def with_calls_apart(text: str) -> str:
+    """The text with another counter for every element, so that no two of them can share a call."""
+    call = re.compile(r"fuser_philox\(rng_seed, rng_offset, (.*)\), (\w+) % 4\)")
+    apart, found = call.subn(r"fuser_philox(rng_seed, rng_offset, 4 * (long long)(\1) + \2 % 4), \2 % 4)", text)
+    assert found
+    return apart
 
-    def body(fd: FusionDefinition, x: Any) -> Any:
-        return fd.ops.sum(dropout(fd, x), [1])
 
-    assert products(source_of(body, D.BFloat16)) == FIRST + FURTHER
+def row_sums(fd: FusionDefinition, x: Any) -> Any:
+    return fd.ops.sum(dropout(fd, x), [1])
+
+
+def column_sums(fd: FusionDefinition, x: Any) -> Any:
+    return fd.ops.sum(dropout(fd, x), [0])
+
+
+def softmax(fd: FusionDefinition, x: Any) -> Any:
+    e = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, [1], True)))
+    return dropout(fd, fd.ops.cast(fd.ops.div(e, fd.ops.sum(e, [1], True)), D.BFloat16))
+
+
+@pytest.mark.parametrize("body", [row_sums, column_sums, softmax])
+@pytest.mark.parametrize("columns", [1024, 8192])
+def test_calls_are_shared_in_reductions(body: Callable[[FusionDefinition, Any], Any], columns: int) -> None:
+    """Whatever the loops around them are, elements of a vector share calls: a row starts at a multiple of the vector."""
+    text = source_of(body, D.BFloat16, (512, columns))
+    # Calls apart still have in common what depends on the offset alone.
+    assert products(with_calls_apart(text)) > 3 * products(text)
 
 
 def test_numbers_without_any_input() -> None:
