@@ -42,7 +42,19 @@ FAMILIES: dict[str, Callable[[int], Case]] = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+TOO_MANY: dict[str, str] = {"sum_outer": "four ways to spread few rows over threads and blocks"}
+"""Each entry has to fail; an entry that holds has to go."""
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(f, marks=pytest.mark.xfail(raises=AssertionError, strict=True, reason=TOO_MANY[f]))
+        if f in TOO_MANY
+        else f
+        for f in FAMILIES
+    ],
+)
 def test_a_hundred_row_counts_are_served_by_few_kernels(family: str) -> None:
     """Rows that no power of two divides, small and large, of one length."""
     counters = compile_together([FAMILIES[family](rows) for rows in ROWS])

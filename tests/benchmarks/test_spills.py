@@ -12,9 +12,7 @@ from tests.benchmarks.public_programs import as_parameters, program
 pytestmark = pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC")
 
 # Each entry has to fail; an entry that holds has to go.
-NOT_YET: dict[str, str] = {
-    "softmax_bf16_32768x1024": "8 bytes of stack where a warp holds a row in registers",
-}
+NOT_YET: dict[str, str] = {}
 
 
 @pytest.mark.parametrize("case", as_parameters(public_cases(), NOT_YET))
