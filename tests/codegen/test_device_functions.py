@@ -344,7 +344,7 @@ def test_constants_without_a_text_of_their_own():
     assert quotient(DataType.Float, -4.0) == CudaSpelling("({0} * (-0.25f))")
 
 
-_APPROXIMATE = ("erf", "sigmoid", "silu", "tanh")
+_APPROXIMATE = ("erf", "expm1", "sigmoid", "silu", "tanh")
 
 
 @pytest.mark.parametrize("direction", [-1, 0, 1])
