@@ -99,15 +99,14 @@ class CopyTimes:
         self._measured: dict[int, float] = {}
 
     def at(self, nbytes: int) -> float:
-        """Microseconds, log-log between the two measured sizes around `nbytes`."""
-        position = 2 * math.log2(max(nbytes, 64))
-        low = math.floor(position)
-        share = position - low
-        below, above = self._at_step(low), self._at_step(low + 1)
-        return below ** (1 - share) * above**share
+        """Microseconds, linear between the two measured sizes around `nbytes`."""
+        step = math.floor(2 * math.log2(max(nbytes, 64)))
+        below, above = 2 ** (step / 2), 2 ** ((step + 1) / 2)
+        share = (nbytes - below) / (above - below)
+        return (1 - share) * self._measure(round(below)) + share * self._measure(round(above))
 
-    def _at_step(self, step: int) -> float:
-        found = self._measured.get(step)
+    def _measure(self, nbytes: int) -> float:
+        found = self._measured.get(nbytes)
         if found is None:
-            found = self._measured[step] = self._copies.best(round(2 ** (step / 2))).time.median
+            found = self._measured[nbytes] = self._copies.best(nbytes).time.median
         return found

@@ -29,7 +29,7 @@ def describe() -> dict[str, str]:
         "triton": _version("triton"),
         "python": platform.python_version(),
         "fuser": str(version()),
-        "commit": _output(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]),
+        "commit": _output(["git", "-C", str(ROOT), "describe", "--always", "--dirty"]),
     }
     return {name: value for name, value in found.items() if value}
 

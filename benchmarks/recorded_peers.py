@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import bisect
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,16 +34,11 @@ class RecordedPeers:
         return RecordedPeers(found["device"], copies, found["cases"])
 
     def copy_time(self, nbytes: int) -> float:
-        """Microseconds of the recorded copy: log-log between the recorded sizes, at the end's rate outside of them."""
+        """Microseconds of the recorded copy: a latency plus bytes at a rate, between and beyond the recorded sizes."""
         sizes = [n for n, _ in self.copies]
-        if nbytes <= sizes[0]:
-            return self.copies[0][1]
-        if nbytes >= sizes[-1]:
-            return self.copies[-1][1] * nbytes / sizes[-1]
-        k = bisect.bisect_right(sizes, nbytes)
+        k = min(max(bisect.bisect_right(sizes, nbytes), 1), len(sizes) - 1)
         (n0, t0), (n1, t1) = self.copies[k - 1], self.copies[k]
-        share = math.log(nbytes / n0) / math.log(n1 / n0)
-        return math.exp(math.log(t0) + share * math.log(t1 / t0))
+        return t0 + (nbytes - n0) * (t1 - t0) / (n1 - n0)
 
     def scaled(self, case: str, nbytes: int, copy_now: float) -> dict[str, float]:
         """Peer -> microseconds here, for a case whose bytes our copy moves in `copy_now` microseconds."""

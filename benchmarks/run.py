@@ -17,6 +17,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -99,6 +100,7 @@ def main(arguments: Sequence[str]) -> int:
     environment: dict[str, str] = {}
     empty: float | None = None
     timeout = asked.timeout or (900.0 if asked.peers == "all" else 120.0)
+    begin = time.perf_counter()
     # Compiled peers are made anew: nothing that an earlier version tuned.
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{folder}/inductor")
@@ -112,7 +114,7 @@ def main(arguments: Sequence[str]) -> int:
             print(table([rows[name]]).splitlines()[-1], flush=True)
     ordered = [rows[name] for name in cases]
     title = one_line(environment)
-    text = f"{title}\n\n{table(ordered)}\n\n{summary(ordered, empty)}\n"
+    text = f"{title}\n\n{table(ordered)}\n\n{summary(ordered, empty)}\n{time.perf_counter() - begin:.0f} s\n"
     print(f"\n{text}")
     out = asked.out if asked.out is not None else None if asked.case else RESULTS
     if out is not None:

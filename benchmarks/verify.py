@@ -86,22 +86,21 @@ def poisoned_run(run: Callable[[], Any], inputs: Sequence[Any]) -> tuple[tuple[A
 
     The outputs of a first run are filled and given back, so that torch's allocator hands out the same blocks again.
     """
-    import torch
-
-    first = as_tuple(run())
-    owned = {t.untyped_storage().data_ptr() for t in inputs}
-    blocks: set[int] = set()
-    for output in first:
-        storage = output.untyped_storage()
-        if storage.data_ptr() not in owned:
-            blocks.add(storage.data_ptr())
-            torch.as_strided(output, output.size(), output.stride()).fill_(
-                float("nan") if output.is_floating_point() else -1
-            )
-    torch.cuda.synchronize()
-    del first
+    blocks = _poison(as_tuple(run()), inputs)
     outputs = as_tuple(run())
     return outputs, all(o.untyped_storage().data_ptr() in blocks for o in outputs)
+
+
+def _poison(outputs: tuple[Any, ...], inputs: Sequence[Any]) -> set[int]:
+    """Fill outputs that are not an input's storage; the addresses of their storages. Keeps no reference to them."""
+    owned = {t.untyped_storage().data_ptr() for t in inputs}
+    blocks: set[int] = set()
+    for output in outputs:
+        address = output.untyped_storage().data_ptr()
+        if address not in owned:
+            blocks.add(address)
+            output.fill_(float("nan") if output.is_floating_point() else -1)
+    return blocks
 
 
 def verify(case: Case, run: Callable[[], Any], inputs: Sequence[Any]) -> Verdict:

@@ -82,11 +82,11 @@ def test_chart_is_xml_with_a_bar_for_every_time() -> None:
 
 
 def test_recorded_peers_scale_with_the_copy() -> None:
-    recorded = RecordedPeers("X", ((1e6, 2.0), (4e6, 8.0)), {"softmax": {"jax": 10.0}})
-    assert recorded.copy_time(2_000_000) == pytest.approx(4.0)
-    assert recorded.copy_time(1000) == 2.0
-    assert recorded.copy_time(8_000_000) == pytest.approx(16.0)
-    assert recorded.scaled("softmax", 2_000_000, 2.0) == {"jax": pytest.approx(5.0)}
+    recorded = RecordedPeers("X", ((1e6, 3.0), (4e6, 9.0), (8e6, 13.0)), {"softmax": {"jax": 10.0}})
+    assert recorded.copy_time(2_000_000) == pytest.approx(5.0)
+    assert recorded.copy_time(0) == pytest.approx(1.0)
+    assert recorded.copy_time(10_000_000) == pytest.approx(15.0)
+    assert recorded.scaled("softmax", 2_000_000, 2.5) == {"jax": pytest.approx(5.0)}
     assert recorded.scaled("rope", 2_000_000, 2.0) == {}
 
 
