@@ -64,7 +64,7 @@ INLINE float fuser_standard_normal_float(fuser_words w, int lane) {
   c = fmaf(c, z, 1.0f);
   // The cosine is the sine a quarter further on; half a turn changes the sign.
   int quarter = __float_as_int(shifted) + (lane & 1 ? 0 : 1);
-  return radius * __int_as_float(__float_as_int(quarter & 1 ? c : s) ^ (quarter & 2) << 30);
+  return radius * __int_as_float(__float_as_int(quarter & 1 ? c : s) ^ (int)((unsigned)(quarter & 2) << 30));
 }
 """
 _STANDARD_NORMAL_DOUBLE = """

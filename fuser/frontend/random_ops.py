@@ -110,6 +110,9 @@ def uniform(
 ) -> TensorView:
     """Uniform random numbers in [minval, maxval): the upper end is never returned, also after rounding to a 16-bit type.
 
+    What rounds to the upper end becomes minval, as in torch: one number in 2**12 of [0, 1) in Half, one in 2**9 in BFloat16.
+    Compare in Float where such a share matters (a drop rate, say).
+
     A number depends on (rng_seed, rng_offset, position of the element) alone; without the two, each execution takes the state
     of the generator (torch's on the GPU, else the one that `fuser.manual_seed` sets) and advances it. An empty interval gives
     minval. Raises DefinitionRuntimeError for one of rng_seed and rng_offset without the other and for dtypes that are not
