@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from fuser.compiler.bind_inputs import BoundInputs
-from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler
+from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, SizesRefusedError
 from fuser.compiler.recorder import Recorder
 from fuser.errors import CompilationError, InternalError
 from fuser.host_ir.build import build_host_program
@@ -21,14 +22,15 @@ from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
 from fuser.schedule.segment import Segment, SegmentedFusion, segment_fusion
 
+_T = TypeVar("_T")
 MakeKernel = Callable[[int, Segment, BoundInputs], CompiledKernel]
 
 
-def plan_fusion(fusion: Fusion, recorder: Recorder) -> SegmentedFusion:
-    """Rows 3 and 4: what depends on the structure alone."""
+def plan_fusion(fusion: Fusion, recorder: Recorder, without: frozenset[SchedulerType] = frozenset()) -> SegmentedFusion:
+    """Rows 3 and 4: what depends on the structure alone, and on the schedulers that refused the sizes at hand."""
     recorder.stage("fusion.py", lambda: definition_text(fusion))
     optimized = optimize_fusion(fusion, recorder.stage)
-    segmented = segment_fusion(optimized)
+    segmented = segment_fusion(optimized, without)
     recorder.stage("segments.py", lambda: segments_text(segmented))
     return segmented
 
@@ -67,15 +69,35 @@ def compile_fusion(
 ) -> HostProgram:
     """The whole way, nothing cached."""
     recorder = recorder if recorder is not None else Recorder()
-    segmented = plan_fusion(fusion, recorder)
-    several = len(segmented.segments) > 1
 
-    def make(k: int, segment: Segment, inputs: BoundInputs) -> CompiledKernel:
-        prefix = f"s{k}." if several else ""
-        compiler = KernelCompiler.with_options(device, options or CompileOptions(), recorder, prefix)
-        return compiler.compile_segment(segment, inputs)[0]
+    def attempt(without: frozenset[SchedulerType]) -> HostProgram:
+        segmented = plan_fusion(fusion, recorder, without)
+        several = len(segmented.segments) > 1
 
-    return compile_segments(segmented, bound, make, recorder)[0]
+        def make(k: int, segment: Segment, inputs: BoundInputs) -> CompiledKernel:
+            prefix = f"s{k}." if several else ""
+            compiler = KernelCompiler.with_options(device, options or CompileOptions(), recorder, prefix)
+            return compiler.compile_segment(segment, inputs)[0]
+
+        return compile_segments(segmented, bound, make, recorder)[0]
+
+    return until_sizes_fit(attempt)
+
+
+def until_sizes_fit(attempt: Callable[[frozenset[SchedulerType]], _T]) -> _T:
+    """Call `attempt` without schedulers first, then without those that refused the sizes of a segment.
+
+    Segments are cut by structure: where nobody takes the sizes of one, it is cut again for the others.
+    Raises SizesRefusedError if that does not help.
+    """
+    without: frozenset[SchedulerType] = frozenset()
+    while True:
+        try:
+            return attempt(without)
+        except SizesRefusedError as error:
+            if error.types <= without:
+                raise
+            without |= error.types
 
 
 def inputs_of_segments(segmented: SegmentedFusion, bound: BoundInputs) -> list[BoundInputs]:

@@ -12,6 +12,7 @@ from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
 from fuser.compiler.recorder import PassObserver, Recorder
 from fuser.errors import CompilationError, DefinitionTypeError, InternalError, SchedulingError
 from fuser.ir.device_info import DeviceInfo
+from fuser.ir.enums import SchedulerType
 from fuser.ir.fact_collection import collect_facts
 from fuser.ir.facts import Facts
 from fuser.ir.fusion import Fusion
@@ -48,6 +49,14 @@ def checked_fusion(fusion: SchedulableFusion, call: str) -> Fusion:
         )
     fusion.check_leaves()
     return fusion.ir_fusion
+
+
+class SizesRefusedError(SchedulingError):
+    """Schedulers take a segment's structure and none its sizes; `types` are those that were asked."""
+
+    def __init__(self, message: str, types: frozenset[SchedulerType]) -> None:
+        super().__init__(message)
+        self.types = types
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,16 +177,18 @@ class KernelCompiler:
     def propose(self, segment: Segment, bound: BoundInputs) -> Params:
         """Parameters for these inputs, of the first scheduler that takes the segment's structure and its sizes.
 
-        `scheduler_for(params)` is that scheduler. Raises SchedulingError with every reason if none does.
+        `scheduler_for(params)` is that scheduler. Raises SizesRefusedError with every reason if none does.
         """
         inputs = SegmentInputs(bound.tensors, bound.evaluate)
         refusals: list[str] = []
+        types: list[SchedulerType] = []
         for scheduler in candidates(segment):
             params = scheduler.propose(segment.fusion, inputs, self.target().info)
             if not isinstance(params, Refused):
                 return params
             refusals.append(f"{scheduler.type.name}: {params.reason}")
-        raise SchedulingError("no scheduler takes the sizes of the segment: " + "; ".join(refusals))
+            types.append(scheduler.type)
+        raise SizesRefusedError("no scheduler takes the sizes of the segment: " + "; ".join(refusals), frozenset(types))
 
     def compile_segment(
         self, segment: Segment, bound: BoundInputs, params: Params | None = None
@@ -224,7 +235,7 @@ class KernelCompiler:
             nvrtc_version=None,
             content_hash=content_hash(source.text, self.options.nvrtc_flags, target.info.arch, None, source.entry),
             register_cap=self.options.register_cap,
-            min_blocks=self.options.min_blocks,
+            min_blocks=self.options.min_blocks or kernel.min_blocks,
         )
         if target.makes_cubin:
             compiled = self._with_cubin(compiled, bound)

@@ -16,10 +16,11 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from fuser.compiler.bind_inputs import BoundInputs
-from fuser.compiler.compile_fusion import compile_segments, plan_fusion
+from fuser.compiler.compile_fusion import compile_segments, plan_fusion, until_sizes_fit
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler
 from fuser.compiler.recorder import Recorder, recorder_from_environment
 from fuser.host_ir.program import HostProgram
+from fuser.ir.enums import SchedulerType
 from fuser.ir.fact_collection import INDEX_LIMIT
 from fuser.ir.facts import TensorDescriptor, first_broken, layout_facts
 from fuser.ir.fusion import Fusion
@@ -49,7 +50,8 @@ class ProgramCache:
         self.fusion = fusion
         self.counters = CacheCounters()
         self._lock = threading.RLock()
-        self._segmented: SegmentedFusion | None = None
+        # By the schedulers that refused sizes.
+        self._segmented: dict[frozenset[SchedulerType], SegmentedFusion] = {}
         self._exact: OrderedDict[object, tuple[HostProgram, tuple[CompiledKernel | None, ...]]] = OrderedDict()
         self._kernels: dict[object, list[CompiledKernel]] = {}
         self._programs: dict[tuple[CompiledKernel | None, ...], HostProgram] = {}
@@ -100,16 +102,19 @@ class ProgramCache:
     def _compile(
         self, bound: BoundInputs, device: Device, options: CompileOptions, recorder: Recorder
     ) -> tuple[HostProgram, tuple[CompiledKernel | None, ...]]:
-        if self._segmented is None:
-            self._segmented = plan_fusion(self.fusion, recorder)
-        segmented = self._segmented
-        several = len(segmented.segments) > 1
+        def attempt(without: frozenset[SchedulerType]) -> tuple[HostProgram, tuple[CompiledKernel | None, ...]]:
+            segmented = self._segmented.get(without)
+            if segmented is None:
+                segmented = self._segmented[without] = plan_fusion(self.fusion, recorder, without)
+            several = len(segmented.segments) > 1
 
-        def make(k: int, segment: Segment, inputs: BoundInputs) -> CompiledKernel:
-            compiler = KernelCompiler.with_options(device, options, recorder, f"s{k}." if several else "")
-            return self._kernel(k, segment, inputs, compiler)
+            def make(k: int, segment: Segment, inputs: BoundInputs) -> CompiledKernel:
+                compiler = KernelCompiler.with_options(device, options, recorder, f"s{k}." if several else "")
+                return self._kernel((without, k), segment, inputs, compiler)
 
-        program, kernels = compile_segments(segmented, bound, make, recorder)
+            return compile_segments(segmented, bound, make, recorder)
+
+        program, kernels = until_sizes_fit(attempt)
         known = self._programs.get(kernels)
         if known is not None:
             self.counters.program_hits += 1
@@ -117,10 +122,17 @@ class ProgramCache:
         self._programs[kernels] = program
         return program, kernels
 
-    def _kernel(self, k: int, segment: Segment, inputs: BoundInputs, compiler: KernelCompiler) -> CompiledKernel:
+    def _kernel(
+        self,
+        place: tuple[frozenset[SchedulerType], int],
+        segment: Segment,
+        inputs: BoundInputs,
+        compiler: KernelCompiler,
+    ) -> CompiledKernel:
+        _, k = place
         params: Params = compiler.propose(segment, inputs)
         target = compiler.target()
-        key = (k, params, _signature(inputs), target, compiler.options)
+        key = (place, params, _signature(inputs), target, compiler.options)
         log = logger()
         known = self._kernels.get(key, ())
         for kernel in known:

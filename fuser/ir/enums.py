@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from keyword import iskeyword
 
 from fuser.ir.dtypes import attach_entries
 
@@ -68,7 +69,7 @@ class MemoryType(Enum):
     symmetric = 4
 
     def __repr__(self) -> str:
-        return f"MemoryType.{self.name}"
+        return f"MemoryType[{self.name!r}]" if iskeyword(self.name) else f"MemoryType.{self.name}"
 
 
 GLOBAL_MEMORY: MemoryType = MemoryType["global"]
@@ -96,7 +97,7 @@ class CacheOp(Enum):
     vars()["global"] = 3
 
     def __repr__(self) -> str:
-        return f"CacheOp.{self.name}"
+        return f"CacheOp[{self.name!r}]" if iskeyword(self.name) else f"CacheOp.{self.name}"
 
 
 class IdMappingMode(Enum):

@@ -7,7 +7,7 @@ Grammar
               | parallelize(position, type) | set_memory_type(type) | set_allocation_domain(dims, contiguity)
               | cache_after(op_type, cache_op, propagate, cached_uses) | cache_before(op_type, move_uses) | rfactor(axes)
               | recompute(uses) | two_pass
-              | ask_extent_within(dim, low, high)
+              | ask_extent_within(dim, low, high) | ask_blocks_per_sm(count)
               | transform_like(selected) | parallelize_like(position, selected, types, padding)
               | inline_most(selected) | inline_at(position, best_effort, selected)
 
@@ -131,6 +131,8 @@ class ScheduleBuilder:
         self.exprs: list[TensorExpr] = list(fusion.tensor_exprs)
         self.records: list[Record] = []
         self.asked: list[ExtentWithin] = []
+        # Blocks that must fit on a processor at once; 0: it does not matter.
+        self.blocks_per_sm = 0
         self.states: dict[str, TensorState] = {}
         self._siblings: dict[str, tuple[str, ...]] = {}
         self._created: dict[str, int] = {}
@@ -293,6 +295,13 @@ class ScheduleBuilder:
             raise SchedulingError(f"cannot ask for an extent of {name} within {low} and {high}")
         self.asked.append(ExtentWithin(name, dim, low, high))
         self.records.append(Record("ask_extent_within", name, (dim, low, high)))
+
+    def ask_blocks_per_sm(self, count: int) -> None:
+        """Ask for so few registers a thread that `count` blocks fit on a processor at once, as a grid that waits may need."""
+        if count < 1:
+            raise SchedulingError(f"cannot ask for {count} blocks on a processor")
+        self.blocks_per_sm = count
+        self.records.append(Record("ask_blocks_per_sm", "", (count,)))
 
     # --- memory ---
 

@@ -374,7 +374,9 @@ class NestBuilder:
     def _holds_registers(self, node: list[str], depth: int) -> bool:
         """Whether the loop indexes a register array: such arrays need constant indices to stay in registers."""
         for name in node:
-            for t in (*tensor_inputs(self.exprs[name]), *tensor_outputs(self.exprs[name])):
+            # A sum has one place whatever the loop that it is over.
+            summed = self.context.state(name).loop[depth].is_reduction
+            for t in (*tensor_inputs(self.exprs[name]), *(() if summed else tensor_outputs(self.exprs[name]))):
                 if is_argument(self.context, t.name):
                     continue
                 state = self.context.state(t.name)

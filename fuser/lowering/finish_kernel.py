@@ -52,6 +52,7 @@ from fuser.lowering.build_loop_nests import LoweredBody
 from fuser.lowering.context import LoweringContext
 from fuser.lowering.expand_collectives import Expanded
 from fuser.lowering.extent_steps import extent_steps
+from fuser.runtime.variants import rung_of
 
 _GRID_LIMITS = {ParallelType.grid_x: 2**31 - 1, ParallelType.grid_y: 65535, ParallelType.grid_z: 65535}
 
@@ -134,7 +135,21 @@ def finish_kernel(
         dtypes=(*(t.dtype for t in fusion.input_tensors if not t.is_cpu), *(t.dtype for t in outputs)),
         in_place=lowered.in_place,
     )
-    return Kernel(name, tuple(parameters), body, plan, context.index_bits, layout.offsets)
+    min_blocks = _min_blocks(context.builder.blocks_per_sm, block)
+    return Kernel(name, tuple(parameters), body, plan, context.index_bits, layout.offsets, min_blocks=min_blocks)
+
+
+def _min_blocks(per_sm: int, block: tuple[Int, ...]) -> int:
+    """Second argument of the launch bounds, in blocks of the rung: room for `per_sm` blocks of the kernel; 0 for none."""
+    if per_sm == 0:
+        return 0
+    threads = 1
+    for extent in block:
+        if not extent.is_const:
+            raise SchedulingError(f"{per_sm} blocks a processor were asked for, and a block has {extent} threads")
+        threads *= extent.value
+    top, _ = rung_of(threads)
+    return -(-per_sm * threads // top)
 
 
 def _check_limits(grid: Iterable[Int], block: Iterable[Int]) -> None:

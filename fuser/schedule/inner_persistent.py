@@ -95,7 +95,7 @@ class InnerPersistentScheduler:
         shape = choose_row_shape(length, rows, vector, per_element, loaded, narrowest, device)
         if isinstance(shape, Refused):
             return shape
-        bounds = _bounds(segment, graph, reduced, inputs, shape.threads * shape.batch * vector, order, groups)
+        bounds = row_bounds(segment, graph, reduced, inputs, shape.threads * shape.batch * vector, order, groups)
         if isinstance(bounds, Refused):
             return bounds
         return InnerPersistentParams(
@@ -254,7 +254,7 @@ NEEDED_IN_FLIGHT = 48 * 1024
 """Bytes per SM that must be on their way for the memory to be busy (H200: latency times bandwidth is about 45 KB)."""
 
 
-def _bounds(
+def row_bounds(
     segment: Fusion,
     graph: IterationGraph,
     reduced: frozenset[Group],

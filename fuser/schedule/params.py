@@ -142,7 +142,41 @@ class ScanParams:
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
-Params = NoOpParams | PointwiseParams | ReductionParams | InnerPersistentParams | ScanParams
+@dataclass(frozen=True, slots=True)
+class InnerOuterParams:
+    """One pass over rows that are held in registers, with sums of columns beside statistics of rows.
+
+    order           dims of the reference, slowest first: those of the rows, then those along a row
+    reference       a result that is reduced along the rows
+    across          threads of x
+    along           threads of y: with x they share a row, and afterwards the parts of some columns
+    batch           accesses of a thread along the row
+    vector          consecutive elements of an access
+    vectorized      arguments that are contiguous along them: one access each
+    side_by_side    rows of a block at once (threads of z)
+    rows            rows that a thread has on their way at once
+    blocks          of the whole grid, which is resident
+    blocks_per_sm   that share a processor
+    bounds          (input, dim, low, high): extents for which the row fits
+    reasons         why, in words; no part of the kernel's key
+    """
+
+    order: tuple[int, ...]
+    reference: str
+    across: int
+    along: int
+    batch: int
+    vector: int
+    vectorized: tuple[str, ...]
+    side_by_side: int
+    rows: int
+    blocks: int
+    blocks_per_sm: int
+    bounds: tuple[tuple[str, int, int, int], ...]
+    reasons: tuple[str, ...] = field(default=(), compare=False)
+
+
+Params = NoOpParams | PointwiseParams | ReductionParams | InnerPersistentParams | InnerOuterParams | ScanParams
 ParamsClass = type[Params]
 
 

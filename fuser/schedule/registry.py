@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fuser.ir.enums import SchedulerType
+from fuser.schedule.inner_outer_persistent import InnerOuterPersistentScheduler
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.no_op import NoOpScheduler
 from fuser.schedule.params import Params, Scheduler
@@ -13,6 +14,7 @@ from fuser.schedule.scan import ScanScheduler
 SCHEDULERS: tuple[Scheduler, ...] = (
     NoOpScheduler(),
     InnerPersistentScheduler(),
+    InnerOuterPersistentScheduler(),
     ReductionScheduler(),
     ScanScheduler(),
     PointwiseScheduler(),

@@ -66,8 +66,13 @@ def forced_boundary(fusion: Fusion) -> Tensor | None:
     return next((t for e in fusion.tensor_exprs for t in tensor_inputs(e) if t in marked), None)
 
 
-def choose_scheduler(fusion: Fusion) -> tuple[Scheduler | None, tuple[tuple[SchedulerType, str], ...]]:
-    """The first scheduler that accepts, and the refusals of those before it (of all, if none does)."""
+def choose_scheduler(
+    fusion: Fusion, without: Collection[SchedulerType] = ()
+) -> tuple[Scheduler | None, tuple[tuple[SchedulerType, str], ...]]:
+    """The first scheduler that accepts, and the refusals of those before it (of all, if none does).
+
+    `without`: schedulers that refused the sizes at hand.
+    """
     boundary = forced_boundary(fusion)
     if boundary is not None:
         reason = f"{boundary.name} is a segment_set: what reads it belongs to another kernel"
@@ -78,11 +83,14 @@ def choose_scheduler(fusion: Fusion) -> tuple[Scheduler | None, tuple[tuple[Sche
         return None, tuple((scheduler.type, reason) for scheduler in SCHEDULERS)
     refusals: list[tuple[SchedulerType, str]] = []
     for scheduler in SCHEDULERS:
-        answer = scheduler.accepts(fusion)
+        answer = Refused(_OTHER_SIZES) if scheduler.type in without else scheduler.accepts(fusion)
         if not isinstance(answer, Refused):
             return scheduler, tuple(refusals)
         refusals.append((scheduler.type, answer.reason))
     return None, tuple(refusals)
+
+
+_OTHER_SIZES = "it does not take the sizes of some segment"
 
 
 def candidates(segment: Segment) -> Iterator[Scheduler]:
@@ -93,14 +101,14 @@ def candidates(segment: Segment) -> Iterator[Scheduler]:
             yield scheduler
 
 
-def segment_fusion(fusion: Fusion) -> SegmentedFusion:
-    """Segments of a fusion.
+def segment_fusion(fusion: Fusion, without: Collection[SchedulerType] = ()) -> SegmentedFusion:
+    """Segments of a fusion. `without`: schedulers that refused the sizes at hand.
 
     Raises SchedulingError (`Can not find a scheduler to schedule fusion segment`) for an expr that no scheduler accepts.
     """
     views = _returned_views(fusion)
     if not views:
-        whole, refusals = choose_scheduler(fusion)
+        whole, refusals = choose_scheduler(fusion, without)
         if whole is not None:
             return SegmentedFusion(fusion, (Segment(fusion, whole, refusals),))
     segments: list[Segment] = []
@@ -110,14 +118,14 @@ def segment_fusion(fusion: Fusion) -> SegmentedFusion:
         segments.append(_view_segment(fusion, views))
         exprs = [e for e in exprs if not views.issuperset(tensor_outputs(e))]
         part, extents = sub_fusion(fusion, exprs)
-        scheduler, why = choose_scheduler(part)
+        scheduler, why = choose_scheduler(part, without)
         if scheduler is not None:
             return SegmentedFusion(fusion, (*segments, Segment(part, scheduler, why, extents)))
     start = 0
     while start < len(exprs):
-        end = _longest(fusion, exprs, start)
+        end = _longest(fusion, exprs, start, without)
         part, extents = sub_fusion(fusion, exprs[start:end])
-        scheduler, why = choose_scheduler(part)
+        scheduler, why = choose_scheduler(part, without)
         if scheduler is None:
             raise SchedulingError(
                 f"Can not find a scheduler to schedule fusion segment {exprs[start]}: "
@@ -148,11 +156,11 @@ def _view_segment(fusion: Fusion, views: frozenset[Tensor]) -> Segment:
     return Segment(part, scheduler, why)
 
 
-def _longest(fusion: Fusion, exprs: Sequence[TensorExpr], start: int) -> int:
+def _longest(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, without: Collection[SchedulerType]) -> int:
     """End of the longest run from `start` found by doubling, then halving the last step."""
 
     def works(end: int) -> bool:
-        return choose_scheduler(sub_fusion(fusion, exprs[start:end])[0])[0] is not None
+        return choose_scheduler(sub_fusion(fusion, exprs[start:end])[0], without)[0] is not None
 
     good, step = start + 1, 1
     while good < len(exprs) and works(min(good + step, len(exprs))):
