@@ -528,6 +528,49 @@ def static_reduction(fd: FusionDefinition, x: Any) -> None:
     fd.add_output(fd.ops.sum(x, [0, 2]))
 
 
+# --- scans ------------------------------------------------------------------------------------------------------------
+
+
+@_fusion("scan", Arg("R C", values="whole"))
+def running_sum(fd: FusionDefinition, x: Any) -> None:
+    fd.add_output(fd.ops.cumsum(x, 1))
+
+
+@_fusion("scan", Arg("C R", values="whole"))
+def running_sum_of_columns(fd: FusionDefinition, x: Any) -> None:
+    fd.add_output(fd.ops.cumsum(x, 0))
+
+
+@_fusion("scan", Arg("A B C", Int))
+def running_sum_in_the_middle(fd: FusionDefinition, x: Any) -> None:
+    fd.add_output(fd.ops.cumsum(x, 1, 7))
+
+
+@_fusion("scan", Arg("R C", order=(1, 0)))
+def running_extremes_of_column_major_rows(fd: FusionDefinition, x: Any) -> None:
+    fd.add_output(fd.ops.cummax(x, 1))
+    fd.add_output(fd.ops.cummin(x, 1, 0.5))
+
+
+@_fusion("scan", Arg("R C", Half), Arg("R"), Arg("C"), Arg("R C", Bool))
+def masked_weighted_running_sum(fd: FusionDefinition, x: Any, scale: Any, bias: Any, mask: Any) -> None:
+    weighted = fd.ops.cast(x, Float) * _like(fd, x, scale, [0])
+    total = fd.ops.cumsum(fd.ops.where(mask, weighted, 0.0), 1)
+    fd.add_output(fd.ops.cast(total + _like(fd, x, bias, [1]), Half))
+
+
+@_fusion("scan", Arg("R C", values="whole"), Num(Double, 2.0))
+def running_sum_of_a_running_sum(fd: FusionDefinition, x: Any, start: Any) -> None:
+    first = fd.ops.cumsum(x, 1, start)
+    fd.add_output(first)
+    fd.add_output(fd.ops.cumsum(first, 1) - x)
+
+
+@_fusion("scan", Arg("R C", values="whole"))
+def increments_summed_in_place(fd: FusionDefinition, x: Any) -> None:
+    fd.add_output(fd.ops.cumsum(x, 1), x)
+
+
 # --- Welford ----------------------------------------------------------------------------------------------------------
 
 
@@ -705,6 +748,12 @@ def complex_sum(fd: FusionDefinition, x: Any) -> None:
 
 
 # --- several segments -------------------------------------------------------------------------------------------------
+
+
+@_fusion("segments", Arg("R C", values="whole"))
+def area_sums(fd: FusionDefinition, x: Any) -> None:
+    fd.add_output(fd.ops.cumsum(fd.ops.cumsum(x, 0), 1))
+    fd.add_output(fd.ops.sum(fd.ops.cumsum(x, 1), [1]))
 
 
 @_fusion("segments", Arg("R C", values="whole"))

@@ -516,8 +516,14 @@ def scan_down_columns() -> ScheduleBuilder:
 
 @_case("scan", ((70, 3),), ((33, 5),), ((64, 8),))
 def scan_across_y() -> ScheduleBuilder:
-    """Threads along y share a column."""
+    """Threads along y share a column, half a warp of them."""
     return scan_columns(*scanned(dim=0, start=True), 4, 2, 4, vector=2)
+
+
+@_case("scan", ((70, 3),), ((33, 5),), ((64, 8),))
+def scan_across_y_by_warps() -> ScheduleBuilder:
+    """Eight rows of four lanes a warp, two warps a column."""
+    return scan_columns(*scanned("cummin", dim=0), 4, 1, 16, vector=2)
 
 
 # --- Welford ----------------------------------------------------------------------------------------------------------

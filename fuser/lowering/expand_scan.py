@@ -5,9 +5,9 @@ After:  each thread folds its run; a warp scans the totals of its threads by shu
         warp's total into a slot, and after a barrier every warp scans the slots of as many tiles as fit its lanes by itself.
         Then each thread folds what comes before its run into it.
 
-All tiles are folded, shuffled and written before the one barrier, so that they are in flight together. Where the threads are
-no aligned group of lanes or warps (threads along y share a column), every thread reads the totals of all threads of its
-group in their order instead.
+All tiles are folded, shuffled and written before the one barrier, so that they are in flight together. Where threads of other
+scans stand between (threads along y share a column), rows of lanes are shuffled instead of lanes, and every thread reads the
+slots of its column in turn; where the threads are no regular part of warps, it so reads the totals of all threads.
 """
 
 from __future__ import annotations
@@ -76,17 +76,42 @@ class _Expansion:
         block = self.block
         # The first axis of `active` is the fastest; those of the scan are named slowest first.
         scanned = [p for p in block.active if p in self.scan.block_axes]
-        total, count = block.count_of(block.active), block.count_of(scanned)
         if not scanned:
             return self._one_thread()
+        groups = self._lane_groups(scanned)
+        if groups is None:
+            return self._in_turn()
+        return self._within_warps(groups) if groups.warps == 1 else self._across_warps(groups)
+
+    def _lane_groups(self, scanned: list[ParallelType]) -> _LaneGroups | None:
+        """How the threads of a scan lie in warps; None where they are no regular part of them."""
+        block = self.block
         in_order = scanned == [p for p in reversed(self.scan.block_axes) if p in scanned]
-        contiguous = in_order and scanned == block.active[: len(scanned)]
-        if contiguous and count.is_const and total.is_const and total.value % WARP == 0:
-            if count.value <= WARP and count.value & (count.value - 1) == 0:
-                return self._within_warps(count.value)
-            if count.value % WARP == 0:
-                return self._across_warps(count.value, total.value)
-        return self._in_turn(total, count)
+        first = block.active.index(scanned[0])
+        if not in_order or block.active[first : first + len(scanned)] != scanned:
+            return None
+        stride, count = block.count_of(block.active[:first]), block.count_of(scanned)
+        total = block.count_of(block.active)
+        if not (stride.is_const and count.is_const and total.is_const and total.value % WARP == 0):
+            return None
+        width = min(WARP, stride.value * count.value)
+        # Neighbours along the scanned dim share a warp, the same number of them everywhere.
+        if width & (width - 1) or width % stride.value or width == stride.value or count.value * stride.value % width:
+            return None
+        linear = block.linear(block.active, None)
+        rows = width // stride.value
+        return _LaneGroups(
+            stride.value,
+            width,
+            rows,
+            count.value // rows,
+            total.value // WARP,
+            linear,
+            linear % width // stride.value,
+            linear % stride.value,
+            linear // stride.value % count.value // rows,
+            linear // (stride.value * count.value) * (count.value // rows),
+        )
 
     # --- parts ---
 
@@ -165,26 +190,28 @@ class _Expansion:
 
         return self._over_totals(fold)
 
-    def _scan_lanes(self, array: Buffer, at: Int, count: int, width: int, lane: Int) -> list[Stmt]:
-        """Running folds over the first `count` lanes of each group of `width`."""
+    def _scan_lanes(self, array: Buffer, at: Int, rows: int, lanes: tuple[int, int], row: Int) -> list[Stmt]:
+        """Running folds over the first `rows` rows of each group of lanes; `lanes`: those of a row, and of the group."""
+        stride, width = lanes
         stmts: list[Stmt] = []
         offset = 1
-        while offset < count:
+        while offset < rows:
             other = self._registers("x", 1)
             folded = self._fold(Load(other, ZERO), Load(array, at))
             stmts += [
                 Allocate(other),
-                Shuffle(other, ZERO, Load(array, at), ShuffleKind.up, const(offset), width),
-                Store(array, at, self._choose(lane, "ge", const(offset), folded, Load(array, at))),
+                Shuffle(other, ZERO, Load(array, at), ShuffleKind.up, const(offset * stride), width),
+                Store(array, at, self._choose(row, "ge", const(offset), folded, Load(array, at))),
             ]
             offset *= 2
         return stmts
 
-    def _shift_lanes(self, target: Buffer, source: Buffer, at: Int, width: int, lane: Int) -> list[Stmt]:
-        """What the lanes before this one hold together."""
+    def _scan_totals(self, totals: Buffer, before: Buffer, at: Int, groups: _LaneGroups) -> list[Stmt]:
+        """`totals` becomes the fold up to each lane, `before` that of the lanes before it."""
         return [
-            Shuffle(target, at, Load(source, at), ShuffleKind.up, ONE, width),
-            Store(target, at, self._choose(lane, "eq", ZERO, self.scan.identity, Load(target, at))),
+            *self._scan_lanes(totals, at, groups.rows, (groups.stride, groups.width), groups.row),
+            Shuffle(before, at, Load(totals, at), ShuffleKind.up, const(groups.stride), groups.width),
+            Store(before, at, self._choose(groups.row, "eq", ZERO, self.scan.identity, Load(before, at))),
         ]
 
     # --- kinds of groups ---
@@ -204,19 +231,18 @@ class _Expansion:
 
         return self._over_totals(fold)
 
-    def _within_warps(self, count: int) -> list[Stmt]:
-        """Groups of `count` lanes: no barrier."""
+    def _within_warps(self, groups: _LaneGroups) -> list[Stmt]:
+        """Groups of lanes: no barrier."""
         carry, size = self.scan.carry, self._kept_count * self._tile_count
         totals, before = self._registers("total", size), self._registers("before", size)
-        lane = self.block.linear(self.block.active, None) % count
+        last_lane = groups.column + (groups.rows - 1) * groups.stride
 
         def scan_totals(_base: Int, kept: Int, total: Int) -> list[Stmt]:
             last = self._registers("last", 1)
             return [
-                *self._scan_lanes(totals, total, count, count, lane),
-                *self._shift_lanes(before, totals, total, count, lane),
+                *self._scan_totals(totals, before, total, groups),
                 Allocate(last),
-                Shuffle(last, ZERO, Load(totals, total), ShuffleKind.index, const(count - 1), count),
+                Shuffle(last, ZERO, Load(totals, total), ShuffleKind.index, last_lane, groups.width),
                 Store(before, total, self._fold(Load(carry, kept), Load(before, total))),
                 Store(carry, kept, self._fold(Load(carry, kept), Load(last, ZERO))),
             ]
@@ -228,70 +254,61 @@ class _Expansion:
             *self._fold_before(before),
         ]
 
-    def _across_warps(self, count: int, total_threads: int) -> list[Stmt]:
+    def _across_warps(self, groups: _LaneGroups) -> list[Stmt]:
         """Groups of whole warps: one barrier between the warps' totals and their scan."""
         kept_count, tiles = self._kept_count, self._tile_count
         totals, before = (self._registers(n, kept_count * tiles) for n in ("total", "before"))
-        linear = self.block.linear(self.block.active, None)
-        lane = linear % WARP
-        group_warps, warps = count // WARP, total_threads // WARP
-        slots = self._shared(const(kept_count * tiles * warps))
+        slots = self._shared(const(kept_count * tiles * groups.block_warps * groups.stride))
 
         def scan_totals(_base: Int, _kept: Int, total: Int) -> list[Stmt]:
-            return [
-                *self._scan_lanes(totals, total, WARP, WARP, lane),
-                *self._shift_lanes(before, totals, total, WARP, lane),
-            ]
+            return self._scan_totals(totals, before, total, groups)
 
         def publish(_base: Int, _kept: Int, total: Int) -> list[Stmt]:
-            return [Store(slots, total * warps + linear // WARP, Load(totals, total))]
+            return [Store(slots, groups.slot(total, groups.linear // WARP, groups.column), Load(totals, total))]
+
+        def collect(_base: Int, kept: Int, total: Int) -> list[Stmt]:
+            return self._collect(
+                before, kept, total, const(groups.warps), groups.own,
+                lambda q: groups.slot(total, groups.first + q, groups.column), slots,
+            )  # fmt: skip
 
         stmts = [*self._fold_runs(totals), Allocate(before), *self._over_totals(scan_totals), Allocate(slots)]
-        stmts.append(If(equal(lane, WARP - 1), tuple(self._over_totals(publish)), role=Role.owner))
-        own = linear % count // WARP
-        first = linear // count * group_warps
+        stmts.append(If(equal(groups.row, groups.rows - 1), tuple(self._over_totals(publish)), role=Role.owner))
+        if groups.stride > 1:
+            return [*stmts, *self._over_totals(collect), *self._fold_before(before)]
         kept_axes: Axes = ((kept_count, 1),) if kept_count > 1 else ()
-        at_once = max(1, WARP // group_warps)
+        at_once = max(1, WARP // groups.warps)
         for start in range(0, tiles, at_once):
             taken = min(at_once, tiles - start)
             stmts += self._over(
                 kept_axes,
                 lambda _offset, kept, start=start, taken=taken: self._scan_slots(
-                    slots, before, kept, kept * tiles + start, taken, (warps, group_warps), (lane, own, first)
+                    slots, before, kept, kept * tiles + start, taken, groups
                 ),
             )
         return [*stmts, *self._fold_before(before)]
 
     def _scan_slots(
-        self,
-        slots: Buffer,
-        before: Buffer,
-        kept: Int,
-        total: Int,
-        tiles: int,
-        warps: tuple[int, int],
-        place: tuple[Int, Int, Int],
+        self, slots: Buffer, before: Buffer, kept: Int, total: Int, tiles: int, groups: _LaneGroups
     ) -> list[Stmt]:
         """Fold into `before` what earlier warps, earlier tiles and the carry hold, for `tiles` tiles from `total` on.
 
-        `warps`: of the block and of the group; `place`: lane, own warp in the group, first warp of the group.
+        Each lane takes a slot: one shuffle per tile then tells a warp what comes before it.
         """
         carry = self.scan.carry
-        block_warps, group_warps = warps
-        lane, own, first = place
-        count = tiles * group_warps
+        count = tiles * groups.warps
         # Lanes beyond the slots read the last one again, and nothing reads them.
-        slot = minimum(lane, const(count - 1))
-        at = (total + slot // group_warps) * block_warps + first + slot % group_warps
+        slot = minimum(groups.row, const(count - 1))
+        at = groups.slot(total + slot // groups.warps, groups.first + slot % groups.warps, ZERO)
         read = self._registers("slot", 1)
         stmts: list[Stmt] = [Allocate(read), Store(read, ZERO, Load(slots, at))]
-        stmts += self._scan_lanes(read, ZERO, count, WARP, lane)
+        stmts += self._scan_lanes(read, ZERO, count, (1, WARP), groups.row)
         for tile in range(tiles):
             earlier = self._registers("earlier", 1)
-            position = own + tile * group_warps
+            position = groups.own + tile * groups.warps
             with_earlier = self._fold(Load(carry, kept), Load(earlier, ZERO))
             if tile == 0:
-                with_earlier = self._choose(own, "eq", ZERO, Load(carry, kept), with_earlier)
+                with_earlier = self._choose(groups.own, "eq", ZERO, Load(carry, kept), with_earlier)
             stmts += [
                 Allocate(earlier),
                 Shuffle(earlier, ZERO, Load(read, ZERO), ShuffleKind.index, maximum(position - 1, ZERO)),
@@ -305,10 +322,28 @@ class _Expansion:
             Store(carry, kept, self._fold(Load(carry, kept), Load(last, ZERO))),
         ]
 
-    def _in_turn(self, total_threads: Int, count: Int) -> list[Stmt]:
+    def _collect(
+        self, before: Buffer, kept: Int, total: Int, count: Int, own: Int, place: Callable[[Int], Int], slots: Buffer
+    ) -> list[Stmt]:
+        """Fold into `before` the carry and the slots before this thread's `own`; the carry takes all `count` of them."""
+        carry, earlier = self.scan.carry, self._registers("earlier", 1)
+        q = self.block.symbol("q", count)
+        step = (
+            Store(earlier, ZERO, self._choose(q, "eq", own, Load(carry, kept), Load(earlier, ZERO))),
+            Store(carry, kept, self._fold(Load(carry, kept), Load(slots, place(q)))),
+        )
+        return [
+            Allocate(earlier),
+            Store(earlier, ZERO, Load(carry, kept)),
+            For(q, ZERO, count, ONE, step),
+            Store(before, total, self._fold(Load(earlier, ZERO), Load(before, total))),
+        ]
+
+    def _in_turn(self) -> list[Stmt]:
         """Any threads: each reads the totals of all of its group, in their order."""
-        carry, block = self.scan.carry, self.block
+        block = self.block
         size = self._kept_count * self._tile_count
+        total_threads = block.count_of(block.active)
         totals, before = self._registers("total", size), self._registers("before", size)
         slots = self._shared(total_threads * size)
         linear = block.linear(block.active, None)
@@ -317,30 +352,57 @@ class _Expansion:
         own = block.linear(list(reversed(scanned)), None)
 
         def publish(_base: Int, _kept: Int, total: Int) -> list[Stmt]:
-            return [Store(slots, total * total_threads + linear, Load(totals, total))]
+            return [
+                Store(slots, total * total_threads + linear, Load(totals, total)),
+                Store(before, total, self.scan.identity),
+            ]
 
         def collect(_base: Int, kept: Int, total: Int) -> list[Stmt]:
-            q = block.symbol("q", count)
-            index: dict[ParallelType, Int] = {p: block.threads[p] for p in block.active}
-            position: Int = q
-            for p in reversed(scanned):
-                index[p] = position % block.sizes[p] if p is not scanned[0] else position
-                position = position // block.sizes[p]
-            place = total * total_threads + block.linear(block.active, index)
-            step = (
-                Store(before, total, self._choose(q, "eq", own, Load(carry, kept), Load(before, total))),
-                Store(carry, kept, self._fold(Load(carry, kept), Load(slots, place))),
-            )
-            return [Store(before, total, Load(carry, kept)), For(q, ZERO, count, ONE, step)]
+            def place(q: Int) -> Int:
+                index: dict[ParallelType, Int] = {p: block.threads[p] for p in block.active}
+                position = q
+                for p in reversed(scanned):
+                    index[p] = position % block.sizes[p] if p is not scanned[0] else position
+                    position = position // block.sizes[p]
+                return total * total_threads + block.linear(block.active, index)
+
+            return self._collect(before, kept, total, block.count_of(scanned), own, place, slots)
 
         return [
             *self._fold_runs(totals),
+            Allocate(before),
             Allocate(slots),
             *self._over_totals(publish),
-            Allocate(before),
             *self._over_totals(collect),
             *self._fold_before(before),
         ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _LaneGroups:
+    """The threads of a scan as lanes of warps: rows of `stride` lanes, one column for each scan that a warp takes part in.
+
+    stride       lanes of a row: threads of faster axes, each of a scan of its own
+    width        lanes of a group, and `rows` rows of it
+    warps        warps that one scan is spread over, of `block_warps` of the block
+    linear       number of the thread; its `row` and `column` in the group of lanes
+    own, first   number of its warp among those of the scan, and of the first of them in the block
+    """
+
+    stride: int
+    width: int
+    rows: int
+    warps: int
+    block_warps: int
+    linear: Int
+    row: Int
+    column: Int
+    own: Int
+    first: Int
+
+    def slot(self, total: Int, warp: Int, column: Int) -> Int:
+        """Place of a warp's total."""
+        return (total * self.block_warps + warp) * self.stride + column
 
 
 def _count(axes: Axes) -> int:

@@ -17,7 +17,7 @@ import math
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fusion import Fusion, Reduction, Scan, Welford, tensor_inputs
-from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.iteration_graph import IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, ScanParams, SegmentInputs
 from fuser.schedule.pointwise import cache_arguments, vectorize
@@ -38,6 +38,9 @@ _THREADS = 256
 # Elements of a thread in registers, and how many accesses that is at most.
 _HELD_BYTES = 64
 _ACCESS_BYTES = 16
+# Threads on a processor that fold columns, and the bytes of a row that one transaction moves.
+_COLUMN_THREADS = 1024
+_SECTOR_BYTES = 64
 _MOST_TILES = 8
 
 
@@ -99,7 +102,7 @@ class ScanScheduler:
         if fastest is scanned:
             vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
             return _inner(order, length, kept, vector, vectorized, widest, device)
-        vector, vectorized = _column_vector(graph, segment, fastest, inputs, limit, kept, device)
+        vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
         return _outer(order, length, kept, vector, vectorized, widest, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
@@ -122,21 +125,6 @@ class ScanScheduler:
         if loads:
             builder.inline_at(name, held, best_effort=True, selected=loads)
         return builder
-
-
-def _column_vector(
-    graph: IterationGraph,
-    segment: Fusion,
-    fastest: Group,
-    inputs: SegmentInputs,
-    limit: int,
-    kept: int,
-    device: DeviceInfo,
-) -> tuple[int, tuple[str, ...]]:
-    """Consecutive columns of a thread: narrower where there would be too few threads."""
-    while limit > 1 and kept < limit * 32 * device.sm_count:
-        limit //= 2
-    return choose_vector(graph, segment, fastest, inputs, limit)
 
 
 def _inner(
@@ -177,18 +165,18 @@ def _outer(
     device: DeviceInfo,
 ) -> ScanParams:
     columns = max(1, -(-kept // vector))
-    along = _power_of_two(columns, 1, device.warp_size)
-    blocks = -(-columns // along)
     batch = max(1, min(_MOST_TILES, _HELD_BYTES // (vector * widest), length))
-    # One thread folds a column if there are columns enough for every processor; else several share it.
-    wanted = device.sm_count * 512 // (blocks * along)
-    down = 1 if wanted < 2 else _power_of_two(min(wanted, -(-length // batch)), 1, _THREADS // along)
-    if down > 1:
-        # Whole cache sectors of a row, and as few threads along it as that takes: the more can share a column.
-        along = min(along, max(1, device.warp_size // (vector * widest)) * 2)
-        down = _power_of_two(min(device.sm_count * 512 // columns, -(-length // batch)), 1, _THREADS // along)
+    # One thread folds a column if there are columns enough to keep every processor's memory busy; else several share it.
+    wanted = device.sm_count * _COLUMN_THREADS
+    if columns >= wanted // 2:
+        along, down = 128, 1
     else:
-        along = _power_of_two(min(columns, 128), 1, 128) if columns >= 128 * device.sm_count else along
+        # Whole sectors of a row, and two blocks for every processor: one computes while the other waits for memory.
+        least = max(1, _SECTOR_BYTES // (vector * widest))
+        along = 1 << round(math.log2(max(1.0, columns / (2 * device.sm_count))))
+        along = _power_of_two(columns, 1, max(least, min(along, device.warp_size // 2)))
+        most = device.max_threads_per_block // (2 * along)
+        down = _power_below(min(wanted // columns, -(-length // batch), most))
     reasons = (
         f"{columns} columns of {vector} elements, {length} rows",
         f"{along} columns a block, {down} threads a column, {batch} rows of each in registers",
@@ -241,6 +229,11 @@ def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams
         builder.parallelize(name, position, parallel_type)
     builder.parallelize_like(name)
     return at + 1
+
+
+def _power_below(value: int) -> int:
+    """The largest power of two up to `value`; 1 for none."""
+    return 1 << (max(value, 1).bit_length() - 1)
 
 
 def _power_of_two(value: int, low: int, high: int) -> int:

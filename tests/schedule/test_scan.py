@@ -1,0 +1,281 @@
+"""The scan scheduler: what it takes, what it proposes, and that its kernels are right and read wide."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition, SchedulerType
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.compile_fusion import compile_fusion
+from fuser.ir.device_info import H200
+from fuser.ir.facts import TensorDescriptor
+from fuser.ir.fusion import Fusion
+from fuser.runtime import nvrtc
+from fuser.runtime.arrays import row_major
+from fuser.schedule.params import Refused, ScanParams, SegmentInputs
+from fuser.schedule.scan import ScanScheduler
+from fuser.schedule.segment import segment_fusion
+
+Float, Half, BFloat16, Int = DataType.Float, DataType.Half, DataType.BFloat16, DataType.Int
+Build = Callable[[FusionDefinition], Any]
+
+
+def fusion_of(build: Build) -> Fusion:
+    with FusionDefinition() as fd:
+        results = build(fd)
+        for t in results if isinstance(results, tuple) else (results,):
+            fd.add_output(t)
+    assert fd.fusion is not None
+    return fd.fusion.ir_fusion
+
+
+def x(fd: FusionDefinition, rank: int = 2, dtype: DataType = Float) -> Any:
+    return fd.define_tensor([-1] * rank, True, dtype)
+
+
+def rows(fd: FusionDefinition, dtype: DataType = Float) -> Any:
+    return fd.ops.cumsum(x(fd, 2, dtype), 1)
+
+
+def columns(fd: FusionDefinition) -> Any:
+    return fd.ops.cumsum(x(fd), 0)
+
+
+def propose(fusion: Fusion, *shapes: tuple[int, ...], dtype: DataType = Float) -> ScanParams:
+    bound = bind_inputs(fusion, [TensorDescriptor(dtype, s, row_major(s)) for s in shapes])
+    params = ScanScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    assert isinstance(params, ScanParams)
+    return params
+
+
+# --- what it takes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda fd: x(fd) * 2.0, "nothing is scanned"),
+        (lambda fd: fd.ops.sum(rows(fd), [1]), "is reduced"),
+        (lambda fd: (lambda t: (fd.ops.cumsum(t, 0), fd.ops.cumsum(t, 1)))(x(fd)), "are scanned along different"),
+        (lambda fd: fd.ops.broadcast(fd.ops.cumsum(x(fd, 1), 0), [True, False]) + x(fd), "has a dimension that"),
+        (
+            lambda fd: (lambda b: (b, rows(fd) + fd.ops.broadcast(b, [True, False])))(x(fd, 1) * 2.0),
+            "lacks a dimension",
+        ),
+        (lambda fd: (lambda t: t + fd.ops.permute(t, [1, 0]))(rows(fd)), "a tensor has one dimension twice"),
+    ],
+)
+def test_refusals(build: Build, words: str) -> None:
+    refused = ScanScheduler().accepts(fusion_of(build))
+    assert isinstance(refused, Refused)
+    assert words in refused.reason
+
+
+def _fused(fd: FusionDefinition) -> Any:
+    t, scale, bias, mask = x(fd, 2, Half), x(fd, 1), x(fd, 1), x(fd, 2, DataType.Bool)
+    ops = fd.ops
+    wide = ops.cast(t, Float) * ops.broadcast(scale, [False, True])
+    kept = ops.where(mask, wide, 0.0)
+    return ops.cast(ops.cumsum(kept, 1) + ops.broadcast(bias, [True, False]), Half), kept
+
+
+def test_producers_and_consumers_are_one_segment() -> None:
+    (segment,) = segment_fusion(fusion_of(_fused)).segments
+    assert segment.scheduler.type is SchedulerType.scan
+
+
+def test_a_reduction_of_a_scan_is_another_segment() -> None:
+    segmented = segment_fusion(fusion_of(lambda fd: fd.ops.max(rows(fd), [1])))
+    assert [s.scheduler.type for s in segmented.segments] == [SchedulerType.scan, SchedulerType.reduction]
+
+
+# --- what it proposes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        # threads along the row, rows of a block, tiles, vector
+        ((16384, 4096), (256, 1, 4, 4)),
+        ((16384, 4095), (256, 1, 8, 1)),
+        ((65536, 1024), (64, 2, 4, 4)),
+        ((65536, 512), (32, 4, 4, 4)),
+        ((65536, 128), (32, 4, 1, 4)),
+        ((65536, 16), (4, 32, 1, 4)),
+        ((65536, 1), (1, 128, 1, 1)),
+        ((4, 2**20), (1024, 1, 4, 4)),
+        ((1, 0), (1, 1, 1, 1)),
+    ],
+)
+def test_rows(shape: tuple[int, int], expected: tuple[int, int, int, int]) -> None:
+    params = propose(fusion_of(rows), shape)
+    assert params.inner
+    assert (params.block_scan, params.block_iterate, params.batch, params.vector) == expected
+    assert 32 <= params.block_scan * params.block_iterate <= 1024 or shape[0] == 1
+    assert params.reasons
+
+
+def test_half_rows_are_read_in_eights() -> None:
+    params = propose(fusion_of(lambda fd: rows(fd, Half)), (16384, 4096), dtype=Half)
+    assert (params.vector, params.batch, params.block_scan) == (8, 4, 128)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        # threads down a column, columns of a block, rows of a thread, vector
+        ((256, 2**20), (1, 128, 4, 4)),
+        ((1024, 65536), (8, 16, 4, 4)),
+        ((16384, 4096), (128, 4, 4, 4)),
+        ((2**16, 64), (128, 4, 4, 4)),
+        ((4096, 33), (32, 16, 8, 1)),
+        ((3, 1000), (1, 4, 3, 4)),
+        ((0, 8), (1, 2, 1, 4)),
+        ((8, 0), (1, 1, 8, 1)),
+    ],
+)
+def test_columns(shape: tuple[int, int], expected: tuple[int, int, int, int]) -> None:
+    params = propose(fusion_of(columns), shape)
+    assert not params.inner
+    assert (params.block_scan, params.block_iterate, params.batch, params.vector) == expected
+    assert params.reasons
+
+
+def test_equal_but_for_the_reasons() -> None:
+    a, b = (propose(fusion_of(rows), (n, 4096)) for n in (16384, 16385))
+    assert a == b
+    assert hash(a) == hash(b)
+
+
+@pytest.mark.parametrize(("build", "shape"), [(rows, (16384, 4096)), (columns, (16384, 4096))])
+def test_proposals_are_cheap(build: Build, shape: tuple[int, int]) -> None:
+    fusion = fusion_of(build)
+    bound = bind_inputs(fusion, [TensorDescriptor(Float, shape, row_major(shape))])
+    inputs = SegmentInputs(bound.tensors, bound.evaluate)
+    times: list[float] = []
+    for _ in range(20):
+        start = time.perf_counter()
+        ScanScheduler().propose(fusion, inputs, H200)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 1e-3
+
+
+# --- what the kernels do ----------------------------------------------------------------------------------------------
+
+
+def execute(fusion_build: Build, *arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    with FusionDefinition() as fd:
+        results = fusion_build(fd)
+        for t in results if isinstance(results, tuple) else (results,):
+            fd.add_output(t)
+    return fd.execute(list(arrays))
+
+
+@pytest.fixture(autouse=True)
+def on_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+
+
+# Around tiles and steps of the shapes above: a step of the largest is 4096 elements.
+LENGTHS = (1, 2, 31, 32, 33, 127, 128, 129, 511, 513, 1023, 1025, 4095, 4096, 4097, 8191, 8193)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_lengths_of_rows(length: int) -> None:
+    values = np.random.default_rng(length).integers(-9, 10, (3, length)).astype(np.float32)
+    (out,) = execute(rows, values)
+    np.testing.assert_array_equal(out, np.cumsum(values, 1))
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 31, 33, 255, 257, 1000])
+@pytest.mark.parametrize("width", [1, 3, 8, 40])
+def test_lengths_of_columns(length: int, width: int) -> None:
+    values = np.random.default_rng(length).integers(-9, 10, (length, width)).astype(np.float32)
+    (out,) = execute(columns, values)
+    np.testing.assert_array_equal(out, np.cumsum(values, 0))
+
+
+def test_prologue_and_epilogue() -> None:
+    rng = np.random.default_rng(0)
+    t = rng.integers(-3, 4, (5, 600)).astype(np.float16)
+    scale, bias = rng.integers(1, 3, 5).astype(np.float32), rng.integers(-5, 6, 600).astype(np.float32)
+    mask = rng.random((5, 600)) < 0.5
+    out, kept = execute(_fused, t, scale, bias, mask)
+    expected = np.where(mask, t.astype(np.float32) * scale[:, None], np.float32(0))
+    np.testing.assert_array_equal(kept, expected)
+    np.testing.assert_array_equal(out, (np.cumsum(expected, 1) + bias).astype(np.float16))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_scan_of_a_scan_and_what_it_was_made_of(dim: int) -> None:
+    def build(fd: FusionDefinition) -> Any:
+        t = x(fd)
+        first = fd.ops.cumsum(t, dim)
+        return fd.ops.cummax(first, dim, 2) - t, first
+
+    values = np.random.default_rng(1).integers(-3, 4, (70, 300)).astype(np.float32)
+    out, first = execute(build, values)
+    np.testing.assert_array_equal(first, np.cumsum(values, dim))
+    np.testing.assert_array_equal(out, np.maximum(np.maximum.accumulate(np.cumsum(values, dim), dim), 2) - values)
+
+
+def test_in_place() -> None:
+    with FusionDefinition() as fd:
+        t = x(fd)
+        fd.add_output(fd.ops.cumsum(t, 1), t)
+    for shape in ((3, 5000), (40, 7)):
+        values = np.random.default_rng(1).integers(-3, 4, shape).astype(np.float32)
+        expected = np.cumsum(values, 1)
+        fd.execute([values])
+        np.testing.assert_array_equal(values, expected)
+
+
+def test_rows_are_read_once_and_written_once() -> None:
+    """Accuracy: no worse than adding up in order, in float."""
+    values = np.random.default_rng(2).standard_normal((2, 20000)).astype(np.float32)
+    (out,) = execute(rows, values)
+    exact = np.cumsum(values.astype(np.float64), 1)
+    in_order = np.abs(np.cumsum(values, 1, dtype=np.float32) - exact)
+    assert np.abs(out - exact).max() <= in_order.max()
+    (again,) = execute(rows, values)
+    np.testing.assert_array_equal(out, again)
+
+
+@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC")
+@pytest.mark.parametrize(
+    ("name", "build", "shapes", "dtypes"),
+    [
+        ("rows", rows, [(16384, 4096)], [Float]),
+        ("long rows", rows, [(64, 2**20)], [Float]),
+        ("short rows", rows, [(65536, 256)], [Float]),
+        ("half rows", lambda fd: rows(fd, Half), [(16384, 4096)], [Half]),
+        ("columns", columns, [(16384, 4096)], [Float]),
+        ("many columns", columns, [(1024, 65536)], [Float]),
+        ("fused", _fused, [(4096, 4096), (4096,), (4096,), (4096, 4096)], [Half, Float, Float, DataType.Bool]),
+        ("double", lambda fd: rows(fd, DataType.Double), [(4096, 4096)], [DataType.Double]),
+        ("complex", lambda fd: rows(fd, DataType.ComplexDouble), [(4096, 4096)], [DataType.ComplexDouble]),
+    ],
+)
+def test_kernels_do_not_spill_and_move_16_bytes(
+    name: str, build: Build, shapes: list[tuple[int, ...]], dtypes: list[DataType]
+) -> None:
+    fusion = fusion_of(build)
+    given = [TensorDescriptor(d, s, row_major(s)) for d, s in zip(dtypes, shapes, strict=True)]
+    device: Any = H200
+    (kernel,) = compile_fusion(fusion, bind_inputs(fusion, given), device).kernels.values()
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == kernel.resources.stack_bytes == 0
+    # 64 registers leave room for four blocks of 256 threads on a processor.
+    assert kernel.resources.registers <= (64 if name in ("rows", "long rows", "short rows", "columns") else 128)
+    wide = len(re.findall(r"reinterpret_cast<const uint4\*>\(&t0\[", kernel.source))
+    # An element of 16 bytes is one access as it is, and the operands of the fused kernel have no width in common.
+    if name not in ("fused", "complex"):
+        assert wide >= 1, kernel.source
+        assert re.search(r"\*reinterpret_cast<uint4\*>\(&t\d\[", kernel.source)
