@@ -96,6 +96,9 @@ def first_result(case: Case, on_gpu: bool) -> FirstResult:
     if on_gpu:
         import torch
 
+        from fuser.runtime.device import get_device
+
+        get_device("cuda", torch.cuda.current_device())
         inputs = torch_inputs(case.inputs, 0)
         torch.cuda.synchronize()
     clock = NvrtcClock()
