@@ -23,6 +23,8 @@ _LONG_BLOCK = 512
 _WARP = 32
 # Fewer blocks share a reduction by this factor each time the number of reductions grows by it.
 _BUCKET = 8
+# And by this one each time there is too little for as many.
+_FEWER = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +83,18 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
     rows = 1
     if threads < _BLOCK:
         rows = _BLOCK // threads
-        while rows > 1 and space.kept < rows * few:
-            rows //= 2
-        if threads * rows < _WARP:
-            rows = _WARP // threads
+        if space.kept < rows * device.sm_count:
+            rows = max(1, _WARP // threads)
         reasons.append(f"{rows} rows a block of {threads * rows} threads")
     blocks = ceil_div(space.kept, rows)
     grid = 1
     if space.may_split and blocks < few and steps > _LONG_BLOCK * unroll:
         threads, rows, blocks = _LONG_BLOCK, 1, space.kept
         wanted = _resident_blocks(device, threads) * 2
-        grid = min(_bucketed(wanted, blocks), _bucketed(power_of_two_below(steps // (threads * unroll)), 1))
-        grid = max(grid, 1)
+        grid = min(_bucketed(wanted, blocks), _parts(wanted, steps, threads * unroll))
         reasons.append(f"{blocks} rows leave SMs idle: {grid} blocks share a row, the last one joins their results")
-    unroll = _even_unroll(ceil_div(ceil_div(steps, grid), threads), unroll)
+    if grid == 1:
+        unroll = _even_unroll(ceil_div(steps, threads), unroll)
     reasons.append(_flight_words(space, device, unroll))
     return ReductionPlan(threads, rows, grid, unroll, tuple(reasons))
 
@@ -114,13 +114,16 @@ def _plan_planes(space: Space, device: DeviceInfo) -> ReductionPlan:
     grid = 1
     wanted = _resident_blocks(device, threads * others) * 2
     if space.may_split and space.kept < wanted:
-        grid = min(_bucketed(wanted, space.kept), _bucketed(power_of_two_below(planes // others), 1))
+        grid = min(_bucketed(wanted, space.kept), _parts(wanted, planes, others))
         reasons.append(
             f"{space.kept} results leave SMs idle: {grid} blocks share one, the last one joins their results"
         )
     along = ceil_div(steps, threads)
     outer = along * 2 <= unroll and ceil_div(ceil_div(planes, grid), others) > along
-    unroll = _even_unroll(ceil_div(ceil_div(planes, grid), others) if outer else along, unroll)
+    if outer and grid == 1:
+        unroll = min(unroll, power_of_two(ceil_div(planes, others), 1, _MAX_UNROLL))
+    elif not outer:
+        unroll = _even_unroll(along, unroll)
     reasons.append(_flight_words(space, device, unroll))
     return ReductionPlan(threads, 1, grid, unroll, tuple(reasons), others, outer)
 
@@ -138,15 +141,13 @@ def _plan_outer(space: Space, device: DeviceInfo) -> ReductionPlan:
     grid = 1
     wanted = _resident_blocks(device, across * along) * 2
     if space.may_split and blocks < wanted:
-        grid = max(1, wanted // blocks)
-        while grid > 1 and grid * along * unroll > space.reduced:
-            grid //= _BUCKET
-        grid = max(1, grid)
+        grid = _parts(wanted // blocks, space.reduced, along * unroll)
         if grid > 1:
             reasons.append(
                 f"{blocks} blocks of columns leave SMs idle: {grid} blocks share a column, the last one joins their results"
             )
-    unroll = _even_unroll(ceil_div(ceil_div(space.reduced, grid), along), unroll)
+    if grid == 1:
+        unroll = min(unroll, power_of_two(ceil_div(space.reduced, along), 1, _MAX_UNROLL))
     reasons.append(_flight_words(space, device, unroll))
     return ReductionPlan(along, across, grid, unroll, tuple(reasons))
 
@@ -176,6 +177,15 @@ def _bucketed(wanted: int, blocks: int) -> int:
     return max(1, wanted // bucket)
 
 
+def _parts(wanted: int, steps: int, turn: int) -> int:
+    """Blocks that share a reduction of `steps`, of which a block makes `turn` at a time: `wanted`, or so many fewer that each
+    has a quarter of a turn to do."""
+    parts = wanted
+    while parts > 1 and parts * turn > 4 * steps:
+        parts //= _FEWER
+    return max(1, parts)
+
+
 def _flight_words(space: Space, device: DeviceInfo, unroll: int) -> str:
     wanted = int(device.memory_bytes_per_ns * _LATENCY_NS / device.sm_count)
     flight = unroll * space.bytes_per_step * device.max_threads_per_sm // 2
@@ -190,8 +200,3 @@ def ceil_div(a: int, b: int) -> int:
 def power_of_two(value: int, low: int, high: int) -> int:
     """The smallest power of two that is at least `value`, within [low, high]."""
     return max(low, min(1 << max(0, value - 1).bit_length(), high))
-
-
-def power_of_two_below(value: int) -> int:
-    """The largest power of two that is at most `value`, 1 at least."""
-    return 1 << max(0, value.bit_length() - 1)

@@ -11,11 +11,18 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.ir.fact_collection import collect_facts
+from fuser.ir.facts import Fact, TensorDescriptor
 from fuser.ir.fusion import Fusion
+from fuser.ir.kernel import For, If, Role, Stmt, VectorMove, stmt_reads, walk
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.lowering.pipeline import lower_fusion
+from fuser.runtime import nvrtc
 from fuser.schedule.params import ReductionParams, SegmentInputs
 from fuser.schedule.reduction import ReductionScheduler
+from fuser.schedule.segment import Segment
 from tests.harness import Lowered, run
 
 Array = np.ndarray[Any, Any]
@@ -97,3 +104,201 @@ def test_variances_in_every_regime(
     count = exact.size // max(mean.size, 1)
     if count > 1:
         np.testing.assert_allclose(variance, exact.var(tuple(dims), ddof=1), rtol=4e-6)
+
+
+@pytest.mark.parametrize("name", ["inner", "outer", "channels"])
+@pytest.mark.parametrize("dtype", [D.Half, D.Double, D.Int, D.Int32, D.ComplexFloat, D.ComplexDouble])
+def test_sums_of_every_kind_of_number(name: str, dtype: DataType) -> None:
+    dims, order, shapes = SHAPES[name]
+    shape = {"inner": (3, 1000), "outer": (1000, 33), "channels": (9, 2, 250)}[name]
+    assert len(shapes[0]) == len(shape)
+    x = np.random.default_rng(2).integers(-4, 5, shape).astype(dtype.numpy)
+    if dtype.is_complex:
+        x = x + 1j * np.flip(x)
+    x = x.astype(dtype.numpy)
+    fusion = reduction("sum", dims, len(shape), dtype, order)
+    (found,) = simulate(fusion, [x], propose(fusion, [x]))
+    wide = x.astype(np.complex128 if dtype.is_complex else np.float64)
+    np.testing.assert_array_equal(found, wide.sum(tuple(dims)))
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+@pytest.mark.parametrize(("dims", "shape"), [([1], (3, 5000)), ([0], (3000, 9)), ([0, 1], (64, 96)), ([1], (70, 37))])
+def test_extremes_of_lanes_keep_nan_and_infinities(op: str, dims: list[int], shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(3).standard_normal(shape).astype("f4")
+    x[1, 1] = np.nan
+    x[-1, -1] = np.inf
+    x[0, 0] = -np.inf
+    fusion = reduction(op, dims, 2, D.Float)
+    (found,) = simulate(fusion, [x], propose(fusion, [x]))
+    np.testing.assert_array_equal(found, getattr(np, op)(x, axis=tuple(dims)))
+
+
+def test_several_reductions_read_their_data_once() -> None:
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([-1, -1], True, D.Float), fd.define_tensor([-1, -1], True, D.BFloat16)
+        product = x * fd.ops.cast(y, D.Float)
+        for t in (fd.ops.sum(product, [1]), fd.ops.max(x, [1]), *fd.ops.var_mean(product, [1], 0, False)):
+            fd.add_output(t)
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    rng = np.random.default_rng(4)
+    inputs = [rng.standard_normal((5, 2000)).astype("f4"), rng.standard_normal((5, 2000)).astype(D.BFloat16.numpy)]
+    params = propose(fusion, inputs)
+    product = inputs[0].astype("f8") * inputs[1].astype("f8")
+    found = simulate(fusion, inputs, params)
+    np.testing.assert_allclose(found[0], product.sum(1), rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(found[1], inputs[0].max(1))
+    np.testing.assert_allclose(found[2], product.var(1), rtol=1e-5)
+    np.testing.assert_allclose(found[3], product.mean(1), rtol=1e-4, atol=1e-6)
+    kernel = lower_fusion(*scheduled_with_facts(fusion, inputs, params))
+    loads = [s for s in walk(kernel.body) if isinstance(s, VectorMove) and s.src.is_global]
+    assert len(loads) == 4, "two inputs, with and without tests"
+
+
+def scheduled_with_facts(
+    fusion: Fusion, inputs: Sequence[Any], params: ReductionParams
+) -> tuple[ScheduleBuilder, frozenset[Fact]]:
+    bound = bind_inputs(fusion, inputs)
+    scheduled = SCHEDULER.apply(fusion, params)
+    return scheduled, collect_facts(scheduled, bound.tensors, bound.evaluate)
+
+
+LARGE = {
+    "rows": ("sum", [1], None, (8192, 8192), D.Float),
+    "short_rows": ("sum", [1], None, (1 << 19, 128), D.BFloat16),
+    "ragged_rows": ("sum", [1], None, (8192, 8191), D.Float),
+    "few_rows": ("sum", [1], None, (16, 1 << 24), D.Float),
+    "all": ("sum", [0, 1], None, (8192, 8192), D.Float),
+    "columns": ("sum", [0], None, (8192, 8192), D.Float),
+    "variance_of_rows": ("var_mean", [1], None, (16384, 4096), D.BFloat16),
+    "variance_of_columns": ("var_mean", [0], None, (65536, 1024), D.BFloat16),
+    "variance_in_double": ("var_mean", [0], None, (65536, 1024), D.Double),
+    "channels": ("var_mean", [0, 2, 3], None, (64, 256, 64, 64), D.BFloat16),
+    "channels_last": ("var_mean", [0, 2, 3], (0, 2, 3, 1), (64, 256, 64, 64), D.BFloat16),
+    "small_planes": ("var_mean", [0, 2, 3], None, (256, 2048, 7, 7), D.Half),
+}
+
+
+def described(shape: Sequence[int], dtype: DataType, order: Sequence[int] | None = None) -> TensorDescriptor:
+    strides = [0] * len(shape)
+    running = 1
+    for d in reversed(order or range(len(shape))):
+        strides[d] = running
+        running *= shape[d]
+    return TensorDescriptor(dtype, tuple(shape), tuple(strides))
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_loads_stand_before_their_uses(name: str) -> None:
+    """A step of a thread asks for everything it reads, then computes; where all of it is inside, nothing is tested."""
+    op, dims, order, shape, dtype = LARGE[name]
+    fusion = reduction(op, dims, len(shape), dtype, order)
+    inputs = [described(shape, dtype, order)]
+    params = propose(fusion, inputs, H200)
+    kernel = lower_fusion(*scheduled_with_facts(fusion, inputs, params))
+    steps = [s for s in walk(kernel.body) if isinstance(s, For) and not s.unroll and has_load(s)]
+    step = steps[-1] if name != "all" else steps[0]
+    assert params.unroll > 1
+    first = next(s for s in step.body if isinstance(s, If))
+    assert first.role is Role.unswitch
+    assert isinstance(first.then[0], For)
+    assert first.then[0].stop.value == params.unroll
+    assert not any(isinstance(s, If) and s.role is Role.predicate for s in walk(first.then))
+    later = [s for s in step.body if s is not first]
+    assert not any(has_load(s) for s in later), "all loads stand in front"
+
+
+def has_load(stmt: Stmt) -> bool:
+    return any(b.is_global and b.tensor == "t0" for s in walk((stmt,)) for b, _ in stmt_reads(s))
+
+
+@pytest.mark.skipif(not nvrtc.is_available(), reason="needs NVRTC")
+@pytest.mark.parametrize("name", LARGE)
+def test_registers_hold_what_is_in_flight(name: str) -> None:
+    op, dims, order, shape, dtype = LARGE[name]
+    fusion = reduction(op, dims, len(shape), dtype, order)
+    inputs = [described(shape, dtype, order)]
+    kernel, params = KernelCompiler(H200).compile_segment(Segment(fusion, SCHEDULER, ()), bind_inputs(fusion, inputs))
+    assert isinstance(params, ReductionParams)
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == 0
+    assert kernel.resources.stack_bytes == 0
+    threads = params.block_reduce * params.block_iterate * max(1, params.block_outer)
+    resident = min(H200.max_threads_per_sm, H200.registers_per_sm // kernel.resources.registers) // threads * threads
+    full = params.vector * dtype.itemsize * params.unroll * resident
+    assert full >= 45_000 or params.vector == 1, f"{full} bytes on their way to each SM"
+
+
+@pytest.mark.parametrize(("dims", "shapes"), [
+    ([1], [(rows, 2048) for rows in range(2, 2002, 20)]),
+    ([1], [(rows, 100_000) for rows in range(2, 102)]),
+    ([1], [(rows, 1 << 20) for rows in range(2, 102)]),
+    ([0], [(rows, 1024) for rows in range(300, 30_000, 297)]),
+    ([0, 1], [(rows, 4096) for rows in range(300, 30_000, 297)]),
+])  # fmt: skip
+def test_few_kernels_serve_many_numbers_of_rows(dims: list[int], shapes: list[tuple[int, int]]) -> None:
+    """Row counts are a matter of the launch plan: a hundred of them share at most three kernels."""
+    assert len(shapes) == 100
+    fusion = reduction("sum", dims, 2, D.Float)
+    kernels = set()
+    for shape in shapes:
+        inputs = [described(shape, D.Float)]
+        params = propose(fusion, inputs, H200)
+        kernels.add((params, scheduled_with_facts(fusion, inputs, params)[1]))
+    assert len(kernels) <= 3, [p for p, _ in kernels]
+
+
+def test_compiles_are_counted_for_numbers_of_rows() -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.sum(fd.define_tensor([-1, -1], True, D.Float), [1]))
+    for rows in range(2, 102):
+        x = np.ones((rows, 64), np.float32)
+        (found,) = fd.execute([x], device="simulator")
+        np.testing.assert_array_equal(found, np.full(rows, 64.0, np.float32))
+    assert fd.fec.counters()["kernels_compiled"] <= 3
+
+
+def test_reasons_are_told_and_do_not_count() -> None:
+    fusion = reduction("sum", [1], 2, D.Float)
+    first = propose(fusion, [described((8192, 8192), D.Float)], H200)
+    assert any("threads a row" in reason for reason in first.reasons)
+    assert "threads a row" in repr(first)
+    assert replace(first, reasons=()) == first
+    assert hash(replace(first, reasons=())) == hash(first)
+
+
+def plain_welford(x: Array) -> Array:
+    """Variance of each row, one element after another in Float: what a library computes per thread."""
+    mean, m2 = np.zeros(len(x), np.float32), np.zeros(len(x), np.float32)
+    for k in range(x.shape[1]):
+        delta = x[:, k] - mean
+        mean += delta / np.float32(k + 1)
+        m2 += delta * (x[:, k] - mean)
+    return m2 / np.float32(x.shape[1] - 1)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("spread", [(1e4, 1.0), (-3e5, 2.0), (0.0, 1.0), (1.0, 1e-3)])
+def test_variance_of_data_with_a_large_mean(axis: int, spread: tuple[float, float]) -> None:
+    x = np.random.default_rng(5).normal(*spread, (4, 6000)).astype("f4")
+    exact = x.astype("f8").var(1, ddof=1)
+    plain = np.abs(plain_welford(x) - exact) / exact
+    values = x if axis == 1 else np.ascontiguousarray(x.T)
+    fusion = reduction("var_mean", [axis], 2, D.Float)
+    variance, mean = simulate(fusion, [values], propose(fusion, [values]))
+    ours = np.abs(variance - exact) / exact
+    assert ours.max() <= max(plain.max(), 4 * np.finfo("f4").eps)
+    np.testing.assert_allclose(mean, x.astype("f8").mean(1), rtol=2.5e-7, atol=1e-6 * spread[1])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_sum_of_a_wide_range(axis: int) -> None:
+    rng = np.random.default_rng(6)
+    x = (rng.choice([-1.0, 1.0], (3, 20_000)) * 10.0 ** rng.uniform(-8, 8, (3, 20_000))).astype("f4")
+    values = x if axis == 1 else np.ascontiguousarray(x.T)
+    fusion = reduction("sum", [axis], 2, D.Float)
+    (found,) = simulate(fusion, [values], propose(fusion, [values]))
+    wide = x.astype("f8")
+    eps = np.finfo("f4").eps
+    assert (np.abs(found - wide.sum(1)) <= eps * np.log2(x.shape[1]) * np.abs(wide).sum(1)).all()
