@@ -200,7 +200,7 @@ template <class T> INLINE T fuser_pow(T x, T y) {
   if (y == (T)4.0) return (x * x) * (x * x);
   if (y == (T)-1.0) return (T)1.0 / x;
   const T infinity = __int_as_float(0x7f800000);
-  if (y == (T)0.5) return x == -infinity ? infinity : sqrt(x + (T)0.0);
+  if (y == (T)0.5) return x == -infinity ? infinity : fuser_sqrt(x + (T)0.0);
   if (y == (T)-0.5) return x == -infinity ? (T)0.0 : rsqrt(x + (T)0.0);
   return pow(x, y);
 }

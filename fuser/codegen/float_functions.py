@@ -6,6 +6,7 @@ writes; what is spelled here takes 12 to 18, without branches, so that the eleme
 Building blocks
     ex2.approx.ftz   2**x, relative error below 2**-22; results below 2**-126 become 0
     rcp.approx.ftz   1 / x within 1 ulp for 2**-126 <= |x| <= 2**126; 0 above
+    rsqrt.approx.ftz 1 / sqrt(x), relative error below 2**-22 for normal x
 
 Neither is given an argument whose result it would flush. Coefficients are minimax fits, in the weight of the function
 itself, with every coefficient rounded to float before the next is fitted. fma is written out: `--fmad=false` must not
@@ -26,6 +27,13 @@ INLINE float fuser_exp2_approx(float x) {
 INLINE float fuser_reciprocal_approx(float x) {
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+""",
+    "fuser_rsqrt_approx": """
+INLINE float fuser_rsqrt_approx(float x) {
+  float r;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
 """,
@@ -130,6 +138,17 @@ INLINE float fuser_divide(float a, float b) {
 INLINE float fuser_divide_by(float a, float b, float r) {
   float q = a * r, corrected = fmaf(-fmaf(q, b, -a), r, q);
   return corrected == corrected ? corrected : q;
+}
+""",
+    # The steps of the compiler's own root, which rounds correctly, on a number that it would not leave to its function of
+    # 20 instructions: that one takes zeros, infinity and what is below 2**-101.
+    "fuser_sqrt": """
+INLINE double fuser_sqrt(double x) { return sqrt(x); }
+INLINE float fuser_sqrt(float x) {
+  bool small = x < 0x1p-100f;
+  float y = x * (small ? 0x1p64f : 1.0f), r = fuser_rsqrt_approx(y), g = y * r;
+  float root = fmaf(fmaf(-g, g, y), 0.5f * r, g) * (small ? 0x1p-32f : 1.0f);
+  return x == 0.0f || x == __int_as_float(0x7f800000) ? x : root;
 }
 """,
 }

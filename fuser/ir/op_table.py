@@ -360,7 +360,7 @@ _UNARY = (
     _row("sinh", FLT, "Hyperbolic sine.", npf.in_double(np.sinh),
          math_function("sinh", cplx="fuser_complex_sinh"), kinds="fibc", complex_ulp=(6, 5), ulp=(3, 2)),
     _row("sqrt", FLT, "Square root; negative real input gives nan.", npf.quiet(np.sqrt),
-         math_function("sqrt", cplx="fuser_complex_sqrt"), kinds="fibc", complex_ulp=(4, 4), ulp=(0, 0),
+         spelled(floating="fuser_sqrt({0})", cplx="fuser_complex_sqrt({0})"), kinds="fibc", complex_ulp=(4, 4), ulp=(0, 0),
          samples=_POSITIVE, trivial=(("lower", "b"), ("first", "b"))),
     _row("tan", FLT, "Tangent.", npf.in_double(np.tan), math_function("tan"), ulp=(4, 2)),
     _row("tanh", FLT, "Hyperbolic tangent.", npf.in_double(np.tanh),

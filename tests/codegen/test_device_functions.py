@@ -259,6 +259,7 @@ _HOST_TEXTS = {
     "fuser_bfloat16_to_float": "static inline float fuser_bfloat16_to_float(fuser_bfloat16 x) "
     "{ return bits<float>((unsigned)x.bits << 16); }",
     "fuser_exp2_approx": "static inline float fuser_exp2_approx(float x) { return approximate(exp2((double)x)); }",
+    "fuser_rsqrt_approx": "static inline float fuser_rsqrt_approx(float x) { return approximate(1 / sqrt((double)x)); }",
     "fuser_reciprocal_approx": "static inline float fuser_reciprocal_approx(float x) "
     "{ return approximate(1 / (double)(fabsf(x) < 0x1p-126f ? copysignf(0, x) : x)); }",
 }
@@ -365,6 +366,14 @@ def test_bounds_hold_for_approximate_instructions(host: ctypes.CDLL, name: str, 
         host.set_direction(0)
     with np.errstate(invalid="ignore"):
         check_pointwise(row, [x], got, dtype)
+
+
+def test_roots_are_correctly_rounded(host: ctypes.CDLL):
+    x = np.arange(0, 1 << 32, 2039, dtype=np.uint32).view(np.float32)
+    x = np.concatenate([x, np.array([0.0, -0.0, np.inf, -np.inf, 2.0**-149, 2.0**-100, 3.4028235e38], np.float32)])
+    with np.errstate(invalid="ignore"):
+        want = np.sqrt(x)
+    np.testing.assert_array_equal(_run(host, "op_sqrt_Float", [x], DataType.Float), want)
 
 
 def _quotients(rng: np.random.Generator) -> tuple[Array, Array]:
