@@ -45,7 +45,8 @@ SIZES: Mapping[str, Sizes] = {"aligned": ALIGNED, "ragged": RAGGED, "ones": ONES
 
 @dataclass(frozen=True, slots=True)
 class Arg:
-    """A tensor argument. `order`: memory order, slowest dim first, None for row major. `values`: normal, positive or whole."""
+    """A tensor argument. `order`: memory order, slowest dim first, None for row major. `values`: normal, positive, whole, or
+    `below <letter>` for indices of a dim."""
 
     dims: str
     dtype: DataType = Float
@@ -69,7 +70,12 @@ class Arg:
         """An array of this argument in its memory order."""
         shape = self.shape(sizes)
         order = self.order or tuple(range(len(shape)))
-        stored = _values(self.values, self.dtype, tuple(shape[d] for d in order), rng)
+        stored_shape = tuple(shape[d] for d in order)
+        if self.values.startswith("below "):
+            limit = sizes[self.values.removeprefix("below ")]
+            stored = np.asarray(rng.integers(0, max(limit, 1), stored_shape)).astype(self.dtype.numpy)
+        else:
+            stored = _values(self.values, self.dtype, stored_shape, rng)
         return stored.transpose([order.index(d) for d in range(len(shape))])
 
 
@@ -382,6 +388,79 @@ def input_and_its_square(fd: FusionDefinition, x: Any) -> None:
     fd.add_output(x)
     fd.add_output(x * x)
     fd.add_output(fd.ops.permute(x, [1, 0]))
+
+
+# --- slices, pads, concatenations, gathers ------------------------------------------------------------------------------
+
+
+@_fusion("resize", Arg("A R 16", BFloat16), Arg("R 16", BFloat16), Arg("R 16", BFloat16))
+def rotary_embedding(fd: FusionDefinition, q: Any, cos: Any, sin: Any) -> None:
+    a, r = q.size(0), q.size(1)
+    first, second = fd.ops.slice(q, [0, 0, 0], [a, r, 8]), fd.ops.slice(q, [0, 0, 8], [a, r, 16])
+    turned = fd.ops.cat([fd.ops.neg(second), fd.ops.cast(first, Float)], -1)
+    fd.add_output(fd.ops.cast(q * _like(fd, q, cos, [1, 2]) + turned * _like(fd, q, sin, [1, 2]), BFloat16))
+
+
+@_fusion("resize", Arg("R C"))
+def halves_of_any_length(fd: FusionDefinition, x: Any) -> None:
+    half = x.size(1) // 2 + 1
+    first = fd.ops.slice(x, [0, 0], [x.size(0), half])
+    second = fd.ops.slice(x, [0, x.size(1) - half], [x.size(0), x.size(1)])
+    fd.add_output(fd.ops.cat([fd.ops.neg(second), first], 1) * 2.0)
+
+
+@_fusion("resize", Arg("R 24", Half))
+def gated_halves(fd: FusionDefinition, x: Any) -> None:
+    gate, up = fd.ops.slice(x, [0, 0], [x.size(0), 12]), fd.ops.slice(x, [0, 12], [x.size(0), 24])
+    fd.add_output(fd.ops.cast(fd.ops.silu(gate) * up, Half))
+
+
+@_fusion("resize", Arg("R C"), Arg("R 3"), Arg("R C"))
+def three_side_by_side(fd: FusionDefinition, x: Any, y: Any, z: Any) -> None:
+    fd.add_output(fd.ops.cat([x * 2.0, y, fd.ops.exp(z)], 1))
+
+
+@_fusion("resize", Arg("R C"))
+def padded_on_both_sides(fd: FusionDefinition, x: Any) -> None:
+    fd.add_output(fd.ops.pad(fd.ops.exp(x), [2, 1, 0, 3], -1.0))
+
+
+@_fusion("resize", Arg("R C"))
+def sum_of_a_padded_row(fd: FusionDefinition, x: Any) -> None:
+    fd.add_output(fd.ops.sum(fd.ops.pad(x, [1, 5], 0.5), [1]))
+
+
+@_fusion("resize", Arg("R 40"))
+def softmax_of_a_slice(fd: FusionDefinition, x: Any) -> None:
+    part = fd.ops.slice(x, [0, 8], [x.size(0), 40])
+    e = fd.ops.exp(part - fd.ops.max(part, [1], True))
+    fd.add_output(e / fd.ops.sum(e, [1], True))
+
+
+@_fusion("resize", Arg("R C"))
+def neighbours_in_place(fd: FusionDefinition, x: Any) -> None:
+    """Each element becomes the sum of its neighbours: no thread may write before others have read."""
+    left = fd.ops.pad(x, [1, -1])
+    right = fd.ops.pad(x, [-1, 1])
+    fd.add_output(left + right, x)
+
+
+@_fusion("resize", Arg("B 24", BFloat16), Arg("R", Int, values="below B"))
+def scaled_embedding(fd: FusionDefinition, table: Any, index: Any) -> None:
+    fd.add_output(fd.ops.cast(fd.ops.index_select(table, index, 0) * 4.0, BFloat16))
+
+
+@_fusion("resize", Arg("R B"), Arg("R", D.Int32, values="below B"))
+def cross_entropy_of_rows(fd: FusionDefinition, x: Any, target: Any) -> None:
+    high = fd.ops.max(x, [1], True)
+    total = fd.ops.sum(fd.ops.exp(x - high), [1], True)
+    picked = fd.ops.take_along_axis(x, fd.ops.broadcast(target, [False, True]), 1)
+    fd.add_output(fd.ops.squeeze(fd.ops.log(total) + high - picked, [1]))
+
+
+@_fusion("resize", Arg("B W"), Arg("B W", Int, values="below B"))
+def gathered_columns(fd: FusionDefinition, x: Any, index: Any) -> None:
+    fd.add_output(fd.ops.gather(x * 2.0, index, 0))
 
 
 # --- in place ---------------------------------------------------------------------------------------------------------

@@ -294,14 +294,19 @@ class FusionBuilder:
         fill: Scalar | None,
         scalars: Sequence[tuple[Scalar | None, Scalar | None]] = (),
     ) -> Tensor:
-        """A window of the input per dim, in a result of the given extents; see Resize."""
+        """A window of the input per dim, in a result of the given extents; see Resize.
+
+        A dim of one stored element stays one where its window spans the result.
+        """
         dims: list[tuple[Int, IterKind, bool]] = []
         for d, window, extent in zip(tensor.visible, windows, extents, strict=True):
+            expanded = d.expanded and window.begin is ZERO and window.end is extent
             if window.offset is ZERO and extent is d.extent:
-                dims.append((d.extent, d.kind, d.expanded))
+                dims.append((d.extent, d.kind, expanded))
+            elif extent.is_const and extent.value == 1:
+                dims.append((extent, IterKind.broadcast, False))
             else:
-                one = extent.is_const and extent.value == 1
-                dims.append((extent, IterKind.broadcast if one else IterKind.iteration, False))
+                dims.append((extent, IterKind.iteration, expanded))
         output = self.tensor(tensor.dtype, dims)
         self.exprs.append(Resize(tensor, output, tuple(windows), fill, tuple(scalars)))
         return output

@@ -351,18 +351,20 @@ class _Check:
         fits = len(windows) == source.ndim == output.ndim and len(expr.scalars) in (0, output.ndim)
         if not self._ranks(output, fits, f"{len(windows)} windows"):
             return
-        self._pairs(expr, source, output, _is_same)
+        self._pairs(expr, source, output, lambda a, b: a.kind is b.kind)
         self._displaced(expr, source, output)
-        for window, d in zip(windows, output.visible, strict=True):
+        for window, a, d in zip(windows, source.visible, output.visible, strict=True):
             spans = window.begin is ZERO and self._same(window.end) is self._same(d.extent)
             if expr.fill is None and not spans:
                 self._find(f"{output.name}: nothing fills what is outside of {window} in dim {d!r}", output)
+            if d.expanded and not (a.expanded and spans):
+                self._find(f"{output.name}: dim {d!r} cannot be one element of dim {a!r} of {source.name}", output)
         if expr.fill is not None:
             self._castable(expr.fill.dtype, output)
 
     def _displaced(self, expr: Resize | Gather, source: Tensor, output: Tensor) -> None:
         for a, b in displaced_dims(expr, source, output):
-            if b is not None and (b.expanded or b.is_broadcast is not (b.extent is ONE)):
+            if b is not None and b.is_broadcast is not (b.extent is ONE):
                 self._find(f"{output.name}: dim {a!r} of {source.name} cannot become {b!r}", output)
 
     def _gather(self, expr: Gather) -> None:

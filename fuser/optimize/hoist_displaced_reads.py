@@ -162,7 +162,22 @@ class _Hoist:
             else map_expr(e, stands_for)
             for e in self.builder.exprs
         ]
+        self._move_extents()
         return self.builder.freeze()
+
+    def _move_extents(self) -> None:
+        """Ask extents of inputs, where they have them: nothing is computed for the sake of its size."""
+        places = {
+            d.extent: (t, i)
+            for t in reversed(self.fusion.input_tensors)
+            for i, d in enumerate(t.visible)
+            if not d.is_broadcast
+        }
+        for i, e in enumerate(self.builder.exprs):
+            if isinstance(e, ExtentOp) and e.tensor not in self.builder.inputs:
+                found = places.get(e.tensor.visible[e.dim].extent)
+                if found is not None:
+                    self.builder.exprs[i] = ExtentOp(*found, e.output)
 
     # --- the exprs that read elsewhere ---
 

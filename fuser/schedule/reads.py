@@ -96,8 +96,9 @@ def dims_only_read(segment: Fusion) -> set[IterDomain]:
     """Dims of inputs that no loop has to run over: everything that reads them reads them displaced."""
     displaced: set[IterDomain] = set()
     looped: set[IterDomain] = set()
+    inputs = set(segment.input_tensors)
     for e in segment.tensor_exprs:
-        for t in tensor_inputs(e):
+        for t in inputs.intersection(tensor_inputs(e)):
             for result in tensor_outputs(e):
                 displaced.update(a for a, _ in displaced_dims(e, t, result))
                 looped.update(a for a, _ in dim_pairs(e, t, result))

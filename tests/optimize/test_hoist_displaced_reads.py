@@ -1,0 +1,181 @@
+"""Slices, pads and gathers move to inputs: what is left, that values stay, and where they have to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition
+from fuser.frontend.reference import evaluate_fusion
+from fuser.ir.fusion import Cat, Fusion, Gather, Pointwise, Resize
+from fuser.ir.verify_fusion import verify_fusion
+from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
+from fuser.schedule.reads import displaced_intermediate
+from tests.random_resizes import generate
+
+D = DataType
+X = np.arange(48, dtype=np.float64).reshape(6, 8) - 20
+Y = X[:, :1] * 3
+
+
+def hoisted(build: Callable[[Any, Any, Any], Any]) -> tuple[Fusion, Fusion]:
+    """(fusion, after the pass), of outputs over x [6, 8] and y [6, 1]; values are compared."""
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([6, 8], True, D.Double), fd.define_tensor([6, 1], True, D.Double)
+        results = build(fd.ops, x, y)
+        for result in results if isinstance(results, tuple) else (results,):
+            fd.add_output(result)
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    after = hoist_displaced_reads(fusion)
+    verify_fusion(after)
+    assert hoist_displaced_reads(after) is after, "nothing is left to do"
+    assert [o.tensor.name for o in after.outputs] == [o.tensor.name for o in fusion.outputs]
+    assert len({o.tensor for o in after.outputs}) == len({o.tensor for o in fusion.outputs})
+    for a, b in zip(evaluate_fusion(fusion, [X, Y]), evaluate_fusion(after, [X, Y]), strict=True):
+        np.testing.assert_array_equal(a, b)
+    return fusion, after
+
+
+def resizes(fusion: Fusion) -> list[Resize]:
+    return [e for e in fusion.tensor_exprs if isinstance(e, Resize)]
+
+
+def is_at_inputs(fusion: Fusion) -> bool:
+    return displaced_intermediate(fusion) is None
+
+
+ELEMENTWISE: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "slice": lambda o, x, y: o.slice(o.exp(x), [1, 2], [4, 8]),
+    "slice of a broadcast": lambda o, x, y: o.slice(x + y, [1, 2], [4, 8]),
+    "slice of a slice": lambda o, x, y: o.slice(o.slice(x, [1, 2], [6, 8]) * 2.0, [1, 1], [3, 4]),
+    "pad": lambda o, x, y: o.pad(o.exp(x), [1, 2, -1, 3], 7.0),
+    "pad of a pad": lambda o, x, y: o.pad(o.pad(x, [2, 1], 5.0), [1, -2, 1, 0], 7.0),
+    "pad of a pad of a value": lambda o, x, y: o.pad(o.pad(o.neg(x), [2, 1], 5.0) * 2.0, [1, -2, 1, 0], 7.0),
+    "slice of a pad": lambda o, x, y: o.slice(o.pad(x, [3, 3], 5.0), [0, 1], [6, 13]),
+    "pad of a slice": lambda o, x, y: o.pad(o.slice(x, [0, 2], [6, 7]), [2, 2], 5.0),
+    "cat": lambda o, x, y: o.cat([x * 2.0, o.neg(x)], 1),
+    "cat of slices": lambda o, x, y: o.cat([o.neg(o.slice(x, [0, 4], [6, 8])), o.slice(x, [0, 0], [6, 4])], 1) * x,
+    "cat of columns": lambda o, x, y: o.cat([y * 2.0, y + 1.0, x], 1),
+    "slice of a cat": lambda o, x, y: o.slice(o.cat([x * 2.0, x + 1.0], 1), [0, 6], [6, 11]),
+    "pad of a cat": lambda o, x, y: o.pad(o.cat([x * 2.0, x + 1.0], 0), [1, 1, 2, -3], 4.0),
+    "cat of cats": lambda o, x, y: o.cat([o.cat([x * 2.0, x], 1), o.neg(y)], 1),
+    "permute": lambda o, x, y: o.slice(o.permute(x, [1, 0]), [2, 1], [7, 4]),
+    "broadcast": lambda o, x, y: o.slice(o.broadcast(x + 1.0, [False, True, False]), [1, 0, 2], [3, 1, 6]),
+    "squeeze": lambda o, x, y: o.slice(o.squeeze(y * 2.0, [1]), [2], [5]),
+    "expand": lambda o, x, y: o.pad(o.expand(y * 2.0, [6, 5]), [1, 1, 1, -2], 3.0),
+    "expanded new dim": lambda o, x, y: o.slice(o.expand(x + 1.0, [4, 6, 8]), [1, 2, 3], [3, 5, 8]),
+    "padded broadcast dim": lambda o, x, y: o.pad(y * 2.0, [1, 2], 3.0),
+    "full": lambda o, x, y: o.pad(o.full([4, 8], 2.0, D.Double), [0, 0, 1, 1], 1.0) + x,
+    "several": lambda o, x, y: (o.slice(x * 2.0, [0, 0], [6, 4]), o.slice(x * 2.0, [0, 0], [6, 4]), x * 2.0),
+}
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_everything_elementwise_moves(name: str) -> None:
+    _, after = hoisted(ELEMENTWISE[name])
+    assert is_at_inputs(after)
+
+
+def test_composition_is_one_read() -> None:
+    """A pad of a slice of a pad of an input reads the input once."""
+    _, after = hoisted(lambda o, x, y: o.pad(o.slice(o.pad(x, [3, 3], 5.0), [0, 1], [6, 13]), [1, 1], 5.0))
+    (read, filled) = resizes(after)
+    assert read.input in after.inputs
+    # What the inner pad fills lies inside of what the outer one does.
+    assert filled.input is read.output
+    assert [w.offset.value for w in filled.windows] == [0, 0]
+    _, after = hoisted(lambda o, x, y: o.slice(o.slice(x, [1, 2], [6, 8]), [1, 1], [3, 4]))
+    (read,) = resizes(after)
+    assert [w.offset.value for w in read.windows] == [2, 3]
+
+
+def test_parts_of_a_cat_are_not_filled() -> None:
+    _, after = hoisted(lambda o, x, y: o.cat([x * 2.0, o.neg(x)], 1))
+    assert sum(isinstance(e, Cat) for e in after.tensor_exprs) == 1
+    assert all(r.input in after.inputs for r in resizes(after))
+
+
+def test_gathers_move_through_elementwise_ops() -> None:
+    with FusionDefinition() as fd:
+        x, i = fd.define_tensor([6, 8], True, D.Double), fd.define_tensor([6, 1], True, D.Int)
+        fd.add_output(fd.ops.take_along_axis(fd.ops.exp(x) * 2.0, i, 1))
+    assert fd.fusion is not None
+    after = hoist_displaced_reads(fd.fusion.ir_fusion)
+    (gather,) = [e for e in after.tensor_exprs if isinstance(e, Gather)]
+    assert gather.input in after.inputs
+
+
+def test_a_reduction_is_read_where_it_is() -> None:
+    """Its result is computed once: another kernel reads a part of it."""
+    _, after = hoisted(lambda o, x, y: o.slice(o.exp(o.sum(x, [1])), [2], [4]))
+    (read,) = resizes(after)
+    assert read.input not in after.inputs
+    assert not is_at_inputs(after)
+
+
+def test_a_forced_boundary_stays() -> None:
+    _, after = hoisted(lambda o, x, y: o.slice(o.segment_set(x * 2.0), [2, 0], [4, 8]))
+    (read,) = resizes(after)
+    made = after.definitions[read.input]
+    assert isinstance(made, Pointwise)
+    assert made.op == "segment_set"
+
+
+def test_nothing_is_computed_for_its_extent() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, D.Double)
+        y = x * 2.0
+        fd.add_output(fd.ops.slice(y, [0, 1], [y.size(0), y.size(1)]))
+    assert fd.fusion is not None
+    after = hoist_displaced_reads(fd.fusion.ir_fusion)
+    assert sum(isinstance(e, Pointwise) for e in after.tensor_exprs) == 1
+
+
+def test_chains_of_neighbours_do_not_explode() -> None:
+    """Twelve steps of a stencil: what grows too far stays, and is computed by a kernel before."""
+
+    def smooth(o: Any, x: Any, y: Any) -> Any:
+        for _ in range(12):
+            x = o.pad(x, [1, -1]) + o.pad(x, [-1, 1])
+        return x
+
+    fusion, after = hoisted_values_only(smooth)
+    assert len(after.exprs) < 12 * len(fusion.exprs)
+
+
+def hoisted_values_only(build: Callable[[Any, Any, Any], Any]) -> tuple[Fusion, Fusion]:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([6, 8], True, D.Double)
+        fd.add_output(build(fd.ops, x, x))
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    after = hoist_displaced_reads(fusion)
+    verify_fusion(after)
+    np.testing.assert_array_equal(evaluate_fusion(fusion, [X])[0], evaluate_fusion(after, [X])[0])
+    return fusion, after
+
+
+def test_errors_keep_the_users_line() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([6, 8], True, D.Double)
+        fd.add_output(fd.ops.slice(fd.ops.exp(x), [0, 1], [6, 8]))
+    assert fd.fusion is not None
+    for t in hoist_displaced_reads(fd.fusion.ir_fusion).tensors:
+        assert t.location is not None
+        assert t.location.filename == __file__
+
+
+@pytest.mark.parametrize("start", range(0, 200, 50))
+def test_random_fusions_keep_their_values(start: int) -> None:
+    for seed in range(start, start + 50):
+        made = generate(seed)
+        assert made.fd.fusion is not None
+        fusion = made.fd.fusion.ir_fusion
+        after = hoist_displaced_reads(fusion)
+        verify_fusion(after)
+        for a, b in zip(evaluate_fusion(fusion, made.inputs), evaluate_fusion(after, made.inputs), strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=str(seed))
