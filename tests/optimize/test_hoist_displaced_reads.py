@@ -128,7 +128,7 @@ def test_a_forced_boundary_stays() -> None:
 def test_nothing_is_computed_for_its_extent() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], True, D.Double)
-        y = x * 2.0
+        y = fd.ops.exp(x)
         fd.add_output(fd.ops.slice(y, [0, 1], [y.size(0), y.size(1)]))
     assert fd.fusion is not None
     after = hoist_displaced_reads(fd.fusion.ir_fusion)
