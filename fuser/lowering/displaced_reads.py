@@ -23,6 +23,8 @@ def operand_indices(
     """Index of every dim of `expr.input` at the loops at hand. `gathered`: the index along the gathered dim."""
     source = expr.input
     found: dict[Group, Int] = {}
+    # Nothing is read for an empty result, from wherever that would be.
+    is_empty = any(d.extent is ZERO for d in expr.output.visible)
     for d, (a, b) in enumerate(position_pairs(expr, source, expr.output)):
         if a.is_broadcast:
             continue
@@ -31,7 +33,8 @@ def operand_indices(
             found[context.graph.group(a)] = gathered
             continue
         index = result_index(context, expr.output, b, indexer)
-        offset = context.rewrite(expr.windows[d].offset) if isinstance(expr, Resize) else ZERO
+        moves = isinstance(expr, Resize) and not is_empty
+        offset = context.rewrite(expr.windows[d].offset) if moves else ZERO
         found[context.graph.group(a)] = index + offset
     return found
 
