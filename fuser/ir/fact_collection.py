@@ -28,7 +28,7 @@ from fuser.ir.facts import (
     layout_facts,
 )
 from fuser.ir.fusion import Tensor, is_copy, memory_order, tensor_inputs, tensor_outputs
-from fuser.ir.integers import ONE, Int
+from fuser.ir.integers import ONE, Int, Symbol
 from fuser.ir.schedule import ScheduleBuilder
 
 INDEX_LIMIT = 2**30
@@ -144,6 +144,10 @@ def _vector_facts(tensor: Tensor, width: int, described: TensorDescriptor, layou
     order = sorted(range(len(described.sizes)), key=lambda d: (described.strides[d], -d))
     for d in order:
         if ZeroStride(tensor.name, d) in layout or described.sizes[d] == 1:
+            continue
+        extent = tensor.visible[d].extent
+        if not isinstance(extent, Symbol) and extent.multiple % width != 0:
+            # An intermediate's extent that is an expression: a fact about it says nothing about what it is made of.
             continue
         facts.append(ExtentDivisible(tensor.name, d, width))
         if described.sizes[d] % width == 0:

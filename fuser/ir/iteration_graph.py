@@ -4,6 +4,8 @@ Nodes are *groups* of iteration domains. Dimensions are grouped once, by union-f
 by a transform belongs to the group that the same transform makes of the groups of its sources. Transforms on groups are
 hash-consed, so two tensors that were both split by 128 share the resulting groups without anyone replaying anything.
 
+A slice or pad makes a new dim of one of its operand's: no loop over the one is a loop over the other (`displaced_dims`).
+
 Two views: the exact view groups dims that iterate over the same extent; the resolving view also groups a broadcast dim with
 the dim that resolves it. The exact view serves lowering, the resolving one serves the propagation of schedules.
 """
@@ -13,7 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fuser.ir.fusion import IterDomain, Merge, Split, Tensor, TensorExpr, dim_pairs, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import (
+    IterDomain,
+    Merge,
+    Resize,
+    Split,
+    Tensor,
+    TensorExpr,
+    dim_pairs,
+    tensor_inputs,
+    tensor_outputs,
+)
 from fuser.ir.integers import Int, ceil_div
 
 
@@ -77,12 +89,15 @@ class IterationGraph:
                 self._find(d)
             for d in tensor.logical:
                 self._find(d)
+        windows: dict[tuple[IterDomain, Int, Int], IterDomain] = {}
         for expr in exprs:
             for producer in tensor_inputs(expr):
                 for consumer in tensor_outputs(expr):
                     for a, b in dim_pairs(expr, producer, consumer):
                         if resolving or a.is_broadcast == b.is_broadcast:
                             self._union(a, b)
+            if isinstance(expr, Resize):
+                self._join_windows(expr, windows)
             outputs = tensor_outputs(expr)
             for sibling in outputs[1:]:
                 for a, b in zip(outputs[0].produced, sibling.produced, strict=True):
@@ -92,6 +107,13 @@ class IterationGraph:
                 self._union(a, b)
         for d in self._parent:
             self._members.setdefault(self._find(d), []).append(d)
+
+    def _join_windows(self, expr: Resize, known: dict[tuple[IterDomain, Int, Int], IterDomain]) -> None:
+        """Equal windows of one dim are the same dim, whichever expr made them: a slice and its recomputation share loops."""
+        for a, b, window in zip(expr.input.visible, expr.output.produced, expr.windows, strict=True):
+            first = known.setdefault((a, window.offset, b.extent), b)
+            if first is not b and first.is_broadcast == b.is_broadcast:
+                self._union(first, b)
 
     # --- union-find over dims ---
 

@@ -8,16 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fuser import DataType, FusionDefinition
+from fuser import DataType, FusionDefinition, SchedulerType
+from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
-from fuser.ir.kernel import Kernel, VectorMove, walk
+from fuser.ir.kernel import Kernel, LoadIndex, VectorMove, walk
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.arrays import row_major
+from fuser.schedule.params import Refused, SegmentInputs
 from fuser.schedule.reads import dims_only_read, displaced_intermediate, input_reads, read_width
+from fuser.schedule.registry import scheduler_of
 from fuser.schedule.segment import segment_fusion
+from tests.harness import check
 
 D = DataType
 H200 = DeviceInfo.preset("H200")
@@ -158,8 +162,6 @@ def test_symbolic_extents() -> None:
 
 
 def kernel_of_rows(fusion: Fusion) -> Kernel:
-    from fuser.compiler.bind_inputs import bind_inputs
-
     described = TensorDescriptor(D.Half, (8192, 128), (128, 1), 256)
     bound = bind_inputs(fusion, [described, 8])
     (segment,) = segment_fusion(fusion).segments
@@ -173,8 +175,6 @@ def test_an_index_is_read_once_per_thread() -> None:
         return fd.ops.abs(fd.ops.index_select(half(fd, 512, 128), fd.define_tensor([8192], True, D.Int), 0))
 
     kernel = kernel_of(fusion_of(rows))
-    from fuser.ir.kernel import LoadIndex
-
     assert sum(isinstance(s, LoadIndex) for s in walk(kernel.body)) == 1
 
 
@@ -191,3 +191,22 @@ def test_slices_of_one_input_in_one_kernel() -> None:
     np.testing.assert_array_equal(product, data[:, :24] * data[:, 24:])
     np.testing.assert_array_equal(total, data[:, :24] + data[:, 7:31])
     assert len(fd.fec.kernels([data], device="simulator")) == 1
+
+
+def test_stages_of_a_reduction_recompute_a_slice() -> None:
+    """Each stage reads the slice again, in the same loops: equal windows are one dim."""
+
+    def build(fd: FusionDefinition) -> Any:
+        x = fd.define_tensor([-1, 40], True, D.Float)
+        part = fd.ops.slice(x, [0, 8], [x.size(0), 40])
+        return fd.ops.div(part, fd.ops.sum(fd.ops.sub(part, fd.ops.max(part, [1], True)), [1], True))
+
+    fusion = fusion_of(build)
+    scheduler = scheduler_of(SchedulerType.reduction)
+    assert scheduler is not None
+    data = np.random.default_rng(0).integers(-8, 9, (33, 40)).astype(np.float32)
+    bound = bind_inputs(fusion, [data])
+    params = scheduler.propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    assert not isinstance(params, Refused)
+    kernel = check(scheduler.apply(fusion, params), [data], tolerance=1e-6)
+    assert widths(kernel, "t0"), "every stage reads wide"
