@@ -19,7 +19,11 @@ from fuser.ir.kernel import (
     Kernel,
     Let,
     Literal,
+    Load,
     Reduce,
+    Scan,
+    Shuffle,
+    ShuffleKind,
     Stmt,
     Store,
     Value,
@@ -156,6 +160,20 @@ def test_a_collective_that_was_not_expanded_is_an_internal_error() -> None:
     with pytest.raises(InternalError, match=r"^the collective r0 reached code generation") as caught:
         generate_cuda(kernel("k", (), (), Allocate(total), collective))
     assert caught.value.pass_name == "generate_cuda"
+
+
+def test_shuffles_from_lanes_before() -> None:
+    r = registers("r", FLOAT)
+    shuffle = Shuffle(r, ZERO, Load(r, ZERO), ShuffleKind.up, const(4), 16)
+    text = generate_cuda(kernel("k", (), (), Allocate(r), store(r, Literal(1.0, FLOAT)), shuffle)).text
+    assert "  r = __shfl_up_sync(0xffffffffu, r, 4, 16);" in text
+
+
+def test_a_scan_that_was_not_expanded_is_an_internal_error() -> None:
+    values, carry = registers("values", FLOAT, 4), registers("carry", FLOAT)
+    scan = Scan(values, carry, "add", Literal(0.0, FLOAT), (ParallelType.block_x,), (), (), ((4, 1),), "s0")
+    with pytest.raises(InternalError, match=r"^the collective s0 reached code generation"):
+        generate_cuda(kernel("k", (), (), Allocate(values), Allocate(carry), scan))
 
 
 def test_an_undefined_symbol_is_an_internal_error() -> None:

@@ -30,6 +30,7 @@ from fuser.ir.kernel import (
     Reduce,
     ScalarArgument,
     ScalarParameter,
+    Scan,
     SemaphoreParameter,
     Shuffle,
     ShuffleKind,
@@ -130,6 +131,18 @@ NAMED_TWICE = Buffer("out", FLOAT, MemoryType.local, const(1))
 SYMBOLIC = Buffer("sized", FLOAT, MemoryType.local, as_int(N))
 UNPLACED = shared("unplaced", FLOAT, 8)
 ODD = symbol("odd", 0, 2**20)
+SCANNED = (*ALLOCATED, *ALLOCATED4)
+
+
+def scan_of(
+    values: Buffer = R4,
+    combine: str = "add",
+    tiles: tuple[tuple[int, int], ...] = ((4, 1),),
+    axis: ParallelType = ParallelType.block_x,
+) -> Scan:
+    """A scan over the threads of a block, its carry in `r`."""
+    return Scan(values, R, combine, Literal(0.0, FLOAT), (axis,), (), tiles, (), "s0")
+
 
 BROKEN: dict[str, tuple[tuple[Stmt, ...], str]] = {
     # names
@@ -295,6 +308,21 @@ BROKEN: dict[str, tuple[tuple[Stmt, ...], str]] = {
         (Allocate(S), store(S, ONE, TID), reduce_of(S)),
         "the partial s is in shared memory, expected registers",
     ),
+    "scan in the end": ((*SCANNED, scan_of()), "a collective is left; expand_collectives must have run"),
+    "scan under a condition": (
+        (*SCANNED, If(less(TID, const(64)), (scan_of(),))),
+        "a collective under the condition threadIdx.x < 64, which differs between threads of a block",
+    ),
+    "scan of other elements": ((*SCANNED, scan_of(tiles=((3, 1),))), "r4 has 4 elements, not 3"),
+    "scan of shared memory": (
+        (Allocate(S), store(S, ONE, TID), *SCANNED, scan_of(values=S)),
+        "s is in shared memory, expected registers",
+    ),
+    "scan with an unknown combination": (
+        (*SCANNED, scan_of(combine="blend")),
+        "combines by 'blend', which the op table does not have",
+    ),
+    "scan of blocks": ((*SCANNED, scan_of(axis=ParallelType.grid_x)), "a scan runs over axes of a block"),
     # shared memory
     "shared without a place": ((Allocate(UNPLACED),), "shared buffer unplaced has no place in shared memory"),
     "shared past its end": ((Allocate(S), store(S, ONE, 128)), "s[128] is past its end, it has 128 elements"),

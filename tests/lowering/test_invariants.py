@@ -19,6 +19,7 @@ from fuser.ir.kernel import (
     Load,
     Reduce,
     Role,
+    Scan,
     Stmt,
     Store,
     map_body,
@@ -78,6 +79,8 @@ def test_collectives_are_whole(stmt):
 
 
 def test_no_collectives():
+    scan = Scan(R, R, "add", ZERO_VALUE, (ParallelType.block_x,), (), (), (), "s")
+    assert "this collective is not expanded" in broken("expand_collectives", *ALLOCATED, scan)
     text = broken("expand_collectives", *ALLOCATED, For(I, ZERO, N, ONE, (COLLECTIVE,)))
     assert "expand_collectives does not ensure no_collectives" in text
     assert "^ this collective is not expanded" in text
