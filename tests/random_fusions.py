@@ -4,7 +4,7 @@
 
 Grammar
     value := full [R, C] | turned [C, R] | rows [R] | columns [C] | row_means [R, 1] | column_means [1, C] | point []
-    op    := unary | binary of equal shapes or with a broadcast | reduction | broadcast | permute | segment_set
+    op    := unary | binary of equal shapes or with a broadcast | reduction | scan | broadcast | permute | segment_set
 
 Values are whole numbers that Double and Int hold exactly, whatever the order of summation: results are compared bit by bit.
 """
@@ -139,6 +139,10 @@ def _op(fd: FusionDefinition, rng: random.Random, values: list[_Value], dtype: D
         shape, dims, keepdim = rng.choice(_REDUCED[a.shape])
         reduction = rng.choice((ops.sum, ops.sum, ops.max, ops.min))
         return _Value(reduction(a.tensor, dims, keepdim), shape, False)
+    if kind < 0.93 and a.shape in _REDUCED:
+        scan = rng.choice((ops.cumsum, ops.cumsum, ops.cummax, ops.cummin))
+        dim = rng.randrange(2 if a.shape in ("full", "turned") else 1)
+        return _Value(scan(a.tensor, dim, rng.choice((None, 2))), a.shape, False)
     return _view(fd, rng, a)
 
 

@@ -25,7 +25,17 @@ from dataclasses import dataclass
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import GLOBAL_MEMORY, ParallelType, SchedulerType
-from fuser.ir.fusion import Fusion, IterDomain, Reduction, Tensor, TensorExpr, Welford, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import (
+    Fusion,
+    IterDomain,
+    Reduction,
+    Scan,
+    Tensor,
+    TensorExpr,
+    Welford,
+    tensor_inputs,
+    tensor_outputs,
+)
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.inner_persistent import NEEDED_IN_FLIGHT, row_bounds
@@ -87,6 +97,9 @@ class InnerOuterPersistentScheduler:
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
         """See Scheduler."""
+        scanned = next((e for e in segment.tensor_exprs if isinstance(e, Scan)), None)
+        if scanned is not None:
+            return Refused(f"{scanned.input.name} is scanned")
         graph = resolving_graph(segment)
         first = sides_of(segment, graph, first=True)
         if isinstance(first, Refused) and isinstance(sides_of(segment, graph, first=False), Refused):

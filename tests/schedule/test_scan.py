@@ -18,7 +18,8 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.runtime import nvrtc
 from fuser.runtime.arrays import row_major
-from fuser.schedule.params import Refused, ScanParams, SegmentInputs
+from fuser.schedule.params import Refused, ScanParams, Scheduler, SegmentInputs
+from fuser.schedule.registry import SCHEDULERS
 from fuser.schedule.scan import ScanScheduler
 from fuser.schedule.segment import segment_fusion
 
@@ -75,6 +76,23 @@ def test_refusals(build: Build, words: str) -> None:
     refused = ScanScheduler().accepts(fusion_of(build))
     assert isinstance(refused, Refused)
     assert words in refused.reason
+
+
+@pytest.mark.parametrize(
+    "scheduler", [s for s in SCHEDULERS if s.type is not SchedulerType.scan], ids=lambda s: s.type.name
+)
+@pytest.mark.parametrize(
+    "build",
+    [
+        rows,
+        lambda fd: (lambda t: (t, fd.ops.max(t, [1])))(rows(fd)),
+        lambda fd: (lambda t: (t, fd.ops.sum(t, [1]), fd.ops.sum(t, [0])))(rows(fd)),
+        lambda fd: (lambda t, u: (fd.ops.cumsum(t, 0), fd.ops.max(t, [1]), fd.ops.max(u, [0])))(x(fd), x(fd)),
+        lambda fd: (lambda t: t / fd.ops.sum(t, 1, keepdim=True))(rows(fd)),
+    ],
+)
+def test_no_other_scheduler_takes_a_scan(scheduler: Scheduler, build: Build) -> None:
+    assert isinstance(scheduler.accepts(fusion_of(build)), Refused)
 
 
 def _fused(fd: FusionDefinition) -> Any:
