@@ -120,7 +120,8 @@ def read_width(
     asked: list[Int] = []
     for window in read.windows[dim : dim + 1]:
         asked += [window.offset, window.begin, window.end]
-    width = limit
+    count = evaluate(followed.extent)
+    width = limit if count else 1
     while width > 1:
         nbytes = width * itemsize
         known = {extent} if isinstance(extent, Symbol) and described.sizes[dim] % width == 0 else set[Symbol]()
@@ -132,7 +133,7 @@ def read_width(
             and described.alignment % nbytes == 0
             and all(is_divisible(e, width, known) for e in asked)
             and all(strided)
-            and evaluate(followed.extent) % width == 0
+            and count % width == 0
         ):
             return width
         width //= 2

@@ -200,3 +200,36 @@ def test_scalars_that_turn_out_to_be_1_are_constants():
     assert [o.tolist() for o in outs] == [[[2]], [1, 1, 1], [[2, 2, 2]], [2, 3]]
     outs = evaluate_fusion(fusion, [2, np.zeros((2, 2), np.float32)])
     assert [o.tolist() for o in outs] == [[[8, 8], [8, 8]], [2] * 6, [[3, 3, 3]] * 2, [3, 4, 5]]
+
+
+def resized(fd):
+    n = fd.define_scalar(D.Int)
+    x = fd.define_tensor([-1, 3], True)
+    first = fd.ops.slice(x, [0, 0], [n, 3])
+    return [
+        fd.ops.add(x, first),
+        fd.ops.pad(first, [1, 1]),
+        fd.ops.cat([first, x], 0),
+        fd.ops.sum(first, [0]),
+        fd.ops.slice(first, [0, 1], [1, 3]),
+    ]
+
+
+def test_slices_of_one_row():
+    """A slice that turns out to have one row combines with any number of them."""
+    fusion = ir(resized)
+    assert dynamic_extents(fusion)
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    sizes = bind_extents(fusion, [1, (4, 3)]).extents
+    concrete = concretize(fusion, sizes)
+    verify_fusion(concrete)
+    check_constraints(concrete, sizes)
+    first = x[:1]
+    expected = [x + first, np.pad(first, [(0, 0), (1, 1)]), np.concatenate([first, x]), first.sum(0), first[:1, 1:]]
+    for out, ref in zip(evaluate_fusion(fusion, [1, x]), expected, strict=True):
+        np.testing.assert_array_equal(out, ref)
+    with FusionDefinition() as fd:
+        for out in resized(fd):
+            fd.add_output(out)
+    for out, ref in zip(fd.execute([1, x], device="simulator"), expected, strict=True):
+        np.testing.assert_array_equal(out, ref)

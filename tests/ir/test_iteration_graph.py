@@ -126,3 +126,32 @@ def test_unify_refuses_another_transform() -> None:
     g = IterationGraph(s.exprs, s.tensors)
     assert not unify(g, s.state(cached).loop[0], g.group(s.state(out.name).loop[0]), {})
     assert tensor_outputs(s.exprs[-1])[0].name == out.name
+
+
+def test_a_slice_makes_a_dim_of_its_own_and_equal_slices_the_same() -> None:
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, 16])
+    rows = x.visible[0].extent
+
+    def part(start: int, end: int) -> Tensor:
+        return b.slice(x, [const(0), const(start)], [rows, const(end)])
+
+    first, again, second = part(0, 8), part(0, 8), part(8, 16)
+    for t in (first, again, second):
+        b.add_output(t)
+    g = graph_of(b.freeze())
+    assert g.group(first.logical[0]) is g.group(x.logical[0])
+    assert g.group(first.logical[1]) is not g.group(x.logical[1])
+    assert g.group(first.logical[1]) is g.group(again.logical[1])
+    assert g.group(first.logical[1]) is not g.group(second.logical[1])
+
+
+def test_halves_that_meet_are_one_dim() -> None:
+    """Their offsets differ: what is read where belongs to each slice, not to the dim."""
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [16])
+    first, second = b.slice(x, [const(0)], [const(8)]), b.slice(x, [const(8)], [const(16)])
+    b.add_output(b.pointwise("add", [first, second], Float))
+    g = graph_of(b.freeze())
+    assert g.group(first.logical[0]) is g.group(second.logical[0])
+    assert g.group(first.logical[0]) is not g.group(x.logical[0])

@@ -10,10 +10,12 @@ from fuser import DataType, FusionDefinition
 from fuser.errors import InternalError
 from fuser.ir.fusion import (
     Broadcast,
+    Cat,
     Expand,
     ExtentConstraint,
     ExtentOp,
     Fusion,
+    Gather,
     Iota,
     IterDomain,
     IterKind,
@@ -21,12 +23,14 @@ from fuser.ir.fusion import (
     Permute,
     Pointwise,
     Reduction,
+    Resize,
     Scalar,
     ScalarOp,
     Split,
     Squeeze,
     Tensor,
     Welford,
+    Window,
 )
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import const, symbol
@@ -374,3 +378,50 @@ def test_scalars():
     assert "takes 1 operands, got 2" in swap(op="neg")
     assert "mul gives Int, not Double" in swap(output=replace(product.output, dtype=D.Double))
     assert "is not the extent of dim 7" in swapped(ExtentOp, dim=7)
+
+
+def parts(fd):
+    x = fd.define_tensor([4, 6], True)
+    i = fd.define_tensor([3], True, D.Int)
+    return [
+        fd.ops.slice(x, [1, 0], [3, 6]),
+        fd.ops.pad(x, [1, 1], 2.0),
+        fd.ops.cat([x, x], 1),
+        fd.ops.index_select(x, i, 0),
+        fd.ops.take_along_axis(x, fd.ops.broadcast(i, [True, False]), 1),
+    ]
+
+
+def exchanged(kind, change):
+    """Findings when the first expr of a kind is another."""
+    fusion = fusion_of(parts)
+    assert fusion_problems(fusion) == []
+    expr = next(e for e in fusion.exprs if isinstance(e, kind))
+    return broken(fusion, exprs=tuple(replace(e, **change(e)) if e is expr else e for e in fusion.exprs))
+
+
+def test_resizes():
+    assert "1 windows do not fit the ranks" in exchanged(Resize, lambda e: {"windows": e.windows[:1]})
+    half = Window(const(0), const(0), const(1))
+    assert "nothing fills what is outside" in exchanged(Resize, lambda e: {"windows": (half, e.windows[1])})
+    assert "is Double, its operand" in exchanged(Resize, lambda e: {"output": replace(e.output, dtype=D.Double)})
+    moved = Window(symbol("c99", 0), const(0), const(2))
+    assert "mentions c99" in exchanged(Resize, lambda e: {"windows": (moved, e.windows[1])})
+
+
+def test_concatenations():
+    assert "do not fit the ranks" in exchanged(Cat, lambda e: {"bounds": ()})
+    assert "do not fit the ranks" in exchanged(Cat, lambda e: {"dim": 2})
+    assert "does not follow from" in exchanged(Cat, lambda e: {"inputs": (e.inputs[0], fusion_input(e))})
+
+
+def fusion_input(expr):
+    """A tensor of other extents, beside an expr."""
+    return replace(
+        expr.inputs[0], logical=tuple(IterDomain(f"z{i}", const(9)) for i, _ in enumerate(expr.inputs[0].logical))
+    )
+
+
+def test_gathers():
+    assert "do not fit the ranks" in exchanged(Gather, lambda e: {"dim": 2})
+    assert "expected integers on the device" in exchanged(Gather, lambda e: {"index": e.input})

@@ -1,0 +1,41 @@
+"""Host steps for extents that are expressions give the value of the expression."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuser.ir.integers import Int, const, less, maximum, minimum, select, symbol
+from fuser.lowering.extent_steps import extent_steps
+from fuser.runtime.plan_evaluation import _run_step
+
+N, M = symbol("n", 0), symbol("m", 0)
+EIGHTS = symbol("e", 0, multiple=8)
+EXPRESSIONS: list[Int] = [
+    const(7),
+    N,
+    N + M * 3 - 5,
+    N * M,
+    minimum(N, M + 2),
+    maximum(minimum(N - M, const(4)), const(0)),
+    (N + 5) // 3,
+    (N + 1) % 4,
+    EIGHTS // 8 + N,
+    minimum(EIGHTS, N) * 2,
+]
+
+
+@pytest.mark.parametrize("extent", EXPRESSIONS, ids=str)
+def test_steps_compute_the_extent(extent: Int) -> None:
+    made = extent_steps("x", extent, lambda s: s.name)
+    assert made is not None
+    assert made[-1].name == "x"
+    for n, m, e in ((0, 0, 0), (3, 9, 8), (17, 2, 64)):
+        named: dict[str, bool | int | float | complex] = {"n": n, "m": m, "e": e}
+        dtypes = {step.name: step.dtype for step in made}
+        for step in made:
+            named[step.name] = _run_step(step, (), named, dtypes)
+        assert named["x"] == extent.evaluate({"n": n, "m": m, "e": e})
+
+
+def test_a_selection_has_no_steps() -> None:
+    assert extent_steps("x", select(less(N, M), N, M * 2), lambda s: s.name) is None
