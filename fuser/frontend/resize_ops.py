@@ -305,7 +305,7 @@ def _total(builder: FusionBuilder, sizes: Sequence[Bound]) -> Bound:
 def _check_other_extents(nodes: Sequence[ir.Tensor], axis: int) -> None:
     for d in range(nodes[0].ndim):
         extents = [n.visible[d].extent for n in nodes]
-        if d != axis and ONE in extents and any(e is not ONE for e in extents):
+        if d != axis and ONE in extents and any(e.is_const and e is not ONE for e in extents):
             raise DefinitionRuntimeError(
                 f"Expected sizes to match in cat: dim {d} of the operands has extents {', '.join(map(str, extents))}"
             )

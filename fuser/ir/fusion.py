@@ -460,10 +460,6 @@ def dim_pairs(expr: TensorExpr, producer: Tensor, consumer: Tensor) -> Iterator[
     """
     source, target = producer.visible, consumer.produced
     match expr:
-        case Resize() | Gather():
-            yield from (
-                pair for pair in position_pairs(expr, producer, consumer) if not _is_displaced(expr, producer, *pair)
-            )
         case Pointwise() | Reduction() | Welford() | Scan() | Expand() | Cat():
             # Expand may add dims on the left.
             yield from zip(source, target[len(target) - len(source) :], strict=True)
@@ -474,6 +470,10 @@ def dim_pairs(expr: TensorExpr, producer: Tensor, consumer: Tensor) -> Iterator[
         case Permute():
             for d, position in zip(target, expr.dims, strict=True):
                 yield source[position], d
+        case Resize() | Gather():
+            yield from (
+                pair for pair in position_pairs(expr, producer, consumer) if not _is_displaced(expr, producer, *pair)
+            )
         case Full() | Iota() | Random():
             return
 

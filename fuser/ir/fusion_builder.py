@@ -354,6 +354,9 @@ class FusionBuilder:
     def cat(self, tensors: Sequence[Tensor], dim: int, bounds: Sequence[Int]) -> Tensor:
         """Parts of tensors of one shape side by side along `dim`: the k-th ends where bounds[k] says."""
         dims = [self._joined_dim("cat", [t.visible[i] for t in tensors], i) for i in range(tensors[0].ndim)]
+        for i, (extent, kind, _) in enumerate(dims):
+            if i != dim and kind is not IterKind.broadcast and any(t.visible[i].is_broadcast for t in tensors):
+                self._require_equal(extent, const(1), f"cat, dim {i}")
         output = self.tensor(tensors[0].dtype, dims)
         self.exprs.append(Cat(tuple(tensors), output, dim, tuple(bounds)))
         return output

@@ -44,7 +44,9 @@ class InputRead:
 
 def is_displaced(expr: TensorExpr, source: Tensor) -> bool:
     """Whether an expr reads some dim of `source` at other indices than its own."""
-    return any(True for _ in displaced_dims(expr, source, tensor_outputs(expr)[0]))
+    if not isinstance(expr, (Resize, Gather)):
+        return False
+    return any(True for _ in displaced_dims(expr, source, expr.output))
 
 
 def displaced_name(expr: TensorExpr, source: Tensor) -> str:
@@ -59,50 +61,57 @@ def displaced_intermediate(segment: Fusion) -> tuple[Tensor, Tensor] | None:
     """
     inputs = set(segment.input_tensors)
     for e in segment.tensor_exprs:
-        for t in tensor_inputs(e):
-            if t not in inputs and is_displaced(e, t):
-                return t, tensor_outputs(e)[0]
+        if isinstance(e, (Resize, Gather)) and e.input not in inputs and is_displaced(e, e.input):
+            return e.input, e.output
     return None
 
 
 def input_reads(segment: Fusion) -> list[InputRead]:
     """Every way in which the inputs of more than rank 0 are read (an input that is not read counts as read in place)."""
+    displaced: dict[Tensor, list[InputRead]] = {}
+    direct: set[Tensor] = set()
+    for e in segment.tensor_exprs:
+        if isinstance(e, (Resize, Gather)) and is_displaced(e, e.input):
+            displaced.setdefault(e.input, []).append(_displaced_read(e))
+            direct.update(t for t in tensor_inputs(e) if t is not e.input)
+        else:
+            direct.update(tensor_inputs(e))
     found: list[InputRead] = []
     for t in segment.input_tensors:
         if t.is_cpu or not t.visible:
             continue
-        displaced: list[InputRead] = []
-        uses = [e for e in segment.tensor_exprs if t in tensor_inputs(e)]
-        for e in uses:
-            if not is_displaced(e, t):
-                continue
-            result = tensor_outputs(e)[0]
-            assert isinstance(e, (Resize, Gather))
-            places = list(position_pairs(e, t, result))
-            if isinstance(e, Resize):
-                displaced.append(InputRead(displaced_name(e, t), t, tuple(b for _, b in places), e.windows))
-                continue
-            # Neighbours along a dim of the index are gathered from anywhere.
-            indexed = {b for a, b in position_pairs(e, e.index, result) if not a.is_broadcast} | {places[e.dim][1]}
-            dims = tuple(None if b in indexed else b for _, b in places)
-            displaced.append(InputRead(displaced_name(e, t), t, dims))
-        if len(displaced) < len(uses) or not uses:
+        if t in direct or t not in displaced:
             found.append(InputRead(t.name, t, t.visible))
-        found += displaced
+        found += displaced.get(t, ())
     return found
+
+
+def _displaced_read(e: Resize | Gather) -> InputRead:
+    places = list(position_pairs(e, e.input, e.output))
+    name = displaced_name(e, e.input)
+    if isinstance(e, Resize):
+        return InputRead(name, e.input, tuple(b for _, b in places), e.windows)
+    # Neighbours along a dim of the index are gathered from anywhere.
+    indexed = {b for a, b in position_pairs(e, e.index, e.output) if not a.is_broadcast} | {places[e.dim][1]}
+    return InputRead(name, e.input, tuple(None if b in indexed else b for _, b in places))
 
 
 def dims_only_read(segment: Fusion) -> set[IterDomain]:
     """Dims of inputs that no loop has to run over: everything that reads them reads them displaced."""
-    displaced: set[IterDomain] = set()
-    looped: set[IterDomain] = set()
+    displaced = {
+        a
+        for e in segment.tensor_exprs
+        if isinstance(e, (Resize, Gather))
+        for a, _ in displaced_dims(e, e.input, e.output)
+    }
+    if not displaced:
+        return displaced
     inputs = set(segment.input_tensors)
+    looped: set[IterDomain] = set()
     for e in segment.tensor_exprs:
         for t in inputs.intersection(tensor_inputs(e)):
-            for result in tensor_outputs(e):
-                displaced.update(a for a, _ in displaced_dims(e, t, result))
-                looped.update(a for a, _ in dim_pairs(e, t, result))
-    return displaced - looped
+            looped.update(a for result in tensor_outputs(e) for a, _ in dim_pairs(e, t, result))
+    return {d for d in displaced - looped if any(d in t.visible for t in inputs)}
 
 
 def read_width(
