@@ -186,7 +186,7 @@ def run(
             for n, w in zip(values.workspaces, plan.workspaces, strict=True)
         ]
         counters = memory.upload(np.zeros(values.semaphores or 0, np.int32), "semaphores")
-        launch = Launch(values.grid, values.block, values.shared_bytes, None, plan.cooperative)
+        launch = Launch(values.grid, values.block, values.shared_bytes, plan.cluster, plan.cooperative)
         report = run_kernel(
             lowered.kernel,
             launch,
@@ -269,7 +269,7 @@ def run_on(
     if not values.is_empty:
         spaces = [allocate(n * w.dtype.itemsize) for n, w in zip(values.workspaces, plan.workspaces, strict=True)]
         counters = device.semaphores(values.semaphores, stream) if values.semaphores else 0
-        launch = Launch(values.grid, values.block, values.shared_bytes, None, plan.cooperative)
+        launch = Launch(values.grid, values.block, values.shared_bytes, plan.cluster, plan.cooperative)
         device.launch(compiled, launch, evaluation.arguments(values, every, spaces, counters), stream)
     outputs: dict[str, Array] = {}
     for name, (shape, steps) in layouts.items():

@@ -16,6 +16,8 @@ from fuser.ir.kernel import (
     AtomicAdd,
     BlockBarrier,
     Buffer,
+    ClusterArrive,
+    ClusterWait,
     Comment,
     Fence,
     For,
@@ -26,6 +28,7 @@ from fuser.ir.kernel import (
     Load,
     LoadIndex,
     Reduce,
+    RemoteStore,
     Role,
     Scan,
     Shuffle,
@@ -50,6 +53,10 @@ _SHUFFLES = {
 _ALL_LANES = "0xffffffffu"
 # Roles that are worth a word in the text: the others follow from the code.
 _SHOWN_ROLES = (Role.owner, Role.unswitch, Role.initialise, Role.last_block, Role.semaphore_reset)
+
+
+# Bytes of a store into another block -> asm constraint and type of its bits; bytes travel in a 32-bit register.
+_REMOTE_BITS = {1: ("r", "unsigned"), 2: ("h", "unsigned short"), 4: ("r", "unsigned"), 8: ("l", "unsigned long long")}
 
 
 class StatementWriter:
@@ -103,6 +110,12 @@ class StatementWriter:
                 call = f"atomicAdd(&{values.element(buffer, index)}, {narrow});"
                 result = "" if symbol is None else f"const index_t {self._names.symbols.declare(symbol)} = "
                 line(f"{indent}{result}{call}")
+            case RemoteStore():
+                self._remote_store(stmt, indent)
+            case ClusterArrive(reason):
+                line(f'{indent}asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");{_note(reason)}')
+            case ClusterWait(reason):
+                line(f'{indent}asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");{_note(reason)}')
             case SpinWait(buffer, index, target):
                 line(f"{indent}while ({self._volatile(buffer, index)} < {self._operand(target)}) {{")
                 line(f"{indent}  __nanosleep(32);")
@@ -202,6 +215,30 @@ class StatementWriter:
         else:
             text = moved(source)
         self.lines.append(f"{indent}{target} = {text};")
+
+    def _remote_store(self, stmt: RemoteStore, indent: str) -> None:
+        """mapa gives the address that the element has in another block of the cluster; stores take bits of a size."""
+        values, line = self._values, self.lines.append
+        dtype = stmt.buffer.dtype
+        remote, value = self._names.fresh("remote"), self._names.fresh("value")
+        address = f"(unsigned)__cvta_generic_to_shared(&{values.element(stmt.buffer, stmt.index)})"
+        line(f"{indent}unsigned {remote};")
+        line(
+            f'{indent}asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"({remote}) : "r"({address}), '
+            f'"r"((unsigned)({values.integer(stmt.rank)})));'
+        )
+        line(f"{indent}const {values.type_name(dtype)} {value} = {_bare(values.value(stmt.value))};")
+        parts = [(value, 0, dtype.itemsize)]
+        if dtype.is_complex:
+            half = dtype.itemsize // 2
+            parts = [(f"{value}.re", 0, half), (f"{value}.im", half, half)]
+        for text, offset, nbytes in parts:
+            constraint, bits = _REMOTE_BITS[nbytes]
+            source = f"(unsigned){text}" if nbytes == 1 else f"__builtin_bit_cast({bits}, {text})"
+            line(
+                f'{indent}asm volatile("st.shared::cluster.b{8 * nbytes} [%0+{offset}], %1;" :: "r"({remote}), '
+                f'"{constraint}"({source}) : "memory");'
+            )
 
     def _volatile(self, buffer: Buffer, index: Int) -> str:
         """A read that the compiler neither drops, repeats nor moves across another one, and no first-level cache serves."""

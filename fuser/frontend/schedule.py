@@ -148,7 +148,10 @@ def compute_heuristics(fusion: Fusion, scheduler_type: SchedulerType, inputs: It
     proposed = scheduler.propose(
         fusion.ir_fusion, internal.SegmentInputs(bound.tensors, bound.evaluate), _device(bound)
     )
-    assert not isinstance(proposed, internal.Refused)
+    if isinstance(proposed, internal.Refused):
+        raise SchedulingError(
+            f"Scheduler _{scheduler_type.name}_ ***rejected*** because : {proposed.reason}", location=caller_location()
+        )
     return params_view(proposed)
 
 
@@ -210,6 +213,25 @@ def params_view(params: internal.Params) -> HeuristicParams:
                 block_dim_iter_dom=ParallelType.block_y if params.inner else ParallelType.block_x,
                 grid_dim_iter_dom=ParallelType.grid_x,
                 grid_dim_inner_reduction=ParallelType.grid_y if params.grid_reduce > 1 else ParallelType.serial,
+            )
+        case internal.InnerPersistentParams():
+            view = ReductionParams(
+                fastest_dim=True,
+                persistent_kernel=True,
+                project_persistent_buffers=params.inputs_only,
+                cross_block_inner_reduction=True,
+                cross_grid_inner_reduction=params.cluster > 1,
+                unroll_factor_inner_reduction=params.vector,
+                vectorize_inner_reduction=params.vector > 1,
+                batches_per_block_inner_reduction=params.batch,
+                block_dim_inner_reduction=ParallelType.block_x,
+                grid_dim_inner_reduction=ParallelType.grid_y if params.cluster > 1 else ParallelType.serial,
+                multiple_reds_per_blk=params.rows > 1,
+                block_dim_iter_dom=ParallelType.block_y if params.rows > 1 else ParallelType.serial,
+                grid_dim_iter_dom=ParallelType.grid_x,
+                static_bdimx=True,
+                static_bdimy=params.rows > 1,
+                reduction_scheduler=SchedulerType.inner_persistent,
             )
         case internal.ScanParams():
             view = ScanParams()

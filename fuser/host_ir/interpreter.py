@@ -379,7 +379,7 @@ class _Run:
             _check_constraint(kernel.entry, wanted, values)
         if values.is_empty:
             return None
-        cluster = None if wanted is None else wanted.cluster
+        cluster = plan.cluster if wanted is None or wanted.cluster is None else wanted.cluster
         launch = Launch(values.grid, values.block, values.shared_bytes, cluster, plan.cooperative)
         check_launch(kernel.entry, launch, self.device)
         self._note_disjoint(evaluation.facts, dict(zip(plan.tensor_arguments, tensors, strict=True)))

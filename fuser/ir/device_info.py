@@ -26,7 +26,7 @@ class DeviceInfo:
     memory_bytes_per_ns: float = 4275.0
     warp_size: int = 32
     max_access_bytes: int = 16
-    max_cluster: int = 8
+    max_cluster: int = 16
 
     @property
     def compute_capability(self) -> tuple[int, int]:
@@ -44,6 +44,11 @@ class DeviceInfo:
         if found is None:
             raise DefinitionValueError(f"no device preset {name!r}; known: {', '.join(_PRESETS)}")
         return found
+
+
+def largest_cluster(major: int) -> int:
+    """Blocks of the largest cluster by the major number of the compute capability; above 8 a kernel has to opt in."""
+    return 1 if major < 9 else 16 if major < 12 else 8
 
 
 H200 = DeviceInfo("H200", "sm_90a", 132)
@@ -64,7 +69,7 @@ def _preset(
         l2_bytes=l2_mib * 2**20,
         memory_bytes_per_ns=bandwidth,
         max_access_bytes=32 if int(arch.removeprefix("sm_").rstrip("af")) >= 100 else 16,
-        max_cluster=8 if int(arch.removeprefix("sm_").rstrip("af")) >= 90 else 1,
+        max_cluster=largest_cluster(int(arch.removeprefix("sm_").rstrip("af")) // 10),
     )
 
 

@@ -20,6 +20,8 @@ Grammar
                | AtomicAdd(symbol or None, buffer, index, amount: Int)   symbol receives the old value
                | Fence()                                  orders this thread's writes for the device
                | BlockBarrier() | WarpBarrier()
+               | RemoteStore(buffer, index, value, rank)  into the shared memory of another block of the cluster
+               | ClusterArrive() | ClusterWait()          the two halves of a barrier of the cluster
                | SpinWait(buffer, index, target: Int)     until buffer[index] >= target; suspends the block
                | Reduce(...) | Scan(...)                  collectives; gone after expand_collectives
                | GridBarrier(slot, slots)                 collective; gone after expand_collectives
@@ -306,6 +308,34 @@ class WarpBarrier:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class RemoteStore:
+    """Store an element of a shared buffer of block `rank` of the cluster, which may be this one.
+
+    The blocks of a cluster are ranked along its axis. The other block must be known to run (ClusterWait), and reads the
+    element behind the next one.
+    """
+
+    buffer: Buffer
+    index: Int
+    value: Value
+    rank: Int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterArrive:
+    """Every thread of every block of the cluster arrives; what it stored before is seen behind the ClusterWait."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterWait:
+    """Wait until every thread of the cluster has executed the ClusterArrive before: a barrier of the block, too."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class SpinWait:
     """The executing thread waits until the Int32 `buffer[index]` is at least `target`. Only in cooperative kernels."""
 
@@ -337,6 +367,7 @@ class Reduce:
     slots: Int
     name: str
     last_block: Symbol | None = None
+    cluster_axes: tuple[ParallelType, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -392,6 +423,9 @@ Stmt = (
     | Fence
     | BlockBarrier
     | WarpBarrier
+    | RemoteStore
+    | ClusterArrive
+    | ClusterWait
     | SpinWait
     | Reduce
     | GridBarrier
@@ -541,7 +575,7 @@ def value_loads(value: Value) -> Iterator[Load]:
 
 def stmt_reads(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
     """(buffer, index) of every element the statement itself reads, nested statements excluded."""
-    if isinstance(stmt, Store):
+    if isinstance(stmt, (Store, RemoteStore)):
         for load in value_loads(stmt.value):
             yield load.buffer, load.index
     elif isinstance(stmt, VectorMove):
@@ -561,7 +595,7 @@ def stmt_reads(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
 
 def stmt_writes(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
     """(buffer, index) of every element the statement itself writes, nested statements excluded."""
-    if isinstance(stmt, (Store, AtomicAdd)):
+    if isinstance(stmt, (Store, AtomicAdd, RemoteStore)):
         yield stmt.buffer, stmt.index
     elif isinstance(stmt, (VectorMove, Shuffle)):
         yield stmt.dst, stmt.dst_index
@@ -633,6 +667,10 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
                 return LoadIndex(s.symbol, s.buffer, index(s.index))
             case AtomicAdd():
                 return AtomicAdd(s.symbol, s.buffer, index(s.index), index(s.amount))
+            case RemoteStore():
+                return RemoteStore(s.buffer, index(s.index), value(s.value), index(s.rank))
+            case ClusterArrive() | ClusterWait():
+                return s
             case SpinWait():
                 return SpinWait(s.buffer, index(s.index), index(s.target))
             case GridBarrier():

@@ -1,7 +1,7 @@
 """How a launch is computed from its arguments: symbolic grid, block, shared memory and workspaces.
 
 Grammar
-    plan     := LaunchPlan(bindings, scalars, grid, block, shared_bytes, workspaces, semaphores, cooperative)
+    plan     := LaunchPlan(bindings, scalars, grid, block, shared_bytes, workspaces, semaphores, cooperative, cluster)
     binding  := Binding(symbol, source)
     source   := ExtentOf(argument, dim) | StrideOf(argument, dim) | ScalarOf(name)
     scalar   := ScalarStep(name, dtype, op, operands)    host arithmetic, in order; an operand is a name or a number
@@ -90,3 +90,5 @@ class LaunchPlan:
     dtypes: tuple[DataType, ...] = ()
     # Outputs that may share the storage of the input they alias; others that alias one need a temporary and a copy.
     in_place: tuple[str, ...] = ()
+    # Blocks of a cluster along x, y and z; None for a launch without clusters.
+    cluster: tuple[int, int, int] | None = None

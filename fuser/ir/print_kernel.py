@@ -20,6 +20,8 @@ from fuser.ir.kernel import (
     Buffer,
     Call,
     Cast,
+    ClusterArrive,
+    ClusterWait,
     Comment,
     ExtentParameter,
     Fence,
@@ -35,6 +37,7 @@ from fuser.ir.kernel import (
     Parameter,
     RandomValue,
     Reduce,
+    RemoteStore,
     Role,
     ScalarArgument,
     ScalarParameter,
@@ -139,6 +142,12 @@ def print_stmt(stmt: Stmt) -> str:
             return "block barrier" + _note(reason)
         case WarpBarrier(reason):
             return "warp barrier" + _note(reason)
+        case RemoteStore(buffer, index, value, rank):
+            return f"{buffer.name}[{index}] of block {rank} = {print_value(value)}"
+        case ClusterArrive(reason):
+            return "cluster arrive" + _note(reason)
+        case ClusterWait(reason):
+            return "cluster wait" + _note(reason)
         case SpinWait(buffer, index, target):
             return f"wait until {buffer.name}[{index}] >= {target}"
         case Reduce():
@@ -183,7 +192,8 @@ def _header(kernel: Kernel) -> Iterator[str]:
         yield f"  parameter {_parameter(parameter)}"
     grid, block = (", ".join(str(n) for n in sizes) for sizes in (plan.grid, plan.block))
     yield f"  launch grid ({grid}), block ({block}), shared {plan.shared_bytes} bytes" + (
-        ", cooperative" if plan.cooperative else ""
+        (", cooperative" if plan.cooperative else "")
+        + (f", cluster ({', '.join(map(str, plan.cluster))})" if plan.cluster else "")
     )
     for workspace in plan.workspaces:
         yield f"  workspace {workspace.name}: {workspace.dtype.name}[{workspace.count}]"

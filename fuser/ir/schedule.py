@@ -7,7 +7,7 @@ Grammar
               | parallelize(position, type) | set_memory_type(type) | set_allocation_domain(dims, contiguity)
               | cache_after(op_type, cache_op, propagate, cached_uses) | cache_before(op_type, move_uses) | rfactor(axes)
               | recompute(uses) | two_pass
-              | ask_extent_within(dim, low, high) | ask_blocks_per_sm(count)
+              | ask_extent_within(dim, low, high) | ask_blocks_per_sm(count) | set_cluster(type, size)
               | transform_like(selected) | parallelize_like(position, selected, types, padding)
               | inline_most(selected) | inline_at(position, best_effort, selected)
 
@@ -133,6 +133,8 @@ class ScheduleBuilder:
         self.asked: list[ExtentWithin] = []
         # Blocks that must fit on a processor at once; 0: it does not matter.
         self.blocks_per_sm = 0
+        # Blocks of a cluster along a grid axis: a reduction axis of that type and constant extent is one of the cluster.
+        self.cluster: dict[ParallelType, int] = {}
         self.states: dict[str, TensorState] = {}
         self._siblings: dict[str, tuple[str, ...]] = {}
         self._created: dict[str, int] = {}
@@ -302,6 +304,21 @@ class ScheduleBuilder:
             raise SchedulingError(f"cannot ask for {count} blocks on a processor")
         self.blocks_per_sm = count
         self.records.append(Record("ask_blocks_per_sm", "", (count,)))
+
+    def set_cluster(self, parallel_type: ParallelType, size: int) -> None:
+        """Launch `size` consecutive blocks along a grid axis as a cluster, which share their shared memory.
+
+        Reductions over an axis of that type, which must then have the extent `size`, stay within the cluster. Raises
+        SchedulingError for a type that is no grid axis, a size that is no power of two up to 16, and a second cluster axis.
+        """
+        if not parallel_type.is_grid:
+            raise SchedulingError(f"a cluster lies along a grid axis, not along {parallel_type.name}")
+        if size not in (1, 2, 4, 8, 16):
+            raise SchedulingError(f"a cluster has 1, 2, 4, 8 or 16 blocks, not {size}")
+        if self.cluster and parallel_type not in self.cluster:
+            raise SchedulingError("a kernel has one cluster axis")
+        self.cluster = {parallel_type: size} if size > 1 else {}
+        self.records.append(Record("set_cluster", "", (parallel_type, size)))
 
     # --- memory ---
 

@@ -30,6 +30,8 @@ from fuser.ir.kernel import (
     Buffer,
     Call,
     Cast,
+    ClusterArrive,
+    ClusterWait,
     Comment,
     ExtentParameter,
     Fence,
@@ -44,6 +46,7 @@ from fuser.ir.kernel import (
     LoadIndex,
     RandomValue,
     Reduce,
+    RemoteStore,
     ScalarArgument,
     ScalarParameter,
     Scan,
@@ -229,6 +232,21 @@ class _Check:
                 self._uniform(stmt, "a block barrier", whole_block=True)
             case WarpBarrier():
                 self._uniform(stmt, "a warp barrier", whole_block=False)
+            case RemoteStore(buffer, index, value, rank):
+                self._value(stmt, value)
+                self._access(stmt, buffer, index, write=True)
+                self._integer(stmt, rank)
+                if not buffer.is_shared:
+                    self._mark(
+                        stmt,
+                        f"{buffer.name} is in {buffer.memory.name} memory; blocks reach each other's shared memory",
+                    )
+                if _stored(value.dtype) is not _stored(buffer.dtype):
+                    self._mark(stmt, f"stores {value.dtype.name} into {buffer.name}, which is {buffer.dtype.name}")
+                self._in_cluster(stmt, "stores into another block")
+            case ClusterArrive() | ClusterWait():
+                self._in_cluster(stmt, "synchronises a cluster")
+                self._uniform(stmt, "a barrier of the cluster", whole_block=True)
             case SpinWait(buffer, index, target):
                 self._counter(stmt, buffer, index)
                 self._integer(stmt, target)
@@ -336,11 +354,17 @@ class _Check:
         for partial, identity in zip(stmt.partials, stmt.identity, strict=False):
             if _stored(partial.dtype) is not _stored(identity.dtype):
                 self._mark(stmt, f"identity of {partial.name} is {identity.dtype.name}, not {partial.dtype.name}")
-        if not all(p.is_block for p in stmt.block_axes) or not all(p.is_grid for p in stmt.grid_axes):
-            self._mark(stmt, "axes are in the wrong one of block_axes and grid_axes")
+        if not all(p.is_block for p in stmt.block_axes) or not all(
+            p.is_grid for p in (*stmt.grid_axes, *stmt.cluster_axes)
+        ):
+            self._mark(stmt, "axes are in the wrong one of block_axes, grid_axes and cluster_axes")
         if stmt.last_block is not None:
             self._define(stmt, stmt.last_block)
         self._uniform(stmt, "a collective", whole_block=True)
+
+    def _in_cluster(self, stmt: Stmt, what: str) -> None:
+        if self.kernel.plan.cluster is None:
+            self._mark(stmt, f"{what}, but the launch has no clusters")
 
     def _grid_barrier(self, stmt: GridBarrier) -> None:
         if self.is_final:

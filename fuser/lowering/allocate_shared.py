@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fuser.ir.integers import ZERO, Int, ceil_div, const, prove_less_equal
-from fuser.ir.kernel import Allocate, Buffer, For, If, Stmt, stmt_reads, stmt_writes
+from fuser.ir.kernel import Allocate, Buffer, For, If, RemoteStore, Stmt, stmt_reads, stmt_writes, walk
 
 ALIGNMENT = 16
 
@@ -41,7 +41,11 @@ class SharedLayout:
 def allocate_shared(body: tuple[Stmt, ...]) -> SharedLayout:
     """Offsets for every shared buffer of a body."""
     lives: dict[Buffer, _Life] = {}
-    _collect(body, lives, 0, ())
+    end_of_body = _collect(body, lives, 0, ())
+    for stmt in walk(body):
+        if isinstance(stmt, RemoteStore):
+            # Other blocks write here at times of their own: nothing else may lie in this place.
+            lives[stmt.buffer].first, lives[stmt.buffer].last = 0, end_of_body + 1
     offsets: dict[str, Int] = {}
     end: Int = ZERO
     places: list[tuple[Int, Int, list[_Life]]] = []  # offset, bytes, tenants

@@ -222,8 +222,10 @@ class NestBuilder:
             if (p := state.parallel_type(axis)) in THREAD_TYPES
         ]
 
-    def _reduction_types(self, leader: str, among: Sequence[ParallelType]) -> tuple[ParallelType, ...]:
-        """Parallel types of the reduction axes of the expr that computes `leader`."""
+    def _reduction_types(
+        self, leader: str, among: Sequence[ParallelType], *, in_cluster: bool = False
+    ) -> tuple[ParallelType, ...]:
+        """Parallel types of the reduction axes of the expr that computes `leader`; those of a cluster are apart."""
         if not isinstance(self.exprs[leader], (Reduction, Welford)):
             return ()
         state = self.context.state(leader)
@@ -231,8 +233,22 @@ class NestBuilder:
         return tuple(
             p
             for p in among
-            if any(a.is_reduction and state.parallel_type(a) is p for a in state.loop) and not _is_one(sizes[p])
+            if (p in self.builder.cluster) is in_cluster
+            and any(a.is_reduction and state.parallel_type(a) is p for a in state.loop)
+            and not _is_one(sizes[p])
         )
+
+    def _cluster_types(self, leader: str) -> tuple[ParallelType, ...]:
+        """The cluster axis, if the expr that computes `leader` reduces along it."""
+        found = self._reduction_types(leader, GRID_TYPES, in_cluster=True)
+        for p in found:
+            size = self.context.sizes[p]
+            if not (size.is_const and size.value == self.builder.cluster[p]):
+                raise SchedulingError(
+                    f"{leader} is reduced over {p.name}, a cluster of {self.builder.cluster[p]} blocks: the axis must have "
+                    f"that extent, not {size}"
+                )
+        return found
 
     # --- nests ---
 
@@ -583,7 +599,7 @@ class NestBuilder:
         scan = self.scans.get(leader)
         if scan is not None and scan.collective is not None:
             stmts.append(scan.collective)
-        if block_axes or grid_axes:
+        if block_axes or grid_axes or self._cluster_types(leader):
             stmts.append(self._collective(leader, accumulator, block_axes, grid_axes, nest))
         stores: list[Stmt] = []
         for t, partial in zip(tensor_outputs(expr), accumulator.buffers, strict=True):
@@ -638,6 +654,7 @@ class NestBuilder:
             slots,
             leader,
             accumulator.last_block,
+            self._cluster_types(leader),
         )
 
     def _store_result(

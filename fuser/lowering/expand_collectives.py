@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
@@ -67,10 +68,12 @@ from fuser.ir.kernel import (
     walk,
 )
 from fuser.ir.op_table import compute_dtype
+from fuser.lowering.expand_cluster import enter_cluster, exchange_in_cluster
 from fuser.lowering.expand_scan import BlockThreads, expand_scan
 from fuser.lowering.welford import welford_combine
 
 WARP = 32
+_NO_CLUSTER: Mapping[ParallelType, int] = MappingProxyType({})
 
 
 @dataclass(slots=True, eq=False)
@@ -83,11 +86,18 @@ class Expanded:
 
 
 def expand_collectives(
-    body: tuple[Stmt, ...], threads: Mapping[ParallelType, Symbol], sizes: Mapping[ParallelType, Int]
+    body: tuple[Stmt, ...],
+    threads: Mapping[ParallelType, Symbol],
+    sizes: Mapping[ParallelType, Int],
+    cluster: Mapping[ParallelType, int] = _NO_CLUSTER,
 ) -> Expanded:
-    """Expand every Reduce and Scan of a body. `threads` and `sizes`: index and extent of each parallel axis of the kernel."""
-    expander = _Expander(threads, sizes)
-    result = expander.whole(body)
+    """Expand every collective of a body.
+
+    threads, sizes   index and extent of each parallel axis of the kernel
+    cluster          blocks of a cluster along a grid axis
+    """
+    expander = _Expander(threads, sizes, cluster)
+    result = enter_cluster(expander.whole(body))
     _check_last_blocks(result, expander.last_blocks, frozenset())
     return Expanded(result, expander.workspaces, expander.semaphore_buffer())
 
@@ -99,10 +109,22 @@ def _last_block_key(stmt: Stmt) -> object:
     return stmt.grid_axes, stmt.block_axes, stmt.slot, stmt.slots
 
 
-def _joined(items: list[Stmt | tuple[Reduce, ...]]) -> list[Stmt | tuple[Reduce, ...]]:
-    """Reductions within the block over the same threads, brought together where the first of them stands.
+def _same_threads(a: Reduce, b: Reduce) -> bool:
+    return (a.block_axes, a.cluster_axes) == (b.block_axes, b.cluster_axes)
 
-    A later one moves up past what neither computes its partials nor is a reduction or a loop it stands behind.
+
+def _mentions(item: Stmt | tuple[Reduce, ...], buffers: set[Buffer]) -> bool:
+    return any(
+        b in buffers
+        for s in walk(item if isinstance(item, tuple) else (item,))
+        for b, _ in (*stmt_reads(s), *stmt_writes(s))
+    )
+
+
+def _joined(items: list[Stmt | tuple[Reduce, ...]]) -> list[Stmt | tuple[Reduce, ...]]:
+    """Reductions over the same threads, brought together.
+
+    A later one moves up past what does not compute its partials, or an earlier one down past what does not use its result.
     """
     result: list[Stmt | tuple[Reduce, ...]] = []
     waiting = list(items)
@@ -118,7 +140,12 @@ def _joined(items: list[Stmt | tuple[Reduce, ...]]) -> list[Stmt | tuple[Reduce,
             if isinstance(other, tuple):
                 rest += waiting[i:]
                 break
-            if isinstance(other, Reduce) and not other.grid_axes and other.block_axes == item.block_axes:
+            if isinstance(other, Reduce) and not other.grid_axes and _same_threads(other, item):
+                mine = {p for r in together for p in r.partials}
+                if not touched.isdisjoint(other.partials) and not any(_mentions(s, mine) for s in rest):
+                    # Nothing between needs what is reduced so far: that can wait.
+                    result += rest
+                    rest, touched = [], set()
                 if touched.isdisjoint(other.partials):
                     together.append(other)
                     continue
@@ -188,9 +215,16 @@ def _check_last_blocks(body: tuple[Stmt, ...], groups: Mapping[Symbol, int], ins
 
 
 class _Expander:
-    def __init__(self, threads: Mapping[ParallelType, Symbol], sizes: Mapping[ParallelType, Int]) -> None:
+    def __init__(
+        self,
+        threads: Mapping[ParallelType, Symbol],
+        sizes: Mapping[ParallelType, Int],
+        cluster: Mapping[ParallelType, int],
+    ) -> None:
         self.threads = threads
         self.sizes = sizes
+        self.cluster = cluster
+        self.loops = 0
         self.active = [p for p in reversed(BLOCK_TYPES) if p in sizes and not _is_one(sizes[p])]
         self.active.sort(key=lambda p: (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z).index(p))
         self.workspaces: list[Buffer] = []
@@ -213,6 +247,8 @@ class _Expander:
                 case tuple():
                     if item[0].block_axes:
                         result += self._blocks(item)
+                    if item[0].cluster_axes:
+                        result += self._exchanged(item)
                     if item[0].grid_axes:
                         result += self._grid_last_block(item)
                 case Reduce():
@@ -222,7 +258,9 @@ class _Expander:
                 case Scan():
                     result += expand_scan(item, self._block_threads())
                 case For():
+                    self.loops += 1
                     inner = self.body(item.body)
+                    self.loops -= 1
                     result.append(item if inner == item.body else replace(item, body=inner))
                 case If():
                     then, orelse = self.body(item.then), self.body(item.orelse)
@@ -272,9 +310,32 @@ class _Expander:
     def expand(self, r: Reduce) -> list[Stmt]:
         """Statements of one collective."""
         stmts = self._blocks((r,)) if r.block_axes else []
+        if r.cluster_axes:
+            stmts += self._exchanged((r,))
         if r.grid_axes:
             stmts += self._grid_broadcast(r) if r.grid_broadcast else self._grid_last_block((r,))
         return stmts
+
+    def _exchanged(self, reduces: Sequence[Reduce]) -> list[Stmt]:
+        """Reductions over the blocks of a cluster, whose blocks have their values already."""
+        r = reduces[0]
+        (axis,) = r.cluster_axes
+        size = self.cluster[axis]
+        spread = [p for p in self.active if p in r.block_axes]
+        lanes = [p for p in self.active if p not in r.block_axes]
+        return exchange_in_cluster(
+            reduces,
+            size,
+            self.threads[axis] % size,
+            self._linear(spread),
+            self._count_of(spread),
+            self._linear(lanes),
+            self._count_of(lanes),
+            self._symbol,
+            self._elements,
+            self._combine,
+            repeats=self.loops > 0,
+        )
 
     def _elements(self, r: Reduce, make: Callable[[Int], list[Stmt]]) -> list[Stmt]:
         """`make(e)` for every element of the partials."""

@@ -134,6 +134,7 @@ def finish_kernel(
         ranks=(*(t.ndim for t in fusion.input_tensors if not t.is_cpu), *(t.ndim for t in outputs)),
         dtypes=(*(t.dtype for t in fusion.input_tensors if not t.is_cpu), *(t.dtype for t in outputs)),
         in_place=lowered.in_place,
+        cluster=_cluster(context),
     )
     min_blocks = _min_blocks(context.builder.blocks_per_sm, block)
     return Kernel(name, tuple(parameters), body, plan, context.index_bits, layout.offsets, min_blocks=min_blocks)
@@ -150,6 +151,18 @@ def _min_blocks(per_sm: int, block: tuple[Int, ...]) -> int:
         threads *= extent.value
     top, _ = rung_of(threads)
     return -(-per_sm * threads // top)
+
+
+def _cluster(context: LoweringContext) -> tuple[int, int, int] | None:
+    """Blocks of a cluster along x, y, z. Raises SchedulingError where the grid is not known to be whole clusters."""
+    if not context.builder.cluster:
+        return None
+    for p, n in context.builder.cluster.items():
+        size = context.sizes.get(p, ONE)
+        if size.multiple % n != 0:
+            raise SchedulingError(f"{p.name} has {size} blocks, which are not known to be whole clusters of {n}")
+    x, y, z = (context.builder.cluster.get(p, 1) for p in GRID_TYPES)
+    return x, y, z
 
 
 def _check_limits(grid: Iterable[Int], block: Iterable[Int]) -> None:

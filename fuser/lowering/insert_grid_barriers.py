@@ -42,7 +42,7 @@ def insert_grid_barriers(body: tuple[Stmt, ...], crossing: AbstractSet[str]) -> 
     def make(reason: str) -> Stmt:
         return GridBarrier(ZERO, ZERO, reason)
 
-    made = insert_barriers(body, Level(memory, frozenset(), GridBarrier, make, _diverges, refused))
+    made = insert_barriers(body, Level(memory, frozenset(), (GridBarrier,), make, _diverges, refused))
     return _numbered(made, ZERO, passes(made))
 
 

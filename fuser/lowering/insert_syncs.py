@@ -25,6 +25,7 @@ from fuser.ir.kernel import (
     Allocate,
     BlockBarrier,
     Buffer,
+    ClusterWait,
     For,
     If,
     Role,
@@ -44,7 +45,7 @@ class Level:
 
     memory      what an access of a buffer touches, None if nobody else sees it
     private     names of buffers whose elements never cross from one to another
-    barrier     the statement that keeps them in step
+    barriers    the statements that keep them in step
     make        a barrier for a reason
     diverges    whether only some of them may enter the bodies of a test or loop, or enter them more often than others
     refused     the error for a barrier that would stand in such a body
@@ -52,7 +53,7 @@ class Level:
 
     memory: Callable[[Buffer], object | None]
     private: AbstractSet[str]
-    barrier: type[Stmt]
+    barriers: tuple[type[Stmt], ...]
     make: Callable[[str], Stmt]
     diverges: Callable[[Stmt], bool]
     refused: Callable[[str], Exception]
@@ -107,7 +108,7 @@ def insert_syncs(
     def diverges(stmt: Stmt) -> bool:
         return isinstance(stmt, If) and stmt.role in _DIVERGENT
 
-    return insert_barriers(body, Level(memory, private, BlockBarrier, BlockBarrier, diverges, refused))
+    return insert_barriers(body, Level(memory, private, (BlockBarrier, ClusterWait), BlockBarrier, diverges, refused))
 
 
 def insert_barriers(body: tuple[Stmt, ...], level: Level) -> tuple[Stmt, ...]:
@@ -162,7 +163,7 @@ class _Inserter:
                 tail, passed = [], True
 
         for stmt in body:
-            if isinstance(stmt, self.level.barrier):
+            if isinstance(stmt, self.level.barriers):
                 out.append(stmt)
                 tail, passed = [], True
                 continue
@@ -186,7 +187,7 @@ class _Inserter:
         return _Flow(tuple(out), head, tail, passed)
 
     def _contains_exchange(self, stmt: For) -> bool:
-        return bool(self._accesses(stmt)) or any(isinstance(s, self.level.barrier) for s in walk((stmt,)))
+        return bool(self._accesses(stmt)) or any(isinstance(s, self.level.barriers) for s in walk((stmt,)))
 
     def _leaf(self, stmt: Stmt) -> _Flow:
         accesses = self._accesses(stmt)

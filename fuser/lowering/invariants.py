@@ -28,11 +28,14 @@ from fuser.ir.kernel import (
     AtomicAdd,
     BlockBarrier,
     Buffer,
+    ClusterArrive,
+    ClusterWait,
     Fence,
     For,
     GridBarrier,
     If,
     Reduce,
+    RemoteStore,
     Role,
     Scan,
     Shuffle,
@@ -79,6 +82,19 @@ class Findings:
         self.marks.setdefault(id(stmt), message)
 
 
+_COMMUNICATION = (
+    GridBarrier,
+    BlockBarrier,
+    WarpBarrier,
+    ClusterArrive,
+    ClusterWait,
+    RemoteStore,
+    Shuffle,
+    AtomicAdd,
+    Fence,
+    SpinWait,
+)
+
 Invariant = Callable[[PassResult, Findings], None]
 
 
@@ -99,7 +115,7 @@ def check_invariants(pass_name: str, result: PassResult) -> None:
 def collectives_are_whole(result: PassResult, found: Findings) -> None:
     """No barrier, shuffle, atomic or fence yet: later passes decide about them once all collectives are known."""
     for stmt in walk(result.body):
-        if isinstance(stmt, (GridBarrier, BlockBarrier, WarpBarrier, Shuffle, AtomicAdd, Fence, SpinWait)):
+        if isinstance(stmt, _COMMUNICATION):
             found.mark(stmt, "threads communicate before collectives are expanded")
 
 
@@ -202,7 +218,7 @@ class _Paths:
         """Accesses still open after a statement list."""
         for stmt in body:
             match stmt:
-                case BlockBarrier():
+                case BlockBarrier() | ClusterWait():
                     open_accesses = frozenset()
                 case For():
                     once = self.walk(stmt.body, open_accesses)
@@ -212,7 +228,9 @@ class _Paths:
                 case If():
                     then = self.walk(stmt.then, open_accesses)
                     orelse = self.walk(stmt.orelse, open_accesses)
-                    if stmt.role in _DIVERGENT and any(isinstance(s, BlockBarrier) for s in walk((stmt,))):
+                    if stmt.role in _DIVERGENT and any(
+                        isinstance(s, (BlockBarrier, ClusterWait)) for s in walk((stmt,))
+                    ):
                         self.found.mark(stmt, "a block barrier stands under this test, which a thread decides alone")
                     open_accesses = then | orelse
                 case _:

@@ -89,7 +89,9 @@ def lower_fusion(
     lowered.in_place = in_place_outputs(context, lowered.body, lowered.arguments)
     body = seen("build_loop_nests", lowered.body)
     body = step("insert_grid_barriers", lambda: insert_grid_barriers(body, lowered.crossing))
-    expanded = _named("expand_collectives", lambda: expand_collectives(body, context.threads, context.sizes))
+    expanded = _named(
+        "expand_collectives", lambda: expand_collectives(body, context.threads, context.sizes, scheduled.cluster)
+    )
     body = seen("expand_collectives", expanded.body)
     layout = _named("allocate_shared", lambda: allocate_shared(body))
     is_placed = True

@@ -12,7 +12,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fuser.ir.integers import TRUE, AllOf, Compare, Cond, Int, Symbol, all_of, const
-from fuser.ir.kernel import BlockBarrier, For, If, Role, Shuffle, Stmt, WarpBarrier, map_body, walk
+from fuser.ir.kernel import (
+    BlockBarrier,
+    ClusterArrive,
+    ClusterWait,
+    For,
+    If,
+    Role,
+    Shuffle,
+    Stmt,
+    WarpBarrier,
+    map_body,
+    walk,
+)
 from fuser.ir.proofs import Claim, ProofLog
 
 
@@ -47,7 +59,7 @@ def _cleared(loop: For) -> For:
 
 def _unswitch(loop: For, proofs: ProofLog | None) -> Stmt:
     inner = [s for s in walk((loop,)) if isinstance(s, For)]
-    if any(isinstance(s, (BlockBarrier, WarpBarrier, Shuffle)) for s in walk((loop,))):
+    if any(isinstance(s, (BlockBarrier, ClusterArrive, ClusterWait, WarpBarrier, Shuffle)) for s in walk((loop,))):
         return loop
     symbols = {s.symbol: s for s in inner}
     hoisted: dict[Cond, Cond] = {}

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fuser.errors import LaunchError
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import DeviceInfo, largest_cluster
 from fuser.runtime import driver
 from fuser.runtime.device import Allocation, ArgumentValue, Launch
 from fuser.runtime.pack import ArgumentCells, ArgumentLayout, PackedValue
@@ -555,7 +555,7 @@ def _read_info(index: int) -> DeviceInfo:
         memory_bytes_per_ns=nominal * _REACHABLE_BANDWIDTH if nominal else _UNKNOWN_BANDWIDTH,
         warp_size=attribute("WARP_SIZE"),
         max_access_bytes=32 if major >= 10 else 16,
-        max_cluster=_PORTABLE_CLUSTER if major >= 9 else 1,
+        max_cluster=largest_cluster(major),
     )
 
 

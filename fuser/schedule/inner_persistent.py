@@ -2,11 +2,12 @@
 
 Loops, with K the kept dims, R the reduced ones, and constants v, tx, B, ty:
 
-    K/ty -> grid_x, ty -> block_y, R/(v*tx*B) = 1, B unrolled, tx -> block_x, v -> vector
+    K/ty -> grid_x, ty -> block_y, R/(v*tx*B*C) = 1, C -> grid_y, B unrolled, tx -> block_x, v -> vector
 
-Copies of the row tensors live outside the loop over B: each thread issues B loads of v elements before it uses the first, and
-holds [B][v] registers. The schedule asks for R <= v*tx*B, which makes the loop around B one iteration. Rows up to 32 lanes long
-share a warp with nobody, and then no block barrier is needed.
+Copies of the row tensors live outside the loop over B: each thread issues B loads of v elements before it uses the first,
+and holds [B][v] registers. The schedule asks for R <= v*tx*B*C, which makes the loop around C one iteration. A row within a
+warp needs no block barrier; a row too long for a block is shared by the C blocks of a cluster, which reduce through each
+other's shared memory. Where what the stages compute would not fit beside the row, it is computed again.
 """
 
 from __future__ import annotations
@@ -40,13 +41,15 @@ REGISTERS_FOR_ADDRESSES = 32
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """How a row is spread: `threads` along it, `batch` accesses of `vector` elements each, `rows` per block."""
+    """How a row is spread: over `cluster` blocks, `threads` of each along it, `batch` accesses of `vector` elements each;
+    `rows` per block."""
 
     threads: int
     batch: int
     rows: int
     registers: int
     in_flight: int
+    cluster: int = 1
 
 
 class InnerPersistentScheduler:
@@ -89,13 +92,19 @@ class InnerPersistentScheduler:
         fastest = groups[order[-1]]
         limit = vector_limit(graph, segment, fastest)
         vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
-        per_element = kept_bytes(segment)
         loaded = sum(t.dtype.itemsize for t in full)
         narrowest = min(t.dtype.itemsize for t in full)
+        inputs_only = False
+        per_element = kept_bytes(segment)
         shape = choose_row_shape(length, rows, vector, per_element, loaded, narrowest, device)
+        if isinstance(shape, Refused) and kept_bytes(segment, inputs_only=True) < per_element:
+            inputs_only = True
+            per_element = kept_bytes(segment, inputs_only=True)
+            shape = choose_row_shape(length, rows, vector, per_element, loaded, narrowest, device)
         if isinstance(shape, Refused):
             return shape
-        bounds = row_bounds(segment, graph, reduced, inputs, shape.threads * shape.batch * vector, order, groups)
+        capacity = shape.threads * shape.batch * shape.cluster * vector
+        bounds = row_bounds(segment, graph, reduced, inputs, capacity, order, groups)
         if isinstance(bounds, Refused):
             return bounds
         return InnerPersistentParams(
@@ -106,9 +115,11 @@ class InnerPersistentScheduler:
             vector,
             vectorized,
             bounds,
+            shape.cluster,
+            inputs_only,
             (
                 f"a row of {length} elements is {-(-length // vector)} accesses of {vector}: {shape.batch} for each of "
-                f"{shape.threads} threads, {shape.rows} rows a block",
+                f"{shape.threads} threads, {shape.rows} rows a block, {shape.cluster} blocks a row",
                 f"{per_element} bytes kept per element: about {shape.registers} registers a thread, "
                 f"{shape.in_flight} bytes in flight per SM",
             ),
@@ -123,7 +134,7 @@ class InnerPersistentScheduler:
         in_two_passes(builder)
         separate_results(builder)
         copies = cache_arguments(builder)
-        keep_stages(builder)
+        keep_stages(builder, inputs_only=params.inputs_only)
         name = _reference_name(builder)
         self._transform(builder, name, params)
         vectorize(builder, copies, [a for a in params.vectorized if a in copies])
@@ -153,8 +164,13 @@ class InnerPersistentScheduler:
         if params.vector > 1:
             builder.split(name, at, params.vector)
         builder.split(name, at, params.threads)
-        types.append((at + 2, ParallelType.block_x))
         builder.split(name, at, params.batch)
+        if params.cluster > 1:
+            builder.split(name, at, params.cluster)
+            at += 1
+            types.append((at, ParallelType.grid_y))
+            builder.set_cluster(ParallelType.grid_y, params.cluster)
+        types.append((at + 2, ParallelType.block_x))
         builder.transform_like(name)
         for position, parallel_type in types:
             builder.parallelize(name, position, parallel_type)
@@ -179,7 +195,7 @@ def _reference_name(builder: ScheduleBuilder) -> str:
 
 
 @lru_cache(maxsize=256)
-def kept_bytes(segment: Fusion) -> int:
+def kept_bytes(segment: Fusion, *, inputs_only: bool = False) -> int:
     """Bytes per element of the row that are on chip at once, at most: what is kept between a stage and the next.
 
     It follows from the structure alone, which is how fusions compare: asked once for all shapes.
@@ -187,7 +203,7 @@ def kept_bytes(segment: Fusion) -> int:
     builder = ScheduleBuilder(segment)
     in_two_passes(builder)
     cache_arguments(builder)
-    kept = keep_stages(builder)
+    kept = keep_stages(builder, inputs_only=inputs_only)
     size = {k.name: builder.state(k.name).tensor.dtype.itemsize for k in kept}
     stages = {s for k in kept for s in range(k.first, k.last)}
     return max((sum(size[k.name] for k in kept if k.first <= s < k.last) for s in stages), default=0)
@@ -203,43 +219,79 @@ def choose_row_shape(
     loaded       bytes read per element of a row
     itemsize     bytes of an element of the narrowest row tensor
     """
-    accesses = -(-length // vector)
     best: tuple[tuple[float, ...], RowShape] | None = None
-    for batch in range(1, 65):
-        threads = -(-accesses // batch)
-        threads = 1 << max(0, (threads - 1).bit_length()) if threads <= WARP else -(-threads // WARP) * WARP
-        # With a larger batch and the same threads, some accesses would be idle for every thread.
-        if threads > device.max_threads_per_block or -(-accesses // threads) < batch:
-            continue
-        # The threads along a row read whole lines of memory at a time, unless they have all of a short row.
-        if batch > 1 and threads < WARP and threads * vector * itemsize < LINE:
-            continue
-        elements = batch * vector
-        registers = REGISTERS_FOR_ADDRESSES + elements * per_element // 4
-        if registers > min(255, device.registers_per_sm // (-(-threads // WARP) * WARP)):
-            continue
-        # A barrier holds up every row of a block: rows share one only where a row stays within a warp.
-        per_block = 1 if threads > WARP else max(1, min(BLOCK // threads, rows // device.sm_count))
-        per_block = 1 << (per_block.bit_length() - 1)
-        warps = -(-threads * per_block // WARP)
-        resident = min(
-            device.max_threads_per_sm // (warps * WARP),
-            device.registers_per_sm // (registers * warps * WARP),
-            device.max_blocks_per_sm,
-        )
-        used = accesses / (threads * batch)
-        in_flight = int(resident * warps * WARP * elements * loaded * used)
-        bytes_per_thread = elements * loaded
-        # Fewer bytes a thread mean more barriers per byte; more mean long bodies and few threads to hide latencies behind.
-        distance = abs(math.log2(bytes_per_thread / BYTES_PER_THREAD))
-        alone = 1.0 if resident > 1 else 0.5
-        score = (min(in_flight, NEEDED_IN_FLIGHT) * alone * used, -distance, -threads)
-        if best is None or score > best[0]:
-            best = score, RowShape(threads, batch, per_block, registers, in_flight)
+    for cluster in (1, 2, 4, 8, 16):
+        if cluster > device.max_cluster or (cluster > 1 and length < cluster * vector * WARP):
+            break
+        accesses = math.ceil(length / (vector * cluster))
+        for batch in range(1, 65):
+            shape = _row_shape(accesses, batch, cluster, rows, vector, per_element, loaded, itemsize, device)
+            if shape is None:
+                continue
+            found, resident = shape
+            used = length / vector / (found.threads * batch * cluster)
+            # Fewer bytes a thread mean more barriers per byte; more mean long bodies and few threads to hide latencies behind.
+            distance = abs(math.log2(batch * vector * loaded / BYTES_PER_THREAD))
+            alone = 1.0 if resident > 1 else ALONE
+            score = (
+                min(found.in_flight * used, NEEDED_IN_FLIGHT)
+                * alone
+                * used
+                * CLUSTER_STEP ** (cluster.bit_length() - 1),
+                -distance,
+                -found.threads,
+            )
+            if best is None or score > best[0]:
+                best = score, found
     if best is None:
-        return Refused(f"a row of {length} elements does not fit in the registers of a block")
+        return Refused(f"a row of {length} elements does not fit in the registers of a block or a cluster")
     return best[1]
 
+
+def _row_shape(
+    accesses: int,
+    batch: int,
+    cluster: int,
+    rows: int,
+    vector: int,
+    per_element: int,
+    loaded: int,
+    itemsize: int,
+    device: DeviceInfo,
+) -> tuple[RowShape, int] | None:
+    """The spread of a block's `accesses` with `batch` a thread, and how many such blocks an SM holds; None if it holds none."""
+    threads = -(-accesses // batch)
+    threads = 1 << max(0, (threads - 1).bit_length()) if threads <= WARP else -(-threads // WARP) * WARP
+    # With a larger batch and the same threads, some accesses would be idle for every thread.
+    if threads > device.max_threads_per_block or -(-accesses // threads) < batch:
+        return None
+    # The threads along a row read whole lines of memory at a time, unless they have all of a short row.
+    if batch > 1 and threads < WARP and threads * vector * itemsize < LINE:
+        return None
+    elements = batch * vector
+    registers = REGISTERS_FOR_ADDRESSES + elements * per_element // 4
+    if registers > min(device.registers_per_thread, device.registers_per_sm // (-(-threads // WARP) * WARP)):
+        return None
+    # A barrier holds up every row of a block: rows share one only where a row stays within a warp.
+    per_block = 1 if threads > WARP else max(1, min(BLOCK // threads, rows // device.sm_count))
+    per_block = 1 << (per_block.bit_length() - 1)
+    warps = -(-threads * per_block // WARP)
+    resident = min(
+        device.max_threads_per_sm // (warps * WARP),
+        device.registers_per_sm // (registers * warps * WARP),
+        device.max_blocks_per_sm,
+    )
+    if resident < 1:
+        return None
+    in_flight = resident * warps * WARP * elements * loaded
+    return RowShape(threads, batch, per_block, registers, in_flight, cluster), resident
+
+
+ALONE = 0.8
+"""What a block without another one beside it on its SM gets done: nothing is loaded while it waits for its own row."""
+
+CLUSTER_STEP = 0.97
+"""What each doubling of a cluster costs: one exchange takes longer the more blocks take part."""
 
 LINE = 128
 """Bytes of a line of memory."""

@@ -102,6 +102,8 @@ class InnerPersistentParams:
     threads     threads of x along a row
     rows        rows of a block (threads of y)
     batch       accesses of a thread along the row
+    cluster     blocks that share a row
+    inputs_only whether costly values are computed again, too, and only the row tensors kept
     vector      consecutive elements of an access
     vectorized  arguments that are contiguous along them: one access each
     bounds      (input, dim, low, high): extents for which the row fits
@@ -115,6 +117,8 @@ class InnerPersistentParams:
     vector: int
     vectorized: tuple[str, ...]
     bounds: tuple[tuple[str, int, int, int], ...]
+    cluster: int = 1
+    inputs_only: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -62,12 +62,14 @@ class Kept:
     last: int
 
 
-def keep_stages(builder: ScheduleBuilder, *, few_registers: bool = False) -> tuple[Kept, ...]:
+def keep_stages(
+    builder: ScheduleBuilder, *, few_registers: bool = False, inputs_only: bool = False
+) -> tuple[Kept, ...]:
     """Recompute cheap full-size values that several stages need, once per further stage; returns those kept instead.
 
     A value is kept if it is costly, if it is a copy of an input (which a recomputation would read again), or if that takes
     fewer bytes than keeping what it is computed from. With `few_registers` the last does not count: where only copies and
-    costly values are kept, many results share what each needs.
+    costly values are kept, many results share what each needs. With `inputs_only` nothing but copies of inputs is kept.
     """
     level = stage_levels(builder)
     graph = builder.graph()
@@ -91,7 +93,8 @@ def keep_stages(builder: ScheduleBuilder, *, few_registers: bool = False) -> tup
         stage[name] = first
         if not later:
             continue
-        if name in full and _worth_keeping(builder, name, full, needed_later, few_registers):
+        worth = _worth_keeping(builder, name, full, needed_later, few_registers=few_registers, inputs_only=inputs_only)
+        if name in full and worth:
             kept.append(Kept(name, first, later[-1]))
             needed_later.add(name)
             continue
@@ -101,11 +104,17 @@ def keep_stages(builder: ScheduleBuilder, *, few_registers: bool = False) -> tup
     return tuple(kept)
 
 
-def _worth_keeping(builder: ScheduleBuilder, name: str, full: set[str], kept: set[str], few_registers: bool) -> bool:
+def _worth_keeping(
+    builder: ScheduleBuilder, name: str, full: set[str], kept: set[str], *, few_registers: bool, inputs_only: bool
+) -> bool:
     expr = builder.definition(name)
     assert expr is not None
     sources = [t for t in dict.fromkeys(tensor_inputs(expr)) if t.name in full or t.name in builder.input_names]
-    if any(t.name in builder.input_names for t in sources) or not is_cheap(builder, name):
+    if any(t.name in builder.input_names for t in sources):
+        return True
+    if inputs_only:
+        return False
+    if not is_cheap(builder, name):
         return True
     if few_registers:
         return False

@@ -27,6 +27,8 @@ from fuser.ir.kernel import (
     Buffer,
     Call,
     Cast,
+    ClusterArrive,
+    ClusterWait,
     Comment,
     ExtentParameter,
     Fence,
@@ -41,6 +43,7 @@ from fuser.ir.kernel import (
     LoadIndex,
     RandomValue,
     Reduce,
+    RemoteStore,
     ScalarArgument,
     ScalarParameter,
     Scan,
@@ -349,6 +352,17 @@ class _Compiler:
                 self._emit(f"w.block_barrier({k}, {self._site('barrier')})")
             case WarpBarrier():
                 self._emit(f"w.warp_barrier({k}, {self._site('barrier')})")
+            case RemoteStore(buffer, index, value, rank):
+                self._same_dtype(value.dtype, buffer)
+                view = self._visible(buffer)
+                place, block = self._evaluate(k, index, rank)
+                text = self._value(value, k)
+                self._note(buffer, 1, writes=True)
+                self._emit(f"{view}.store_remote({place}, {block}, {text}, {k}, {self._site('write', buffer)})")
+            case ClusterArrive():
+                self._emit(f"w.cluster_arrive({k}, {self._site('barrier')})")
+            case ClusterWait():
+                self._emit(f"w.cluster_wait({k}, {self._site('barrier')})")
             case SpinWait(buffer, index, target):
                 view = self._visible(buffer)
                 place, least = self._evaluate(k, index, target)

@@ -8,6 +8,7 @@ that wave get stuck, the kernel is run again block by block.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
@@ -92,6 +93,7 @@ def run_kernel(
     returned, not raised.
     """
     check_launch(launch, info)
+    _check_cluster(launch, info)
     try:
         program = compile_kernel(kernel)
         if program.widest_access > info.max_access_bytes:
@@ -138,6 +140,16 @@ def check_launch(launch: Launch, info: DeviceInfo) -> None:
         )
 
 
+def _check_cluster(launch: Launch, info: DeviceInfo) -> None:
+    if launch.cluster is None:
+        return
+    if cluster_blocks(launch) > info.max_cluster:
+        raise LaunchError(f"a cluster of {cluster_blocks(launch)} blocks; {info.name} has at most {info.max_cluster}")
+    for axis, blocks, size in zip("xyz", launch.grid, launch.cluster, strict=True):
+        if size < 1 or blocks % size != 0:
+            raise LaunchError(f"the grid of {blocks} blocks along {axis} is no multiple of the cluster's {size}")
+
+
 def resident_blocks(launch: Launch, info: DeviceInfo) -> int:
     """How many blocks of a launch the device holds at once, registers not counted."""
     shared = launch.shared_bytes + _RESERVED_SHARED if launch.shared_bytes else 0
@@ -157,6 +169,32 @@ def _check_resident(launch: Launch, info: DeviceInfo, program: Program) -> None:
     if program.has_waits and not launch.cooperative:
         message = "blocks wait for one another, but the launch is not cooperative"
         raise SimulatorError(Kind.over_resident, message)
+
+
+def cluster_blocks(launch: Launch) -> int:
+    """Blocks of a cluster, 1 without clusters."""
+    return math.prod(launch.cluster) if launch.cluster is not None else 1
+
+
+def _cluster_of(launch: Launch, blocks: Array) -> tuple[Array, Array]:
+    """(cluster, rank in it) of linear block numbers."""
+    assert launch.cluster is not None
+    gx, gy, _ = launch.grid
+    cx, cy, cz = launch.cluster
+    x, y, z = blocks % gx, blocks // gx % gy, blocks // (gx * gy)
+    number = x // cx + (gx // cx) * (y // cy + (gy // cy) * (z // cz))
+    return number, x % cx + cx * (y % cy + cy * (z % cz))
+
+
+def _in_clusters(launch: Launch, blocks: Array) -> Array:
+    """The blocks cluster by cluster, in order of rank; clusters of which a block is named are run whole."""
+    if cluster_blocks(launch) == 1:
+        return blocks
+    every = np.arange(launch.grid[0] * launch.grid[1] * launch.grid[2])
+    number, rank = _cluster_of(launch, every)
+    members = {int(c): every[number == c][np.argsort(rank[number == c])] for c in dict.fromkeys(number.tolist())}
+    wanted = dict.fromkeys(_cluster_of(launch, blocks)[0].tolist())
+    return np.concatenate([members[c] for c in wanted])
 
 
 def boundary_blocks(grid: BlockPosition) -> list[BlockPosition]:
@@ -182,6 +220,7 @@ def _block_sequence(
             blocks = np.random.default_rng(seed).permutation(blocks)
     else:
         blocks = np.random.default_rng(seed).permutation(gx * gy * gz)
+    blocks = _in_clusters(launch, blocks)
     if len(blocks) * launch.threads >= MAX_THREADS:
         raise LaunchError(f"{len(blocks)} blocks of {launch.threads} threads are too many to simulate; use only_blocks")
     return blocks
@@ -206,6 +245,7 @@ class Machine:
         self.blocks = blocks
         self.rng = np.random.default_rng((seed, 1))
         self.clock = Clock(len(blocks), launch.threads, has_warp_barriers=program.has_warp_barriers)
+        self.clock.cluster_size = cluster_blocks(launch)
         self.communication = Communication(self.clock) if program.has_communication and checks else None
         self.index_bits = program.kernel.index_bits
         self.checks = checks
@@ -315,6 +355,8 @@ class Machine:
         size = max(1, _WAVE_THREADS // self.launch.threads)
         if self.binding.shared_bytes:
             size = max(1, min(size, _WAVE_SHARED_BYTES // self.binding.shared_bytes))
+        cluster = self.clock.cluster_size
+        size = max(cluster, size // cluster * cluster)
         if self.program.has_waits:
             size = total
         for first in range(0, total, size):

@@ -4,6 +4,8 @@ Happens-before. Two accesses to one place, one of them a write, by two threads, 
 *happened before* the later one. Only these edges count, whatever order the simulation ran in:
 
     program order     the same thread
+    cluster barrier   every access of the blocks of a cluster before their ClusterArrive happens before every one after the
+                      ClusterWait that follows, in all of them
     block barrier     every access of a block before its BlockBarrier happens before every one after it in that block
     warp barrier      the same within a warp
     publication       access by thread X; Fence by X; then either an AtomicAdd by X itself, or a BlockBarrier (for threads
@@ -54,6 +56,9 @@ class Clock:
         # Time of the last block barrier of every block; of the last warp barrier of every warp.
         self.block_time = np.zeros(blocks, np.int64)
         self.warp_time = np.zeros((blocks, self.warps), np.int64) if has_warp_barriers else None
+        # Blocks of a cluster are numbered one after the other; time of the last cluster arrival that each waited for.
+        self.cluster_size = 1
+        self.cluster_time = np.zeros(blocks, np.int64)
         # Set where blocks communicate: (thread, thread) pairs with the time of the earlier access -> visible or not.
         self.is_visible: Callable[[Array, Array, Array], Array] | None = None
 
@@ -94,6 +99,9 @@ class Clock:
             warp = thread % self.threads // 32
             same_warp = same_block & (other % self.threads // 32 == warp)
             bad &= ~(same_warp & (time < self.warp_time[block, warp]))
+        if self.cluster_size > 1 and bad.any():
+            same_cluster = other // self.threads // self.cluster_size == block // self.cluster_size
+            bad &= ~(same_cluster & (time < self.cluster_time[block]))
         if self.is_visible is not None and bad.any():
             some = np.flatnonzero(bad)
             bad[some] = ~self.is_visible(other[some], thread[some], time[some])

@@ -187,6 +187,25 @@ class MemoryView:
         if flags is not None:
             flags[place] = _ALL_WRITTEN & ((1 << 8 * flags.itemsize) - 1)
 
+    def store_remote(self, index: Index, rank: Index, value: Any, lanes: Lanes, site: int) -> None:
+        """Store into the element that block `rank` of each thread's cluster has. Shared memory only."""
+        size = self.wave.cluster_size
+        blocks = lanes.pick(rank)
+        wrong = np.less(blocks, 0) | np.greater_equal(blocks, size)
+        if np.any(wrong):
+            message = f"a store reaches for a block that a cluster of {size} does not have"
+            self.wave.report(
+                Kind.out_of_bounds, message, lanes.position(np.broadcast_to(wrong, lanes.shape)), lanes, site
+            )
+        self.wave.check_cluster_runs(lanes, site)
+        own = lanes.block % size
+        place = np.broadcast_to(self._locate(index, 1, lanes, site) + (blocks - own) * self.stride, lanes.shape)
+        self._note_write(place, 1, lanes, site)
+        data, flags = self._storage(1)
+        data[place] = lanes.pick(value)
+        if flags is not None:
+            flags[place] = _ALL_WRITTEN & ((1 << 8 * flags.itemsize) - 1)
+
     def load_row(self, index: Index, width: int, lanes: Lanes, site: int) -> Array:
         """`width` elements in one access, as picked lanes: shape (*lanes.shape, width)."""
         place = self._locate(index, width, lanes, site)

@@ -40,6 +40,8 @@ class Wave:
         self.symbols: list[Index] = machine.wave_symbols(first, blocks)
         self.buffers: list[MemoryView | RegisterArray] = machine.wave_buffers(self)
         self.scalars = machine.scalars
+        # Time of a ClusterArrive whose ClusterWait is still to come.
+        self._arrival: int | None = None
         # Where a thread waits: (address of the element in words, its view) and the access, for a report.
         self.waiting: SimulatorError | None = None
         self.guards: dict[int, IndexGuard] = machine.guards
@@ -118,6 +120,47 @@ class Wave:
         self.clock.block_time[blocks] = self.clock.advance()
         if self.communication is not None:
             self.communication.block_barrier(blocks)
+
+    @property
+    def cluster_size(self) -> int:
+        """Blocks of a cluster, 1 without clusters."""
+        return self.clock.cluster_size
+
+    def cluster_arrive(self, lanes: Lanes, site: int) -> None:
+        """The first half of a barrier of the cluster: what comes before it is ordered once all have waited."""
+        self._whole_clusters(lanes, site)
+        self._arrival = self.clock.advance()
+
+    def cluster_wait(self, lanes: Lanes, site: int) -> None:
+        blocks = self._whole_clusters(lanes, site)
+        if self._arrival is None:
+            self.report(Kind.deadlock, "a wait of the cluster without an arrival before it", 0, lanes, site)
+        self.clock.cluster_time[blocks] = self._arrival
+        self.clock.block_time[blocks] = np.maximum(self.clock.block_time[blocks], self._arrival)
+        self._arrival = None
+        self.clock.advance()
+
+    def check_cluster_runs(self, lanes: Lanes, site: int) -> None:
+        """Report a store into a block that no barrier of the cluster has shown to run."""
+        waited = self.clock.cluster_time[self.first + np.unique(lanes.block)]
+        if not waited.all():
+            message = "a store into another block before a barrier of the cluster has shown that it runs"
+            self.report(Kind.race, message, 0, lanes, site)
+
+    def _whole_clusters(self, lanes: Lanes, site: int) -> Array:
+        """Numbers of the blocks that are here; a cluster of which only some threads are is reported."""
+        if lanes.mask is None:
+            return self.numbers
+        arrived = np.count_nonzero(lanes.mask, axis=1).reshape(-1, self.cluster_size).sum(axis=1)
+        wrong = (arrived != 0) & (arrived != self.threads * self.cluster_size)
+        if wrong.any():
+            cluster = int(np.argmax(wrong))
+            message = (
+                f"{int(arrived[cluster])} of {self.threads * self.cluster_size} threads reach a barrier of the cluster"
+            )
+            position = lanes.position(lanes.block // self.cluster_size == cluster)
+            self.report(Kind.divergent_barrier, message, position, lanes, site)
+        return self.numbers.reshape(-1, self.cluster_size)[arrived != 0].reshape(-1)
 
     def warp_barrier(self, lanes: Lanes, site: int) -> None:
         now = self.clock.advance()

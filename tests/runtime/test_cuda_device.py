@@ -67,7 +67,7 @@ def test_info(fake: FakeDriver, device: CudaDevice) -> None:
     info = device.info
     assert (info.name, info.arch, info.sm_count) == ("Fake H200", "sm_90a", 132)
     assert info.shared_per_block_optin == 232448
-    assert (info.max_access_bytes, info.max_cluster) == (16, 8)
+    assert (info.max_access_bytes, info.max_cluster) == (16, 16)
     assert 4200 < info.memory_bytes_per_ns < 4400
     assert repr(device) == "CudaDevice(0, 'Fake H200', sm_90a)"
     assert device.context == CONTEXT
@@ -84,7 +84,7 @@ def test_architectures(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch, major:
     info = CudaDevice(0).info
     assert info.arch == arch
     assert info.max_access_bytes == (32 if major >= 10 else 16)
-    assert info.max_cluster == (8 if major >= 9 else 1)
+    assert info.max_cluster == (1 if major < 9 else 16 if major < 12 else 8)
 
 
 def test_no_such_device(fake: FakeDriver) -> None:

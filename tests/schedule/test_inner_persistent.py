@@ -19,6 +19,7 @@ from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule.inner_persistent import InnerPersistentScheduler, choose_row_shape
 from fuser.schedule.params import InnerPersistentParams, Refused, SegmentInputs
 from fuser.simulator.device import SimulatorDevice
+from tests.harness import run_on
 
 H200 = DeviceInfo.preset("H200")
 
@@ -197,16 +198,19 @@ def sizes_of(fusion: Fusion, *sizes: int) -> SegmentInputs:
     return SegmentInputs(bound.tensors, bound.evaluate)
 
 
-@pytest.mark.parametrize("length", [1, 7, 32, 33, 1000, 3072, 4096, 5120, 12288, 16384, 32768, 50257])
+@pytest.mark.parametrize(
+    "length", [1, 7, 32, 33, 1000, 3072, 4096, 5120, 12288, 16384, 32768, 50257, 128256, 250003, 1 << 20]
+)
 @pytest.mark.parametrize("vector", [1, 4, 8])
 @pytest.mark.parametrize("rows", [1, 100, 16384])
 def test_row_shapes(length: int, vector: int, rows: int) -> None:
     shape = choose_row_shape(length, rows, vector, 4, 2, 2, H200)
     if isinstance(shape, Refused):
-        assert length > 32768
+        assert length > 16 * 32768
         return
-    assert shape.threads * shape.batch * vector >= length
-    assert (shape.batch - 1) * shape.threads * vector < length, "no access is idle for every thread"
+    held = shape.threads * shape.batch * vector
+    assert held * shape.cluster >= length
+    assert held * (shape.cluster - 1) < length, "no block of a cluster is idle"
     assert shape.threads % 32 == 0 or (shape.threads < 32 and shape.threads & (shape.threads - 1) == 0)
     assert shape.threads * shape.rows <= 1024
     assert shape.registers * shape.threads * shape.rows <= 65536
@@ -229,3 +233,33 @@ def test_params_explain_themselves() -> None:
     assert isinstance(params, InnerPersistentParams)
     assert any("registers" in r for r in params.reasons)
     assert hash(params) == hash(replace(params, reasons=()))
+
+
+@pytest.mark.parametrize(("length", "cluster"), [(600, 2), (1000, 4), (1777, 8), (4000, 16)])
+@pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
+def test_rows_over_clusters(define: Definition, length: int, cluster: int) -> None:
+    """A device with few registers: rows of a few hundred elements take clusters."""
+    small = replace(H200, registers_per_sm=16384, max_threads_per_block=32, registers_per_thread=48)
+    rng = np.random.default_rng(3)
+    shapes: dict[Definition, list[tuple[int, ...]]] = {
+        softmax: [(3, length)],
+        layer_norm: [(3, length), (length,)],
+        add_norm: [(3, length)] * 2,
+    }
+    arrays = [rng.normal(size=s).astype(np.float32) for s in shapes[define]]
+    fusion = fusion_of(define)
+    compiler = KernelCompiler(SimulatorDevice(info=small))
+    kernel = compiler.compile(fusion, [described(DataType.Float, *a.shape) for a in arrays])
+    assert kernel.plan is not None
+    assert kernel.plan.cluster is not None
+    found = run_on(SimulatorDevice(info=H200), kernel, fusion, arrays)
+    for t, expected in zip(fusion.output_tensors, reference(define, arrays), strict=True):
+        np.testing.assert_allclose(found[t.name], expected, rtol=2e-5, atol=2e-6)
+
+
+def test_what_is_costly_is_computed_again_where_it_would_not_fit() -> None:
+    fusion = fusion_of(softmax, DataType.BFloat16)
+    bound = bind_inputs(fusion, [described(DataType.BFloat16, 64, 1 << 20)])
+    params = InnerPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    assert isinstance(params, InnerPersistentParams)
+    assert (params.cluster, params.inputs_only) == (16, True)

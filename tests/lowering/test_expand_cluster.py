@@ -1,0 +1,133 @@
+"""Reductions over the blocks of a cluster: values, barriers, and what the simulator says when one is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fuser.errors import LaunchError, SchedulingError
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import ParallelType
+from fuser.ir.fusion import Tensor
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.kernel import ClusterArrive, ClusterWait, Kernel, RemoteStore, Stmt, map_body, walk
+from fuser.ir.schedule import ScheduleBuilder
+from tests.harness import Lowered, check, integers, run
+
+GX, GY, BX = ParallelType.grid_x, ParallelType.grid_y, ParallelType.block_x
+
+
+def sum_and_max(cluster: int, threads: int = 32, batch: int = 2, dtype: DataType = DataType.Float) -> ScheduleBuilder:
+    """x - max(row) + sum(row), rows of a constant length over clusters."""
+    length = cluster * threads * batch
+    b = FusionBuilder()
+    x = b.input_tensor(dtype, [-1, length])
+
+    def wide(t: Tensor) -> Tensor:
+        return b.broadcast(t, [False, True])
+
+    top = b.reduction("max", x, [1], dtype)
+    total = b.reduction("sum", x, [1], dtype)
+    out = b.pointwise("add", [b.pointwise("sub", [x, wide(top)], dtype), wide(total)], dtype)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    copy = s.cache_after(x.name)
+    name = top.name
+    s.split(name, 1, threads)  # rows, length/threads, threads
+    s.split(name, 1, batch)  # rows, cluster, batch, threads
+    s.transform_like(name)
+    for position, kind in ((0, GX), (1, GY), (3, BX)):
+        s.parallelize(name, position, kind)
+    s.parallelize_like(name)
+    s.set_cluster(GY, cluster)
+    s.inline_most()
+    assert s.state(copy).inline_at == 1, "outside the reduced loops: a register array"
+    return s
+
+
+@pytest.mark.parametrize("cluster", [2, 4, 8, 16])
+@pytest.mark.parametrize("threads", [8, 32, 64])
+def test_values(cluster: int, threads: int) -> None:
+    s = sum_and_max(cluster, threads)
+    length = cluster * threads * 2
+    kernel = check(s, [integers((5, length))], seeds=(0, 1))
+    assert kernel.plan.cluster == (1, cluster, 1)
+    assert not kernel.plan.cooperative
+    assert kernel.plan.semaphores is None
+
+
+@pytest.mark.parametrize("dtype", [DataType.Double, DataType.Int, DataType.Int32, DataType.BFloat16])
+def test_other_types(dtype: DataType) -> None:
+    x = np.random.default_rng(0).integers(-2, 3, size=(3, 64)).astype(dtype.numpy)
+    check(sum_and_max(2, 16, 2, dtype), [x])
+
+
+def test_two_reductions_share_an_exchange() -> None:
+    kernel = check(sum_and_max(4), [integers((2, 256))])
+    arrivals = sum(isinstance(s, ClusterArrive) for s in walk(kernel.body))
+    waits = sum(isinstance(s, ClusterWait) for s in walk(kernel.body))
+    assert (arrivals, waits) == (2, 2), "one to know that the others run, one for the values"
+
+
+def without(kernel: Kernel, wanted: Callable[[Stmt], bool]) -> Kernel:
+    """The kernel with the first statement that is wanted left out."""
+    found: list[Stmt] = []
+
+    def rewrite(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        if not found and wanted(stmt):
+            found.append(stmt)
+            return ()
+        return None
+
+    body = map_body(kernel.body, rewrite)
+    assert found
+    return replace(kernel, body=body)
+
+
+@pytest.mark.parametrize("reason", ["this block runs", "every block of the cluster runs", "has come"])
+def test_missing_barriers_are_reported(reason: str) -> None:
+    lowered = Lowered.of(sum_and_max(2))
+    kernel = without(lowered.kernel, lambda s: isinstance(s, (ClusterArrive, ClusterWait)) and reason in s.reason)
+    outcome = run(replace(lowered, kernel=kernel), [integers((2, 128))])
+    with pytest.raises(Exception, match=r"nothing that orders them|before a barrier|without an arrival|holds no value"):
+        outcome.check()
+
+
+def test_stores_reach_every_block() -> None:
+    kernel = Lowered.of(sum_and_max(8)).kernel
+    stores = [s for s in walk(kernel.body) if isinstance(s, RemoteStore)]
+    assert len(stores) == 2
+    assert {s.buffer.name for s in stores} == {b for b in kernel.shared_offsets if b.endswith("_cluster")}
+
+
+def test_refusals() -> None:
+    s = sum_and_max(2)
+    with pytest.raises(SchedulingError, match="lies along a grid axis"):
+        s.set_cluster(BX, 2)
+    with pytest.raises(SchedulingError, match="has 1, 2, 4, 8 or 16 blocks"):
+        s.set_cluster(GY, 3)
+    with pytest.raises(SchedulingError, match="one cluster axis"):
+        s.set_cluster(GX, 2)
+    s.set_cluster(GY, 4)
+    with pytest.raises(SchedulingError, match="must have that extent"):
+        Lowered.of(s)
+
+
+def test_a_device_without_clusters_refuses() -> None:
+    from fuser.runtime.device import Launch
+    from fuser.simulator.machine import run_kernel
+    from fuser.simulator.memory import DeviceMemory
+
+    lowered = Lowered.of(sum_and_max(2))
+    with pytest.raises(LaunchError, match="a cluster of 2 blocks"):
+        run_kernel(
+            lowered.kernel,
+            Launch((1, 2, 1), (32, 1, 1), 64, (1, 2, 1)),
+            [0] * len(lowered.kernel.parameters),
+            DeviceMemory(),
+            info=DeviceInfo.preset("sm_80"),
+        )
