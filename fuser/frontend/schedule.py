@@ -233,6 +233,21 @@ def params_view(params: internal.Params) -> HeuristicParams:
                 static_bdimy=params.rows > 1,
                 reduction_scheduler=SchedulerType.inner_persistent,
             )
+        case internal.InnerOuterParams():
+            view = ReductionParams(
+                fastest_dim=True,
+                persistent_kernel=True,
+                combined_inner_outer=True,
+                cross_block_inner_reduction=True,
+                cross_grid_outer_reduction=True,
+                unroll_factor_inner_reduction=params.vector,
+                vectorize_inner_reduction=params.vector > 1,
+                batches_per_block_inner_reduction=params.batch,
+                block_dim_inner_reduction=ParallelType.block_x,
+                grid_dim_iter_dom=ParallelType.grid_x,
+                static_bdimx=True,
+                reduction_scheduler=SchedulerType.inner_outer_persistent,
+            )
         case internal.ScanParams():
             view = ScanParams()
     object.__setattr__(view, "made_from", params)

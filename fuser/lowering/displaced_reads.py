@@ -33,8 +33,7 @@ def operand_indices(
             found[context.graph.group(a)] = gathered
             continue
         index = result_index(context, expr.output, b, indexer)
-        moves = isinstance(expr, Resize) and not is_empty
-        offset = context.rewrite(expr.windows[d].offset) if moves else ZERO
+        offset = context.rewrite(expr.windows[d].offset) if isinstance(expr, Resize) and not is_empty else ZERO
         found[context.graph.group(a)] = index + offset
     return found
 
