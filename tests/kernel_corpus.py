@@ -526,6 +526,11 @@ def scan_across_y_by_warps() -> ScheduleBuilder:
     return scan_columns(*scanned("cummin", dim=0), 4, 1, 16, vector=2)
 
 
+def fusion_inputs(s: ScheduleBuilder) -> list[str]:
+    """Names of the inputs."""
+    return [t.name for t in s.fusion.input_tensors]
+
+
 # --- Welford ----------------------------------------------------------------------------------------------------------
 
 
@@ -595,6 +600,26 @@ def welford_rfactor() -> ScheduleBuilder:
         s.parallelize(name, 0, GX)
         s.parallelize(name, len(s.state(name).loop) - 1, BX)
     s.inline_most()
+    return s
+
+
+@_case("welford", ((22, 3),), ((17, 5),), ((12, 4),), whole=False)
+def welford_in_steps() -> ScheduleBuilder:
+    """A thread asks for two rows of a pair of columns, then folds both; the pairs' counts are in common."""
+    fusion, mean = _statistics(0, count=True)
+    s = ScheduleBuilder(fusion)
+    n = mean.name
+    copy = s.cache_after(fusion.input_tensors[0].name)
+    s.split(n, 1, 2)
+    s.split(n, 0, 3)
+    s.split(n, 0, 2)
+    s.reorder(n, {3: 0, 2: 2, 1: 3})  # columns / 2, rows / 6, rows % 3, rows / 3 % 2, columns % 2
+    s.transform_like(n)
+    schedule_axes(s, n, (GX, SERIAL, BY, UNSWITCH))
+    s.parallelize_like(n)
+    first, *_ = s.rfactor(n, [3])
+    s.inline_most([t.name for t in s.tensors if t.name not in (copy, *fusion_inputs(s))])
+    s.inline_at(first, 3, True, [copy])
     return s
 
 
@@ -682,6 +707,28 @@ def unswitch_inner_split_outside() -> ScheduleBuilder:
     s.split(n, 1, 4, inner_split=False)  # i, 4, j/4
     s.reorder(n, {1: 2})  # i, j/4, 4
     spread(s, n, (GX, BX, UNSWITCH))
+    return s
+
+
+@_case("unswitch", ((3, 47),), ((2, 100),), ((4, 95),))
+def unswitch_steps() -> ScheduleBuilder:
+    """The loads of a step stand before the additions, both under one test; the last block joins the parts of two blocks."""
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1])
+    r = b.reduction("sum", x, [1], Float)
+    b.add_output(r)
+    s = ScheduleBuilder(b.freeze())
+    n = r.name
+    copy = s.cache_after(x.name)
+    s.split(n, 1, 2, False)
+    s.split(n, 2, 8)
+    s.split(n, 2, 3)
+    s.reorder(n, {4: 3})  # rows, part, columns / 24, columns % 8, columns / 8 % 3
+    s.transform_like(n)
+    schedule_axes(s, n, (GX, GY, SERIAL, BX, UNSWITCH))
+    s.parallelize_like(n)
+    s.inline_most([t.name for t in s.tensors if t.name not in (copy, x.name)])
+    s.inline_at(n, 4, True, [copy])
     return s
 
 
