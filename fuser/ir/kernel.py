@@ -354,7 +354,8 @@ class Reduce:
     blocks (`grid_broadcast` True: the kernel is cooperative).
 
     combine: name of a pointwise row (add, mul, maximum, minimum, logical_or, ...) or "welford" for a triple
-    (mean, m2, count). `slot` distinguishes executions of the collective inside serial loops (0 <= slot < slots).
+    (mean, m2, count), where one count may stand for all elements. `slot` distinguishes executions of the collective inside
+    serial loops (0 <= slot < slots).
     """
 
     partials: tuple[Buffer, ...]

@@ -592,8 +592,6 @@ class NestBuilder:
             return []
         expr = self.exprs[leader]
         stmts: list[Stmt] = []
-        if accumulator.step is not None:
-            stmts += self._spread_count(accumulator.buffers[2], accumulator.step.count)
         block_axes = self._reduction_types(leader, BLOCK_TYPES)
         grid_axes = self._reduction_types(leader, GRID_TYPES)
         scan = self.scans.get(leader)
@@ -601,6 +599,8 @@ class NestBuilder:
             stmts.append(scan.collective)
         if block_axes or grid_axes or self._cluster_types(leader):
             stmts.append(self._collective(leader, accumulator, block_axes, grid_axes, nest))
+        if accumulator.step is not None:
+            stmts += self._spread_count(accumulator.buffers[2], accumulator.step.count)
         stores: list[Stmt] = []
         for t, partial in zip(tensor_outputs(expr), accumulator.buffers, strict=True):
             target = self.storage.get(t.name)
@@ -643,10 +643,14 @@ class NestBuilder:
             if isinstance(expr, Reduction)
             else ""
         )
+        partials, identities = accumulator.buffers, self._identities(expr)
+        if accumulator.step is not None:
+            count = accumulator.step.count
+            partials, identities = (*partials[:2], count), (*identities[:2], Literal(0, count.dtype))
         return Reduce(
-            accumulator.buffers,
+            partials,
             combine,
-            self._identities(expr),
+            identities,
             block_axes,
             grid_axes,
             self.grid_broadcast.get(leader, False),

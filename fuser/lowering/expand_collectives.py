@@ -70,7 +70,7 @@ from fuser.ir.kernel import (
 from fuser.ir.op_table import compute_dtype
 from fuser.lowering.expand_cluster import enter_cluster, exchange_in_cluster
 from fuser.lowering.expand_scan import BlockThreads, expand_scan
-from fuser.lowering.welford import welford_combine
+from fuser.lowering.welford import CommonJoin, welford_combine
 
 WARP = 32
 _NO_CLUSTER: Mapping[ParallelType, int] = MappingProxyType({})
@@ -345,6 +345,22 @@ class _Expander:
         e = self._symbol("e", count)
         return [For(e, ZERO, count, ONE, tuple(make(e)), unroll=True)]
 
+    def _each(self, r: Reduce, make: Callable[[int, Int], list[Stmt]]) -> list[Stmt]:
+        """`make(i, e)` for every element of every partial; for a count that the elements have in common once."""
+        wide = [i for i in range(len(r.partials)) if not _is_common(r, i)]
+        common = [s for i in range(len(r.partials)) if i not in wide for s in make(i, ZERO)]
+        return [*common, *self._elements(r, lambda e: [s for i in wide for s in make(i, e)])]
+
+    def _combine_each(self, r: Reduce, other: Callable[[int, Int], Value]) -> list[Stmt]:
+        """Join `other(i, e)` to every element e of every partial i."""
+        if not _is_common(r, 2):
+            return self._elements(r, lambda e: self._combine(r, e, tuple(other(i, e) for i in range(len(r.partials)))))
+        join = CommonJoin(r.partials, f"{r.name}_c{self._number()}")
+        return [
+            *join.counted(other(2, ZERO)),
+            *self._elements(r, lambda e: join.element(e, other(0, e), other(1, e))),
+        ]
+
     def _combine(self, r: Reduce, at: Int, other: tuple[Value, ...]) -> list[Stmt]:
         if r.combine == "welford":
             self._count += 1
@@ -368,10 +384,28 @@ class _Expander:
         contiguous = reduced == self.active[: len(reduced)]
         if contiguous and count.is_const and total.is_const and total.value % WARP == 0:
             if count.value <= WARP and count.value & (count.value - 1) == 0:
-                return self._elements(r, lambda e: self._butterfly(r, e, count.value)), []
+                return self._butterflies(r, count.value), []
             if count.value % WARP == 0:
                 return self._warp_then_slots(r, count.value, total.value)
         return self._exchange(r, reduced, total, count)
+
+    def _butterflies(self, r: Reduce, width: int) -> list[Stmt]:
+        if not _is_common(r, 2):
+            return self._elements(r, lambda e: self._butterfly(r, e, width))
+        stmts: list[Stmt] = []
+        offset = width // 2
+        while offset:
+            lane = const(offset)
+            number = self._number()
+            got = tuple(Buffer(f"{p.name}_x{number}", p.dtype, MemoryType.local, p.size) for p in r.partials)
+
+            def shuffle(i: int, e: Int, got: tuple[Buffer, ...] = got, lane: Int = lane) -> list[Stmt]:
+                return [Shuffle(got[i], e, Load(r.partials[i], e), ShuffleKind.xor, lane)]
+
+            stmts += [*(Allocate(b) for b in got), *self._each(r, shuffle)]
+            stmts += self._combine_each(r, lambda i, e, got=got: Load(got[i], e))
+            offset //= 2
+        return stmts
 
     def _butterfly(self, r: Reduce, at: Int, width: int) -> list[Stmt]:
         """All lanes of each aligned group of `width` end with the group's result."""
@@ -398,7 +432,7 @@ class _Expander:
         )
 
     def _warp_then_slots(self, r: Reduce, count: int, total: int) -> tuple[list[Stmt], list[Stmt]]:
-        stmts = self._elements(r, lambda e: self._butterfly(r, e, WARP))
+        stmts = self._butterflies(r, WARP)
         if count == WARP:
             return stmts, []
         warps, per_group = total // WARP, count // WARP
@@ -406,18 +440,19 @@ class _Expander:
         scratch = self._scratch(r, const(warps))
         stmts += [Allocate(b) for b in scratch]
 
-        def write(e: Int) -> list[Stmt]:
-            return [Store(s, e * warps + linear // WARP, Load(p, e)) for s, p in zip(scratch, r.partials, strict=True)]
+        def place(e: Int) -> Int:
+            return e * warps + linear // count * per_group
 
-        def read(e: Int) -> list[Stmt]:
-            base = e * warps + linear // count * per_group
-            first = [Store(p, e, Load(s, base)) for s, p in zip(scratch, r.partials, strict=True)]
-            w = self._symbol("w", const(per_group - 1))
-            rest = self._combine(r, e, tuple(Load(s, base + w + 1) for s in scratch))
-            return [*first, For(w, ZERO, const(per_group - 1), ONE, tuple(rest), unroll=True)]
+        def write(i: int, e: Int) -> list[Stmt]:
+            return [Store(scratch[i], e * warps + linear // WARP, Load(r.partials[i], e))]
 
-        stmts.append(If(equal(linear % WARP, 0), tuple(self._elements(r, write)), role=Role.owner))
-        return stmts, self._elements(r, read)
+        def first(i: int, e: Int) -> list[Stmt]:
+            return [Store(r.partials[i], e, Load(scratch[i], place(e)))]
+
+        stmts.append(If(equal(linear % WARP, 0), tuple(self._each(r, write)), role=Role.owner))
+        w = self._symbol("w", const(per_group - 1))
+        rest = self._combine_each(r, lambda i, e: Load(scratch[i], place(e) + w + 1))
+        return stmts, [*self._each(r, first), For(w, ZERO, const(per_group - 1), ONE, tuple(rest), unroll=True)]
 
     def _exchange(
         self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int
@@ -429,8 +464,8 @@ class _Expander:
         linear = self._linear(self.active)
         stmts: list[Stmt] = [Allocate(b) for b in scratch]
 
-        def write(e: Int) -> list[Stmt]:
-            return [Store(s, e * total + linear, Load(p, e)) for s, p in zip(scratch, r.partials, strict=True)]
+        def write(i: int, e: Int) -> list[Stmt]:
+            return [Store(scratch[i], e * total + linear, Load(r.partials[i], e))]
 
         def place(e: Int, position: Int) -> Int:
             index: dict[ParallelType, Int] = {p: self.threads[p] for p in self.active}
@@ -439,32 +474,42 @@ class _Expander:
                 position = position // self.sizes[p]
             return e * total + self._linear(self.active, index)
 
-        def join(into: Reduce, at: Int, e: Int) -> list[Stmt]:
-            first = [Store(p, at, Load(s, place(e, ZERO))) for s, p in zip(scratch, into.partials, strict=True)]
-            k = self._symbol("k", count)
-            rest = self._combine(into, at, tuple(Load(s, place(e, k)) for s in scratch))
-            return [*first, For(k, ONE, count, ONE, tuple(rest))]
+        k = self._symbol("k", count)
+        stmts += self._each(r, write)
+        size = r.partials[0].size
+        if not count.is_const or count.value * size.value <= _OWN_WORK:
 
-        stmts += self._elements(r, write)
-        if not count.is_const or count.value * r.partials[0].size.value <= _OWN_WORK:
-            return stmts, self._elements(r, lambda e: join(r, e, e))
+            def first(i: int, e: Int) -> list[Stmt]:
+                return [Store(r.partials[i], e, Load(scratch[i], place(e, ZERO)))]
+
+            rest = self._combine_each(r, lambda i, e: Load(scratch[i], place(e, k)))
+            return stmts, [*self._each(r, first), For(k, ONE, count, ONE, tuple(rest))]
         kept = [p for p in self.active if p not in reduced]
         lanes, lane = self._count_of(kept), self._linear(kept)
         results = self._scratch(r, lanes)
         collect: list[Stmt] = [Allocate(b) for b in results]
-        size = r.partials[0].size
         for start in range(0, size.value, count.value):
-            e = self._linear(reduced) + start
-            self._count += 1
-            own = tuple(Buffer(f"{p.name}_own{self._count - 1}", p.dtype, MemoryType.local, ONE) for p in r.partials)
-            found = [Store(b, e * lanes + lane, Load(p, ZERO)) for b, p in zip(results, own, strict=True)]
-            work: list[Stmt] = [*(Allocate(b) for b in own), *join(replace(r, partials=own), ZERO, e), *found]
-            collect += work if prove_less(e, size) else [If(less(e, size), tuple(work), role=Role.owner)]
+            element = self._linear(reduced) + start
+            at = [ZERO if _is_common(r, i) else element for i in range(len(r.partials))]
+            number = self._number()
+            own = tuple(Buffer(f"{p.name}_own{number}", p.dtype, MemoryType.local, ONE) for p in r.partials)
+            work: list[Stmt] = [Allocate(b) for b in own]
+            work += [Store(b, ZERO, Load(s, place(e, ZERO))) for b, s, e in zip(own, scratch, at, strict=True)]
+            peers = tuple(Load(s, place(e, k)) for s, e in zip(scratch, at, strict=True))
+            work.append(For(k, ONE, count, ONE, tuple(self._combine(replace(r, partials=own), ZERO, peers))))
+            for i, (b, result) in enumerate(zip(own, results, strict=True)):
+                found = Store(result, at[i] * lanes + lane, Load(b, ZERO))
+                if not _is_common(r, i):
+                    work.append(found)
+                elif start == 0:
+                    work.append(If(equal(element, 0), (found,), role=Role.owner))
+            k = self._symbol("k", count)
+            collect += work if prove_less(element, size) else [If(less(element, size), tuple(work), role=Role.owner)]
 
-        def read(e: Int) -> list[Stmt]:
-            return [Store(p, e, Load(b, e * lanes + lane)) for b, p in zip(results, r.partials, strict=True)]
+        def read(i: int, e: Int) -> list[Stmt]:
+            return [Store(r.partials[i], e, Load(results[i], e * lanes + lane))]
 
-        return stmts, collect + self._elements(r, read)
+        return stmts, collect + self._each(r, read)
 
     # --- across blocks ---
 
@@ -477,19 +522,16 @@ class _Expander:
         blocks = self._count_of(reduced)
         segment = self._linear(kept) * r.slots + r.slot
         segments = self._count_of(kept) * r.slots
-        elements = r.partials[0].size
         lane_count = self._count_of(lanes)
         self._count += 1
         buffers = tuple(
-            Buffer(
-                f"{p.name}_blocks{self._count - 1}", p.dtype, GLOBAL_MEMORY, segments * elements * blocks * lane_count
-            )
+            Buffer(f"{p.name}_blocks{self._count - 1}", p.dtype, GLOBAL_MEMORY, segments * p.size * blocks * lane_count)
             for p in r.partials
         )
         self.workspaces += buffers
 
-        def place(e: Int, block: Int) -> Int:
-            return ((segment * elements + e) * blocks + block) * lane_count + self._linear(lanes)
+        def place(i: int, e: Int, block: Int) -> Int:
+            return ((segment * r.partials[i].size + e) * blocks + block) * lane_count + self._linear(lanes)
 
         return _GridParts(buffers, place, self._linear(reduced), blocks, segment, segments, lanes, spread)
 
@@ -498,11 +540,10 @@ class _Expander:
         stores: list[Stmt] = []
         for r, part in zip(reduces, parts, strict=True):
 
-            def write(e: Int, r: Reduce = r, part: _GridParts = part) -> list[Stmt]:
-                at = part.place(e, part.block)
-                return [Store(b, at, Load(p, e)) for b, p in zip(part.buffers, r.partials, strict=True)]
+            def write(i: int, e: Int, r: Reduce = r, part: _GridParts = part) -> list[Stmt]:
+                return [Store(part.buffers[i], part.place(i, e, part.block), Load(r.partials[i], e))]
 
-            stores += self._elements(r, write)
+            stores += self._each(r, write)
         stores.append(Fence())
         g = parts[0]
         writes = all_of(*(equal(self.threads[p], 0) for p in g.spread))
@@ -527,34 +568,37 @@ class _Expander:
         batch = const(max(1, _FINISH_BATCH // size.value))
         stmts: list[Stmt] = []
 
-        def start(e: Int) -> list[Stmt]:
-            return [Store(p, e, identity, Role.initialise) for p, identity in zip(r.partials, r.identity, strict=True)]
+        def start(i: int, e: Int) -> list[Stmt]:
+            return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
 
-        stmts += self._elements(r, start)
-        self._count += 1
-        got = tuple(
-            Buffer(f"{p.name}_got{self._count - 1}", p.dtype, MemoryType.local, batch * size) for p in r.partials
-        )
+        stmts += self._each(r, start)
+        number = self._number()
+        got = tuple(Buffer(f"{p.name}_got{number}", p.dtype, MemoryType.local, batch * p.size) for p in r.partials)
         b = self._symbol("b", g.blocks)
 
-        def load(j: Int, e: Int) -> list[Stmt]:
-            at, block = j * size + e, b + j * count
-            blank: list[Stmt] = [
-                Store(t, at, identity, Role.initialise) for t, identity in zip(got, r.identity, strict=True)
-            ]
-            loads: list[Stmt] = [
-                Store(t, at, Load(w, g.place(e, block), _LEVEL_2)) for t, w in zip(got, g.buffers, strict=True)
-            ]
-            return loads if batch is ONE else [*blank, If(less(block, g.blocks), tuple(loads), role=Role.predicate)]
-
-        def add(j: Int, e: Int) -> list[Stmt]:
-            return self._combine(r, e, tuple(Load(t, j * size + e) for t in got))
-
-        def each(make: Callable[[Int, Int], list[Stmt]]) -> list[Stmt]:
+        def each(make: Callable[[Int], list[Stmt]]) -> list[Stmt]:
             if batch is ONE:
-                return self._elements(r, lambda e: make(ZERO, e))
+                return make(ZERO)
             j = self._symbol("j", batch)
-            return [For(j, ZERO, batch, ONE, tuple(self._elements(r, lambda e: make(j, e))), unroll=True)]
+            return [For(j, ZERO, batch, ONE, tuple(make(j)), unroll=True)]
+
+        def load(j: Int) -> list[Stmt]:
+            block = b + j * count
+
+            def blank(i: int, e: Int) -> list[Stmt]:
+                return [Store(got[i], j * r.partials[i].size + e, r.identity[i], Role.initialise)]
+
+            def ask(i: int, e: Int) -> list[Stmt]:
+                value = Load(g.buffers[i], g.place(i, e, block), _LEVEL_2)
+                return [Store(got[i], j * r.partials[i].size + e, value)]
+
+            loads = self._each(r, ask)
+            if batch is ONE:
+                return loads
+            return [*self._each(r, blank), If(less(block, g.blocks), tuple(loads), role=Role.predicate)]
+
+        def add(j: Int) -> list[Stmt]:
+            return self._combine_each(r, lambda i, e: Load(got[i], j * r.partials[i].size + e))
 
         turn = (*(Allocate(t) for t in got), *each(load), *each(add))
         stmts.append(For(b, self._linear(g.spread), g.blocks, count * batch, turn))
@@ -667,10 +711,10 @@ _FINISH_BATCH = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _GridParts:
-    """Addresses of one grid reduction: `place(element, block)` in the workspaces."""
+    """Addresses of one grid reduction: `place(partial, element, block)` in its workspace."""
 
     buffers: tuple[Buffer, ...]
-    place: Callable[[Int, Int], Int]
+    place: Callable[[int, Int, Int], Int]
     block: Int
     blocks: Int
     segment: Int
@@ -683,6 +727,11 @@ def _guarded(condition: Cond, stmts: list[Stmt]) -> list[Stmt]:
     if condition is all_of():
         return stmts
     return [If(condition, tuple(stmts), role=Role.owner)]
+
+
+def _is_common(r: Reduce, i: int) -> bool:
+    """Whether partial i is one count for all elements of the others."""
+    return i < len(r.partials) and r.partials[i].size is not r.partials[0].size
 
 
 def _is_one(size: Int) -> bool:

@@ -96,7 +96,6 @@ def welford_join(
     real, dtype = m2.dtype, mean.dtype
     delta, total = temporary(f"{name}_delta", dtype), temporary(f"{name}_n", step.count.dtype)
     integral = compute_dtype(step.count.dtype)
-    change = Load(delta, ZERO)
 
     def call(op: str, a: Value, b: Value, d: DataType) -> Call:
         return Call(op, (a, b), d, d)
@@ -115,13 +114,11 @@ def welford_join(
         Store(step.weight, ZERO, call("mul", Cast(Load(step.count, ZERO), real), Load(step.fraction, ZERO), real)),
         Store(step.count, ZERO, Load(total, ZERO)),
     ]
-    gain = call("mul", call("mul", change, change, real), Load(step.weight, ZERO), real)
     return [
         Allocate(delta),
         *_once(acc, at, counted),
         Store(delta, ZERO, call("sub", other[0], Load(mean, at), dtype)),
-        Store(mean, at, call("add", Load(mean, at), call("mul", change, Load(step.fraction, ZERO), dtype), dtype)),
-        Store(m2, at, call("add", call("add", Load(m2, at), other[1], real), gain, real)),
+        *_moved(acc, at, delta, other[1], step.fraction, step.weight),
     ]
 
 
@@ -161,4 +158,61 @@ def welford_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], 
         ),
         Store(m2, at, call("add", call("add", Load(m2, at), other_m2, real), gain, real)),
         Store(count, at, Load(total, ZERO)),
+    ]
+
+
+class CommonJoin:
+    """`welford_combine` for triples of arrays whose elements have one count in common on each side.
+
+    `counted` comes first, once; then `element` for each element.
+    """
+
+    def __init__(self, acc: tuple[Buffer, ...], name: str) -> None:
+        self._acc = acc
+        self._name = name
+        real = acc[1].dtype
+        self._fraction, self._weight = temporary(f"{name}_f", real), temporary(f"{name}_w", real)
+
+    def counted(self, other: Value) -> list[Stmt]:
+        """n = na + nb; f = nb / n (0 if n = 0); w = na * f."""
+        count, real = self._acc[2], self._acc[1].dtype
+        total, other_count = temporary(f"{self._name}_n", count.dtype), temporary(f"{self._name}_nb", count.dtype)
+        integral = compute_dtype(count.dtype)
+        is_empty = Call("eq", (Load(total, ZERO), Literal(0, count.dtype)), integral, DataType.Bool)
+        quotient = Call("div", (Cast(Load(other_count, ZERO), real), Cast(Load(total, ZERO), real)), real, real)
+        before = Cast(Load(count, ZERO), real)
+        return [
+            *(Allocate(b) for b in (total, other_count, self._fraction, self._weight)),
+            Store(other_count, ZERO, other),
+            Store(total, ZERO, Call("add", (Load(count, ZERO), Load(other_count, ZERO)), integral, count.dtype)),
+            Store(self._fraction, ZERO, Call("where", (is_empty, Literal(0.0, real), quotient), real, real)),
+            Store(self._weight, ZERO, Call("mul", (before, Load(self._fraction, ZERO)), real, real)),
+            Store(count, ZERO, Load(total, ZERO)),
+        ]
+
+    def element(self, at: Int, other_mean: Value, other_m2: Value) -> list[Stmt]:
+        """d = mean_b - mean_a; mean = mean_a + d * f; m2 = m2_a + m2_b + d * d * w."""
+        delta = temporary(f"{self._name}_delta", self._acc[0].dtype)
+        difference = Call("sub", (other_mean, Load(self._acc[0], at)), delta.dtype, delta.dtype)
+        return [
+            Allocate(delta),
+            Store(delta, ZERO, difference),
+            *_moved(self._acc, at, delta, other_m2, self._fraction, self._weight),
+        ]
+
+
+def _moved(
+    acc: tuple[Buffer, ...], at: Int, delta: Buffer, other_m2: Value, fraction: Buffer, weight: Buffer
+) -> list[Stmt]:
+    """mean += d * f; m2 += m2_b + d * d * w."""
+    mean, m2 = acc[:2]
+    real, dtype, change = m2.dtype, mean.dtype, Load(delta, ZERO)
+
+    def call(op: str, a: Value, b: Value, d: DataType) -> Call:
+        return Call(op, (a, b), d, d)
+
+    gain = call("mul", call("mul", change, change, real), Load(weight, ZERO), real)
+    return [
+        Store(mean, at, call("add", Load(mean, at), call("mul", change, Load(fraction, ZERO), dtype), dtype)),
+        Store(m2, at, call("add", call("add", Load(m2, at), other_m2, real), gain, real)),
     ]
