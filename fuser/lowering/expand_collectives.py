@@ -706,7 +706,7 @@ _LEVEL_2 = CacheOp["global"]
 # Partials that a thread reads from shared memory rather than wait for another thread to join them.
 _OWN_WORK = 16
 # Partials that a thread of the last block asks for at once.
-_FINISH_BATCH = 8
+_FINISH_BATCH = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,8 +19,16 @@ _MAX_UNROLL = 16
 _LATENCY_NS = 1400.0
 _BLOCK = 256
 _LONG_BLOCK = 512
+# Threads of an SM that run at once: those of Welford hold about twice the registers, and their blocks are smaller, so that some
+# compute while others wait.
+_RESIDENT = 1024
+_RESIDENT_HEAVY = 512
+# Partial results of other blocks that a thread of the last block joins at most: each turn is a wait for device memory.
+_FINISH_TURNS = 5
 # Columns that a warp covers: 32 accesses of 16 bytes are one run of 512 bytes.
 _WARP = 32
+# Neighbouring threads whose accesses of 16 bytes make up a line of memory.
+_LINE = 8
 # Fewer blocks share a reduction by this factor each time the number of reductions grows by it.
 _BUCKET = 8
 # And by this one each time there is too little for as many.
@@ -77,7 +85,7 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
     per_thread = unroll * 2 if space.heavy else unroll
     threads = power_of_two(ceil_div(steps, per_thread), 1, _LONG_BLOCK)
     # A row that is no multiple of a line is best read by few threads, but never by so few that accesses spread over lines.
-    threads = max(threads, power_of_two(steps, 1, 8))
+    threads = max(threads, power_of_two(steps, 1, _LINE))
     reasons = [f"{steps} accesses a row, {unroll} in flight a thread: {threads} threads a row"]
     few = device.sm_count * 2
     rows = 1
@@ -89,8 +97,8 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
     blocks = ceil_div(space.kept, rows)
     grid = 1
     if space.may_split and blocks < few and steps > _LONG_BLOCK * unroll:
-        threads, rows, blocks = _LONG_BLOCK, 1, space.kept
-        wanted = _resident_blocks(device, threads) * 2
+        threads, rows, blocks = _long_block(space), 1, space.kept
+        wanted = _wanted_blocks(space, device, threads)
         grid = min(_bucketed(wanted, blocks), _parts(wanted, steps, threads * unroll))
         reasons.append(f"{blocks} rows leave SMs idle: {grid} blocks share a row, the last one joins their results")
     if grid == 1:
@@ -107,14 +115,14 @@ def _plan_planes(space: Space, device: DeviceInfo) -> ReductionPlan:
     steps = ceil_div(space.run, space.vector)
     planes = space.reduced // max(space.run, 1)
     unroll = _most_in_flight(space)
-    block = power_of_two(ceil_div(steps * planes, unroll), _WARP, _LONG_BLOCK)
+    block = power_of_two(ceil_div(steps * planes, unroll), _WARP, _long_block(space))
     threads = power_of_two(max(ceil_div(steps, unroll), min(steps, _WARP)), 1, block)
     others = min(block // threads, power_of_two(planes, 1, block))
     reasons = [f"{planes} planes of {steps} accesses: {threads} threads along a plane, {others} planes at a time"]
     grid = 1
-    wanted = _resident_blocks(device, threads * others) * 2
+    wanted = _wanted_blocks(space, device, threads * others)
     if space.may_split and space.kept < wanted:
-        grid = min(_bucketed(wanted, space.kept), _parts(wanted, planes, others))
+        grid = _parts(wanted // max(space.kept, 1), planes, others)
         reasons.append(
             f"{space.kept} results leave SMs idle: {grid} blocks share one, the last one joins their results"
         )
@@ -133,19 +141,22 @@ def _plan_outer(space: Space, device: DeviceInfo) -> ReductionPlan:
     columns = ceil_div(space.kept, space.vector)
     unroll = _most_in_flight(space)
     across = power_of_two(columns, 1, _WARP)
-    along = power_of_two(ceil_div(space.reduced, unroll), 1, _LONG_BLOCK // across)
-    if across * along < _WARP:
-        along = _WARP // across
+    while True:
+        along = power_of_two(ceil_div(space.reduced, unroll), 1, _long_block(space) // across)
+        along = max(along, _WARP // across)
+        blocks = max(1, ceil_div(columns, across))
+        wanted = _wanted_blocks(space, device, across * along)
+        grid = 1
+        if space.may_split and blocks < wanted:
+            grid = _parts(wanted // blocks, space.reduced, along * unroll)
+        if grid <= along * _FINISH_TURNS or across <= _LINE:
+            break
+        across //= 2  # more columns of blocks, each with fewer results to join
     reasons = [f"{columns} accesses a row: {across} threads along the kept dims, {along} along the reduced ones"]
-    blocks = max(1, ceil_div(columns, across))
-    grid = 1
-    wanted = _resident_blocks(device, across * along) * 2
-    if space.may_split and blocks < wanted:
-        grid = _parts(wanted // blocks, space.reduced, along * unroll)
-        if grid > 1:
-            reasons.append(
-                f"{blocks} blocks of columns leave SMs idle: {grid} blocks share a column, the last one joins their results"
-            )
+    if grid > 1:
+        reasons.append(
+            f"{blocks} blocks of columns leave SMs idle: {grid} blocks share one, the last one joins their results"
+        )
     if grid == 1:
         unroll = min(unroll, power_of_two(ceil_div(space.reduced, along), 1, _MAX_UNROLL))
     reasons.append(_flight_words(space, device, unroll))
@@ -164,9 +175,14 @@ def _even_unroll(steps: int, most: int) -> int:
     return min(range(most, most // 2, -1), key=lambda u: (ceil_div(steps, u) * u - steps) * 8 // steps)
 
 
-def _resident_blocks(device: DeviceInfo, threads: int) -> int:
-    """Blocks that run at once when half of the threads of an SM are busy."""
-    return device.sm_count * max(1, device.max_threads_per_sm // 2 // threads)
+def _long_block(space: Space) -> int:
+    return _BLOCK if space.heavy else _LONG_BLOCK
+
+
+def _wanted_blocks(space: Space, device: DeviceInfo, threads: int) -> int:
+    """Twice the blocks that run at once: who is done early takes another."""
+    resident = min(_RESIDENT_HEAVY if space.heavy else _RESIDENT, device.max_threads_per_sm)
+    return device.sm_count * max(1, resident // threads) * 2
 
 
 def _bucketed(wanted: int, blocks: int) -> int:
@@ -188,7 +204,7 @@ def _parts(wanted: int, steps: int, turn: int) -> int:
 
 def _flight_words(space: Space, device: DeviceInfo, unroll: int) -> str:
     wanted = int(device.memory_bytes_per_ns * _LATENCY_NS / device.sm_count)
-    flight = unroll * space.bytes_per_step * device.max_threads_per_sm // 2
+    flight = unroll * space.bytes_per_step * (_RESIDENT_HEAVY if space.heavy else _RESIDENT)
     return f"{flight} bytes on their way to each SM, {wanted} hide the latency"
 
 

@@ -121,7 +121,7 @@ def test_partials_of_blocks_are_summed_in_block_order() -> None:
 def test_partials_of_blocks_are_asked_for_together() -> None:
     kernel = row_sum(16, (GX, GY))
     (turn,) = [f for f in walk(kernel.body) if isinstance(f, For) and not f.unroll and "got" in str(stored(f))]
-    assert str(turn.step) == "8"
+    assert str(turn.step) == "16"
     load, add = [f for f in turn.body if isinstance(f, For)]
     assert "got" in str(stored(load)), "first all loads"
     assert "partial" in str(stored(add)), "then all additions"
