@@ -22,6 +22,7 @@ from fuser.ir.integer_nodes import (
     Symbol,
     SymbolQuotient,
     Truth,
+    Xor,
     compare_node,
     const,
     extremum_atom,
@@ -31,6 +32,7 @@ from fuser.ir.integer_nodes import (
     mod_atom,
     select_atom,
     symbol,
+    xor_atom,
 )
 from fuser.ir.integer_rules import has_plain_division
 from fuser.ir.integer_sums import sort_sum
@@ -235,6 +237,9 @@ def _shared_nodes(outputs: Sequence[Int | Cond]) -> list[Int]:
                     visit(argument)
             case Select():
                 visit_condition(node.condition)
+            case Xor():
+                visit(node.left)
+                visit(node.right)
             case _:
                 for monomial, _ in node.terms:
                     for factor in monomial:
@@ -292,6 +297,11 @@ def to_sympy(expression: Int | Cond) -> sympy.Basic:
             case Select():
                 first = convert(node.chosen), decide(node.condition)
                 result = sympy.Piecewise(first, (convert(node.otherwise), True))
+            case Xor():
+                a, b = convert(node.left), convert(node.right)
+                assert node.hi is not None
+                bits = range(node.hi.bit_length())
+                result = sympy.Add(*(2**k * sympy.Mod(sympy.floor(a / 2**k) + sympy.floor(b / 2**k), 2) for k in bits))
             case _:
                 result = sympy.Integer(node.constant)
                 for monomial, coefficient in node.terms:
@@ -349,6 +359,8 @@ def to_data(expression: Int | Cond) -> Data:
             return ("max", *(to_data(a) for a in expression.arguments))
         case Select():
             return ("select", to_data(expression.condition), to_data(expression.chosen), to_data(expression.otherwise))
+        case Xor():
+            return ("^", to_data(expression.left), to_data(expression.right))
         case Int():
             if not expression.terms:
                 return expression.constant
@@ -392,6 +404,8 @@ def from_data(data: Any) -> Int | Cond:
             return extremum_atom(Min if name == "min" else Max, [_int_from(argument) for argument in data[1:]])
         case ["select", condition, chosen, otherwise]:
             return select_atom(_cond_from(condition), _int_from(chosen), _int_from(otherwise))
+        case ["^", left, right]:
+            return xor_atom(_int_from(left), _int_from(right))
         case ["+", int(constant), *terms]:
             return sort_sum(constant, dict(_term_from(term) for term in terms))
         case ["true"]:

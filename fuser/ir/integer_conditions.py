@@ -28,6 +28,7 @@ from fuser.ir.integer_rules import (
     EXTREMUM_RULES,
     PAIR_IDENTITY_RULES,
     SELECT_RULES,
+    XOR_RULES,
     Rule,
 )
 from fuser.ir.integer_sums import divide_out
@@ -201,6 +202,7 @@ RULES: Final[tuple[Rule[Any], ...]] = (
     *PAIR_IDENTITY_RULES,
     *EXTREMUM_RULES,
     *SELECT_RULES,
+    *XOR_RULES,
     *COMPARE_RULES,
     *JUNCTION_RULES,
 )

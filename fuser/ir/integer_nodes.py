@@ -9,6 +9,7 @@ Grammar (a value of type `Int` is one node; equal values in normal form are the 
              | FloorDiv(numerator, divisor) | Mod(numerator, divisor)
              | Min(argument, ...) | Max(argument, ...)
              | Select(condition, chosen, otherwise)
+             | Xor(left, right)                                      bitwise, of bounded nonnegative operands
     Cond     = Truth | Compare(kind, Int) | AllOf(Cond, ...) | AnyOf(Cond, ...)
     kind     = ">=" | "==" | "!="                                    Int kind 0
 
@@ -16,7 +17,8 @@ Semantics: mathematical integers, no overflow. Division rounds towards minus inf
 [0, divisor); divisors are at least 1 by contract, wherever their ranges do not say so it is assumed.
 
 A symbol that is known to be divisible by m > 1 is the sum `m * SymbolQuotient`, and common factors are pulled out of
-Mod, Min, Max and Select, so the largest known divisor of any expression is the gcd of its coefficients.
+Mod, Min, Max, Select and Xor (there powers of two), so the largest known divisor of any expression is the gcd of its
+coefficients.
 
 Order of terms and arguments follows names and structure, never `id` or `hash`: printed text is the same in every
 process.
@@ -385,6 +387,23 @@ class Select(Int):
         return (self.chosen if self.condition.compute(values) else self.otherwise).compute(values)
 
 
+class Xor(Int):
+    """The bits in which two nonnegative expressions with known upper bounds differ."""
+
+    __slots__ = ("left", "right")
+
+    left: Int
+    right: Int
+
+    def _range(self) -> tuple[Bound, Bound]:
+        assert self.left.hi is not None
+        assert self.right.hi is not None
+        return 0, (1 << max(self.left.hi, self.right.hi).bit_length()) - 1
+
+    def compute(self, values: Environment) -> int:
+        return self.left.compute(values) ^ self.right.compute(values)
+
+
 class Cond:
     """An interned condition over integer expressions; `TRUE` and `FALSE` where ranges decide it.
 
@@ -664,6 +683,11 @@ def select_atom(condition: Cond, chosen: Int, otherwise: Int) -> Int:
     return make_atom(Select, ("condition", condition), ("chosen", chosen), ("otherwise", otherwise))
 
 
+def xor_atom(a: Int, b: Int) -> Int:
+    left, right = sorted((a, b), key=factor_order)
+    return make_atom(Xor, ("left", left), ("right", right))
+
+
 def intern_sum(constant: int, items: Terms) -> Int:
     """The node for sorted terms."""
     if not items:
@@ -745,6 +769,8 @@ def _order(node: Int) -> str:
             return shorten(f"~{type(node).__name__}({','.join(a.order for a in node.arguments)})")
         case Select():
             return shorten(f"~select({node.condition.order},{node.chosen.order},{node.otherwise.order})")
+        case Xor():
+            return shorten(f"~({node.left.order})^({node.right.order})")
         case _:
             parts = [f"{c}*{monomial_order(m)}" for m, c in node.terms]
             parts.append(str(node.constant))
@@ -765,6 +791,8 @@ def _weight(node: Int) -> int:
             return 4 + sum(a.weight for a in node.arguments)
         case Select():
             return 6 + node.chosen.weight + node.otherwise.weight
+        case Xor():
+            return 4 + node.left.weight + node.right.weight
         case _:
             return sum(monomial_weight(m) for m, _ in node.terms)
 
@@ -781,6 +809,8 @@ def _rank(node: Int) -> int:
             return 1 + max(a.rank for a in node.arguments)
         case Select():
             return 1 + max(node.chosen.rank, node.otherwise.rank)
+        case Xor():
+            return 1 + max(node.left.rank, node.right.rank)
         case _:
             return max((factor.rank for m, _ in node.terms for factor in m), default=0)
 
@@ -797,6 +827,8 @@ def _symbols(node: Int) -> frozenset[Symbol]:
             return frozenset[Symbol]().union(*(a.symbols for a in node.arguments))
         case Select():
             return node.condition.symbols | node.chosen.symbols | node.otherwise.symbols
+        case Xor():
+            return node.left.symbols | node.right.symbols
         case _:
             return frozenset[Symbol]().union(*(factor.symbols for m, _ in node.terms for factor in m))
 

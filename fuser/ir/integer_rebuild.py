@@ -22,6 +22,7 @@ from fuser.ir.integer_nodes import (
     SymbolQuotient,
     Terms,
     Truth,
+    Xor,
     as_int,
     compare_node,
     const,
@@ -31,8 +32,9 @@ from fuser.ir.integer_nodes import (
     mod_atom,
     select_atom,
     symbol,
+    xor_atom,
 )
-from fuser.ir.integer_rules import extremum, select
+from fuser.ir.integer_rules import exclusive_or, extremum, select
 from fuser.ir.integer_sums import sort_sum
 
 
@@ -72,6 +74,8 @@ def _replace(node: Int, known: dict[Int, Int]) -> Int:
                 result = _replace(node.otherwise, known)
             else:
                 result = select(condition, _replace(node.chosen, known), _replace(node.otherwise, known))
+        case Xor():
+            result = exclusive_or(_replace(node.left, known), _replace(node.right, known))
         case _:
             result = const(node.constant)
             for monomial, coefficient in node.terms:
@@ -110,6 +114,8 @@ def pickle_node(node: Int | Cond) -> tuple[Callable[..., object], tuple[object, 
             return extremum_atom, (type(node), node.arguments)
         case Select():
             return select_atom, (node.condition, node.chosen, node.otherwise)
+        case Xor():
+            return xor_atom, (node.left, node.right)
         case Int():
             return _sum_again, (node.constant, node.terms)
         case Truth():

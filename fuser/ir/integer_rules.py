@@ -24,6 +24,7 @@ from fuser.ir.integer_nodes import (
     Mod,
     Monomial,
     Terms,
+    Xor,
     as_int,
     const,
     extremum_atom,
@@ -33,6 +34,7 @@ from fuser.ir.integer_nodes import (
     scale,
     select_atom,
     shift,
+    xor_atom,
 )
 from fuser.ir.integer_proofs import clear_proofs, is_nonnegative
 from fuser.ir.integer_sums import (
@@ -87,6 +89,7 @@ IdentityRule: TypeAlias = "Callable[[Int], Identity | None]"
 PairRule: TypeAlias = "Callable[[FloorDiv, FloorDiv], Identity | None]"
 ExtremumRule: TypeAlias = "Callable[[type[Min] | type[Max], Sequence[Int]], Int | None]"
 SelectRule: TypeAlias = "Callable[[Cond, Int, Int], Int | None]"
+XorRule: TypeAlias = "Callable[[Int, Int], Int | None]"
 # Memo tables are dropped when they reach this many entries; nodes stay interned for the life of the process.
 MEMO_LIMIT: Final = 1 << 17
 _divisions: dict[tuple[Int, Int], tuple[Int, Int]] = {}
@@ -661,4 +664,56 @@ SELECT_RULES: tuple[Rule[SelectRule], ...] = (
     Rule("select_same", "equal branches need no condition", "select(less(x, y), z, z)", "z", _select_same),
     Rule("factor_select", "a common factor of both branches leaves", "select(less(x, y), 8*x, 0)",
          "8*select(x < y, x, 0)", _factor_select),
+)  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------------------------- differing bits
+
+
+def exclusive_or(a: Int | int, b: Int | int) -> Int:
+    """The bits in which two expressions differ. ValueError unless both are known to be nonnegative and bounded."""
+    left, right = as_int(a), as_int(b)
+    for operand in (left, right):
+        if operand.lo is None or operand.lo < 0 or operand.hi is None:
+            raise ValueError(f"the bits of {operand} are not known to be those of a bounded nonnegative number")
+    for rule in XOR_RULES:
+        result = rule.apply(left, right)
+        if result is not None:
+            return result
+    return xor_atom(left, right)
+
+
+def _xor_constants(a: Int, b: Int) -> Int | None:
+    return const(a.constant ^ b.constant) if a.is_const and b.is_const else None
+
+
+def _xor_zero(a: Int, b: Int) -> Int | None:
+    return b if a is ZERO else a if b is ZERO else None
+
+
+def _xor_same(a: Int, b: Int) -> Int | None:
+    return ZERO if a is b else None
+
+
+def _xor_again(a: Int, b: Int) -> Int | None:
+    for whole, part in ((a, b), (b, a)):
+        if isinstance(whole, Xor) and part in (whole.left, whole.right):
+            return whole.right if part is whole.left else whole.left
+    return None
+
+
+def _factor_xor(a: Int, b: Int) -> Int | None:
+    common = gcd(a.multiple, b.multiple)
+    common &= -common
+    if common < 2:
+        return None
+    return scale(exclusive_or(exact_quotient(a, common), exact_quotient(b, common)), common)
+
+
+XOR_RULES: tuple[Rule[XorRule], ...] = (
+    Rule("xor_constants", "two constants are folded", "exclusive_or(6, 3)", "5", _xor_constants),
+    Rule("xor_zero", "0 changes nothing", "exclusive_or(j, 0)", "j", _xor_zero),
+    Rule("xor_same", "what is equal does not differ", "exclusive_or(j, j)", "0", _xor_same),
+    Rule("xor_again", "a ^ b ^ b is a", "exclusive_or(exclusive_or(i, j), j)", "i", _xor_again),
+    Rule("factor_xor", "a common power of two leaves", "exclusive_or(8*i, 12*j)", "4*(2*i ^ 3*j)", _factor_xor),
 )  # fmt: skip

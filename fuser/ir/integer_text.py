@@ -20,6 +20,7 @@ from fuser.ir.integer_nodes import (
     Symbol,
     SymbolQuotient,
     Truth,
+    Xor,
     const,
 )
 
@@ -56,6 +57,9 @@ class Printer:
                 return self.extremum("max", node.arguments)
             case Select():
                 return self.selection(node)
+            case Xor():
+                # As a whole in parentheses: languages disagree on what binds weaker than `^`.
+                return f"({self.operand_of_xor(node.left)} ^ {self.operand_of_xor(node.right)})", ATOM_LEVEL
             case _:
                 raise TypeError(f"{node} is not an atom")
 
@@ -83,6 +87,10 @@ class Printer:
         """Text that may stand beside `*`, `//` or `%`."""
         text, level = self.text(node)
         return text if level == ATOM_LEVEL else f"({text})"
+
+    def operand_of_xor(self, node: Int) -> str:
+        text, level = self.text(node)
+        return f"({text})" if level == SUM_LEVEL else text
 
     def expression(self, node: Int) -> str:
         return self.text(node)[0]

@@ -28,6 +28,7 @@ from fuser.ir.integers import (
     Symbol,
     SymbolQuotient,
     Truth,
+    Xor,
     compile_vectorized,
     const,
 )
@@ -79,6 +80,9 @@ def parts(node: Node) -> list[Int]:
             case Min() | Max():
                 for argument in node.arguments:
                     visit(argument)
+            case Xor():
+                visit(node.left)
+                visit(node.right)
             case Select():
                 visit_condition(node.condition)
                 # The branch that is not taken is not computed: it may divide by 0 or leave the range.
@@ -176,6 +180,9 @@ class Ranges:
                 ranges = [self.of(argument) for argument in node.arguments]
                 choose = min if isinstance(node, Min) else max
                 return choose(r[0] for r in ranges), choose(r[1] for r in ranges)
+            case Xor():
+                most = max(self.of(node.left)[1], self.of(node.right)[1], 0)
+                return 0, (1 << most.bit_length()) - 1
             case Select():
                 a, b = self.of(node.chosen), self.of(node.otherwise)
                 return min(a[0], b[0]), max(a[1], b[1])

@@ -38,6 +38,7 @@ from fuser.ir.integers import (
     compile_vectorized,
     const,
     equal,
+    exclusive_or,
     from_data,
     less,
     less_equal,
@@ -286,7 +287,7 @@ def test_errors() -> None:
         compile_function([x + symbol("y")], [x])
     assert str(parameter.value) == "no parameter for the symbols y"
     with pytest.raises(ValueError) as data:
-        from_data(("^", 1, 2))
+        from_data(("@", 1, 2))
     assert str(data.value) == "not the data of an integer expression: ('^', 1, 2)"
     with pytest.raises(ValueError) as data:
         from_data(("+", 0, ("true",)))
@@ -506,6 +507,8 @@ def trees(symbols: list[Symbol]) -> st.SearchStrategy[Tree]:
             st.tuples(inner, divisor).map(lambda t: ("-", t[0], ("*", ("//", *t), t[1]))),
             st.tuples(st.sampled_from(["min", "max"]), inner, inner),
             st.tuples(st.just("select"), condition, inner, inner),
+            # Operands of xor are bounded by what they are made of.
+            st.tuples(st.just("xor"), inner, inner),
         )
 
     return st.recursive(leaf, grow, max_leaves=8)
@@ -530,6 +533,8 @@ def build(tree: Tree) -> Int:
             return maximum(build(a), build(b))
         case ("select", (comparison, c, d), a, b):
             return select(COMPARISONS[comparison][0](build(c), build(d)), build(a), build(b))
+        case ("xor", a, b):
+            return exclusive_or(build(a) % 16, build(b) % 8)
         case (operator, a, b):
             return BINARY[operator](build(a), build(b))
         case _:
@@ -550,6 +555,8 @@ def direct(tree: Tree, values: dict[Symbol, int]) -> int:
         case ("select", (comparison, c, d), a, b):
             holds = COMPARISONS[comparison][1](direct(c, values), direct(d, values))
             return direct(a if holds else b, values)
+        case ("xor", a, b):
+            return (direct(a, values) % 16) ^ (direct(b, values) % 8)
         case (operator, a, b):
             return BINARY[operator](direct(a, values), direct(b, values))
         case _:
@@ -558,7 +565,7 @@ def direct(tree: Tree, values: dict[Symbol, int]) -> int:
 
 def evaluate_c(text: str, values: dict[str, int]) -> int:
     """The value of a C expression: division towards zero, remainder with the sign of the numerator."""
-    tokens = re.findall(r"\d+(?:LL)?|\w+|<=|==|!=|&&|\|\||[-+*/%()<>?:]", text)
+    tokens = re.findall(r"\d+(?:LL)?|\w+|<=|==|!=|&&|\|\||[-+*/%^()<>?:]", text)
     assert "".join(tokens) == text.replace(" ", "")
     position = 0
 
@@ -573,6 +580,8 @@ def evaluate_c(text: str, values: dict[str, int]) -> int:
         nonlocal position
         if accept("("):
             value = ternary()
+            if accept("@"):
+                value ^= ternary()
             assert accept(")")
             return value
         if accept("-"):
@@ -778,6 +787,9 @@ def sympy_of(tree: Tree) -> Any:
             return sympy.floor(sympy_of(a) / sympy_of(b))
         case ("%", a, b):
             return sympy.Mod(sympy_of(a), sympy_of(b))
+        case ("xor", a, b):
+            c, d = sympy.Mod(sympy_of(a), 16), sympy.Mod(sympy_of(b), 8)
+            return sum(2**k * sympy.Mod(sympy.floor(c / 2**k) + sympy.floor(d / 2**k), 2) for k in range(4))
         case (operator, a, b):
             return BINARY[operator](sympy_of(a), sympy_of(b))
         case _:
