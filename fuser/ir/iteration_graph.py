@@ -60,7 +60,16 @@ class GroupMerge:
     result: Group
 
 
-GroupTransform = GroupSplit | GroupMerge
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupSwizzle:
+    """The element at place `result` of row `by` is element `source`: result = source ^ (by % extent)."""
+
+    by: Group
+    source: Group
+    result: Group
+
+
+GroupTransform = GroupSplit | GroupMerge | GroupSwizzle
 
 
 class IterationGraph:
@@ -84,6 +93,7 @@ class IterationGraph:
         self._groups: dict[IterDomain, Group] = {}
         self._splits: dict[tuple[Group, Int, bool], GroupSplit] = {}
         self._merges: dict[tuple[Group, Group], GroupMerge] = {}
+        self._swizzles: dict[tuple[Group, Group], GroupSwizzle] = {}
         for tensor in tensors:
             for d in tensor.produced:
                 self._find(d)
@@ -206,7 +216,18 @@ class IterationGraph:
             self._merges[outer, inner] = found
         return found
 
-    def transforms(self) -> list[GroupTransform]:
+    def swizzle(self, by: Group, source: Group) -> GroupSwizzle:
+        """The (interned) swizzle of a group by another."""
+        found = self._swizzles.get((by, source))
+        if found is None:
+            result = Group(f"{source.name}^{by.name}", source.extent, source.is_broadcast)
+            found = GroupSwizzle(by, source, result)
+            result.origin = found
+            source.uses.append(found)
+            self._swizzles[by, source] = found
+        return found
+
+    def transforms(self) -> list[GroupSplit | GroupMerge]:
         """Every split and merge of groups made so far."""
         return [*self._splits.values(), *self._merges.values()]
 
@@ -223,6 +244,8 @@ def leaves(group: Group) -> set[Group]:
             return leaves(s.source)
         case GroupMerge() as m:
             return leaves(m.outer) | leaves(m.inner)
+        case GroupSwizzle() as s:
+            return leaves(s.source)
         case None:
             return {group}
 

@@ -25,12 +25,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fuser.errors import InternalError
-from fuser.ir.integers import AllOf, Compare, Cond, FloorDiv, Int, Max, Min, Mod, Symbol, SymbolQuotient
+from fuser.ir.integers import AllOf, Compare, Cond, FloorDiv, Int, Max, Min, Mod, Symbol, SymbolQuotient, exclusive_or
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Operator = Literal["+", "*", "//", "%"]
+Operator = Literal["+", "*", "//", "%", "^"]
 Relation = Literal["==", "<", "|"]
 Term: TypeAlias = "Int | tuple[Operator, Term, Term]"
 
@@ -149,6 +149,8 @@ def _value(term: Term, values: Mapping[str, int]) -> int:
             return a // b
         case "%":
             return a % b
+        case "^":
+            return a ^ b
 
 
 def _holds(claim: Claim, values: Mapping[str, int]) -> bool | None:
@@ -427,10 +429,10 @@ class _Prover:
 
 
 def _value_free(op: Operator, a: Term, b: Term) -> Int:
-    """A division inside a sum: the integer rules' own result, which the claim of the step that made it is about."""
+    """A division or xor inside a sum: the integer rules' own result, which the claim of the step that made it is about."""
     assert isinstance(a, Int)
     assert isinstance(b, Int)
-    return a // b if op == "//" else a % b
+    return exclusive_or(a, b) if op == "^" else a // b if op == "//" else a % b
 
 
 __all__ = ["Claim", "ProofLog", "Relation", "Term", "check_proofs", "counterexample", "term_text"]

@@ -5,6 +5,7 @@ Grammar
     record   := Record(verb, tensor, arguments, result)
     verb     := split(axis, factor, inner_split) | merge(axis_o, axis_i) | reorder(old2new)
               | parallelize(position, type) | set_memory_type(type) | set_allocation_domain(dims, contiguity)
+              | swizzle(by, axis)
               | cache_after(op_type, cache_op, propagate, cached_uses) | cache_before(op_type, move_uses) | rfactor(axes)
               | recompute(uses) | two_pass
               | ask_extent_within(dim, low, high) | ask_blocks_per_sm(count) | set_cluster(type, size)
@@ -46,7 +47,7 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.integers import Int, ceil_div, const
-from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, IterationGraph
+from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle, IterationGraph
 from fuser.ir.iteration_graph import leaves as dims_of
 from fuser.ir.promotion import compute_dtype
 
@@ -83,6 +84,7 @@ class TensorState:
     parallel      parallel type of loop axes; absent means serial
     inline_at     leading loop axes shared with all consumers (0: computed in a nest of its own)
     allocation    explicit allocation domain, slowest first; None for the default
+    swizzles      (by, axis), positions in the allocation domain: what has index j lies at j ^ (i % extent), i that of `by`
     extras        broadcast axes of the loop domain that are not dims of the tensor, with the dim each one follows
     """
 
@@ -92,6 +94,7 @@ class TensorState:
     parallel: dict[IterDomain, ParallelType] = field(default_factory=dict)
     inline_at: int = 0
     allocation: tuple[IterDomain, ...] | None = None
+    swizzles: tuple[tuple[int, int], ...] = ()
     cache_op: CacheOp = CacheOp.unspecified
     op_type: LoadStoreOpType = LoadStoreOpType.set
     extras: list[tuple[IterDomain, IterDomain]] = field(default_factory=list)
@@ -355,7 +358,34 @@ class ScheduleBuilder:
                 f"the allocation domain of {name} must be a permutation of its logical domain or of its loop domain, got {dims}"
             )
         state.allocation = tuple(chosen)
+        state.swizzles = ()
         self.records.append(Record("set_allocation_domain", name, arguments))
+
+    def swizzle(self, name: str, by: int, axis: int) -> None:
+        """Permute the places along an axis of the allocation domain: what has index j lies at j ^ (i % extent), where i is the
+        index along another axis. Neighbours along `by` then lie in different banks of shared memory.
+
+        by, axis   positions in the allocation domain; the extent of `axis` is a constant power of two
+        """
+        state = self.state(name)
+        if state.allocation is None or state.memory is not MemoryType.shared:
+            raise SchedulingError(f"cannot swizzle {name}: it needs an allocation domain in shared memory first")
+        count = len(state.allocation)
+        if not (0 <= by < count and 0 <= axis < count) or by == axis:
+            raise SchedulingError(
+                f"cannot swizzle axis {axis} of {name} by {by}: its allocation domain has {count} axes"
+            )
+        extent = state.allocation[axis].extent
+        if not extent.is_const or extent.value < 1 or extent.value & (extent.value - 1):
+            raise SchedulingError(
+                f"cannot swizzle axis {axis} of {name}: its extent {extent} is no constant power of two"
+            )
+        if any(axis in pair or by == swizzled for pair in state.swizzles for swizzled in pair[1:]):
+            raise SchedulingError(
+                f"cannot swizzle axis {axis} of {name} by {by}: one of them takes part in a swizzle already"
+            )
+        state.swizzles = (*state.swizzles, (by, axis))
+        self.records.append(Record("swizzle", name, (by, axis)))
 
     def _relayout(self, state: TensorState, order: list[int]) -> None:
         """A global tensor's allocation order is its stride order."""
@@ -763,7 +793,7 @@ class ScheduleBuilder:
                     available.pop(origin.inner, None)
                     available[group] = merge_axes(outer, inner).result
                     return available[group]
-                case None:
+                case GroupSwizzle() | None:
                     return None
 
         def add(group: Group) -> IterDomain:

@@ -248,13 +248,28 @@ def legality_problems(builder: ScheduleBuilder) -> list[str]:
     return findings
 
 
+def _makes_loops(state: TensorState, allocation: set[IterDomain]) -> bool:
+    """Whether the loop axes are the axes of the allocation domain, or were made of all of them since."""
+    met: set[IterDomain] = set()
+
+    def visit(axis: IterDomain) -> bool:
+        if axis in allocation:
+            met.add(axis)
+            return True
+        if axis.definition is None:
+            return axis.is_broadcast
+        return all(visit(source) for source in _sources(axis.definition))
+
+    return all(visit(axis) for axis in state.loop if not axis.is_reduction) and met == allocation
+
+
 def _allocation_problems(state: TensorState, is_argument: bool) -> list[str]:
     if state.allocation is None:
         return []
     name, chosen = state.tensor.name, sorted(map(id, state.allocation))
     if chosen == sorted(map(id, state.tensor.visible)):
         return []
-    if chosen != sorted(id(a) for a in state.loop if not a.is_reduction):
+    if not _makes_loops(state, set(state.allocation)):
         # A verb after set_allocation_domain may have split the axes that it names.
         return [f"the allocation domain of {name} is no permutation of its dims or of its loop axes"]
     return [f"{name} is an input or output: its allocation domain is over its dims"] if is_argument else []

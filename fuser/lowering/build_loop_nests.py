@@ -41,7 +41,7 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.integers import FALSE, ONE, ZERO, Cond, Int, Symbol, all_of, const, equal, less, prove_less, symbol
-from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit
+from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle
 from fuser.ir.kernel import (
     Allocate,
     Buffer,
@@ -1305,7 +1305,8 @@ def _inexact_splits(loops: Sequence[Group]) -> list[GroupSplit]:
             case GroupMerge() as m:
                 visit(m.outer)
                 visit(m.inner)
-            case None:
+            case GroupSwizzle() | None:
+                # Places in memory are swizzled, loops are not.
                 pass
 
     for group in loops:

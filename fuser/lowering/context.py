@@ -22,7 +22,7 @@ from fuser.ir.facts import (
 from fuser.ir.fusion import Fusion, IterDomain, Tensor, memory_order, tensor_outputs
 from fuser.ir.inlining import LoopSharing, share_loops
 from fuser.ir.integers import ONE, ZERO, Int, Symbol, const, maximum, symbol
-from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, IterationGraph
+from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle, IterationGraph
 from fuser.ir.kernel import THREAD_SYMBOLS, Buffer
 from fuser.ir.proofs import ProofLog
 from fuser.ir.schedule import ScheduleBuilder, TensorState
@@ -334,8 +334,10 @@ def _in_allocation_order(
     assert state.allocation is not None
     promoted: Mapping[Group, Group] | None = context.sharing.promotions.get(context.sharing.leader[state.tensor.name])
     order = [context.graph.group(d, promoted) for d in state.allocation]
-    if all(g in order for g in stored):
+    if all(g in order for g in stored) and not state.swizzles:
         return [g for g in order if g in stored]
+    if not set(state.allocation) <= set(state.tensor.visible):
+        return _allocated_apart(context, state, order, loops, stored)
     # The allocation domain is over logical dims that the loops split: every stored loop axis must come from one dim.
     inside = [g for g in order if any(_made_from(s, g) for s in stored)]
     for s in stored:
@@ -343,6 +345,31 @@ def _in_allocation_order(
             raise SchedulingError(f"the allocation domain of {state.tensor.name} does not cover its loop axis {s.name}")
     rank = {s: next(i for i, g in enumerate(inside) if _made_from(s, g)) for s in stored}
     return sorted(stored, key=lambda s: rank[s])
+
+
+def _allocated_apart(
+    context: LoweringContext, state: TensorState, order: list[Group], loops: list[Group], stored: list[Group]
+) -> list[Group]:
+    """The axes of an allocation domain from which the loop axes were made since: those whose loops are stored, swizzled."""
+    kept: dict[Group, Group] = {}
+    for group in order:
+        shares = [loop in stored for loop in loops if _made_from(loop, group) or _made_from(group, loop)]
+        if any(shares):
+            if not all(shares):
+                raise SchedulingError(
+                    f"{state.tensor.name} cannot be allocated by {group.name}: only some of the loops over it are stored",
+                    location=state.tensor.location,
+                )
+            kept[group] = group
+    for by, axis in state.swizzles:
+        if order[axis] in kept:
+            if order[by] not in kept:
+                raise SchedulingError(
+                    f"{state.tensor.name} cannot be swizzled by {order[by].name}: it is not stored along it",
+                    location=state.tensor.location,
+                )
+            kept[order[axis]] = context.graph.swizzle(order[by], order[axis]).result
+    return list(kept.values())
 
 
 def _made_from(group: Group, source: Group) -> bool:
@@ -353,6 +380,8 @@ def _made_from(group: Group, source: Group) -> bool:
             return _made_from(s.source, source)
         case GroupMerge() as m:
             return _made_from(m.outer, source) or _made_from(m.inner, source)
+        case GroupSwizzle() as s:
+            return _made_from(s.source, source)
         case None:
             return False
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fuser.ir.integers import ZERO, Int
-from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, IterationGraph
+from fuser.ir.integers import ZERO, Int, exclusive_or
+from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle, IterationGraph
 from fuser.ir.proofs import Claim, ProofLog, Term
 
 
@@ -13,7 +13,8 @@ class Indexer:
     """Indices inside one loop nest: `loops` gives the index of each loop group, everything else follows.
 
     Walking backwards through a split gives outer * inner_extent + inner, forwards // and %; through a merge backwards
-    // and % by the inner extent, forwards outer * inner_extent + inner. A group of extent 1 has index 0.
+    // and % by the inner extent, forwards outer * inner_extent + inner; a swizzle is its own inverse, j ^ (i % extent). A group
+    of extent 1 has index 0.
     """
 
     def __init__(self, graph: IterationGraph, loops: Mapping[Group, Int], proofs: ProofLog | None = None) -> None:
@@ -58,6 +59,10 @@ class Indexer:
                     merged = self._walk(use.result, visiting)
                     if merged is not None:
                         return self._quotient(group, use.outer is group, merged, use.inner.extent)
+                case GroupSwizzle():
+                    place, by = self._walk(use.result, visiting), self._walk(use.by, visiting)
+                    if place is not None and by is not None:
+                        return self._swizzled(group, place, by)
         return None
 
     def _forward(self, group: Group, visiting: set[Group]) -> Int | None:
@@ -75,8 +80,17 @@ class Indexer:
                 return self._logged(
                     group, outer * origin.inner.extent + inner, ("+", ("*", outer, origin.inner.extent), inner)
                 )
+            case GroupSwizzle():
+                source, by = self._walk(origin.source, visiting), self._walk(origin.by, visiting)
+                return None if source is None or by is None else self._swizzled(group, source, by)
             case None:
                 return None
+
+    def _swizzled(self, group: Group, index: Int, by: Int) -> Int:
+        # Inside the extent both are as they were; a thread beyond it stays inside the row.
+        inside = index % group.extent
+        row = by % group.extent
+        return self._logged(group, exclusive_or(inside, row), ("^", inside, row))
 
     def _quotient(self, group: Group, is_outer: bool, index: Int, extent: Int) -> Int:
         if extent is ZERO:

@@ -288,7 +288,7 @@ def test_errors() -> None:
     assert str(parameter.value) == "no parameter for the symbols y"
     with pytest.raises(ValueError) as data:
         from_data(("@", 1, 2))
-    assert str(data.value) == "not the data of an integer expression: ('^', 1, 2)"
+    assert str(data.value) == "not the data of an integer expression: ('@', 1, 2)"
     with pytest.raises(ValueError) as data:
         from_data(("+", 0, ("true",)))
     assert str(data.value) == "not the data of a term: ('true',)"
