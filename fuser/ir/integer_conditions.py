@@ -19,7 +19,9 @@ from fuser.ir.integer_nodes import (
     Truth,
     as_int,
     compare_node,
+    intern_sum,
     junction_node,
+    shift,
 )
 from fuser.ir.integer_proofs import is_nonnegative
 from fuser.ir.integer_rules import (
@@ -89,6 +91,20 @@ def _compare_reduced(kind: CompareKind, operand: Int) -> Cond | None:
     return compare(kind, divide_out(operand, common, ()))
 
 
+def _compare_rest(kind: CompareKind, operand: Int) -> Cond | None:
+    """g*a + r >= 0 is a + q >= 0 where r // g is q for every r in its range."""
+    if kind != ">=" or len(operand.terms) < 2:
+        return None
+    for step in sorted({abs(c) for _, c in operand.terms} - {1}, reverse=True):
+        rest = intern_sum(operand.constant, tuple(t for t in operand.terms if t[1] % step))
+        if len(rest.terms) in (0, len(operand.terms)) or rest.lo is None or rest.hi is None:
+            continue
+        if rest.lo // step == rest.hi // step:
+            whole = intern_sum(0, tuple((m, c // step) for m, c in operand.terms if c % step == 0))
+            return compare(">=", shift(whole, rest.lo // step))
+    return None
+
+
 def _compare_sign(kind: CompareKind, operand: Int) -> Cond | None:
     return compare(kind, -operand) if kind != ">=" and operand.terms and operand.terms[0][1] < 0 else None
 
@@ -97,6 +113,8 @@ COMPARE_RULES: tuple[Rule[CompareRule], ...] = (
     Rule("compare_decided", "ranges and symbolic bounds decide", "less(n, N)", "True", _compare_decided),
     Rule("compare_reduced", "a common factor leaves, rounding the constant", "less(8*x, 8*y + 3)", "x <= y",
          _compare_reduced),
+    Rule("compare_rest", "a rest smaller than the step of all else is rounded away", "less(8*x + v, 8*y)", "x < y",
+         _compare_rest),
     Rule("compare_sign", "== and != start with a positive term", "equal(y, x)", "x == y", _compare_sign),
 )  # fmt: skip
 

@@ -50,7 +50,7 @@ class PointwiseParams:
     threads   of a block along the last part (0: all of that part) and the one before it
     unroll    further rows of a thread (one part: further vectors), all of whose loads are issued before the first use
     merged    blocks are counted along one axis of the grid: more than three parts, or more than y and z can count
-    reason    why, in words
+    reasons   why, in words
     """
 
     order: tuple[int, ...]
@@ -60,7 +60,35 @@ class PointwiseParams:
     threads: tuple[int, int]
     unroll: int = 1
     merged: bool = False
-    reason: str = field(default="", compare=False)
+    reasons: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TransposeParams:
+    """Tiles of a kernel whose arguments lie along two different runs of dims, M and N; pairs are (along M, along N).
+
+    order     dims of the reference output: others, those of M, those of N; dims of one element last
+    parts     how many dims of `order` are merged into each loop: others, M, N
+    tile      elements of a tile
+    vectors   consecutive elements of a thread
+    lanes     threads along a run, side by side
+    widths    elements of one access, for arguments where that is more than one
+    staged    arguments that lie along M: they pass through shared memory
+    threads   of a block
+    merged    blocks are counted along one axis of the grid
+    reasons   why, in words
+    """
+
+    order: tuple[int, ...]
+    parts: tuple[int, ...]
+    tile: tuple[int, int]
+    vectors: tuple[int, int]
+    lanes: tuple[int, int]
+    widths: tuple[tuple[str, int], ...]
+    staged: tuple[str, ...]
+    threads: int
+    merged: bool = False
+    reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +208,15 @@ class InnerOuterParams:
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
-Params = NoOpParams | PointwiseParams | ReductionParams | InnerPersistentParams | InnerOuterParams | ScanParams
+Params = (
+    NoOpParams
+    | PointwiseParams
+    | TransposeParams
+    | ReductionParams
+    | InnerPersistentParams
+    | InnerOuterParams
+    | ScanParams
+)
 ParamsClass = type[Params]
 
 

@@ -93,7 +93,7 @@ class PointwiseScheduler:
         order = dim_order(graph, segment, reference, inputs)
         merged = [groups[d] for d in order if not groups[d].is_broadcast]
         if not merged:
-            return PointwiseParams(order, (), 1, (), (BLOCK, 1), reason="one element")
+            return PointwiseParams(order, (), 1, (), (BLOCK, 1), reasons=("one element",))
         return _Choice(graph, segment, inputs, merged, device).params(order)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
@@ -211,7 +211,7 @@ class _Choice:
             blocks = [*lengths[:-2], -(-lengths[-2] // (threads[1] * unroll)), *([1] if threads[0] else [])]
             by_y_and_z = [math.prod(blocks[:-2]), *blocks[-2:-1]]
             is_merged = max(by_y_and_z) > GRID_LIMIT
-        return PointwiseParams(order, parts, vector, widths, threads, unroll, is_merged, "; ".join(words))
+        return PointwiseParams(order, parts, vector, widths, threads, unroll, is_merged, tuple(words))
 
     def _accesses(self) -> tuple[int, tuple[tuple[str, int], ...]]:
         """(elements of a thread, width of each argument's accesses)."""

@@ -10,6 +10,7 @@ from fuser.schedule.params import Params, Scheduler
 from fuser.schedule.pointwise import PointwiseScheduler
 from fuser.schedule.reduction import ReductionScheduler
 from fuser.schedule.scan import ScanScheduler
+from fuser.schedule.transpose import TransposeScheduler
 
 SCHEDULERS: tuple[Scheduler, ...] = (
     NoOpScheduler(),
@@ -17,6 +18,7 @@ SCHEDULERS: tuple[Scheduler, ...] = (
     InnerOuterPersistentScheduler(),
     ReductionScheduler(),
     ScanScheduler(),
+    TransposeScheduler(),
     PointwiseScheduler(),
 )
 

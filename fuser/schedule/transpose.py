@@ -1,0 +1,283 @@
+"""Segments whose arguments disagree on their fastest dim: tiles are turned in swizzled shared memory.
+
+Let N be the run of dims that is fastest in most bytes, and M the one that is fastest in the others, the *staged* arguments. A
+block works on tiles of M x N. Loops of a tile, with v elements an access and L lanes along a run (constants of each side):
+
+    every tensor       [blocks..., m/Lv, L, v, n/Lv, L, v]
+    computed along N   [blocks..., thread, further accesses, v along n]     thread from (n/Lv, m, L)
+    staged along M     [blocks..., thread, further accesses, v along m]     thread from (m/Lv, n, L)
+
+A staged input is read along M into registers and stored to shared memory as it lies, a staged output is written to shared
+memory along N and read along M; whatever is computed is computed along N. Row i of a tile holds its accesses in the order
+j ^ i: the lanes that read one column then meet different banks (fuser.ir.schedule.ScheduleBuilder.swizzle).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.enums import MemoryType, ParallelType, SchedulerType
+from fuser.ir.fact_collection import GRID_LIMIT
+from fuser.ir.fusion import Fusion, Tensor, memory_order, tensor_inputs, tensor_outputs
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, joined_dims
+from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, SegmentInputs, TransposeParams
+from fuser.schedule.pointwise import PointwiseScheduler, cache_arguments, reference_output, vectorize_by
+from fuser.schedule.reads import input_reads
+from fuser.schedule.reference import dim_groups, resolving_graph
+
+LINE_BYTES = 128
+"""What the lanes along a run read or write together: a cache line."""
+TILE = 64
+"""Elements of a tile along each run, where a line is not longer."""
+THREADS = 256
+SHORT_RUN = 16
+"""Elements of a run below which tiles would be mostly empty."""
+
+
+class TransposeScheduler:
+    """Accepts pointwise segments with two layouts among the arguments that have every dim."""
+
+    type = SchedulerType.transpose
+    params: ParamsClass = TransposeParams
+
+    def accepts(self, segment: Fusion) -> Accepted | Refused:
+        """See Scheduler."""
+        answer = PointwiseScheduler().accepts(segment)
+        if isinstance(answer, Refused):
+            return answer
+        graph = resolving_graph(segment)
+        reference = reference_output(segment)
+        assert reference is not None
+        displaced = next((r for r in input_reads(segment) if r.name != r.tensor.name), None)
+        if displaced is not None:
+            return Refused(f"{displaced.tensor.name} is read through a slice, pad or gather")
+        full = {g for g in dim_groups(graph, reference) if not g.is_broadcast}
+        fastest = {_fastest(graph, t) for t in _arguments(segment) if full <= {graph.group(d) for d in t.visible}}
+        if len(fastest - {None}) < 2:
+            return Refused("all arguments with every dimension have the same fastest one")
+        return Accepted()
+
+    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
+        """See Scheduler."""
+        graph = resolving_graph(segment)
+        reference = reference_output(segment)
+        assert reference is not None
+        groups = dim_groups(graph, reference)
+        sizes = {g: inputs.evaluate(g.extent) for g in groups if not g.is_broadcast}
+        arguments = arguments_of(graph, segment, inputs)
+        sides = _sides(arguments, sizes, {t.name for t in segment.output_tensors})
+        if isinstance(sides, Refused):
+            return sides
+        widths = AccessWidths(graph, segment, inputs, arguments, sizes)
+        runs = sides.staged_run, sides.run
+        limits = [ACCESS_BYTES // min(a.tensor.dtype.itemsize for a in side) for side in (sides.staged, sides.others)]
+        along = [widths.along(sides.proven(run), limit) for run, limit in zip(runs, limits, strict=True)]
+        names = {a.name for a in sides.staged}
+        chosen = {a.name: along[a.name not in names][a.name] for a in arguments}
+        vectors = [
+            max((w for n, w in chosen.items() if (n in names) == is_staged), default=1) for is_staged in (True, False)
+        ]
+        itemsize = max(a.tensor.dtype.itemsize for a in sides.staged)
+        narrow = [min(a.tensor.dtype.itemsize for a in side) for side in (sides.staged, sides.others)]
+        lanes = [min(32, LINE_BYTES // (v * n)) for v, n in zip(vectors, narrow, strict=True)]
+        tile = [max(TILE, v * n) for v, n in zip(vectors, lanes, strict=True)]
+        shared = tile[0] * tile[1] * sum(a.tensor.dtype.itemsize for a in sides.staged)
+        blocks = math.prod(sizes.values()) // (tile[0] * tile[1])
+        if shared > device.shared_per_block or itemsize > 4 or blocks < device.sm_count:
+            tile = [max(TILE // 2, v * n) for v, n in zip(vectors, lanes, strict=True)]
+            shared = tile[0] * tile[1] * sum(a.tensor.dtype.itemsize for a in sides.staged)
+        if shared > device.shared_per_block:
+            return Refused(f"tiles of {len(sides.staged)} arguments need {shared} bytes of shared memory")
+        threads = min(THREADS, *(tile[0] * tile[1] // v for v in vectors))
+        order = tuple(groups.index(g) for g in sides.order) + tuple(d for d, g in enumerate(groups) if g.is_broadcast)
+        counts = [-(-math.prod(sizes[g] for g in run) // t) for run, t in zip(runs, tile, strict=True)]
+        batch = math.prod(sizes[g] for part in sides.batch for g in part)
+        return TransposeParams(
+            order=order,
+            parts=(*(len(p) for p in sides.batch), len(runs[0]), len(runs[1])),
+            tile=(tile[0], tile[1]),
+            vectors=(vectors[0], vectors[1]),
+            lanes=(lanes[0], lanes[1]),
+            widths=tuple((n, w) for n, w in chosen.items() if w > 1),
+            staged=tuple(a.name for a in sides.staged),
+            threads=threads,
+            merged=max(batch, counts[0]) > GRID_LIMIT,
+            reasons=(
+                f"{', '.join(a.name for a in sides.staged)} lie along {sides.staged_run[-1].name}, the rest along "
+                f"{sides.run[-1].name}",
+                f"tiles of {tile[0]} x {tile[1]}, {shared} bytes of shared memory",
+            ),
+        )
+
+    def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
+        """See Scheduler."""
+        assert isinstance(params, TransposeParams)
+        reference = reference_output(segment)
+        assert reference is not None
+        builder = ScheduleBuilder(segment)
+        copies = cache_arguments(builder)
+        loads = {read: made for read, made in copies.items() if read not in builder.output_names}
+        staged_loads = [loads[n] for n in params.staged if n in loads]
+        staged_outputs = [n for n in params.staged if n in builder.output_names]
+        computes = builder.definition(reference.name)
+        assert computes is not None
+        # Copies of what is staged: read along M and stored to shared memory, or stored along N and read along M.
+        turned_in = [builder.cache_after(n) for n in staged_loads]
+        turned_out = [builder.cache_before(n) for n in staged_outputs]
+        blocks = _tile(builder, reference.name, params)
+        builder.transform_like(reference.name)
+        for name in turned_in:
+            _allocate(builder, name, blocks, along_m=True)
+        for name in turned_out:
+            _allocate(builder, name, blocks, along_m=False)
+        along_m = [*staged_loads, *turned_in, *staged_outputs]
+        along_n = [t.name for t in builder.tensors if t.name not in (*along_m, *builder.input_names)]
+        first_n = reference.name if reference.name in along_n else tensor_inputs(computes)[0].name
+        for first, rest, is_m in ((first_n, along_n, False), (along_m[0], along_m, True)):
+            _thread(builder, first, blocks, params.threads, along_m=is_m)
+            others = [n for n in rest if n != first]
+            if others:
+                builder.transform_like(first, others)
+            for position, parallel_type in enumerate((*_GRID[3 - blocks :], ParallelType.block_x)):
+                builder.parallelize(first, position, parallel_type)
+            if others:
+                builder.parallelize_like(first, blocks + 1, others)
+        widths = dict(params.widths)
+        vectorize_by(builder, copies, widths)
+        for names, vector in ((turned_in, params.vectors[0]), (turned_out, params.vectors[1])):
+            if vector > 1:
+                most = {n: min(vector, ACCESS_BYTES // builder.state(n).tensor.dtype.itemsize) for n in names}
+                vectorize_by(builder, {n: n for n in names}, most)
+        # All loads of a thread are issued before the first barrier: those along N stand in a nest of their own.
+        builder.inline_most([t.name for e in builder.exprs for t in tensor_outputs(e) if t.name not in loads.values()])
+        if staged_loads:
+            builder.inline_at(along_m[0], blocks + 1, best_effort=True, selected=staged_loads)
+        others = [n for n in loads.values() if n not in staged_loads]
+        if others:
+            builder.inline_at(first_n, blocks, best_effort=True, selected=others)
+        return builder
+
+
+_GRID = (ParallelType.grid_z, ParallelType.grid_y, ParallelType.grid_x)
+
+
+def _arguments(segment: Fusion) -> list[Tensor]:
+    return [t for t in (*segment.input_tensors, *segment.output_tensors) if not t.is_cpu and t.visible]
+
+
+def _fastest(graph: IterationGraph, t: Tensor) -> Group | None:
+    """The fastest dim of more than one element, as declared."""
+    order = [graph.group(t.visible[d]) for d in memory_order(t.stride_order)]
+    return next((g for g in reversed(order) if not g.is_broadcast), None)
+
+
+# --- choosing ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sides:
+    """Which arguments are staged, and the dims of the loops: batch parts, the staged run M, the run N."""
+
+    staged: list[Argument]
+    others: list[Argument]
+    batch: list[list[Group]]
+    staged_run: list[Group]
+    run: list[Group]
+    parts: list[list[Group]]
+
+    @property
+    def order(self) -> list[Group]:
+        return [g for part in (*self.batch, self.staged_run, self.run) for g in part]
+
+    def proven(self, run: Sequence[Group]) -> list[Group]:
+        """The end of a run that every argument sees as one: what was put before it is a run only for some."""
+        return next(p for p in self.parts if p[-1] is run[-1])
+
+
+def _sides(arguments: Sequence[Argument], sizes: dict[Group, int], outputs: set[str]) -> _Sides | Refused:
+    total = math.prod(sizes.values())
+    full = [a for a in arguments if a.seen == total and all(a.stride(g) for g, n in sizes.items() if n != 1)]
+    fastest = {a.name: next((g for g in sizes if sizes[g] != 1 and a.stride(g) == 1), None) for a in full}
+    layouts: dict[Group, list[Argument]] = {}
+    for a in full:
+        group = fastest[a.name]
+        if group is not None:
+            layouts.setdefault(group, []).append(a)
+    if len(layouts) < 2:
+        return Refused("all large arguments have the same fastest dimension")
+    # Most bytes stay as they are; of equals the outputs, which are stored better than they are loaded.
+    ranked = sorted(
+        layouts,
+        key=lambda g: (sum(a.nbytes for a in layouts[g]), sum(a.name in outputs for a in layouts[g])),
+        reverse=True,
+    )
+    n, m = ranked[:2]
+    model, other = (max(layouts[g], key=lambda a: a.nbytes) for g in (n, m))
+    order = sorted(sizes, key=lambda g: -model.stride(g) if sizes[g] != 1 else -math.inf)
+    parts = joined_dims(order, sizes, arguments)
+    run = next(p for p in parts if n in p)
+    staged_run = next(p for p in parts if m in p)
+    batch = [p for p in parts if p is not run and p is not staged_run]
+    # Short runs take in the dims that lie next to them.
+    wide, staged_wide = list(run), list(staged_run)
+    for target, a in ((wide, model), (staged_wide, other)):
+        while batch and math.prod(sizes[g] for g in target) < TILE // 2:
+            neighbour = min(batch, key=lambda p: a.stride(p[-1]))
+            if a.stride(neighbour[-1]) > sizes[target[0]] * a.stride(target[0]):
+                break
+            batch.remove(neighbour)
+            target[:0] = neighbour
+    for target in (wide, staged_wide):
+        length = math.prod(sizes[g] for g in target)
+        if length < SHORT_RUN:
+            return Refused(f"the run along {target[-1].name} has only {length} elements")
+    staged = layouts[m]
+    return _Sides(staged, [a for a in arguments if a not in staged], batch, staged_wide, wide, parts)
+
+
+# --- loops ------------------------------------------------------------------------------------------------------------
+
+
+def _tile(builder: ScheduleBuilder, name: str, params: TransposeParams) -> int:
+    """[blocks..., m/Lv, L, v, n/Lv, L, v] of the reference; returns how many axes count blocks."""
+    builder.reorder(name, {dim: position for position, dim in enumerate(params.order)})
+    for at, count in enumerate(params.parts):
+        for _ in range(count - 1):
+            builder.merge(name, at, at + 1)
+    m = len(params.parts) - 2
+    builder.split(name, m + 1, params.tile[1])
+    builder.split(name, m, params.tile[0])
+    builder.reorder(name, {m + 1: m + 2})
+    for side, at in ((1, m + 3), (0, m + 2)):
+        builder.split(name, at, params.lanes[side] * params.vectors[side])
+        builder.split(name, at + 1, params.vectors[side])
+    blocks = m + 2
+    while blocks > (1 if params.merged else 3):
+        builder.merge(name, 0, 1)
+        blocks -= 1
+    return blocks
+
+
+def _allocate(builder: ScheduleBuilder, name: str, blocks: int, *, along_m: bool) -> None:
+    """Shared memory in rows along M or N, the accesses of a row swizzled by the place of the row."""
+    builder.set_memory_type(name, MemoryType.shared)
+    outer, inner = ((3, 0) if along_m else (0, 3)) if blocks else (0, 0)
+    axes = [*range(blocks), *(blocks + outer + i for i in range(3)), *(blocks + inner + i for i in range(3))]
+    builder.set_allocation_domain(name, [f"loop:{i}" for i in axes])
+    builder.swizzle(name, blocks + 1, blocks + 4)
+
+
+def _thread(builder: ScheduleBuilder, name: str, blocks: int, threads: int, *, along_m: bool) -> None:
+    """[blocks..., thread, further accesses, v]: lanes go along the run, then across it, then to its next line."""
+    # The axes after the blocks are m/Lv, L, v, n/Lv, L, v.
+    order = [0, 3, 4, 5, 1, 2] if along_m else [3, 0, 1, 2, 4, 5]
+    builder.reorder(name, {blocks + axis: blocks + position for position, axis in enumerate(order)})
+    for _ in range(4):
+        builder.merge(name, blocks, blocks + 1)
+    builder.split(name, blocks, threads)
+    builder.reorder(name, {blocks: blocks + 1})
