@@ -35,6 +35,8 @@ LINE_BYTES = 128
 TILE = 64
 """Elements of a tile along each run, where a line is not longer."""
 THREADS = 256
+ACCESSES = 2
+"""Accesses of a thread to one argument: with eight blocks on an SM they are bytes enough in flight."""
 SHORT_RUN = 16
 """Elements of a run below which tiles would be mostly empty."""
 
@@ -82,15 +84,16 @@ class TransposeScheduler:
         vectors = [
             max((w for n, w in chosen.items() if (n in names) == is_staged), default=1) for is_staged in (True, False)
         ]
-        itemsize = max(a.tensor.dtype.itemsize for a in sides.staged)
         narrow = [min(a.tensor.dtype.itemsize for a in side) for side in (sides.staged, sides.others)]
         lanes = [min(32, LINE_BYTES // (v * n)) for v, n in zip(vectors, narrow, strict=True)]
-        tile = [max(TILE, v * n) for v, n in zip(vectors, lanes, strict=True)]
+        least = [v * n for v, n in zip(vectors, lanes, strict=True)]
+        tile = [max(TILE, n) for n in least]
+        # First across the lines that are stored, then along them: until a thread has few accesses, and every SM a tile.
+        for side in (0, 1):
+            few = math.prod(sizes.values()) < tile[0] * tile[1] * device.sm_count
+            if tile[side] > least[side] and (few or tile[0] * tile[1] > ACCESSES * THREADS * min(vectors)):
+                tile[side] = max(tile[side] // 2, least[side])
         shared = tile[0] * tile[1] * sum(a.tensor.dtype.itemsize for a in sides.staged)
-        blocks = math.prod(sizes.values()) // (tile[0] * tile[1])
-        if shared > device.shared_per_block or itemsize > 4 or blocks < device.sm_count:
-            tile = [max(TILE // 2, v * n) for v, n in zip(vectors, lanes, strict=True)]
-            shared = tile[0] * tile[1] * sum(a.tensor.dtype.itemsize for a in sides.staged)
         if shared > device.shared_per_block:
             return Refused(f"tiles of {len(sides.staged)} arguments need {shared} bytes of shared memory")
         threads = min(THREADS, *(tile[0] * tile[1] // v for v in vectors))
@@ -126,16 +129,17 @@ class TransposeScheduler:
         staged_outputs = [n for n in params.staged if n in builder.output_names]
         computes = builder.definition(reference.name)
         assert computes is not None
-        # Copies of what is staged: read along M and stored to shared memory, or stored along N and read along M.
+        # Copies of what is staged: read along M and stored to shared memory, or stored along N, gathered along M and written.
         turned_in = [builder.cache_after(n) for n in staged_loads]
         turned_out = [builder.cache_before(n) for n in staged_outputs]
+        gathered = [builder.cache_before(n) for n in staged_outputs]
         blocks = _tile(builder, reference.name, params)
         builder.transform_like(reference.name)
         for name in turned_in:
             _allocate(builder, name, blocks, along_m=True)
         for name in turned_out:
             _allocate(builder, name, blocks, along_m=False)
-        along_m = [*staged_loads, *turned_in, *staged_outputs]
+        along_m = [*staged_loads, *turned_in, *gathered, *staged_outputs]
         along_n = [t.name for t in builder.tensors if t.name not in (*along_m, *builder.input_names)]
         first_n = reference.name if reference.name in along_n else tensor_inputs(computes)[0].name
         for first, rest, is_m in ((first_n, along_n, False), (along_m[0], along_m, True)):
@@ -157,9 +161,12 @@ class TransposeScheduler:
         builder.inline_most([t.name for e in builder.exprs for t in tensor_outputs(e) if t.name not in loads.values()])
         if staged_loads:
             builder.inline_at(along_m[0], blocks + 1, best_effort=True, selected=staged_loads)
+        # What lacks a dim belongs to the threads of those that have it: it is loaded where they use it.
         others = [n for n in loads.values() if n not in staged_loads]
-        if others:
-            builder.inline_at(first_n, blocks, best_effort=True, selected=others)
+        for depth, has_all in ((blocks, True), (blocks + 1, False)):
+            chosen = [n for n in others if has_all == (not builder.state(n).extras)]
+            if chosen:
+                builder.inline_at(first_n, depth, best_effort=True, selected=chosen)
         return builder
 
 

@@ -580,7 +580,7 @@ def evaluate_c(text: str, values: dict[str, int]) -> int:
         nonlocal position
         if accept("("):
             value = ternary()
-            if accept("@"):
+            if accept("^"):
                 value ^= ternary()
             assert accept(")")
             return value
