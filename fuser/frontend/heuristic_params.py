@@ -146,6 +146,14 @@ class ScanParams(HeuristicParams):
     __hash__ = HeuristicParams.__hash__
 
 
+@dataclass
+class TransposeParams(HeuristicParams):
+    """Parameters of the transpose scheduler: nvFuser's bindings have no fields for them."""
+
+    kind: ClassVar[SchedulerType] = SchedulerType.transpose
+    __hash__ = HeuristicParams.__hash__
+
+
 # --- matmul -----------------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,13 @@ from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
 from fuser.errors import DefinitionTypeError, SchedulingError
 from fuser.frontend.fusion_handle import Fusion, require_active_fusion
 from fuser.frontend.handles import TensorView
-from fuser.frontend.heuristic_params import HeuristicParams, PointwiseParams, ReductionParams, ScanParams
+from fuser.frontend.heuristic_params import (
+    HeuristicParams,
+    PointwiseParams,
+    ReductionParams,
+    ScanParams,
+    TransposeParams,
+)
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.schedule import ScheduleBuilder
@@ -250,6 +256,8 @@ def params_view(params: internal.Params) -> HeuristicParams:
             )
         case internal.ScanParams():
             view = ScanParams()
+        case internal.TransposeParams():
+            view = TransposeParams()
     object.__setattr__(view, "made_from", params)
     return view
 

@@ -147,10 +147,10 @@ class TransposeScheduler:
             others = [n for n in rest if n != first]
             if others:
                 builder.transform_like(first, others)
-            for position, parallel_type in enumerate((*_GRID[3 - blocks :], ParallelType.block_x)):
+            for position, parallel_type in enumerate((*_GRID[3 - blocks :], ParallelType.block_x, ParallelType.unroll)):
                 builder.parallelize(first, position, parallel_type)
             if others:
-                builder.parallelize_like(first, blocks + 1, others)
+                builder.parallelize_like(first, blocks + 2, others)
         widths = dict(params.widths)
         vectorize_by(builder, copies, widths)
         for names, vector in ((turned_in, params.vectors[0]), (turned_out, params.vectors[1])):
@@ -273,7 +273,7 @@ def _tile(builder: ScheduleBuilder, name: str, params: TransposeParams) -> int:
 def _allocate(builder: ScheduleBuilder, name: str, blocks: int, *, along_m: bool) -> None:
     """Shared memory in rows along M or N, the accesses of a row swizzled by the place of the row."""
     builder.set_memory_type(name, MemoryType.shared)
-    outer, inner = ((3, 0) if along_m else (0, 3)) if blocks else (0, 0)
+    outer, inner = (3, 0) if along_m else (0, 3)
     axes = [*range(blocks), *(blocks + outer + i for i in range(3)), *(blocks + inner + i for i in range(3))]
     builder.set_allocation_domain(name, [f"loop:{i}" for i in axes])
     builder.swizzle(name, blocks + 1, blocks + 4)

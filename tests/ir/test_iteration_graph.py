@@ -5,9 +5,10 @@ from __future__ import annotations
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import Fusion, Tensor, tensor_outputs
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import const
-from fuser.ir.iteration_graph import Group, IterationGraph, unify
+from fuser.ir.integers import const, exclusive_or, symbol
+from fuser.ir.iteration_graph import Group, IterationGraph, leaves, unify
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.lowering.indexing import Indexer
 
 Float = DataType.Float
 
@@ -155,3 +156,18 @@ def test_halves_that_meet_are_one_dim() -> None:
     g = graph_of(b.freeze())
     assert g.group(first.logical[0]) is g.group(second.logical[0])
     assert g.group(first.logical[0]) is not g.group(x.logical[0])
+
+
+def test_a_swizzle_is_made_once_and_is_no_dim_of_its_own() -> None:
+    graph = ScheduleBuilder(biased()[0]).graph()
+    row, place = Group("row", const(8), False), Group("place", const(8), False)
+    made = graph.swizzle(row, place)
+    assert graph.swizzle(row, place) is made
+    assert made.result.origin is made
+    assert made in place.uses
+    assert leaves(made.result) == {place}
+    i, j = symbol("i", 0, 31), symbol("j", 0, 7)
+    indexer = Indexer(graph, {row: i, place: j})
+    assert str(indexer.index(made.result)) in ("(i % 8 ^ j)", "(j ^ i % 8)", "(i%8 ^ j)", "(j ^ i%8)")
+    back = Indexer(graph, {row: i, made.result: j}).index(place)
+    assert back is exclusive_or(j, i % 8), "a swizzle undoes itself"

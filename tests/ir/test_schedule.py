@@ -330,3 +330,35 @@ def test_equality_of_fusions_ignores_schedules() -> None:
     assert a.fusion == b.fusion
     assert hash(a.fusion) == hash(b.fusion)
     assert not any(isinstance(e, Broadcast) for e in a.exprs)
+
+
+# --- places in shared memory ------------------------------------------------------------------------------------------
+
+
+def test_swizzle() -> None:
+    s, x, _ = pointwise(64, 64)
+    copy = s.cache_after(x)
+    with pytest.raises(SchedulingError, match="needs an allocation domain in shared memory first"):
+        s.swizzle(copy, 0, 1)
+    s.set_memory_type(copy, MemoryType.shared)
+    s.set_allocation_domain(copy, [0, 1])
+    for by, axis in ((0, 0), (0, 2), (-1, 1)):
+        with pytest.raises(SchedulingError, match="its allocation domain has 2 axes"):
+            s.swizzle(copy, by, axis)
+    s.swizzle(copy, 0, 1)
+    assert s.state(copy).swizzles == ((0, 1),)
+    with pytest.raises(SchedulingError, match="takes part in a swizzle already"):
+        s.swizzle(copy, 1, 0)
+    assert str(s.records[-1]) == f"{copy}.swizzle(0, 1)"
+    s.set_allocation_domain(copy, [1, 0])
+    assert s.state(copy).swizzles == (), "the swizzles were of the old one"
+
+
+def test_only_constant_powers_of_two_are_swizzled() -> None:
+    for shape in ((64, 48), (64, -1)):
+        s, x, _ = pointwise(*shape)
+        copy = s.cache_after(x)
+        s.set_memory_type(copy, MemoryType.shared)
+        s.set_allocation_domain(copy, [0, 1])
+        with pytest.raises(SchedulingError, match="is no constant power of two"):
+            s.swizzle(copy, 0, 1)
