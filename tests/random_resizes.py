@@ -155,14 +155,21 @@ def generate(seed: int) -> RandomFusion:
     made = _Program(seed)
     rng = made.rng
     with made.fd as fd:
+        sources: list[tuple[Any, tuple[int, ...]]] = []
         for _ in range(rng.randint(1, 2)):
             shape = [rng.choice(_EXTENTS) for _ in range(rng.randint(1, 3))]
             while np.prod(shape) > 3000:
                 shape.pop()
             made.add(made.input(shape), shape)
+            sources.append(made.values[-1])
         for _ in range(rng.randint(2, 10)):
             made.step()
         last = made.values[-4:]
         for value, _ in rng.sample(last, rng.randint(1, min(3, len(last)))):
             fd.add_output(value + 1 if rng.random() < 0.5 else value)
+        target, shape = sources[0]
+        updates = [v for v, s in made.values if s == shape and v is not target and v not in [t for t, _ in sources]]
+        if updates and rng.random() < 0.5:
+            # What others read of the input is what it held before.
+            fd.add_output(rng.choice(updates) + 1, target)
     return RandomFusion(seed, made.fd, made.inputs, False)
