@@ -23,8 +23,6 @@ _LONG_BLOCK = 512
 # compute while others wait.
 _RESIDENT = 1024
 _RESIDENT_HEAVY = 512
-# Partial results of other blocks that a thread of the last block joins at most: each turn is a wait for device memory.
-_FINISH_TURNS = 5
 # Columns that a warp covers: 32 accesses of 16 bytes are one run of 512 bytes.
 _WARP = 32
 # Neighbouring threads whose accesses of 16 bytes make up a line of memory.
@@ -83,7 +81,7 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
     steps = ceil_div(space.reduced, space.vector)
     unroll = _most_in_flight(space)
     per_thread = unroll * 2 if space.heavy else unroll
-    threads = power_of_two(ceil_div(steps, per_thread), 1, _LONG_BLOCK)
+    threads = power_of_two(ceil_div(steps, per_thread), 1, _BLOCK)
     # A row that is no multiple of a line is best read by few threads, but never by so few that accesses spread over lines.
     threads = max(threads, power_of_two(steps, 1, _LINE))
     reasons = [f"{steps} accesses a row, {unroll} in flight a thread: {threads} threads a row"]
@@ -120,8 +118,8 @@ def _plan_planes(space: Space, device: DeviceInfo) -> ReductionPlan:
     others = min(block // threads, power_of_two(planes, 1, block))
     reasons = [f"{planes} planes of {steps} accesses: {threads} threads along a plane, {others} planes at a time"]
     grid = 1
-    wanted = _wanted_blocks(space, device, threads * others)
-    if space.may_split and space.kept < wanted:
+    wanted = device.sm_count * max(1, _LONG_BLOCK // (threads * others))
+    if space.may_split and space.kept * 2 <= wanted:
         grid = _parts(wanted // max(space.kept, 1), planes, others)
         reasons.append(
             f"{space.kept} results leave SMs idle: {grid} blocks share one, the last one joins their results"
@@ -141,17 +139,15 @@ def _plan_outer(space: Space, device: DeviceInfo) -> ReductionPlan:
     columns = ceil_div(space.kept, space.vector)
     unroll = _most_in_flight(space)
     across = power_of_two(columns, 1, _WARP)
-    while True:
-        along = power_of_two(ceil_div(space.reduced, unroll), 1, _long_block(space) // across)
-        along = max(along, _WARP // across)
-        blocks = max(1, ceil_div(columns, across))
-        wanted = _wanted_blocks(space, device, across * along)
-        grid = 1
-        if space.may_split and blocks < wanted:
-            grid = _parts(wanted // blocks, space.reduced, along * unroll)
-        if grid <= along * _FINISH_TURNS or across <= _LINE:
-            break
-        across //= 2  # more columns of blocks, each with fewer results to join
+    wanted = device.sm_count
+    if ceil_div(columns, across) * 5 < wanted * 4:
+        across = min(across, _WARP // 2)  # more blocks of columns: fewer must share one
+    along = power_of_two(ceil_div(space.reduced, unroll), 1, _LONG_BLOCK // across)
+    along = max(along, _WARP // across)
+    blocks = max(1, ceil_div(columns, across))
+    grid = 1
+    if space.may_split and blocks < wanted:
+        grid = _parts(max(1, wanted // blocks), space.reduced, along * unroll)
     reasons = [f"{columns} accesses a row: {across} threads along the kept dims, {along} along the reduced ones"]
     if grid > 1:
         reasons.append(

@@ -2,12 +2,17 @@
 
 A *stage* is a pass over the full-size data: it ends in reductions whose inputs depend on the same number of earlier
 reductions, or in full-size outputs. Values that two stages need are recomputed in each, so that only reduction results pass
-between stages and a row of any length fits. Loops, with K the kept dims and R the reduced ones:
+between stages and a row of any length fits. Loops, with K the kept dims, R the reduced ones, u accesses that a thread makes at
+once and p blocks that share one result (the last of them joins their parts):
 
-    inner (the fastest dim is reduced):  K/ty -> grid_x, ty -> block_y, R/v/tx -> serial, tx -> block_x, v -> vector
-    outer (the fastest dim is kept):     K/v/tx -> grid_x, tx -> block_x, v -> vector, R/ty -> serial, ty -> block_y
+    inner (the fastest dim is reduced)   K/ty -> grid_x, ty -> block_y, p -> grid_y, R/v/p/tx/u serial, tx -> block_x, u, v
+    outer (the fastest dim is kept)      K/v/tx -> grid_x, tx -> block_x, p -> grid_y, R/p/ty/u serial, ty -> block_y, u, v
+    planes (reduced dims O and M on      K -> grid_x, p -> grid_y, O/p/ty serial, ty -> block_y, M/v/tx/u serial, tx -> block_x, u, v
+    both sides of kept ones)             (or the u of O instead of M)
 
-With `grid_reduce` blocks of grid_y per reduction, R is cut into that many parts first and the last block joins them.
+Copies of inputs live outside the unrolled loop over u, so that all loads of a step are issued before the first is used; the loop
+is unswitched, so that whole steps test nothing. Where v runs along a reduced dim each lane has a partial result of its own, and a
+step of Welford is a reduction of its own, whose counts are constants.
 """
 
 from __future__ import annotations
