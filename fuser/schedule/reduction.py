@@ -7,12 +7,12 @@ once and p blocks that share one result (the last of them joins their parts):
 
     inner (the fastest dim is reduced)   K/ty -> grid_x, ty -> block_y, p -> grid_y, R/v/p/tx/u serial, tx -> block_x, u, v
     outer (the fastest dim is kept)      K/v/tx -> grid_x, tx -> block_x, p -> grid_y, R/p/ty/u serial, ty -> block_y, u, v
-    planes (reduced dims O and M on      K -> grid_x, p -> grid_y, O/p/ty serial, ty -> block_y, M/v/tx/u serial, tx -> block_x, u, v
-    both sides of kept ones)             (or the u of O instead of M)
+    planes (reduced dims O and M on      K -> grid_x, p -> grid_y, O/p/ty serial, ty -> block_y,
+    both sides of kept ones)             M/v/tx/u serial, tx -> block_x, u, v (or u of O instead of M)
 
-Copies of inputs live outside the unrolled loop over u, so that all loads of a step are issued before the first is used; the loop
-is unswitched, so that whole steps test nothing. Where v runs along a reduced dim each lane has a partial result of its own, and a
-step of Welford is a reduction of its own, whose counts are constants.
+Copies of inputs live outside the unrolled loop over u, so that all loads of a step are issued before the first is used; the
+loop is unswitched, so that whole steps test nothing. Where v runs along a reduced dim each lane has a partial result of its
+own, and a step of Welford is a reduction of its own, whose counts are constants.
 """
 
 from __future__ import annotations
