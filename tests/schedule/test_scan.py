@@ -119,14 +119,15 @@ def test_a_reduction_of_a_scan_is_another_segment() -> None:
     ("shape", "expected"),
     [
         # threads along the row, rows of a block, tiles, vector
-        ((16384, 4096), (256, 1, 4, 4)),
-        ((16384, 4095), (256, 1, 8, 1)),
-        ((65536, 1024), (64, 2, 4, 4)),
-        ((65536, 512), (32, 4, 4, 4)),
+        ((16384, 4096), (512, 1, 2, 4)),
+        ((16384, 4095), (512, 1, 8, 1)),
+        ((65536, 1024), (128, 1, 2, 4)),
+        ((65536, 512), (64, 2, 2, 4)),
+        ((65536, 256), (32, 4, 2, 4)),
         ((65536, 128), (32, 4, 1, 4)),
         ((65536, 16), (4, 32, 1, 4)),
         ((65536, 1), (1, 128, 1, 1)),
-        ((4, 2**20), (1024, 1, 4, 4)),
+        ((4, 2**20), (512, 1, 4, 4)),
         ((1, 0), (1, 1, 1, 1)),
     ],
 )
@@ -140,7 +141,7 @@ def test_rows(shape: tuple[int, int], expected: tuple[int, int, int, int]) -> No
 
 def test_half_rows_are_read_in_eights() -> None:
     params = propose(fusion_of(lambda fd: rows(fd, Half)), (16384, 4096), dtype=Half)
-    assert (params.vector, params.batch, params.block_scan) == (8, 4, 128)
+    assert (params.vector, params.batch, params.block_scan) == (8, 2, 256)
 
 
 @pytest.mark.parametrize(
