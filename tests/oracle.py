@@ -29,6 +29,7 @@ from fuser.ir.fusion import (
     Pointwise,
     Random,
     Reduction,
+    Reshape,
     Resize,
     Scalar,
     ScalarOp,
@@ -114,6 +115,8 @@ def evaluate(fusion: Fusion, inputs: Sequence[Array | Number], state: tuple[int,
                     known[expr.output] = np.broadcast_to(known[expr.input], shape(expr.output))
                 case Permute():
                     known[expr.output] = np.transpose(known[expr.input], expr.dims)
+                case Reshape():
+                    known[expr.output] = np.reshape(known[expr.input], shape(expr.output))
                 case Resize():
                     inside = np.ix_(
                         *(range(extent(w.begin), max(extent(w.begin), extent(w.end))) for w in expr.windows)
@@ -168,7 +171,7 @@ def _scalar(expr: ScalarOp, operands: Sequence[Any]) -> Number:
 
 def _pointwise(expr: Pointwise, operands: Sequence[Any]) -> Array:
     dtype = expr.output.dtype
-    if expr.op in ("set", "segment_set", "cast"):
+    if expr.op in ("set", "segment_set", "stride_order", "cast"):
         return numpy_cast(np.asarray(operands[0]), dtype)
     row = POINTWISE[expr.op]
     tensors = [v for v in expr.inputs if isinstance(v, Tensor)]

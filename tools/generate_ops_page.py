@@ -16,6 +16,7 @@ from fuser.frontend.factories import FACTORIES
 from fuser.frontend.indexing_ops import INDEXING_OPS
 from fuser.frontend.random_ops import RANDOM_OPS
 from fuser.frontend.reductions import REDUCTION_OPS
+from fuser.frontend.reshape_ops import RESHAPE_OPS
 from fuser.frontend.resize_ops import RESIZE_OPS
 from fuser.frontend.shape_ops import SHAPE_OPS
 from fuser.ir.dtypes import DataType
@@ -23,6 +24,7 @@ from fuser.ir.op_table import POINTWISE, REDUCTIONS, SCANS, DtypeRule, Pointwise
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "ops.md"
 
+OTHERS = (*SHAPE_OPS, *RESHAPE_OPS, *RESIZE_OPS, *INDEXING_OPS, *FACTORIES, *RANDOM_OPS)
 KINDS = {"f": "floating", "i": "integer", "b": "Bool", "c": "complex", "u": "UInt64"}
 
 
@@ -92,7 +94,7 @@ def page() -> str:
     )
     others = table(
         ("call", "what"),
-        [(f"`{name}`", sentence(name)) for name in (*SHAPE_OPS, *RESIZE_OPS, *INDEXING_OPS, *FACTORIES, *RANDOM_OPS)],
+        [(f"`{name}`", sentence(name)) for name in OTHERS],
     )
     elementwise = [n for n in ops.ELEMENTWISE if n not in POINTWISE]
     elementwise_table = table(("call", "what"), [(f"`{name}`", sentence(name)) for name in elementwise])

@@ -12,11 +12,14 @@ from fuser.compiler.recorder import Recorder
 from fuser.errors import CompilationError, InternalError
 from fuser.host_ir.build import build_host_program
 from fuser.host_ir.program import HostProgram
+from fuser.ir.concretize import concretize, resolutions
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Broadcast, Fusion, Permute, Squeeze, Tensor, memory_order
+from fuser.ir.fusion import Broadcast, Fusion, Permute, Reshape, Squeeze, Tensor, memory_order
 from fuser.ir.print_fusion import definition_text
+from fuser.ir.reshape_dims import Resolution
+from fuser.ir.views import viewed
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
@@ -69,6 +72,7 @@ def compile_fusion(
 ) -> HostProgram:
     """The whole way, nothing cached."""
     recorder = recorder if recorder is not None else Recorder()
+    fusion = concrete_fusion(fusion, bound)
 
     def attempt(without: frozenset[SchedulerType]) -> HostProgram:
         segmented = plan_fusion(fusion, recorder, without)
@@ -82,6 +86,18 @@ def compile_fusion(
         return compile_segments(segmented, bound, make, recorder)[0]
 
     return until_sizes_fit(attempt)
+
+
+def concrete_fusion(fusion: Fusion, bound: BoundInputs) -> Fusion:
+    """The fusion with what depends on the inputs' sizes decided: dims of one element, which dims a reshape makes of which."""
+    extents = {s.name: n for s, n in bound.extents.items()}
+    return concretize(fusion, extents, resolved_reshapes(fusion, bound))
+
+
+def resolved_reshapes(fusion: Fusion, bound: BoundInputs) -> tuple[Resolution, ...]:
+    """How each reshape of a fusion is done for these inputs."""
+    layouts = {n: list(zip(t.sizes, t.strides, strict=True)) for n, t in bound.tensors.items()}
+    return resolutions(fusion, {s.name: n for s, n in bound.extents.items()}, layouts)
 
 
 def until_sizes_fit(attempt: Callable[[frozenset[SchedulerType]], _T]) -> _T:
@@ -110,7 +126,7 @@ def inputs_of_segments(segmented: SegmentedFusion, bound: BoundInputs) -> list[B
         tensors = {t.name: known.get(t.name) or _dense(t, bound) for t in segment.fusion.input_tensors}
         found.append(BoundInputs((), tensors, bound.scalars, bound.extents))
         if segment.scheduler.type is SchedulerType.no_op:
-            known |= _views(segment, tensors)
+            known |= _views(segment, tensors, bound)
     return found
 
 
@@ -125,22 +141,19 @@ def _dense(tensor: Tensor, bound: BoundInputs) -> TensorDescriptor:
     return TensorDescriptor(tensor.dtype, sizes, tuple(strides))
 
 
-def _views(segment: Segment, inputs: Mapping[str, TensorDescriptor]) -> dict[str, TensorDescriptor]:
-    """The views that a segment without a kernel makes: they keep the strides of what they view."""
+def _views(segment: Segment, inputs: Mapping[str, TensorDescriptor], bound: BoundInputs) -> dict[str, TensorDescriptor]:
+    """The views that a segment without a kernel makes: they have the strides of what they view."""
     made: dict[str, TensorDescriptor] = {}
     for expr in segment.fusion.tensor_exprs:
-        if not isinstance(expr, (Broadcast, Squeeze, Permute)):
+        if not isinstance(expr, (Broadcast, Squeeze, Permute, Reshape)):
             raise InternalError(f"{expr} is no view", pass_name="inputs_of_segments")
         source = made.get(expr.input.name) or inputs[expr.input.name]
-        dims = list(zip(source.sizes, source.strides, strict=True))
-        match expr:
-            case Broadcast():
-                old = iter(dims)
-                dims = [(1, 0) if new else next(old) for new in expr.flags]
-            case Squeeze():
-                dims = [d for d, gone in zip(dims, expr.flags, strict=True) if not gone]
-            case Permute():
-                dims = [dims[d] for d in expr.dims]
+        new_sizes = [1 if d.is_broadcast else bound.evaluate(d.extent) for d in expr.output.visible]
+        dims = viewed(expr, list(zip(source.sizes, source.strides, strict=True)), new_sizes)
+        if dims is None:
+            raise InternalError(
+                f"{expr.input.name} cannot be seen as {expr.output.name}", pass_name="inputs_of_segments"
+            )
         sizes, strides = tuple(n for n, _ in dims), tuple(s for _, s in dims)
         made[expr.output.name] = replace(source, sizes=sizes, strides=strides)
     return made

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs, drawn_state
-from fuser.compiler.compile_fusion import compile_fusion
+from fuser.compiler.compile_fusion import compile_fusion, resolved_reshapes
 from fuser.compiler.kernel_compiler import CompileOptions, SchedulableFusion, checked_fusion, options_from_lists
-from fuser.compiler.program_cache import ProgramCache
+from fuser.compiler.program_cache import MAX_EXACT, ProgramCache
 from fuser.compiler.recorder import KeepingRecorder
 from fuser.errors import InputRuntimeError, NotSupportedError
 from fuser.host_ir.program import HostProgram
-from fuser.ir.concretize import concretize, dynamic_extents
+from fuser.ir.concretize import concretize, dynamic_extents, reshapes_of
 from fuser.ir.extent_binding import check_constraints
 from fuser.ir.fusion import Fusion
+from fuser.ir.reshape_dims import Resolution
 from fuser.runtime.arrays import ArrayView, resolve_device
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
@@ -49,8 +50,10 @@ class FusionExecutorCache:
         self.fusion_id = fusion_id
         self._ir: Fusion = checked_fusion(fusion, "FusionExecutorCache")
         self._dynamic = dynamic_extents(self._ir)
+        self._has_reshapes = bool(reshapes_of(self._ir))
         self._lock = threading.Lock()
-        self._caches: dict[tuple[bool, ...], ProgramCache] = {}
+        self._caches: dict[tuple[object, ...], ProgramCache] = {}
+        self._by_shape: dict[object, tuple[Resolution, ...]] = {}
         self._recent: tuple[BoundInputs, Device] | None = None
 
     def fusion(self) -> Any:
@@ -88,17 +91,31 @@ class FusionExecutorCache:
         return self._cache_for(bound).program(bound, _device_for(bound, device), CompileOptions())
 
     def _cache_for(self, bound: BoundInputs) -> ProgramCache:
-        """The cache of the fusion with the factory dims that turned out to be 1 made broadcast dims."""
-        pattern = tuple(bound.evaluate(e) == 1 for e in self._dynamic)
+        """The cache of the fusion with the factory dims that turned out to be 1 made broadcast dims and reshapes resolved."""
+        pattern: tuple[object, ...] = tuple(bound.evaluate(e) == 1 for e in self._dynamic)
         extents = {s.name: n for s, n in bound.extents.items()}
+        resolved = self._resolutions(bound) if self._has_reshapes else ()
+        pattern += resolved
         found = self._caches.get(pattern)
         if found is None:
             with self._lock:
                 found = self._caches.get(pattern)
                 if found is None:
-                    fusion = concretize(self._ir, extents) if any(pattern) else self._ir
+                    fusion = concretize(self._ir, extents, resolved) if any(pattern) else self._ir
                     found = self._caches[pattern] = ProgramCache(fusion)
         check_constraints(found.fusion, extents)
+        return found
+
+    def _resolutions(self, bound: BoundInputs) -> tuple[Resolution, ...]:
+        """How each reshape is done for these inputs, remembered by their shapes and strides."""
+        key = tuple((t.sizes, t.strides) for t in bound.tensors.values()), tuple(bound.extents.values())
+        found = self._by_shape.get(key)
+        if found is None:
+            found = resolved_reshapes(self._ir, bound)
+            with self._lock:
+                while len(self._by_shape) >= MAX_EXACT:
+                    self._by_shape.pop(next(iter(self._by_shape)))
+                self._by_shape[key] = found
         return found
 
     # --- questions ---

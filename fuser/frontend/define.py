@@ -85,7 +85,7 @@ def _define_by_shape(fusion: Fusion, given: dict[str, Any], register: bool) -> T
     order_given = int_list_argument("stride_order", given.get("stride_order") or ())
     for i, n in enumerate(shape):
         check_extent(n, i)
-    order = _checked_stride_order(order_given, rank)
+    order = checked_stride_order(order_given, rank)
     memory = [0] * rank
     for d, position in enumerate(order):
         memory[rank - 1 - position] = d
@@ -109,7 +109,7 @@ def _contiguity_list(value: object) -> list[bool | None]:
     return [None if e is None else bool_argument(f"contiguity[{i}]", e) for i, e in enumerate(entries)]
 
 
-def _checked_stride_order(given: Sequence[int], rank: int) -> tuple[int, ...]:
+def checked_stride_order(given: Sequence[int], rank: int) -> tuple[int, ...]:
     if not given:
         return row_major_order(rank)
     if len(given) != rank:

@@ -13,6 +13,7 @@ from fuser.frontend.handles import (
     Expr,
     IterDomain,
     Merge,
+    ReshapeOp,
     Split,
     SqueezeOp,
     TensorView,
@@ -128,7 +129,8 @@ class Fusion:
         """The one handle of an expr."""
         found = self._exprs.get(expr)
         if found is None:
-            cls = BroadcastOp if isinstance(expr, ir.Broadcast) else SqueezeOp if isinstance(expr, ir.Squeeze) else Expr
+            kinds: dict[type, type[Expr]] = {ir.Broadcast: BroadcastOp, ir.Reshape: ReshapeOp, ir.Squeeze: SqueezeOp}
+            cls = kinds.get(type(expr), Expr)
             operands = [self.handle(v) for v in ir.expr_inputs(expr)]
             found = cls(self, expr, operands, [self.handle(v) for v in ir.expr_outputs(expr)])
             self._exprs[expr] = found

@@ -15,6 +15,7 @@ from fuser.frontend.factories import FACTORIES
 from fuser.frontend.indexing_ops import INDEXING_OPS
 from fuser.frontend.random_ops import RANDOM_OPS
 from fuser.frontend.reductions import REDUCTION_OPS
+from fuser.frontend.reshape_ops import RESHAPE_OPS
 from fuser.frontend.resize_ops import RESIZE_OPS
 from fuser.frontend.scans import SCAN_OPS
 from fuser.frontend.shape_ops import SHAPE_OPS
@@ -28,8 +29,6 @@ UNSUPPORTED: dict[str, str] = {
     "cutlass_nvfp4_grouped_mm": "matrix products of 4-bit floats need sm100",
     "sdpfa_fwd": "attention comes with the library scheduler",
     "sdpfa_bwd": "attention comes with the library scheduler",
-    "reshape": "reshapes come with the transforms of logical dims",
-    "stride_order": "explicit memory orders come with the transpose scheduler",
     "triu": "triangles come with the indexing ops",
     "scatter": "indexing ops are not lowered yet",
     "preprocess_grouped_matmul_input_sf": "block-scaled formats need sm100",
@@ -55,6 +54,7 @@ OPS: dict[str, Callable[..., Any]] = {
     **REDUCTION_OPS,
     **SCAN_OPS,
     **SHAPE_OPS,
+    **RESHAPE_OPS,
     **RESIZE_OPS,
     **INDEXING_OPS,
     **FACTORIES,

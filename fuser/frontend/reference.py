@@ -18,6 +18,7 @@ from fuser.ir.concretize import concretize
 from fuser.ir.dtypes import DataType
 from fuser.ir.extent_binding import Binding, bind_extents, check_constraints
 from fuser.ir.fusion import (
+    COPIES,
     Broadcast,
     Cat,
     Expand,
@@ -32,6 +33,7 @@ from fuser.ir.fusion import (
     Pointwise,
     Random,
     Reduction,
+    Reshape,
     Resize,
     Scalar,
     ScalarOp,
@@ -125,6 +127,8 @@ class _State:
                 self.tensors[expr.output.name] = self._expand(expr)
             case Permute():
                 self.tensors[expr.output.name] = self.tensors[expr.input.name].transpose(expr.dims)
+            case Reshape():
+                self.tensors[expr.output.name] = self.tensors[expr.input.name].reshape(self.shape(expr.output))
             case Resize():
                 self.tensors[expr.output.name] = self._resize(expr)
             case Cat():
@@ -142,7 +146,7 @@ class _State:
                 assert_never(unreachable)
 
     def _pointwise(self, expr: Pointwise) -> Array:
-        if expr.op in ("set", "segment_set"):
+        if expr.op in COPIES:
             (source,) = expr.inputs
             return self._operand(source, expr.output.dtype)
         if expr.op == "cast":

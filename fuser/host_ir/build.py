@@ -15,8 +15,9 @@ from fuser.host_ir.expressions import extent, stride
 from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Instruction, LaunchKernel
 from fuser.host_ir.program import HostProgram
 from fuser.host_ir.scalar_sizes import ExtentSizes
-from fuser.ir.fusion import GENERATOR_STATE, Broadcast, Fusion, Permute, Squeeze, Tensor, memory_order
-from fuser.ir.integers import ONE, Int, Symbol
+from fuser.ir.fusion import GENERATOR_STATE, Broadcast, Fusion, Permute, Reshape, Squeeze, Tensor, memory_order
+from fuser.ir.integers import ONE, Int, Symbol, as_int
+from fuser.ir.views import ViewExpr, runs_of
 from fuser.runtime.compiled_kernel import CompiledKernel
 
 
@@ -97,7 +98,7 @@ class _Builder:
                     source = t
                     while source.name not in inputs:
                         expr = self.fusion.definitions[source]
-                        assert isinstance(expr, (Broadcast, Squeeze, Permute))
+                        assert isinstance(expr, (Broadcast, Squeeze, Permute, Reshape))
                         source = expr.input
                     if source is not t:  # an input that is returned is no view
                         self.viewed[t.name] = source.name
@@ -138,11 +139,11 @@ class _Builder:
         """An output that is another view of an input; a copy of the view if that input is yet to be written."""
         if t.name in self.made:
             return
-        chain: list[Broadcast | Squeeze | Permute] = []
+        chain: list[ViewExpr] = []
         source = t
         while source.name not in self.made:
             expr = self.fusion.definitions.get(source)
-            if not isinstance(expr, (Broadcast, Squeeze, Permute)):
+            if not isinstance(expr, (Broadcast, Squeeze, Permute, Reshape)):
                 raise InternalError(f"{t.name} is no view of an input", pass_name="build_host_program")
             chain.append(expr)
             source = expr.input
@@ -160,6 +161,8 @@ class _Builder:
                     strides = [s for s, gone in zip(strides, expr.flags, strict=True) if not gone]
                 case Permute():
                     sizes, strides = [sizes[d] for d in expr.dims], [strides[d] for d in expr.dims]
+                case Reshape():
+                    sizes, strides = self._reshaped(expr, strides)
         root = source.name
         while root in self.viewed:
             root = self.viewed[root]
@@ -169,6 +172,17 @@ class _Builder:
         if is_copied:
             self.instructions += [Allocate(t.name, self._shape(t), t.dtype, self._strides(t)), Copy(t.name, view)]
         self.made.add(t.name)
+
+    def _reshaped(self, expr: Reshape, strides: Sequence[Int | int]) -> tuple[list[Int | int], list[Int | int]]:
+        """(sizes, strides) of a reshape of something that lies so that it is a view: each run of dims like one long dim."""
+        sizes = list(self._shape(expr.output))
+        found: list[Int | int] = [0] * len(sizes)
+        for run in runs_of(expr):
+            step = as_int(strides[run.inputs[-1]])
+            for j in reversed(run.outputs):
+                found[j] = step.value if step.is_const else step
+                step = step * sizes[j]
+        return sizes, found
 
     def _launch(self, k: int, segment: SegmentLike, kernel: CompiledKernel) -> None:
         plan = kernel.plan

@@ -1,18 +1,23 @@
-"""Dims of factories, slices and pads that turn out to have one element: the fusion with those dims as broadcast dims.
+"""What is known of a fusion when inputs are bound: dims that turn out to have one element, and which dims a reshape makes of
+which.
 
 Results of `full`, `iota`, `expand`, `slice`, `pad` and `cat` may have extents that are known only when inputs are bound. Where
 such an extent is 1 the dim combines with any other, as one that was written as 1 would.
 
     Before:  t1 = full([c0]);  t2 = add(t0[t0_size0], t1[c0])       constraint c0 == t0_size0
     After:   t1 = full([1]);   t2 = add(t0[t0_size0], t1[b 1])      no constraint, for c0 = 1
+
+A reshape of symbolic extents is resolved: for t0 of [4, 6], t1 = reshape(t0, [2, 2, c0]) splits the first dim of t0 and keeps
+the second. What follows holds for every shape of equal `resolutions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
+from fuser.errors import InputRuntimeError
 from fuser.ir.fusion import (
     Broadcast,
     Cat,
@@ -27,6 +32,7 @@ from fuser.ir.fusion import (
     Pointwise,
     Random,
     Reduction,
+    Reshape,
     Resize,
     Scalar,
     ScalarOp,
@@ -36,10 +42,16 @@ from fuser.ir.fusion import (
     Welford,
     Window,
     expr_outputs,
+    tensor_inputs,
 )
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import Int, Symbol, const
+from fuser.ir.reshape_dims import Resolution, resolve
 from fuser.ir.scans import SCANS
+from fuser.ir.views import view_chain, viewed
+
+# Per input tensor: (size, stride) of each dim.
+Layouts = Mapping[str, Sequence[tuple[int, int]]]
 
 
 def dynamic_extents(fusion: Fusion) -> tuple[Int, ...]:
@@ -69,16 +81,72 @@ def _expanded_extents(expr: Expand) -> list[Int | None]:
     return result
 
 
-def concretize(fusion: Fusion, extents: Mapping[str, int]) -> Fusion:
-    """The fusion for these values of the extent symbols, under the same names; itself if no dynamic extent is 1."""
+def reshapes_of(fusion: Fusion) -> tuple[Reshape, ...]:
+    """Exprs whose resolutions decide what a fusion is."""
+    return tuple(e for e in fusion.exprs if isinstance(e, Reshape))
+
+
+def resolutions(fusion: Fusion, extents: Mapping[str, int], layouts: Layouts) -> tuple[Resolution, ...]:
+    """How each of `reshapes_of(fusion)` is done for these values of the extent symbols and these layouts of inputs.
+
+    Raises InputRuntimeError (`Total element counts across view operation must match`) where numbers of elements differ.
+    """
+    return tuple(_resolution(fusion, e, extents, layouts) for e in reshapes_of(fusion))
+
+
+def _resolution(fusion: Fusion, expr: Reshape, extents: Mapping[str, int], layouts: Layouts) -> Resolution:
+    source, output = expr.input, expr.output
+
+    def values(dims: Sequence[Int]) -> list[int]:
+        try:
+            return [e.evaluate(extents) for e in dims]
+        except ZeroDivisionError:
+            return [-1]
+
+    old = [d.extent for d in source.visible]
+    new = [d.extent for d in output.visible]
+    sizes, new_sizes = values(old), values(new)
+    found = resolve(sizes, new_sizes, [e.is_const for e in old], [e.is_const for e in new])
+    given = expr.extents or (None,) * len(new)
+    zeros = [n == 0 and (e.is_const or s is not None) for n, e, s in zip(new_sizes, new, given, strict=False)]
+    if found is None or (0 in sizes and not any(zeros)):
+        raise InputRuntimeError(
+            f"Total element counts across view operation must match: {source.name} of shape {sizes} cannot become "
+            f"[{', '.join(map(str, new))}]" + (f" = {new_sizes}" if len(new_sizes) == len(new) else ""),
+            location=output.location,
+        )
+    if found.is_empty:
+        return found
+    chain = view_chain(fusion, source, fusion.inputs.__contains__)
+    if chain is None or chain[0].name not in layouts:
+        return found
+    dims: list[tuple[int, int]] | None = list(layouts[chain[0].name])
+    for view in (*chain[1], expr):
+        dims = None if dims is None else viewed(view, dims, values([d.extent for d in view.output.visible]))
+    return replace(found, copies=True) if dims is None else found
+
+
+def concretize(fusion: Fusion, extents: Mapping[str, int], resolved: tuple[Resolution, ...] | None = None) -> Fusion:
+    """The fusion for these values of the extent symbols, under the same names; itself if no dynamic extent is 1 and every
+    reshape is resolved.
+
+    `resolved`: the resolutions for these inputs; found for dense ones if they are not given.
+    """
     ones = frozenset(e for e in dynamic_extents(fusion) if e.evaluate(extents) == 1)
-    return _Rebuild(fusion, ones).run() if ones else fusion
+    reshapes = reshapes_of(fusion)
+    if resolved is None:
+        resolved = resolutions(fusion, extents, {})
+    changed = any(not e.is_resolved or r.copies for e, r in zip(reshapes, resolved, strict=True))
+    if not ones and not changed:
+        return fusion
+    return _Rebuild(fusion, ones, dict(zip((e.output for e in reshapes), resolved, strict=True))).run()
 
 
 class _Rebuild:
     """The exprs of a fusion made anew by a builder, which infers dims from operands."""
 
-    def __init__(self, fusion: Fusion, ones: frozenset[Int]) -> None:
+    def __init__(self, fusion: Fusion, ones: frozenset[Int], resolved: Mapping[Tensor, Resolution]) -> None:
+        self.resolved = resolved
         self.fusion = fusion
         self.ones = ones
         # A scalar that is 1 is 1 wherever an extent mentions it. An input's size stays a symbol: its dim never broadcasts.
@@ -144,6 +212,10 @@ class _Rebuild:
     def _rebuild(self, expr: Expr) -> tuple[Tensor, ...]:
         b, get = self.builder, self.tensors
         match expr:
+            case Pointwise(op="stride_order"):
+                self._named(expr.output.name)
+                (source,) = tensor_inputs(expr)
+                return (b.stride_order(get[source], expr.output.stride_order),)
             case Pointwise():
                 self._named(expr.output.name)
                 return (
@@ -178,6 +250,8 @@ class _Rebuild:
             case Permute():
                 self._named(expr.output.name)
                 return (b.permute(get[expr.input], expr.dims),)
+            case Reshape():
+                return (self._reshape(expr),)
             case Resize():
                 self._named(expr.output.name)
                 return (self._resize(expr),)
@@ -211,6 +285,19 @@ class _Rebuild:
                 raise AssertionError("scalars are not rebuilt")
             case unreachable:
                 assert_never(unreachable)
+
+    def _reshape(self, expr: Reshape) -> Tensor:
+        source, resolution = self.tensors[expr.input], self.resolved[expr.output]
+        self.builder.location = expr.output.location
+        if resolution.copies:
+            source = self.builder.pointwise("set", [source], source.dtype)
+        extents: list[Int | None] = []
+        for d, given in zip(expr.output.visible, expr.extents or (None,) * expr.output.ndim, strict=True):
+            extent = self._extent(d.extent)
+            extents.append(extent if extent.is_const or given is not None or expr.is_resolved else None)
+        made = self.builder.resolved_reshape(source, extents, resolution, expr.output.name)
+        self.builder.location = None
+        return made
 
     def _resize(self, expr: Resize) -> Tensor:
         source = self.tensors[expr.input]

@@ -13,6 +13,7 @@ Grammar
             | Squeeze(input, output, flags)        flags[d] True: input dim d (extent 1, or expanded) is dropped
             | Expand(input, output, extents)       broadcast dims become expanded dims of a given extent
             | Permute(input, output, dims)         output dim i is input dim dims[i]
+            | Reshape(input, output, extents)      the elements in row-major order under other dims, see there
             | Resize(input, output, windows, fill) slice and pad: per dim, result[i] = input[i + offset] for begin <= i < end
             | Cat(inputs, output, dim, bounds)     input k where bounds[k-1] <= index along dim < bounds[k]
             | Gather(kind, input, index, output, dim)   the index along dim is read from `index`
@@ -131,7 +132,7 @@ class Tensor:
     """A tensor value.
 
     logical       dims as the user sees them, reduced ones included
-    root          dims as the defining expr produces them, where root -> logical transforms exist (rfactor); else None
+    root          dims as the defining expr produces them, where root -> logical transforms exist (rfactor, reshape); else None
     stride_order  per visible dim, its rank from fastest (0) to slowest; as in define_tensor
     contiguity    in memory order, slowest dim first; None for broadcast and expanded dims
     """
@@ -239,6 +240,26 @@ class Permute:
     input: Tensor
     output: Tensor
     dims: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reshape:
+    """The elements of the input in row-major order of its logical dims, under other dims.
+
+    A *resolved* one has root dims, those of the input, and its logical dims are made of them by exact merges and splits; no
+    dim has one element. Others have no root: which dims follow from which is known when inputs are bound
+    (`fuser.ir.concretize` resolves them).
+
+    `extents`: per output dim, the scalar its extent was given as; None where it is a constant or follows from the others.
+    """
+
+    input: Tensor
+    output: Tensor
+    extents: tuple[Scalar | None, ...] = ()
+
+    @property
+    def is_resolved(self) -> bool:
+        return self.output.root is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +398,7 @@ TensorExpr = (
     | Squeeze
     | Expand
     | Permute
+    | Reshape
     | Resize
     | Cat
     | Gather
@@ -400,7 +422,7 @@ def expr_inputs(expr: Expr) -> tuple[Val, ...]:
             return (expr.input, *(expr.partial or ()))
         case Scan():
             return (expr.input,) if expr.init is None else (expr.input, expr.init)
-        case Reduction() | Broadcast() | Squeeze() | Expand() | Permute():
+        case Reduction() | Broadcast() | Squeeze() | Expand() | Permute() | Reshape():
             return (expr.input,)
         case Full():
             return (expr.value,)
@@ -422,7 +444,7 @@ def expr_outputs(expr: Expr) -> tuple[Val, ...]:
 def extent_operands(expr: Expr) -> tuple[Scalar, ...]:
     """Scalars that only say how large the result is: the host needs them, a kernel does not."""
     match expr:
-        case Expand() | Full() | Random():
+        case Expand() | Reshape() | Full() | Random():
             return tuple(s for s in expr.extents if s is not None)
         case Iota():
             return () if expr.length is None else (expr.length,)
@@ -474,13 +496,21 @@ def dim_pairs(expr: TensorExpr, producer: Tensor, consumer: Tensor) -> Iterator[
             yield from (
                 pair for pair in position_pairs(expr, producer, consumer) if not _is_displaced(expr, producer, *pair)
             )
+        case Reshape():
+            if expr.is_resolved:
+                yield from zip(source, target, strict=True)
         case Full() | Iota() | Random():
             return
 
 
+# Pointwise ops whose result is the operand: `segment_set` also asks for a kernel of its own, and a `stride_order` that is an
+# output has the memory order of its tensor whatever its inputs have.
+COPIES = frozenset(("set", "segment_set", "stride_order"))
+
+
 def is_copy(expr: TensorExpr) -> bool:
     """Whether each element of the result is one of `tensor_inputs(expr)[0]`, or a constant: such can be moved as vectors."""
-    return isinstance(expr, (Resize, Gather)) or (isinstance(expr, Pointwise) and expr.op == "set")
+    return isinstance(expr, (Resize, Gather)) or (isinstance(expr, Pointwise) and expr.op in ("set", "stride_order"))
 
 
 def displaced_dims(
@@ -548,6 +578,8 @@ def map_expr(expr: TensorExpr, tensors: dict[Tensor, Tensor]) -> TensorExpr:
             return Expand(get(expr.input), get(expr.output), expr.extents)
         case Permute():
             return Permute(get(expr.input), get(expr.output), expr.dims)
+        case Reshape():
+            return Reshape(get(expr.input), get(expr.output), expr.extents)
         case Resize():
             return Resize(get(expr.input), get(expr.output), expr.windows, expr.fill, expr.scalars)
         case Cat():

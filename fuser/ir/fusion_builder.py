@@ -12,6 +12,7 @@ from dataclasses import replace
 from fuser.errors import DefinitionRuntimeError
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
+    COPIES,
     Broadcast,
     Cat,
     Distribution,
@@ -31,6 +32,7 @@ from fuser.ir.fusion import (
     Pointwise,
     Random,
     Reduction,
+    Reshape,
     Resize,
     Scalar,
     ScalarOp,
@@ -46,8 +48,9 @@ from fuser.ir.fusion import (
     extent_operands,
     row_major_order,
 )
-from fuser.ir.integers import ZERO, Int, const, maximum, minimum, symbol
+from fuser.ir.integers import ONE, ZERO, Int, const, maximum, minimum, symbol
 from fuser.ir.live_order import exprs_below
+from fuser.ir.reshape_dims import Resolution, product, resolve, transformed
 from fuser.source_location import SourceLocation, caller_location
 
 
@@ -174,10 +177,17 @@ class FusionBuilder:
         """
         tensors = [v for v in inputs if isinstance(v, Tensor)]
         dims = [self._joined_dim(op, [t.visible[i] for t in tensors], i) for i in range(tensors[0].ndim)]
-        if op in ("set", "segment_set", "cast"):
+        if op == "cast" or op in COPIES:
             dims = [(d.extent, d.kind, d.expanded) for d in tensors[0].visible]
         output = self.tensor(dtype, dims)
         self.exprs.append(Pointwise(op, tuple(inputs), output))
+        return output
+
+    def stride_order(self, tensor: Tensor, order: Sequence[int]) -> Tensor:
+        """A dense copy in the given memory order (ranks per dim from fastest 0 to slowest)."""
+        dims = [(d.extent, d.kind, d.expanded) for d in tensor.visible]
+        output = self.tensor(tensor.dtype, dims, stride_order=tuple(order))
+        self.exprs.append(Pointwise("stride_order", (tensor,), output))
         return output
 
     def _joined_dim(self, op: str, operands: Sequence[IterDomain], position: int) -> tuple[Int, IterKind, bool]:
@@ -284,6 +294,107 @@ class FusionBuilder:
         source = tensor.visible
         output = self.tensor(tensor.dtype, [(source[p].extent, source[p].kind, source[p].expanded) for p in dims])
         self.exprs.append(Permute(tensor, output, tuple(dims)))
+        return output
+
+    def reshape(self, tensor: Tensor, extents: Sequence[Int], scalars: Sequence[Scalar | None] = ()) -> Tensor:
+        """The elements in row-major order under other dims. `scalars`: per dim the scalar its extent was given as, None for
+        constants and for one that follows from the others.
+
+        Raises DefinitionRuntimeError (`Total element counts across view operation must match`) for other numbers of elements.
+        """
+        known = [d.extent for d in tensor.visible]
+        if all(e.is_const for e in (*known, *extents)):
+            old, new = [e.value for e in known], [e.value for e in extents]
+            resolution = resolve(old, new, [True] * len(old), [True] * len(new))
+            if resolution is None:
+                raise DefinitionRuntimeError(
+                    f"Total element counts across view operation must match: {old} cannot become {new}",
+                    location=caller_location(),
+                )
+            return self.resolved_reshape(tensor, extents, resolution)
+        output = self.tensor(tensor.dtype, self._factory_dims(extents))
+        self.exprs.append(Reshape(tensor, output, tuple(scalars) or (None,) * len(extents)))
+        return output
+
+    def resolved_reshape(
+        self, tensor: Tensor, extents: Sequence[Int | None], resolution: Resolution, name: str | None = None
+    ) -> Tensor:
+        """A reshape whose resolution is known: dims of one element are squeezed before and broadcast after it.
+
+        `extents`: None for one that follows from the others. `name`: of the result.
+        """
+        if resolution.is_empty:
+            nothing = self._zero(tensor.dtype)
+            self._take_name(name)
+            return self.full([e if e is not None else ZERO for e in extents], nothing, tensor.dtype)
+        rest = [e for e, one in zip(extents, resolution.added, strict=True) if not one]
+        kept = [d for d, one in zip(tensor.visible, resolution.dropped, strict=True) if not one]
+        pairs = zip(kept, rest, strict=False)
+        changes = any(not r.is_kept for r in resolution.runs) or any(
+            e is not None and e is not d.extent for d, e in pairs
+        )
+        squeezes, broadcasts = any(resolution.dropped), any(resolution.added)
+        reshapes = changes or not (squeezes or broadcasts)
+        if squeezes:
+            if not reshapes and not broadcasts:
+                self._take_name(name)
+            tensor = self.squeeze(tensor, resolution.dropped)
+        if reshapes:
+            if not broadcasts:
+                self._take_name(name)
+            tensor = self._reshaped(tensor, rest, resolution)
+        if broadcasts:
+            self._take_name(name)
+            tensor = self.broadcast(tensor, resolution.added)
+        return tensor
+
+    def _zero(self, dtype: DataType) -> Scalar:
+        """0 of the widest dtype of the kind, as it is written."""
+        if dtype is DataType.Bool:
+            return self.constant(False, dtype)
+        if dtype.is_complex:
+            return self.constant(0j, DataType.ComplexDouble)
+        return self.constant(0.0, DataType.Double) if dtype.is_floating else self.constant(0, DataType.Int)
+
+    def _take_name(self, name: str | None) -> None:
+        if name is not None:
+            self.given_names.append(name)
+
+    def _reshaped(self, tensor: Tensor, extents: Sequence[Int | None], resolution: Resolution) -> Tensor:
+        name = self.new_name("t")
+        root: list[IterDomain] = []
+        logical: list[IterDomain] = []
+        for run in resolution.runs:
+            sources = [tensor.visible[i].extent for i in run.inputs]
+            wanted = [extents[j] for j in run.outputs]
+            if run.sizes is not None:
+                sizes, new_sizes = run.sizes
+                fixed = [const(n) for n in sizes]
+                for i, (e, f) in enumerate(zip(sources, fixed, strict=True)):
+                    if e is not f:
+                        self._require_equal(e, f, f"reshape, dim {run.inputs[i]}")
+                sources, wanted = fixed, [const(n) for n in new_sizes]
+            total = product(sources)
+            others = product([e for e in wanted if e is not None])
+            results = [total if others is ONE else total // others] if None in wanted else []
+            made = [e if e is not None else results[0] for e in wanted]
+            if len(made) == 1 and total.is_const:
+                made = [total]
+            elif len(sources) == 1 and product(made).is_const:
+                sources = [product(made)]
+            if run.sizes is None and product(made) is not total and None not in wanted:
+                self._require_equal(total, product(made), f"reshape, dims {list(run.outputs)}")
+            dims = [
+                IterDomain(f"{name}.r{i}", e, tensor.visible[i].kind, tensor.visible[i].expanded)
+                for i, e in zip(run.inputs, sources, strict=True)
+            ]
+            root += dims
+            logical += dims if run.is_kept else transformed(name, dims, made)
+        contiguity = tuple(None if d.expanded else True for d in logical)
+        location = self.location or caller_location()
+        order = row_major_order(len(logical))
+        output = Tensor(name, tensor.dtype, tuple(logical), order, contiguity, tuple(root), False, location)
+        self.exprs.append(Reshape(tensor, output))
         return output
 
     def resize(

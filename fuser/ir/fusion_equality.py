@@ -24,6 +24,7 @@ from fuser.ir.fusion import (
     Pointwise,
     Random,
     Reduction,
+    Reshape,
     Resize,
     Scalar,
     ScalarOp,
@@ -85,6 +86,8 @@ def _operand(value: Val | None, numbers: dict[Val, int]) -> object:
 def _expr_structure(expr: Expr, numbers: dict[Val, int]) -> object:
     operands = tuple(_operand(v, numbers) for v in expr_inputs(expr))
     match expr:
+        case Pointwise(op="stride_order"):
+            return "Pointwise", expr.op, expr.output.stride_order, operands
         case Pointwise() | ScalarOp():
             return type(expr).__name__, expr.op, expr.output.dtype, operands
         case Reduction():
@@ -99,6 +102,8 @@ def _expr_structure(expr: Expr, numbers: dict[Val, int]) -> object:
             return "Expand", _extents(expr.output, expr.extents, numbers), operands
         case Permute():
             return "Permute", expr.dims, operands
+        case Reshape():
+            return "Reshape", expr.is_resolved, _extents(expr.output, expr.extents, numbers), operands
         case Resize():
             return "Resize", _windows(expr, numbers), operands
         case Cat():

@@ -33,6 +33,7 @@ from fuser.ir.fusion import (
     Pointwise,
     Random,
     Reduction,
+    Reshape,
     Resize,
     Scalar,
     ScalarOp,
@@ -158,6 +159,8 @@ def call_text(expr: Expr) -> str:
     """The call of an expr, without its results."""
     operands = ", ".join(operand_text(v) for v in expr_inputs(expr))
     match expr:
+        case Pointwise(op="stride_order"):
+            return f"stride_order({operands}, stride_order={list(expr.output.stride_order)})"
         case Pointwise(op="cast") | ScalarOp(op="cast"):
             return f"cast({operands}, dtype={expr.output.dtype!r})"
         case Pointwise() | ScalarOp():
@@ -181,6 +184,8 @@ def call_text(expr: Expr) -> str:
             return f"expand({operands}, shape={_extent_list(expr.output, expr.extents)})"
         case Permute():
             return f"permute({operands}, dims={list(expr.dims)})"
+        case Reshape():
+            return f"reshape({operands}, new_shape={_extent_list(expr.output, expr.extents)})"
         case Resize():
             return _resize_call(expr)
         case Cat():

@@ -3,8 +3,9 @@
 What is checked
     names        every value has a name of its own
     order        every operand is an input, a constant, or the result of an expr before
-    dims         no dim belongs to two tensors or has a transform; a broadcast dim has one element; only results of
-                 reductions have reduced dims; layouts fit the rank
+    dims         no dim belongs to two tensors; only results of reshapes have root dims and transforms, which lead from these
+                 to the logical dims; a broadcast dim has one element; only results of reductions have reduced dims; layouts
+                 fit the rank
     meeting      operands and results of an expr have the ranks it asks for, and dims that meet (`dim_pairs`) are of one
                  extent, by structure or by a constraint
     dtypes       as the row of the op table says
@@ -21,6 +22,7 @@ from typing import NoReturn
 from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
+    COPIES,
     Broadcast,
     Cat,
     Expand,
@@ -33,14 +35,17 @@ from fuser.ir.fusion import (
     Iota,
     IterDomain,
     IterKind,
+    Merge,
     Permute,
     Pointwise,
     Random,
     Reduction,
+    Reshape,
     Resize,
     Scalar,
     ScalarOp,
     Scan,
+    Split,
     Squeeze,
     Tensor,
     Val,
@@ -59,7 +64,7 @@ from fuser.ir.promotion import OperandClass, compute_dtype
 
 # More than this many findings in one message help nobody.
 _MOST_FINDINGS = 8
-_COPIES = ("set", "segment_set", "cast")
+_COPIES = COPIES | {"cast"}
 # Rules under which operands have the dtype that the arithmetic runs in.
 _WIDENED = (DtypeRule.PROM, DtypeRule.FLT, DtypeRule.FULL, DtypeRule.BOOL)
 
@@ -151,14 +156,14 @@ class _Check:
             return
         self._find(f"{of} reads {value.name}, which nothing before it defines", value)
 
-    def _tensor(self, t: Tensor, *, is_reduced: bool) -> None:
+    def _tensor(self, t: Tensor, *, is_reduced: bool, is_reshaped: bool = False) -> None:
         reduced = False
         visible: list[IterDomain] = []
         for d in t.logical:
             owner = self.dims.setdefault(d, t.name)
             if owner is not t.name:
                 self._find(f"dim {d.name} belongs to {owner} and to {t.name}", t)
-            if d.definition is not None:
+            if d.definition is not None and not is_reshaped:
                 self._find(
                     f"dim {d.name} of {t.name} is made by a transform; schedules have those, definitions do not", t
                 )
@@ -176,7 +181,7 @@ class _Check:
         if reduced is not is_reduced:
             expected = "has no reduced dim" if is_reduced else "has a reduced dim, but is not the result of a reduction"
             self._find(f"{t.name} {expected}", t)
-        if t.root is not None:
+        if t.root is not None and not is_reshaped:
             self._find(f"{t.name} has a root domain; schedules make those, definitions do not", t)
         ndim = len(visible)
         order = t.stride_order
@@ -245,7 +250,7 @@ class _Check:
         for v in outputs:
             self._define(v)
             if isinstance(v, Tensor):
-                self._tensor(v, is_reduced=is_reduction)
+                self._tensor(v, is_reduced=is_reduction, is_reshaped=isinstance(expr, Reshape))
         match expr:
             case Pointwise(op, inputs, output):
                 self._pointwise_dtypes(op, inputs, output)
@@ -291,6 +296,8 @@ class _Check:
                 fits = sorted(dims) == list(range(source.ndim)) and output.ndim == source.ndim
                 if self._ranks(output, fits, f"dims {dims}"):
                     self._pairs(expr, source, output, _is_same)
+            case Reshape():
+                self._reshape(expr)
             case Resize():
                 self._resize(expr)
             case Cat(inputs, output, dim, bounds):
@@ -336,7 +343,7 @@ class _Check:
 
     def _pairs(
         self,
-        expr: Broadcast | Squeeze | Expand | Permute | Resize | Gather,
+        expr: Broadcast | Squeeze | Expand | Permute | Reshape | Resize | Gather,
         source: Tensor,
         output: Tensor,
         fit: Callable[[IterDomain, IterDomain], bool],
@@ -344,6 +351,23 @@ class _Check:
         for a, b in dim_pairs(expr, source, output):
             if not fit(a, b) or not (a.is_broadcast or self._same(a.extent) is self._same(b.extent)):
                 self._find(f"{output.name}: dim {a!r} of {source.name} cannot become {b!r}", output)
+
+    def _reshape(self, expr: Reshape) -> None:
+        source, output = expr.input, expr.output
+        self._keeps_dtype(source, output)
+        if not self._ranks(output, len(expr.extents) in (0, output.ndim), f"{len(expr.extents)} extents"):
+            return
+        if output.root is None:
+            return
+        if self._ranks(output, len(output.root) == source.ndim, f"{len(output.root)} root dims"):
+            self._pairs(expr, source, output, _is_same)
+        if any(d.is_broadcast for d in (*output.root, *output.logical)):
+            self._find(f"{output.name}: a reshape takes and gives no broadcast dims, squeeze and broadcast do", output)
+        made = set(output.logical)
+        for d in output.logical:
+            made |= _sources(d)
+        if not made.issuperset(output.root):
+            self._find(f"{output.name}: its logical dims are not made of all of its root dims", output)
 
     def _resize(self, expr: Resize) -> None:
         source, output, windows = expr.input, expr.output, expr.windows
@@ -491,8 +515,7 @@ class _Check:
     # --- dtypes -------------------------------------------------------------------------------------------------------
 
     def _pointwise_dtypes(self, op: str, inputs: Sequence[Val], output: Tensor) -> None:
-        # `segment_set` is a copy that also asks for a kernel of its own.
-        row = POINTWISE.get("set" if op == "segment_set" else op)
+        row = POINTWISE.get("set" if op in COPIES else op)
         if row is None or not row.primitive:
             self._find(f"{output.name}: the op table has no row {op!r} that kernels can run", output)
             return
@@ -561,6 +584,17 @@ class _Check:
 def _is_extent(scalar: Scalar, d: IterDomain) -> bool:
     # A dim that turned out to have one element keeps the scalar by which its extent was given.
     return scalar.expression is d.extent or (d.is_broadcast and scalar.expression is not None)
+
+
+def _sources(d: IterDomain) -> set[IterDomain]:
+    """Every dim that a dim was made of."""
+    match d.definition:
+        case None:
+            return set()
+        case Split(source=source):
+            return {source} | _sources(source)
+        case Merge(outer=outer, inner=inner):
+            return {outer, inner} | _sources(outer) | _sources(inner)
 
 
 def _is_same(a: IterDomain, b: IterDomain) -> bool:

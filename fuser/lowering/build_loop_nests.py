@@ -17,6 +17,7 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GLOBAL_MEMORY, GRID_TYPES, THREAD_TYPES, CacheOp, MemoryType, ParallelType
 from fuser.ir.facts import Aligned
 from fuser.ir.fusion import (
+    COPIES,
     GENERATOR_STATE,
     Broadcast,
     Cat,
@@ -28,6 +29,7 @@ from fuser.ir.fusion import (
     Pointwise,
     Random,
     Reduction,
+    Reshape,
     Resize,
     Scalar,
     Scan,
@@ -894,7 +896,7 @@ class NestBuilder:
         match expr:
             case Pointwise():
                 args = tuple(self._read(v, indexer) for v in expr.inputs)
-                if expr.op in ("set", "segment_set"):
+                if expr.op in COPIES:
                     return self._hinted(args[0], expr.output)
                 if expr.op == "cast":
                     return Cast(args[0], expr.output.dtype)
@@ -904,7 +906,7 @@ class NestBuilder:
                 gone = [self.graph.group(d) for d, gone in zip(expr.input.visible, expr.flags, strict=True) if gone]
                 first = {g: ZERO for g in gone if indexer.index(g) is None}
                 return self._read(expr.input, self._indexer({**indexer.loops, **first}) if first else indexer)
-            case Broadcast() | Expand() | Permute():
+            case Broadcast() | Expand() | Permute() | Reshape():
                 return self._read(expr.input, indexer)
             case Cat() | Resize() | Gather():
                 raise InternalError("what chooses between reads is a statement", pass_name="build_loop_nests")

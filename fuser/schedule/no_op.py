@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
-from fuser.ir.fusion import Broadcast, Fusion, Permute, Squeeze, Tensor
+from fuser.ir.fusion import Fusion, Tensor
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.views import view_chain
 from fuser.schedule.params import Accepted, NoOpParams, Params, ParamsClass, Refused, SegmentInputs
 
 
 def viewed_input(fusion: Fusion, tensor: Tensor) -> Tensor | None:
     """The input that a tensor is a view of (itself, for an input), or None if it must be computed."""
-    while True:
-        if tensor in fusion.input_tensors:
-            return None if tensor.is_cpu else tensor
-        expr = fusion.definitions.get(tensor)
-        if not isinstance(expr, (Broadcast, Squeeze, Permute)):
-            return None
-        tensor = expr.input
+    found = view_chain(fusion, tensor, fusion.input_tensors.__contains__)
+    return None if found is None or found[0].is_cpu else found[0]
 
 
 class NoOpScheduler:

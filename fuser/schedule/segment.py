@@ -8,7 +8,7 @@ questions to schedulers grows as n log n with the number of exprs.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
@@ -16,8 +16,10 @@ from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import (
     ExtentOp,
     Fusion,
+    IterDomain,
     Output,
     Pointwise,
+    Reshape,
     Scalar,
     ScalarOp,
     Tensor,
@@ -26,11 +28,13 @@ from fuser.ir.fusion import (
     expr_extents,
     expr_inputs,
     extent_operands,
+    map_expr,
     tensor_inputs,
     tensor_outputs,
 )
 from fuser.ir.integers import Symbol
 from fuser.ir.live_order import exprs_below
+from fuser.ir.views import ViewExpr, view_chain
 from fuser.schedule.no_op import viewed_input
 from fuser.schedule.params import Refused, Scheduler
 from fuser.schedule.reads import displaced_intermediate
@@ -82,7 +86,13 @@ def choose_scheduler(
         reason = f"{displaced[0].name} is computed here and read at other indices by {displaced[1].name}"
         return None, tuple((scheduler.type, reason) for scheduler in SCHEDULERS)
     refusals: list[tuple[SchedulerType, str]] = []
+    reshape = next((e for e in fusion.tensor_exprs if isinstance(e, Reshape)), None)
     for scheduler in SCHEDULERS:
+        if reshape is not None and scheduler.type is not SchedulerType.no_op:
+            refusals.append(
+                (scheduler.type, f"{reshape.output.name} is another view of {reshape.input.name} in memory")
+            )
+            continue
         answer = Refused(_OTHER_SIZES) if scheduler.type in without else scheduler.accepts(fusion)
         if not isinstance(answer, Refused):
             return scheduler, tuple(refusals)
@@ -106,8 +116,9 @@ def segment_fusion(fusion: Fusion, without: Collection[SchedulerType] = ()) -> S
 
     Raises SchedulingError (`Can not find a scheduler to schedule fusion segment`) for an expr that no scheduler accepts.
     """
-    views = _returned_views(fusion)
-    if not views:
+    views = _returned_views(fusion) | _views_of_inputs(fusion)
+    after = _views_of_results(fusion)
+    if not views and not after:
         whole, refusals = choose_scheduler(fusion, without)
         if whole is not None:
             return SegmentedFusion(fusion, (Segment(fusion, whole, refusals),))
@@ -116,25 +127,54 @@ def segment_fusion(fusion: Fusion, without: Collection[SchedulerType] = ()) -> S
     if views:
         # Views come first: an input that is viewed and updated is still as it was.
         segments.append(_view_segment(fusion, views))
-        exprs = [e for e in exprs if not views.issuperset(tensor_outputs(e))]
+    exprs = [e for e in exprs if not views.issuperset(tensor_outputs(e)) and e not in after]
+    last = tuple(_segment_of(fusion, after, without) for _ in after[:1])
+    if views or after:
         part, extents = sub_fusion(fusion, exprs)
         scheduler, why = choose_scheduler(part, without)
         if scheduler is not None:
-            return SegmentedFusion(fusion, (*segments, Segment(part, scheduler, why, extents)))
+            return SegmentedFusion(fusion, (*segments, Segment(part, scheduler, why, extents), *last))
     start = 0
     while start < len(exprs):
         end = _longest(fusion, exprs, start, without)
-        part, extents = sub_fusion(fusion, exprs[start:end])
-        scheduler, why = choose_scheduler(part, without)
-        if scheduler is None:
-            raise SchedulingError(
-                f"Can not find a scheduler to schedule fusion segment {exprs[start]}: "
-                + "; ".join(f"{t.name}: {reason}" for t, reason in why),
-                location=tensor_outputs(exprs[start])[0].location,
-            )
-        segments.append(Segment(part, scheduler, why, extents))
+        segments.append(_segment_of(fusion, exprs[start:end], without))
         start = end
-    return SegmentedFusion(fusion, tuple(segments))
+    return SegmentedFusion(fusion, (*segments, *last))
+
+
+def _segment_of(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collection[SchedulerType]) -> Segment:
+    part, extents = sub_fusion(fusion, exprs)
+    scheduler, why = choose_scheduler(part, without)
+    if scheduler is None:
+        raise SchedulingError(
+            f"Can not find a scheduler to schedule fusion segment {exprs[0]}: "
+            + "; ".join(f"{t.name}: {reason}" for t, reason in why),
+            location=tensor_outputs(exprs[0])[0].location,
+        )
+    return Segment(part, scheduler, why, extents)
+
+
+def _views_of_inputs(fusion: Fusion) -> frozenset[Tensor]:
+    """What reshapes of inputs give, and what those reshape."""
+    found: set[Tensor] = set()
+    for e in fusion.tensor_exprs:
+        chain = view_chain(fusion, e.output, fusion.input_tensors.__contains__) if isinstance(e, Reshape) else None
+        if chain is not None and not chain[0].is_cpu:
+            found.update(view.output for view in chain[1])
+    return frozenset(found)
+
+
+def _views_of_results(fusion: Fusion) -> list[TensorExpr]:
+    """Reshapes, and views around them, that only outputs are made of: they come after every kernel."""
+    first = _views_of_inputs(fusion)
+    found: set[TensorExpr] = set()
+    for t in fusion.output_tensors if any(isinstance(e, Reshape) for e in fusion.tensor_exprs) else ():
+        chain = view_chain(fusion, t, lambda t: not isinstance(fusion.definitions.get(t), ViewExpr))
+        if chain is not None and any(isinstance(e, Reshape) and e.output not in first for e in chain[1]):
+            found.update(chain[1])
+    for e in reversed(fusion.tensor_exprs):
+        found -= {fusion.definitions[t] for t in tensor_inputs(e) if e not in found and t in fusion.definitions}
+    return [e for e in fusion.tensor_exprs if e in found]
 
 
 def _returned_views(fusion: Fusion) -> frozenset[Tensor]:
@@ -146,10 +186,12 @@ def _returned_views(fusion: Fusion) -> frozenset[Tensor]:
 
 
 def _view_segment(fusion: Fusion, views: frozenset[Tensor]) -> Segment:
-    """The returned views, which no kernel has to make."""
-    exprs = [e for e in exprs_below(views, fusion.definitions) if tensor_expr(e)]
+    """Views of inputs that are returned or read by kernels, and that no kernel has to make."""
+    exprs = [e for e in exprs_below(views, fusion.definitions) if not isinstance(e, (ScalarOp, ExtentOp))]
     inputs = tuple(t for t in fusion.input_tensors if any(t in tensor_inputs(e) for e in exprs))
-    outputs = tuple(Output(t) for t in fusion.output_tensors if t in views)
+    read = {t for e in fusion.tensor_exprs if views.isdisjoint(tensor_outputs(e)) for t in tensor_inputs(e)}
+    outputs = [Output(t) for t in fusion.output_tensors if t in views]
+    outputs += [Output(t) for e in exprs for t in tensor_outputs(e) if t in views and t in read]
     part = Fusion(inputs, tuple(exprs), tuple(dict.fromkeys(outputs)), (), {})
     scheduler, why = choose_scheduler(part)
     assert scheduler is not None
@@ -232,14 +274,25 @@ def sub_fusion(fusion: Fusion, exprs: Sequence[TensorExpr]) -> tuple[Fusion, tup
     missing = sorted((s for s in mentioned if s not in carried and s.name not in scalar_extents), key=lambda s: s.name)
     extra = {s: Scalar(s.name, DataType.Int) for s in missing}
     order = {e: i for i, e in enumerate(fusion.exprs)}
+    bare = {t: _bare(t) for t in read if t.root is not None}
+    own = [_own_extent(e, members, extra) for e in scalar_exprs]
     part = Fusion(
-        (*read, *scalars, *extra.values()),
-        (*(_own_extent(e, members, extra) for e in scalar_exprs), *sorted(exprs, key=order.__getitem__)),
+        (*(bare.get(t, t) for t in read), *scalars, *extra.values()),
+        (
+            *(ExtentOp(bare.get(e.tensor, e.tensor), e.dim, e.output) if isinstance(e, ExtentOp) else e for e in own),
+            *(map_expr(e, bare) if bare else e for e in sorted(exprs, key=order.__getitem__)),
+        ),
         tuple(outputs),
         (),
         {**scalar_extents, **{s.name: s.name for s in missing}},
     )
     return part, tuple(missing)
+
+
+def _bare(t: Tensor) -> Tensor:
+    """A tensor that another segment made by transforming dims, as dims of its own."""
+    dims = tuple(IterDomain(d.name, d.extent, d.kind, d.expanded) for d in t.visible)
+    return replace(t, logical=dims, root=None)
 
 
 def _scalar_exprs(
