@@ -133,6 +133,16 @@ INLINE float fuser_divide(float a, float b) {
   return corrected == corrected ? corrected : n * first;
 }
 """,
+    # The same without the corrections, for a quotient that is rounded to 16 bits: what a divisor that many elements have
+    # costs is paid once, the rest is two products.
+    "fuser_rounded_divide": """
+INLINE float fuser_rounded_divide(float a, float b) {
+  int exponent = __float_as_int(b) & 0x7f800000, sign = __float_as_int(b) & 0x80000000;
+  int shift = exponent < 253 << 23 ? (253 << 23) - min(exponent, 126 << 23) : 125 << 23;
+  float scale = __int_as_float(shift | sign);
+  return a * scale * fuser_reciprocal_approx(b * scale);
+}
+""",
     # b > 0, and r is 1 / b rounded.
     "fuser_divide_by": """
 INLINE float fuser_divide_by(float a, float b, float r) {

@@ -90,13 +90,18 @@ def _cases() -> list[tuple[str, CudaSpelling, tuple[DataType, ...], DataType]]:
         (f"op_{row.name}_{dtype.name}", text, argument_dtypes(row, dtype), result_dtype(row, dtype))
         for row, dtype, text in spellings()
     ]
+    rounded = [
+        (f"rounded_{row.name}_{dtype.name}", row.rounded(dtype), argument_dtypes(row, dtype), result_dtype(row, dtype))
+        for row, dtype, _ in spellings()
+        if row.rounded is not None and dtype in (DataType.Float, DataType.Double)
+    ]
     constants = [(name, text, (dtype,), dtype) for name, _, dtype, _, text in by_constants()]
     casts = [
         (f"cast_{source.name}_{target.name}", cast_spelling(source, target), (source,), target)
         for source in STORAGE_DTYPES
         for target in STORAGE_DTYPES
     ]
-    return ops + constants + casts
+    return ops + rounded + constants + casts
 
 
 def _program(cases: list[tuple[str, CudaSpelling, tuple[DataType, ...], DataType]]) -> str:

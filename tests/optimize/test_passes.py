@@ -10,6 +10,7 @@ from fuser.ir.fusion import ExtentOp, Fusion, ScalarOp, memory_order
 from fuser.ir.live_order import undefined_leaves
 from fuser.ir.output_layout import output_stride_orders
 from fuser.optimize.assign_output_layouts import assign_output_layouts, with_stride_orders
+from fuser.optimize.fold_rounding import fold_rounding
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.pipeline import PASSES, optimize_fusion
 from fuser.optimize.remove_dead_code import remove_dead_code
@@ -39,7 +40,13 @@ def test_dead_code_goes_and_extents_stay() -> None:
 
 def test_passes_keep_the_meaning() -> None:
     """Outputs, inputs and aliases are the same values; nothing reads what is gone; a second run changes nothing."""
-    assert list(PASSES) == [remove_dead_code, assign_output_layouts, split_reshaped_dims, hoist_displaced_reads]
+    assert list(PASSES) == [
+        remove_dead_code,
+        fold_rounding,
+        assign_output_layouts,
+        split_reshaped_dims,
+        hoist_displaced_reads,
+    ]
     handles = [c.define().fusion for c in CORPUS] + [generate(seed).fd.fusion for seed in range(40)]
     for handle in handles:
         assert handle is not None
