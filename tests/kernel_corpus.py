@@ -531,6 +531,20 @@ def fusion_inputs(s: ScheduleBuilder) -> list[str]:
     return [t.name for t in s.fusion.input_tensors]
 
 
+@_case("broadcast back", *_TALL)
+def broadcast_back_sum_and_product() -> ScheduleBuilder:
+    """Two results of the same blocks, behind one wait."""
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1])
+    both = [b.broadcast(b.reduction(op, x, [0], Float), [True, False]) for op in ("sum", "prod")]
+    out = b.pointwise("add", [b.pointwise("sub", [x, both[0]], Float), both[1]], Float)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    s.split(out.name, 0, 2)
+    spread(s, out.name, (GX, SERIAL, BX))
+    return s
+
+
 # --- Welford ----------------------------------------------------------------------------------------------------------
 
 

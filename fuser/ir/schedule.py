@@ -4,7 +4,8 @@ Grammar
     schedule := [record]
     record   := Record(verb, tensor, arguments, result)
     verb     := split(axis, factor, inner_split) | merge(axis_o, axis_i) | reorder(old2new)
-              | parallelize(position, type) | set_memory_type(type) | set_allocation_domain(dims, contiguity)
+              | parallelize(position, type) | run_backwards(position)
+              | set_memory_type(type) | set_allocation_domain(dims, contiguity)
               | swizzle(by, axis)
               | cache_after(op_type, cache_op, propagate, cached_uses) | cache_before(op_type, move_uses) | rfactor(axes)
               | recompute(uses) | two_pass
@@ -85,6 +86,7 @@ class TensorState:
     inline_at     leading loop axes shared with all consumers (0: computed in a nest of its own)
     allocation    explicit allocation domain, slowest first; None for the default
     swizzles      (by, axis), positions in the allocation domain: what has index j lies at j ^ (i % extent), i that of `by`
+    backwards     serial loop axes that run from the last index to the first
     extras        broadcast axes of the loop domain that are not dims of the tensor, with the dim each one follows
     """
 
@@ -98,6 +100,7 @@ class TensorState:
     cache_op: CacheOp = CacheOp.unspecified
     op_type: LoadStoreOpType = LoadStoreOpType.set
     extras: list[tuple[IterDomain, IterDomain]] = field(default_factory=list)
+    backwards: set[IterDomain] = field(default_factory=set)
 
     def parallel_type(self, axis: IterDomain) -> ParallelType:
         """Parallel type of a loop axis."""
@@ -322,6 +325,19 @@ class ScheduleBuilder:
             raise SchedulingError("a kernel has one cluster axis")
         self.cluster = {parallel_type: size} if size > 1 else {}
         self.records.append(Record("set_cluster", "", (parallel_type, size)))
+
+    def run_backwards(self, name: str, position: int) -> None:
+        """Run the serial loop at `position`, and the tensors that share it, from the last index to the first.
+
+        What a pass read last is still in the cache when the next one begins.
+        """
+        state = self.state(name)
+        position = self._axis_position(state, position)
+        if state.parallel_type(state.loop[position]) is not ParallelType.serial:
+            raise SchedulingError(f"cannot run axis {position} of {name} backwards: it is no serial loop")
+        for sibling in self.siblings(name):
+            self.state(sibling).backwards.add(self.state(sibling).loop[position])
+        self.records.append(Record("run_backwards", name, (position,)))
 
     # --- memory ---
 

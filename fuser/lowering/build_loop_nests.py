@@ -157,16 +157,27 @@ class NestBuilder:
         # Grid reductions whose last-block flag is in scope.
         self._flags: set[str] = set()
         self._find_grid_reductions()
-        # For each expr, how many values on the way to it pass through device memory.
-        self._waits: dict[str, int] = {}
-        for leader, expr in self.exprs.items():
-            self._waits[leader] = max(map(self._waits_for, tensor_inputs(expr)), default=0)
+        self._waits = self._count_waits()
 
     # --- preparation ---
 
-    def _waits_for(self, t: Tensor) -> int:
-        leader = self.leaders.get(t.name)
-        return 0 if leader is None else self._waits[leader] + (self.context.state(t.name).memory is GLOBAL_MEMORY)
+    def _count_waits(self) -> dict[str, int]:
+        """For each expr, behind how many waits for other blocks it should stand: as many as it needs, or as all its uses need.
+
+        What is only used later is computed later: it needs no registers until then.
+        """
+        waits: dict[str, int] = {}
+        for leader, expr in self.exprs.items():
+            producers = [(t, self.leaders[t.name]) for t in tensor_inputs(expr) if t.name in self.leaders]
+            waits[leader] = max((waits[p] + self._is_waited_for(t, p) for t, p in producers), default=0)
+        for leader in reversed(self.exprs):
+            if not self._is_waited_for(self.builder.state(leader).tensor, leader):
+                uses = [waits[c] for c in self.sharing.edges[leader]]
+                waits[leader] = max(waits[leader], min(uses, default=0))
+        return waits
+
+    def _is_waited_for(self, t: Tensor, leader: str) -> bool:
+        return self.context.state(t.name).memory is GLOBAL_MEMORY or self.grid_broadcast.get(leader, False)
 
     def _new_symbol(self, extent: Int, prefix: str = "i") -> Symbol:
         self._symbol_count += 1
@@ -373,7 +384,7 @@ class NestBuilder:
             indices[group] = ZERO
             return self._body(node, depth + 1, Nest(indices, nest.serial, nest.vector))
         index = self._new_symbol(extent)
-        indices[group] = index
+        indices[group] = extent - 1 - index if self._runs_backwards(node, depth) else index
         unroll = asked = parallel in (ParallelType.unroll, ParallelType.unswitch)
         if unroll and not extent.is_const:
             raise SchedulingError(f"{node[0]}: an {parallel.name} axis needs a constant extent, it has {extent}")
@@ -388,6 +399,10 @@ class NestBuilder:
             # No register needs the index as a constant. Around a loop of unknown length unrolling multiplies code for nothing.
             unroll = False
         return [For(index, ZERO, extent, ONE, tuple(inner), unroll, parallel is ParallelType.unswitch)]
+
+    def _runs_backwards(self, node: list[str], depth: int) -> bool:
+        states = (self.context.state(name) for name in node)
+        return any(s.loop[depth] in s.backwards for s in states)
 
     def _holds_registers(self, node: list[str], depth: int) -> bool:
         """Whether the loop indexes a register array: such arrays need constant indices to stay in registers."""

@@ -102,11 +102,11 @@ def expand_collectives(
     return Expanded(result, expander.workspaces, expander.semaphore_buffer())
 
 
-def _last_block_key(stmt: Stmt) -> object:
-    """What two reductions by the last block must have in common to share a semaphore; None for other statements."""
-    if not isinstance(stmt, Reduce) or not stmt.grid_axes or stmt.grid_broadcast:
+def _grid_key(stmt: Stmt) -> object:
+    """What two reductions over blocks must have in common to share a semaphore; None for other statements."""
+    if not isinstance(stmt, Reduce) or not stmt.grid_axes:
         return None
-    return stmt.grid_axes, stmt.block_axes, stmt.slot, stmt.slots
+    return stmt.grid_axes, stmt.block_axes, stmt.slot, stmt.slots, stmt.grid_broadcast
 
 
 def _same_threads(a: Reduce, b: Reduce) -> bool:
@@ -162,38 +162,42 @@ def _joined(items: list[Stmt | tuple[Reduce, ...]]) -> list[Stmt | tuple[Reduce,
 
 
 def _gathered(body: tuple[Stmt, ...]) -> list[Stmt | tuple[Reduce, ...]]:
-    """The statements, with the reductions by the last block over the same blocks brought together.
+    """The statements, with the reductions over the same blocks brought together.
 
-    They meet where the last of them stands. Of what stands between, the tests for the last block of an earlier one follow.
+    They meet where the last of them stands. Of what stands between, the tests for the last block of an earlier one follow, and
+    what reads its result with all that depends on that; a reduction among these is left for a later meeting.
     """
     items: list[Stmt | tuple[Reduce, ...]] = list(body)
-    for key in dict.fromkeys(k for k in map(_last_block_key, body) if k is not None):
-        together = [s for s in body if isinstance(s, Reduce) and _last_block_key(s) == key]
-        if len(together) < 2:
-            continue
-        first, last = items.index(together[0]), items.index(together[-1])
-        flags = {r.last_block for r in together}
-        results = {p for r in together for p in r.partials}
-        before: list[Stmt | tuple[Reduce, ...]] = []
-        after: list[Stmt | tuple[Reduce, ...]] = []
-        done: set[Buffer] = set()
-        for item in items[first : last + 1]:
-            if isinstance(item, Reduce) and item in together:
-                done.update(item.partials)
-            elif not isinstance(item, tuple) and _needs(item, flags, done & results):
-                after.append(item)
-            else:
-                before.append(item)
-        items[first : last + 1] = [*before, tuple(together), *after]
+    for key in dict.fromkeys(k for k in map(_grid_key, body) if k is not None):
+        together = [s for s in body if isinstance(s, Reduce) and _grid_key(s) == key]
+        while len(together) > 1:
+            first, last = items.index(together[0]), items.index(together[-1])
+            flags = {r.last_block for r in together}
+            before: list[Stmt | tuple[Reduce, ...]] = []
+            after: list[Stmt | tuple[Reduce, ...]] = []
+            meeting: list[Reduce] = []
+            # Results of those that meet, and what is written after them.
+            late: set[Buffer] = set()
+            for item in items[first : last + 1]:
+                if not isinstance(item, tuple) and _needs(item, flags, late):
+                    after.append(item)
+                    late.update(b for s in walk((item,)) for b, _ in stmt_writes(s))
+                elif isinstance(item, Reduce) and item in together:
+                    meeting.append(item)
+                    late.update(item.partials)
+                else:
+                    before.append(item)
+            items[first : last + 1] = [*before, tuple(meeting) if len(meeting) > 1 else meeting[0], *after]
+            together = [r for r in together if r not in meeting]
     return items
 
 
-def _needs(stmt: Stmt, flags: set[Symbol | None], results: set[Buffer]) -> bool:
-    """Whether a statement tests for one of the last blocks or reads one of the results."""
+def _needs(stmt: Stmt, flags: set[Symbol | None], late: set[Buffer]) -> bool:
+    """Whether a statement tests for one of the last blocks, or reads or writes what is there only after a meeting."""
     for inner in walk((stmt,)):
         if isinstance(inner, If) and not flags.isdisjoint(inner.condition.symbols):
             return True
-        if any(buffer in results for buffer, _ in stmt_reads(inner)):
+        if any(buffer in late for buffer, _ in (*stmt_reads(inner), *stmt_writes(inner))):
             return True
     return False
 
@@ -250,7 +254,8 @@ class _Expander:
                     if item[0].cluster_axes:
                         result += self._exchanged(item)
                     if item[0].grid_axes:
-                        result += self._grid_last_block(item)
+                        broadcast = item[0].grid_broadcast
+                        result += self._grid_broadcast(item) if broadcast else self._grid_last_block(item)
                 case Reduce():
                     result += self.expand(item)
                 case GridBarrier():
@@ -313,7 +318,7 @@ class _Expander:
         if r.cluster_axes:
             stmts += self._exchanged((r,))
         if r.grid_axes:
-            stmts += self._grid_broadcast(r) if r.grid_broadcast else self._grid_last_block((r,))
+            stmts += self._grid_broadcast((r,)) if r.grid_broadcast else self._grid_last_block((r,))
         return stmts
 
     def _exchanged(self, reduces: Sequence[Reduce]) -> list[Stmt]:
@@ -637,8 +642,10 @@ class _Expander:
         assert reduces[0].last_block is not None
         return [*stmts, If(equal(reduces[0].last_block, 1), tuple(last), role=Role.last_block)]
 
-    def _grid_broadcast(self, r: Reduce) -> list[Stmt]:
-        g = self._grid_parts(r)
+    def _grid_broadcast(self, reduces: Sequence[Reduce]) -> list[Stmt]:
+        """Reductions over the same blocks, with one semaphore: all blocks wait for all, and each finishes all of them."""
+        parts = [self._grid_parts(r) for r in reduces]
+        g = parts[0]
         base = self.semaphores
         self.semaphores = base + g.segments * 2
         arrive, depart = base + g.segment * 2, base + g.segment * 2 + 1
@@ -662,7 +669,8 @@ class _Expander:
             ),
         ]
         barrier: list[Stmt] = [BlockBarrier("all blocks have arrived")] if self.active else []
-        return [*self._publish((r,), (g,), wait), *barrier, Fence(), *self._finish(r, g), *_guarded(one_thread, leave)]
+        finish = [s for r, part in zip(reduces, parts, strict=True) for s in self._finish(r, part)]
+        return [*self._publish(reduces, parts, wait), *barrier, Fence(), *finish, *_guarded(one_thread, leave)]
 
     # --- the whole grid ---
 

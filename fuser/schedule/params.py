@@ -151,6 +151,20 @@ class InnerPersistentParams:
 
 
 @dataclass(frozen=True, slots=True)
+class OuterPersistentParams:
+    """A reduction whose blocks stay: they wait for one another between its stages, and go over their rows once more.
+
+    reduction       the loops; `grid_reduce` blocks share the rows of some columns
+    blocks_per_sm   that must fit on a processor: the whole grid is resident
+    reasons         why, in words; no part of what is compared
+    """
+
+    reduction: ReductionParams
+    blocks_per_sm: int
+    reasons: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ScanParams:
     """Loops of a scan.
 
@@ -215,6 +229,7 @@ Params = (
     | ReductionParams
     | InnerPersistentParams
     | InnerOuterParams
+    | OuterPersistentParams
     | ScanParams
 )
 ParamsClass = type[Params]

@@ -118,7 +118,9 @@ class ReductionScheduler:
         reads = _reduced_reads(segment, graph, reduced)
         largest = max((dims for _, dims in reads), default=0)
         outputs = [
-            t.dtype.itemsize for t in segment.output_tensors if any(graph.group(d) in reduced for d in t.visible)
+            t.dtype.itemsize
+            for t in segment.output_tensors
+            if any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
         ]
         limit = max(1, 16 // max([*(size for size, dims in reads if dims == largest), *outputs], default=4))
         while not inner and limit > 1 and limit * registers > _ACCUMULATORS:

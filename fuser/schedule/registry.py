@@ -6,6 +6,7 @@ from fuser.ir.enums import SchedulerType
 from fuser.schedule.inner_outer_persistent import InnerOuterPersistentScheduler
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.no_op import NoOpScheduler
+from fuser.schedule.outer_persistent import OuterPersistentScheduler
 from fuser.schedule.params import Params, Scheduler
 from fuser.schedule.pointwise import PointwiseScheduler
 from fuser.schedule.reduction import ReductionScheduler
@@ -16,6 +17,7 @@ SCHEDULERS: tuple[Scheduler, ...] = (
     NoOpScheduler(),
     InnerPersistentScheduler(),
     InnerOuterPersistentScheduler(),
+    OuterPersistentScheduler(),
     ReductionScheduler(),
     ScanScheduler(),
     TransposeScheduler(),

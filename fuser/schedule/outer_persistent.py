@@ -1,0 +1,178 @@
+"""Normalisations along the slower dims, such as batch normalisation with channels last: all blocks share the rows.
+
+One cooperative kernel of as many blocks as the device holds, over the loops of the reduction scheduler. A block takes one line
+of columns and a share of the rows: narrow, so that few blocks share a column and each can join what all of them found by
+itself. Between the stages the blocks wait for one another; then each goes over its rows again, from the last to the first: what
+it read last is still in the second-level cache.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.enums import SchedulerType
+from fuser.ir.fusion import Fusion, Welford
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.inner_persistent import NEEDED_IN_FLIGHT
+from fuser.schedule.params import (
+    Accepted,
+    OuterPersistentParams,
+    Params,
+    ParamsClass,
+    ReductionParams,
+    Refused,
+    SegmentInputs,
+)
+from fuser.schedule.reduction import (
+    ReductionScheduler,
+    reduced_groups,
+    reductions_of,
+    reference_reduction,
+    stage_levels,
+)
+from fuser.schedule.reference import dim_groups, resolving_graph
+
+LINE = 128
+"""Bytes of a row that a block takes: a line of memory."""
+BLOCKS = (512, 384, 256)
+"""Threads of a block. One block per SM: in a pass nothing waits, so that more of them would only have more to join."""
+OWN_REGISTERS = 60
+"""Registers of a thread beside data on the way and partial results: statistics, weights, temporaries."""
+ADDRESS_REGISTERS = 2
+"""Registers of an address: rows lie a stride apart that is known only at run time."""
+TRIPS_AXIS = 3
+"""The serial loop over a thread's rows: after the blocks and threads along the columns, and the blocks along the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What a thread has for an access. `vector`: elements; `loaded`: bytes; `partials`: registers of results in the making."""
+
+    vector: int
+    loaded: int
+    partials: int
+
+
+@dataclass(frozen=True, slots=True)
+class OuterShape:
+    """`across` x `along` threads, `sharing` blocks for the rows of the same columns, `unroll` accesses in flight a thread."""
+
+    across: int
+    along: int
+    sharing: int
+    unroll: int
+    registers: int
+    in_flight: int
+
+
+class OuterPersistentScheduler:
+    """Accepts what the reduction scheduler does, with several stages; proposes where the fastest dim is kept."""
+
+    type = SchedulerType.outer_persistent
+    params: ParamsClass = OuterPersistentParams
+
+    def accepts(self, segment: Fusion) -> Accepted | Refused:
+        """See Scheduler."""
+        answer = ReductionScheduler().accepts(segment)
+        if isinstance(answer, Refused):
+            return answer
+        if len(set(stage_levels(segment).values())) < 2:
+            return Refused("the data is needed once")
+        return Accepted()
+
+    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
+        """See Scheduler."""
+        loops = ReductionScheduler().propose(segment, inputs, device)
+        if isinstance(loops, Refused):
+            return loops
+        assert isinstance(loops, ReductionParams)
+        if loops.inner:
+            return Refused("the fastest dim is reduced")
+        graph = resolving_graph(segment)
+        reference = reference_reduction(segment, graph)
+        reduced = reduced_groups(graph, reference)
+        extent = {g: inputs.evaluate(g.extent) for g in dim_groups(graph, reference)}
+        rows = math.prod(n for g, n in extent.items() if g in reduced)
+        columns = math.prod(n for g, n in extent.items() if g not in reduced)
+        if rows < 1 or columns < 1:
+            return Refused("there is no element")
+        read = [
+            t.dtype.itemsize
+            for t in segment.input_tensors
+            if not t.is_cpu and any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
+        ]
+        if not read:
+            return Refused("no input has rows")
+        # A step of Welford has its own mean and sum of squares beside those of all steps before.
+        partials = sum(4 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
+        thread = Columns(loops.vector, loops.vector * sum(read), loops.vector * partials)
+        shape = choose_outer_shape(rows, columns, thread, max(read), device)
+        if isinstance(shape, Refused):
+            return shape
+        tiles = -(-columns // (shape.across * loops.vector))
+        reasons = (
+            f"{columns} columns are {tiles} lines of {shape.across} accesses: {shape.sharing} blocks share the rows of each, "
+            f"{tiles * shape.sharing} on {device.sm_count} SMs",
+            f"{shape.unroll} accesses in flight a thread: about {shape.registers} registers, "
+            f"{shape.in_flight} bytes in flight per SM",
+            "the blocks wait for one another and go over their rows again, from the last to the first",
+        )
+        made = replace(
+            loops,
+            block_reduce=shape.along,
+            block_iterate=shape.across,
+            grid_reduce=shape.sharing,
+            unroll=shape.unroll,
+            reasons=(),
+        )
+        return OuterPersistentParams(made, 1, reasons)
+
+    def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
+        """See Scheduler."""
+        assert isinstance(params, OuterPersistentParams)
+        builder = ReductionScheduler().apply(segment, params.reduction)
+        builder.ask_blocks_per_sm(params.blocks_per_sm)
+        levels = stage_levels(segment)
+        graph = resolving_graph(segment)
+        reduced = reduced_groups(graph, reference_reduction(segment, graph))
+        for t in segment.output_tensors:
+            has_rows = any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
+            # Every other pass runs the other way.
+            if has_rows and t.name in levels and levels[t.name] % 2 == 1:
+                builder.run_backwards(t.name, TRIPS_AXIS)
+        return builder
+
+
+def choose_outer_shape(
+    rows: int, columns: int, thread: Columns, widest: int, device: DeviceInfo
+) -> OuterShape | Refused:
+    """The shape with most bytes in flight, up to what the memory needs. `widest`: bytes of the widest element of a row."""
+    accesses = -(-columns // thread.vector)
+    across = min(max(1, LINE // (thread.vector * widest)), 1 << (accesses - 1).bit_length())
+    tiles = -(-accesses // across)
+    best: tuple[tuple[int, int], OuterShape] | None = None
+    for block in BLOCKS:
+        along = max(1, min(block, device.max_threads_per_block, device.max_threads_per_sm) // across)
+        threads = along * across
+        sharing = min(device.sm_count // tiles, -(-rows // along))
+        limit = min(device.registers_per_thread, device.registers_per_sm // (-(-threads // 32) * 32))
+        for unroll in (8, 4, 2, 1):
+            registers = _registers(thread, unroll)
+            if sharing < 2 or registers > limit or (unroll > 1 and rows < sharing * along * unroll):
+                continue
+            in_flight = thread.loaded * threads * unroll
+            shape = OuterShape(across, along, sharing, unroll, registers, in_flight)
+            key = min(in_flight, NEEDED_IN_FLIGHT), -unroll
+            if best is None or key > best[0]:
+                best = key, shape
+    if best is None:
+        return Refused(
+            "the columns keep all SMs busy, or there are few rows: one block may have all rows of its columns"
+        )
+    return best[1]
+
+
+def _registers(thread: Columns, unroll: int) -> int:
+    return OWN_REGISTERS + thread.partials + (ADDRESS_REGISTERS + -(-thread.loaded // 4)) * unroll
