@@ -12,12 +12,13 @@ the dim that resolves it. The exact view serves lowering, the resolving one serv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fuser.ir.fusion import (
     IterDomain,
     Merge,
+    Reshape,
     Resize,
     Split,
     Tensor,
@@ -91,6 +92,8 @@ class IterationGraph:
         self._rewrite = rewrite
         self._members: dict[IterDomain, list[IterDomain]] = {}
         self._groups: dict[IterDomain, Group] = {}
+        # Dims that reshapes relate: each is a group of its own, edges lead from one to the others.
+        self._reshaped: set[IterDomain] = set()
         self._splits: dict[tuple[Group, Int, bool], GroupSplit] = {}
         self._merges: dict[tuple[Group, Group], GroupMerge] = {}
         self._swizzles: dict[tuple[Group, Group], GroupSwizzle] = {}
@@ -100,6 +103,7 @@ class IterationGraph:
             for d in tensor.logical:
                 self._find(d)
         windows: dict[tuple[IterDomain, Int, Int], IterDomain] = {}
+        reshapes: list[Reshape] = []
         for expr in exprs:
             for producer in tensor_inputs(expr):
                 for consumer in tensor_outputs(expr):
@@ -108,6 +112,8 @@ class IterationGraph:
                             self._union(a, b)
             if isinstance(expr, Resize):
                 self._join_windows(expr, windows)
+            elif isinstance(expr, Reshape):
+                reshapes.append(expr)
             outputs = tensor_outputs(expr)
             for sibling in outputs[1:]:
                 for a, b in zip(outputs[0].produced, sibling.produced, strict=True):
@@ -115,8 +121,37 @@ class IterationGraph:
         if resolving:
             for a, b in links:
                 self._union(a, b)
+        products = [p for expr in reshapes for p in _products(expr)]
+        self._reshaped = {d for p in products for d in p}
+        self._join_products(products)
         for d in self._parent:
             self._members.setdefault(self._find(d), []).append(d)
+        for product in products:
+            self._relate(*map(self.group, product))
+
+    def _join_products(self, products: Sequence[tuple[IterDomain, IterDomain, IterDomain]]) -> None:
+        """Two (whole, outer, inner) of the same parts are the same whole; of the same whole and extents, the same parts."""
+        changed = True
+        while changed:
+            changed = False
+            known: dict[tuple[object, object], tuple[IterDomain, IterDomain, IterDomain]] = {}
+            for p in products:
+                whole, outer, inner = map(self._find, p)
+                for key in ((outer, inner), (whole, p[2].extent)):
+                    for a, b in zip(known.setdefault(key, p), p, strict=True):
+                        if self._find(a) is not self._find(b):
+                            self._union(a, b)
+                            changed = True
+
+    def _relate(self, whole: Group, outer: Group, inner: Group) -> None:
+        """An exact transform of dims is a split and a merge at once: indices are found in both directions."""
+        if (outer, inner) not in self._merges:
+            self._merges[outer, inner] = merge = GroupMerge(outer, inner, whole)
+            outer.uses.append(merge)
+            inner.uses.append(merge)
+        if (whole, inner.extent, True) not in self._splits:
+            self._splits[whole, inner.extent, True] = split = GroupSplit(whole, inner.extent, True, outer, inner, True)
+            whole.uses.append(split)
 
     def _join_windows(self, expr: Resize, known: dict[tuple[IterDomain, Int, Int], IterDomain]) -> None:
         """Equal windows of one dim are the same dim, whichever expr made them: a slice and its recomputation share loops."""
@@ -161,7 +196,7 @@ class IterationGraph:
         found = self._groups.get(root)
         if found is None:
             members = self._members.get(root, [d])
-            made = next((m for m in members if m.definition is not None), None)
+            made = next((m for m in members if m.definition is not None and m not in self._reshaped), None)
             found = self._derived(made) if made is not None else self._leaf(members)
             self._groups[root] = found
         self._groups[d] = found
@@ -235,6 +270,23 @@ class IterationGraph:
         """The group of the merge of two groups, if some tensor merges them."""
         found = self._merges.get((outer, inner))
         return found.result if found is not None else None
+
+
+def _products(expr: Reshape) -> list[tuple[IterDomain, IterDomain, IterDomain]]:
+    """(whole, outer, inner) of each transform between the root and the logical dims of a reshape's result."""
+    found: dict[tuple[IterDomain, IterDomain, IterDomain], None] = {}
+    pending = list(expr.output.logical)
+    while pending:
+        match pending.pop().definition:
+            case Split() as t:
+                found[t.source, t.outer, t.inner] = None
+                pending.append(t.source)
+            case Merge() as t:
+                found[t.result, t.outer, t.inner] = None
+                pending += (t.outer, t.inner)
+            case _:
+                pass
+    return list(found)
 
 
 def leaves(group: Group) -> set[Group]:

@@ -810,8 +810,39 @@ class ScheduleBuilder:
                     available.pop(origin.inner, None)
                     available[group] = merge_axes(outer, inner).result
                     return available[group]
-                case GroupSwizzle() | None:
+                case None:
+                    return across(group, {group})
+                case GroupSwizzle():
                     return None
+
+        def across(group: Group, visited: set[Group]) -> IterDomain | None:
+            """A dim that a reshape makes of others that are there: its edges lead both ways, none is the origin."""
+
+            def found(other: Group) -> IterDomain | None:
+                if other in available or other.origin is not None or other in visited:
+                    return available.get(other)
+                return across(other, visited | {other})
+
+            for use in group.uses:
+                match use:
+                    case GroupSplit() if use.outer.origin is None:
+                        outer, inner = found(use.outer), found(use.inner)
+                        if outer is None or inner is None:
+                            continue
+                        del available[use.outer], available[use.inner]
+                        available[group] = merge_axes(outer, inner).result
+                        return available[group]
+                    case GroupMerge() if use.result.origin is None:
+                        whole = found(use.result)
+                        if whole is None:
+                            continue
+                        parts = split_axis(whole, use.inner.extent, True)
+                        del available[use.result]
+                        available[use.outer], available[use.inner] = parts.outer, parts.inner
+                        return available[group]
+                    case _:
+                        pass
+            return None
 
         def add(group: Group) -> IterDomain:
             """A broadcast axis in the place of a group that the tensor lacks."""

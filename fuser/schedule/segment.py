@@ -129,7 +129,7 @@ def segment_fusion(fusion: Fusion, without: Collection[SchedulerType] = ()) -> S
         segments.append(_view_segment(fusion, views))
     exprs = [e for e in exprs if not views.issuperset(tensor_outputs(e)) and e not in after]
     last = tuple(_segment_of(fusion, after, without) for _ in after[:1])
-    if views or after:
+    if exprs and (views or after):
         part, extents = sub_fusion(fusion, exprs)
         scheduler, why = choose_scheduler(part, without)
         if scheduler is not None:

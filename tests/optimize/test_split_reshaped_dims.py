@@ -1,0 +1,278 @@
+"""split_reshaped_dims: what becomes of reshapes, how many kernels are left, and where memory order comes from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition, ParallelType
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.compile_fusion import concrete_fusion, plan_fusion
+from fuser.compiler.recorder import Recorder
+from fuser.errors import SchedulingError
+from fuser.ir.enums import SchedulerType
+from fuser.ir.fusion import Reshape
+from fuser.ir.integers import Int, const, symbol
+from fuser.ir.reshape_dims import Run, resolve
+from fuser.optimize.split_reshaped_dims import _common
+from tests.frontend.building import define, evaluate
+
+D = DataType
+
+
+def schedulers(fd: FusionDefinition, *arrays: Any) -> list[str]:
+    """Schedulers of the segments for these inputs."""
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    concrete = concrete_fusion(fusion, bind_inputs(fusion, arrays, check_extents=False))
+    return [s.scheduler.type.name for s in plan_fusion(concrete, Recorder()).segments]
+
+
+def kernels(fd: FusionDefinition, *arrays: Any) -> list[str]:
+    """The same without views."""
+    return [s for s in schedulers(fd, *arrays) if s != SchedulerType.no_op.name]
+
+
+def check(fd: FusionDefinition, *arrays: Any, tolerance: float = 0.0) -> list[Any]:
+    """Execute on the simulator and compare with the reference."""
+    found = fd.execute(list(arrays), device="simulator")
+    for made, expected in zip(found, evaluate(fd, *arrays), strict=True):
+        np.testing.assert_allclose(np.asarray(made, np.float64), np.asarray(expected, np.float64), atol=tolerance)
+    return found
+
+
+def values(*shape: int, dtype: Any = np.float32) -> Any:
+    return np.random.default_rng(3).normal(size=shape).astype(dtype)
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def ints(*values: int | Int) -> list[Int]:
+    return [v if isinstance(v, Int) else const(v) for v in values]
+
+
+N, M = symbol("n", 0), symbol("m", 0)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        (ints(24), ints(4, 6), ([[4, 6]], [[4], [6]])),
+        (ints(2, 12), ints(8, 3), ([[2], [4, 3]], [[2, 4], [3]])),
+        (ints(4, 6), ints(6, 4), None),
+        (ints(4, 6), ints(2, 12), ([[2, 2], [6]], [[2], [2, 6]])),
+        (ints(N, 6), ints(N * 6), ([[N], [6]], [[N, 6]])),
+        (ints(N, M), ints(N * M), ([[N], [M]], [[N, M]])),
+        (ints(N, M), ints(M, N), None),
+    ],
+)
+def test_common_parts(left: list[Int], right: list[Int], expected: Any) -> None:
+    found = _common([left, right])
+    if expected is None:
+        assert found is None
+    else:
+        assert found == tuple([ints(*p) for p in side] for side in expected)
+
+
+def test_runs() -> None:
+    def runs(a: list[int], b: list[int]) -> Any:
+        found = resolve(a, b, [True] * len(a), [True] * len(b))
+        return None if found is None else [(r.inputs, r.outputs) for r in found.runs]
+
+    assert runs([4, 1, 6], [24]) == [((0, 1), (0,))]
+    assert runs([64, 256, 7], [64, 32, 8, 7]) == [((0,), (0,)), ((1,), (1, 2)), ((2,), (3,))]
+    assert runs([4, 6], [6, 4]) == [((0, 1), (0, 1))]
+    assert runs([1, 1], [1]) == []
+    assert runs([4, 6], [5, 5]) is None
+    found = resolve([4, 6], [6, 4], [False, True], [True, True])
+    assert found is not None
+    assert found.runs == (Run((0, 1), (0, 1), ((4, 6), (6, 4))),)
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------------
+
+
+def group_norm(fd: FusionDefinition, groups: int, dtype: DataType, shape: tuple[int, ...]) -> Any:
+    x = fd.define_tensor([-1] * 4, True, dtype)
+    w, b = fd.define_tensor([-1], True), fd.define_tensor([-1], True)
+    n, c, *rest = shape
+    wide = fd.ops.reshape(fd.ops.cast(x, D.Float), [n, groups, c // groups, *rest])
+    variance, mean = fd.ops.var_mean(wide, [2, 3, 4], 0, True)
+    normal = fd.ops.reshape((wide - mean) * fd.ops.rsqrt(variance + 1e-5), list(shape))
+    w, b = (fd.ops.broadcast(t, [True, False, True, True]) for t in (w, b))
+    return fd.ops.cast(normal * w + b, dtype)
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["rows", "channels_last"])
+@pytest.mark.parametrize("shape", [(2, 16, 4, 8), (3, 6, 5, 7)])
+def test_group_norm_is_one_kernel(shape: tuple[int, ...], last: bool) -> None:
+    fd = define(lambda fd: group_norm(fd, 2, D.Float, shape))
+    x = values(*shape)
+    if last:
+        x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    arrays = x, values(shape[1]), values(shape[1])
+    assert len(kernels(fd, *arrays)) == 1
+    check(fd, *arrays, tolerance=2e-5)
+
+
+def test_group_norm_keeps_rows_in_registers() -> None:
+    shape = (2, 16, 4, 8)
+    fd = define(lambda fd: group_norm(fd, 2, D.BFloat16, shape))
+    x = values(*shape).astype(D.BFloat16.numpy)
+    arrays = x, values(16), values(16)
+    assert schedulers(fd, *arrays) == ["no_op", "inner_persistent", "no_op"]
+    (found,) = check(fd, *arrays, tolerance=2e-2)
+    assert np.asarray(found).flags.c_contiguous
+
+
+@pytest.mark.parametrize("new_shape", [[24], [2, 2, 6], [4, 3, 2], [2, 12], [8, 3], [1, 4, 6, 1], [-1, 3]])
+def test_a_reshape_between_ops_costs_no_kernel(new_shape: list[int]) -> None:
+    fd = define(lambda fd: fd.ops.exp(fd.ops.reshape(fd.ops.neg(fd.define_tensor([-1, -1], True)), new_shape)))
+    x = values(4, 6)
+    assert kernels(fd, x) == ["pointwise"]
+    check(fd, x, tolerance=1e-5)
+
+
+def test_dims_without_common_parts_cut() -> None:
+    fd = define(lambda fd: fd.ops.exp(fd.ops.reshape(fd.ops.neg(fd.define_tensor([-1, -1], True)), [6, 4])))
+    assert schedulers(fd, values(4, 6)) == ["pointwise", "no_op", "pointwise"]
+    check(fd, values(4, 6), tolerance=1e-5)
+
+
+def test_a_slice_of_a_dim_that_is_cut_is_a_segment_of_its_own() -> None:
+    def body(fd: FusionDefinition) -> Any:
+        x = fd.ops.exp(fd.ops.reshape(fd.define_tensor([4, 6], True), [24]))
+        return fd.ops.slice(x, [1], [23])
+
+    check(define(body), values(4, 6), tolerance=1e-5)
+
+
+def test_reductions_over_merged_and_split_dims() -> None:
+    def body(fd: FusionDefinition) -> Any:
+        x = fd.define_tensor([-1, -1], True)
+        split = fd.ops.reshape(fd.ops.abs(x), [4, 3, 8])
+        merged = fd.ops.reshape(split, [12, 8])
+        return fd.ops.sum(split, [1]), fd.ops.max(merged, [0]), fd.ops.reshape(fd.ops.sum(merged, [1]), [2, 6])
+
+    check(define(body), values(4, 24), tolerance=1e-5)
+
+
+def test_symbolic_merges_serve_every_shape_with_one_kernel() -> None:
+    def body(fd: FusionDefinition) -> Any:
+        x = fd.define_tensor([-1, -1, -1], True)
+        return fd.ops.exp(fd.ops.reshape(x, [-1, x.size(2)]))
+
+    fd = define(body)
+    for shape in [(4, 6, 32), (8, 10, 64), (2, 16, 96), (6, 22, 32)]:
+        check(fd, values(*shape), tolerance=1e-5)
+    assert fd.fec.counters()["kernels_compiled"] == 1
+
+
+# --- views ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_returned_reshape_is_a_view(declared: bool) -> None:
+    """It is one if the elements lie so, whatever was declared."""
+    fd = define(lambda fd: fd.ops.reshape(fd.define_tensor([-1, -1], declared), [24]))
+    dense = values(4, 6)
+    assert schedulers(fd, dense) == ["no_op"]
+    check(fd, dense)
+    turned = np.asfortranarray(dense)
+    assert schedulers(fd, turned) != ["no_op"]
+    check(fd, turned)
+    # Dims that are not merged need not be neighbours.
+    split = define(lambda fd: fd.ops.reshape(fd.define_tensor([-1, -1], declared), [2, 2, 6]))
+    assert schedulers(split, turned) == ["no_op"]
+    check(split, turned)
+
+
+def test_a_value_and_a_reshape_of_it_are_two_arrays() -> None:
+    def body(fd: FusionDefinition) -> Any:
+        x = fd.ops.neg(fd.define_tensor([4, 6], True))
+        return x, fd.ops.reshape(x, [24]), fd.ops.reshape(x, [6, 4])
+
+    found = check(define(body), values(4, 6))
+    for i, a in enumerate(found):
+        for b in found[i + 1 :]:
+            assert not np.shares_memory(np.asarray(a), np.asarray(b))
+
+
+def test_update_of_an_input_through_reshapes() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True)
+        y = fd.ops.reshape(fd.ops.exp(fd.ops.reshape(x, [2, 2, 6])), [4, 6])
+        fd.add_output(y, x)
+        fd.add_output(fd.ops.reshape(x, [24]) * 2.0)
+    a = values(4, 6)
+    given = a.copy()
+    (doubled,) = fd.execute([given], device="simulator")
+    np.testing.assert_allclose(doubled, 2 * a.reshape(24))
+    np.testing.assert_allclose(given, np.exp(a), rtol=1e-6)
+
+
+# --- memory order -----------------------------------------------------------------------------------------------------
+
+
+def test_dims_of_outputs_stay_in_place() -> None:
+    """What a reshape makes of a dim has its place in the memory order of the reference."""
+    x = np.asfortranarray(values(4, 6))
+
+    def order(new_shape: list[int], *more: list[int]) -> tuple[int, ...]:
+        with FusionDefinition() as fd:
+            t = fd.ops.neg(fd.define_tensor([4, 6], True, stride_order=[0, 1]))
+            for shape in (new_shape, *more):
+                t = fd.ops.reshape(t, shape)
+            fd.add_output(t)
+        (found,) = check(fd, x)
+        return tuple(s // 4 for s in np.asarray(found).strides)
+
+    assert order([4, 6]) == (1, 4)
+    assert order([2, 2, 6]) == (2, 1, 4)
+    assert order([4, 3, 2]) == (1, 8, 4)
+    assert order([4, 3, 2], [4, 6]) == (1, 4)
+
+
+# --- schedules by hand ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("new_shape", [[24], [2, 2, 6], [6, 4], [4, 3, 2]])
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_a_schedule_propagates_over_a_reshape(new_shape: list[int], scheduled: bool) -> None:
+    with FusionDefinition() as fd:
+        z = fd.ops.exp(fd.ops.reshape(fd.ops.neg(fd.define_tensor([4, 6], True)), new_shape))
+        fd.add_output(z)
+        if scheduled:
+            for _ in range(len(new_shape) - 1):
+                z.merge(0)
+            z.split(0, 8)
+            fd.sched.transform_like(z)
+            z.axis(0).parallelize(ParallelType.grid_x)
+            z.axis(1).parallelize(ParallelType.block_x)
+            fd.sched.parallelize_like(z)
+            fd.sched.inline_most()
+    x = values(4, 6)
+    np.testing.assert_allclose(fd.manual_execute([x])[0], np.exp(-x.reshape(new_shape)), rtol=1e-6)
+
+
+def test_threads_do_not_read_each_others_registers_through_a_reshape() -> None:
+    with FusionDefinition() as fd:
+        z = fd.ops.exp(fd.ops.reshape(fd.ops.neg(fd.define_tensor([4, 6], True)), [6, 4]))
+        fd.add_output(z)
+        z.axis(0).parallelize(ParallelType.block_x)
+    with pytest.raises(SchedulingError, match="kept in registers"):
+        fd.manual_execute([values(4, 6)])
+
+
+def test_every_reshape_of_the_optimized_fusion_is_a_view_between_kernels() -> None:
+    fd = define(lambda fd: group_norm(fd, 2, D.Float, (2, 16, 4, 8)))
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    bound = bind_inputs(fusion, [values(2, 16, 4, 8), values(16), values(16)], check_extents=False)
+    segments = plan_fusion(concrete_fusion(fusion, bound), Recorder()).segments
+    for s in segments:
+        has_reshape = any(isinstance(e, Reshape) for e in s.fusion.tensor_exprs)
+        assert has_reshape is (s.scheduler.type is SchedulerType.no_op)
