@@ -109,7 +109,7 @@ class Parts:
     def _refined(self, left: Sequence[IterDomain], right: Sequence[IterDomain]) -> dict[IterDomain, list[Int]] | None:
         """New parts of the dims on both sides of a run; None if they have none in common."""
         sides = [[self._find(d) for d in side] for side in (left, right)]
-        pieces = _common([[e for d in side for e in self._parts[d]] for side in sides])
+        pieces = common_parts([[e for d in side for e in self._parts[d]] for side in sides])
         if pieces is None:
             return None
         found: dict[IterDomain, list[Int]] = {}
@@ -135,7 +135,7 @@ class Parts:
         return sum(len(self.of(d)) for d in dims)
 
 
-def _common(sides: Sequence[Sequence[Int]]) -> tuple[list[list[Int]], list[list[Int]]] | None:
+def common_parts(sides: Sequence[Sequence[Int]]) -> tuple[list[list[Int]], list[list[Int]]] | None:
     """Two lists of extents with one product, each extent cut so that the pieces of both are the same; None if impossible."""
     pieces: tuple[list[list[Int]], list[list[Int]]] = ([[] for _ in sides[0]], [[] for _ in sides[1]])
     rest = [list(sides[0]), list(sides[1])]

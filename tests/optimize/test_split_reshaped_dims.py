@@ -16,7 +16,7 @@ from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import Reshape
 from fuser.ir.integers import Int, const, symbol
 from fuser.ir.reshape_dims import Run, resolve
-from fuser.optimize.split_reshaped_dims import _common
+from fuser.optimize.split_reshaped_dims import common_parts
 from tests.frontend.building import define, evaluate
 
 D = DataType
@@ -70,7 +70,7 @@ N, M = symbol("n", 0), symbol("m", 0)
     ],
 )
 def test_common_parts(left: list[Int], right: list[Int], expected: Any) -> None:
-    found = _common([left, right])
+    found = common_parts([left, right])
     if expected is None:
         assert found is None
     else:
