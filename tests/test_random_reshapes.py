@@ -49,3 +49,9 @@ def test_the_cases_reach_what_they_are_for() -> None:
         seen["several"] += len(kernels) > 1
         seen["update"] += any(o.hidden for o in fusion.outputs)
     assert all(n >= 4 for n in seen.values()), seen
+
+
+@pytest.mark.parametrize("seed", [165, 378, 423, 447, 474, 499, 696])
+def test_what_cannot_be_computed_in_parts_is_left_dense(seed: int) -> None:
+    """Reshapes of views of outputs, whose memory order is another one; views after the last kernel."""
+    check(generate(seed), small_simulator())

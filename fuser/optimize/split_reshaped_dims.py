@@ -13,7 +13,7 @@ gather, a scan), stays where it is: segments end there, and it is a view of what
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fuser.ir.fusion import (
     Broadcast,
@@ -49,7 +49,7 @@ from fuser.ir.fusion import (
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import ZERO, Int, const
 from fuser.ir.reshape_dims import Resolution, Run, product
-from fuser.ir.views import runs_of, view_chain
+from fuser.ir.views import ViewExpr, runs_of, view_chain
 
 
 def split_reshaped_dims(fusion: Fusion) -> Fusion:
@@ -207,7 +207,8 @@ class _Rebuild:
         self.orders: dict[Tensor, tuple[int, ...]] = {}
         # Which result of the fusion a new tensor was made as.
         self.owner: dict[Tensor, Tensor] = {}
-        self.returned = _returned_views(fusion)
+        self.returned = _views_of_inputs(fusion, fusion.output_tensors)
+        self.input_views = _views_of_inputs(fusion, fusion.tensors)
 
     def run(self) -> Fusion:
         """The rewritten fusion."""
@@ -427,7 +428,11 @@ class _Rebuild:
         if expr.input in self.fusion.input_tensors:
             source = expr.input
         else:
-            if expr.input in self.fusion.output_tensors:
+            is_view = (
+                isinstance(self.fusion.definitions.get(expr.input), ViewExpr) and expr.input not in self.input_views
+            )
+            if is_view or expr.input in self.fusion.output_tensors:
+                # Outputs have a memory order of their own, and so have those that views are of.
                 source = self.builder.pointwise("set", [source], source.dtype)
             source = self._seen(source, [self.parts.of(d) for d in expr.input.visible], to_parts=False)
         runs = runs_of(expr)
@@ -488,10 +493,10 @@ class _Rebuild:
             self.builder.add_output(shown[o.tensor], o.alias_of)
 
 
-def _returned_views(fusion: Fusion) -> set[Tensor]:
-    """Views of inputs that are returned, and those that they are views of."""
+def _views_of_inputs(fusion: Fusion, tensors: Iterable[Tensor]) -> set[Tensor]:
+    """Those of some tensors that are views of inputs, and those that they are views of."""
     found: set[Tensor] = set()
-    for t in fusion.output_tensors:
+    for t in tensors:
         chain = view_chain(fusion, t, fusion.input_tensors.__contains__)
         if chain is not None and not chain[0].is_cpu:
             found.update(e.output for e in chain[1])

@@ -22,6 +22,7 @@ from fuser.ir.fusion import (
     Reshape,
     Scalar,
     ScalarOp,
+    Squeeze,
     Tensor,
     TensorExpr,
     Val,
@@ -170,8 +171,11 @@ def _views_of_results(fusion: Fusion) -> list[TensorExpr]:
     found: set[TensorExpr] = set()
     for t in fusion.output_tensors if any(isinstance(e, Reshape) for e in fusion.tensor_exprs) else ():
         chain = view_chain(fusion, t, lambda t: not isinstance(fusion.definitions.get(t), ViewExpr))
-        if chain is not None and any(isinstance(e, Reshape) and e.output not in first for e in chain[1]):
-            found.update(chain[1])
+        exprs = chain[1] if chain is not None else []
+        start = next((i for i, e in enumerate(exprs) if isinstance(e, Reshape) and e.output not in first), len(exprs))
+        # What has the memory order of the output is computed: views before that are part of it.
+        follows = 0 < start < len(exprs) and isinstance(exprs[start - 1], Squeeze)
+        found.update(exprs[start - follows :])
     for e in reversed(fusion.tensor_exprs):
         found -= {fusion.definitions[t] for t in tensor_inputs(e) if e not in found and t in fusion.definitions}
     return [e for e in fusion.tensor_exprs if e in found]
