@@ -4,7 +4,7 @@ Grammar
     schedule := [record]
     record   := Record(verb, tensor, arguments, result)
     verb     := split(axis, factor, inner_split) | merge(axis_o, axis_i) | reorder(old2new)
-              | parallelize(position, type) | run_backwards(position)
+              | parallelize(position, type) | run_backwards(position) | load_ahead
               | set_memory_type(type) | set_allocation_domain(dims, contiguity)
               | swizzle(by, axis)
               | cache_after(op_type, cache_op, propagate, cached_uses) | cache_before(op_type, move_uses) | rfactor(axes)
@@ -86,6 +86,7 @@ class TensorState:
     inline_at     leading loop axes shared with all consumers (0: computed in a nest of its own)
     allocation    explicit allocation domain, slowest first; None for the default
     swizzles      (by, axis), positions in the allocation domain: what has index j lies at j ^ (i % extent), i that of `by`
+    loads_ahead   filled for the next trip of the loop that it is inlined in while this trip computes
     backwards     serial loop axes that run from the last index to the first
     extras        broadcast axes of the loop domain that are not dims of the tensor, with the dim each one follows
     """
@@ -101,6 +102,7 @@ class TensorState:
     op_type: LoadStoreOpType = LoadStoreOpType.set
     extras: list[tuple[IterDomain, IterDomain]] = field(default_factory=list)
     backwards: set[IterDomain] = field(default_factory=set)
+    loads_ahead: bool = False
 
     def parallel_type(self, axis: IterDomain) -> ParallelType:
         """Parallel type of a loop axis."""
@@ -325,6 +327,18 @@ class ScheduleBuilder:
             raise SchedulingError("a kernel has one cluster axis")
         self.cluster = {parallel_type: size} if size > 1 else {}
         self.records.append(Record("set_cluster", "", (parallel_type, size)))
+
+    def load_ahead(self, name: str) -> None:
+        """Load a copy of an input for the next trip of the serial loop that it is inlined in, while this trip computes.
+
+        It then takes registers twice. Raises SchedulingError for a tensor that is no copy of an input in registers.
+        """
+        expr = self.definition(name)
+        is_copy = isinstance(expr, Pointwise) and expr.op == "set" and expr.inputs[0] in self.fusion.input_tensors
+        if not is_copy or self.state(name).memory is not MemoryType.local:
+            raise SchedulingError(f"cannot load {name} ahead: it is no copy of an input in registers")
+        self.state(name).loads_ahead = True
+        self.records.append(Record("load_ahead", name, ()))
 
     def run_backwards(self, name: str, position: int) -> None:
         """Run the serial loop at `position`, and the tensors that share it, from the last index to the first.

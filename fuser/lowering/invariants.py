@@ -1,6 +1,7 @@
 """What each lowering pass ensures, as code: named checks, run after every pass when FUSER_VERIFY has `passes`.
 
     build_loop_nests     collectives_are_whole       no barrier, shuffle, atomic or fence yet
+    prefetch_loads       collectives_are_whole       still
     insert_grid_barriers no_unordered_blocks         a wait of the whole grid parts accesses by different blocks, one a write
     expand_collectives   no_collectives              every Reduce, Scan and GridBarrier is expanded
                          semaphores_are_reset        what is added to a semaphore is taken back
@@ -366,6 +367,7 @@ def no_equal_neighbours(result: PassResult, found: Findings) -> None:
 
 ENSURES: dict[str, tuple[Invariant, ...]] = {
     "build_loop_nests": (collectives_are_whole,),
+    "prefetch_loads": (collectives_are_whole,),
     "insert_grid_barriers": (no_unordered_blocks,),
     "expand_collectives": (no_collectives, semaphores_are_reset),
     "allocate_shared": (shared_memory_is_placed, shared_values_survive),
@@ -377,7 +379,7 @@ ENSURES: dict[str, tuple[Invariant, ...]] = {
 """What each pass ensures, in the order of the passes."""
 
 # What these ensure is about collectives that are whole, and ends with the next pass.
-_BEFORE_EXPANSION = ("build_loop_nests", "insert_grid_barriers")
+_BEFORE_EXPANSION = ("build_loop_nests", "prefetch_loads", "insert_grid_barriers")
 
 
 def invariants_after(pass_name: str) -> list[Invariant]:

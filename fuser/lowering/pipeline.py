@@ -26,6 +26,7 @@ from fuser.lowering.insert_grid_barriers import insert_grid_barriers
 from fuser.lowering.insert_syncs import insert_syncs
 from fuser.lowering.invariants import PassResult, check_invariants
 from fuser.lowering.merge_predicates import merge_predicates
+from fuser.lowering.prefetch_loads import prefetch_loads
 from fuser.lowering.unswitch_loops import unswitch_loops
 
 _T = TypeVar("_T")
@@ -33,6 +34,7 @@ _T = TypeVar("_T")
 # Names of the passes in order: dumps, faults and errors use them.
 PASSES = (
     "build_loop_nests",
+    "prefetch_loads",
     "insert_grid_barriers",
     "expand_collectives",
     "allocate_shared",
@@ -88,6 +90,8 @@ def lower_fusion(
     lowered = _named("build_loop_nests", builder.build)
     lowered.in_place = in_place_outputs(context, lowered.body, lowered.arguments)
     body = seen("build_loop_nests", lowered.body)
+    ahead = frozenset(name for name, state in scheduled.states.items() if state.loads_ahead)
+    body = step("prefetch_loads", lambda: prefetch_loads(body, ahead))
     body = step("insert_grid_barriers", lambda: insert_grid_barriers(body, lowered.crossing))
     expanded = _named(
         "expand_collectives", lambda: expand_collectives(body, context.threads, context.sizes, scheduled.cluster)

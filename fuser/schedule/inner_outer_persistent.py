@@ -38,6 +38,7 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.runtime.variants import rung_of
 from fuser.schedule.inner_persistent import NEEDED_IN_FLIGHT, row_bounds
 from fuser.schedule.params import Accepted, InnerOuterParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.pointwise import vectorize
@@ -137,7 +138,8 @@ class InnerOuterPersistentScheduler:
         load = Load(
             loaded=sum(t.dtype.itemsize for t in read),
             moved=sum(t.dtype.itemsize for t in (*read, *written)),
-            held=sum(t.dtype.itemsize for t in weights) + PARTIAL_BYTES * len(sides.column),
+            row_registers=sum(-(-vector * t.dtype.itemsize // 4) for t in read),
+            held_registers=sum(-(-vector * t.dtype.itemsize // 4) for t in weights) + vector * len(sides.column),
             sums=len(sides.column),
         )
         shape = choose_pass_shape(length, rows, vector, load, device)
@@ -161,6 +163,7 @@ class InnerOuterPersistentScheduler:
             shape.rows,
             shape.blocks,
             shape.per_sm,
+            True,
             bounds,
             (
                 f"a row of {length} elements is {-(-length // vector)} accesses of {vector}: {shape.batch} for each of "
@@ -268,19 +271,22 @@ def _downstream(exprs: Iterable[TensorExpr], sources: Iterable[Tensor]) -> list[
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Bytes per element: `loaded` from memory, `moved` in all, `held` in registers for all rows. `sums`: how many there are."""
+    """What a row costs. Bytes of an element: `loaded` from memory, `moved` in all. Registers of an access: for a row, and those
+    held for all rows. `sums`: how many there are for a column."""
 
     loaded: int
     moved: int
-    held: int
+    row_registers: int
+    held_registers: int
     sums: int
 
 
 def choose_pass_shape(length: int, rows: int, vector: int, load: Load, device: DeviceInfo) -> PassShape | Refused:
     """The shape that a model of time finds fastest.
 
-    Time is that of the memory, as far as enough bytes are in flight and blocks overlap, for the rows of the longest block;
-    then each block's sums are written and read again through the second-level cache.
+    A thread holds the rows of one trip and those of the next. Time is that of the memory, as far as enough bytes are in
+    flight and blocks overlap, for the rows of the longest block; then each block's sums are written and read again through the
+    second-level cache.
     """
     accesses = -(-length // vector)
     best: tuple[tuple[float, ...], PassShape] | None = None
@@ -293,12 +299,10 @@ def choose_pass_shape(length: int, rows: int, vector: int, load: Load, device: D
         side_by_side = max(1, min(room, rows // device.sm_count, MOST_SIDE_BY_SIDE))
         side_by_side = 1 << (side_by_side.bit_length() - 1)
         block = -(-threads * side_by_side // WARP) * WARP
-        elements = batch * vector
         for trip in (1, 2):
-            registers = OWN_REGISTERS + -(-elements * (trip * load.loaded + load.held) // 4)
+            registers = OWN_REGISTERS + batch * (2 * trip * load.row_registers + load.held_registers)
             registers = -(-registers // 8) * 8
-            limit = min(device.registers_per_thread, device.registers_per_sm // block)
-            if registers > limit:
+            if registers > device.registers_per_thread:
                 continue
             most = min(
                 device.max_blocks_per_sm,
@@ -306,6 +310,8 @@ def choose_pass_shape(length: int, rows: int, vector: int, load: Load, device: D
                 device.registers_per_sm // (block * registers),
             )
             for per_sm in range(1, most + 1):
+                if _granted(per_sm, block, device) < registers:
+                    continue
                 shape, cost = _model(
                     PassShape(threads, batch, side_by_side, trip, per_sm, 0, registers, 0),
                     length,
@@ -320,6 +326,12 @@ def choose_pass_shape(length: int, rows: int, vector: int, load: Load, device: D
     if best is None:
         return Refused(f"a row of {length} elements does not fit in the registers of a block")
     return best[1]
+
+
+def _granted(per_sm: int, block: int, device: DeviceInfo) -> int:
+    """Registers that a thread may have if `per_sm` blocks are asked for: bounds are in blocks of the rung's size."""
+    top, most = rung_of(block)
+    return min(most, device.registers_per_sm // (top * -(-per_sm * block // top)) // 8 * 8)
 
 
 def _model(
@@ -414,6 +426,8 @@ class _Pass:
         rows = self._rowwise(loaded)
         if rows:
             b.inline_at(reference, self.within - (p.rows > 1), selected=rows)
+        for name in rows if p.ahead else ():
+            b.load_ahead(name)
         return b
 
     # --- what there is to compute ---

@@ -203,6 +203,7 @@ class InnerOuterParams:
     rows            rows that a thread has on their way at once
     blocks          of the whole grid, which is resident
     blocks_per_sm   that share a processor
+    ahead           rows are loaded a trip before they are used
     bounds          (input, dim, low, high): extents for which the row fits
     reasons         why, in words; no part of the kernel's key
     """
@@ -218,6 +219,7 @@ class InnerOuterParams:
     rows: int
     blocks: int
     blocks_per_sm: int
+    ahead: bool
     bounds: tuple[tuple[str, int, int, int], ...]
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
