@@ -18,7 +18,7 @@ import pytest
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
 from fuser.compiler.compile_fusion import compile_segments, inputs_of_segments, plan_fusion
 from fuser.compiler.executor_cache import FusionExecutorCache
-from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.compiler.kernel_compiler import KernelCompiler, SizesRefusedError
 from fuser.compiler.recorder import Recorder
 from fuser.errors import InputRuntimeError
 from fuser.host_ir.program import HostProgram
@@ -473,7 +473,10 @@ def _check_refused_by_plan(subject: Subject, b: Break, what: str) -> None:
                 [4096] * (len(described) + len(made)),
                 scalars,
             )
-        other = KernelCompiler(subject.device).compile_segment(segment, inputs)[0]
+        try:
+            other = KernelCompiler(subject.device).compile_segment(segment, inputs)[0]
+        except SizesRefusedError:
+            continue  # the cache cuts the fusion in another way for such sizes
         assert b.fact not in other.facts, what
         assert other.source != kernel.source or other.kernel_ir != kernel.kernel_ir, what
 

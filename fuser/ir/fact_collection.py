@@ -34,6 +34,8 @@ from fuser.ir.schedule import ScheduleBuilder
 INDEX_LIMIT = 2**30
 GRID_LIMIT = 65535
 """Blocks along y and along z."""
+THREAD_LIMIT = 1024
+"""Threads of a block."""
 
 
 def collect_facts(
@@ -61,7 +63,7 @@ def collect_facts(
             facts += _vector_facts(t, width, described, frozenset(facts))
     facts += scheduled.asked
     facts += _disjoint_facts(scheduled)
-    facts += _launch_facts(scheduled, evaluate)
+    facts += _launch_facts(scheduled)
     kept = {f for f in facts if holds(f, tensors, evaluate)}
     if index_bits != 64:
         bounds: list[Fact] = [
@@ -171,7 +173,7 @@ def _disjoint_facts(scheduled: ScheduleBuilder) -> list[Fact]:
     return facts
 
 
-def _launch_facts(scheduled: ScheduleBuilder, evaluate: Callable[[Int], int]) -> list[Fact]:
+def _launch_facts(scheduled: ScheduleBuilder) -> list[Fact]:
     """Limits of the launch for what follows from extents: blocks along y and z, and the threads that one binary serves."""
     blocks: dict[Int, None] = {}
     threads: dict[Int, None] = {}
@@ -190,9 +192,8 @@ def _launch_facts(scheduled: ScheduleBuilder, evaluate: Callable[[Int], int]) ->
     if blocks:
         facts.append(LaunchBound(GRID_LIMIT, tuple(blocks)))
     if threads:
-        most = max(evaluate(p) for p in threads)
-        limit = next((n for n in (256, 512) if most <= n), 1024)
-        facts.append(LaunchBound(limit, tuple(threads)))
+        # A block that grows gets another variant of the same kernel: only the hardware's limit counts.
+        facts.append(LaunchBound(THREAD_LIMIT, tuple(threads)))
     return facts
 
 

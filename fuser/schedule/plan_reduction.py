@@ -165,9 +165,12 @@ def _most_in_flight(space: Space) -> int:
 
 
 def _even_unroll(steps: int, most: int) -> int:
-    """Accesses at once for a thread that makes `steps`: all of them, or as many as leave the last turn fullest."""
+    """Accesses at once for a thread that makes `steps`: all of them, or as many as leave the last turn fullest.
+
+    Even numbers above two: rows of nearly one length share a kernel, for an access that some threads leave out.
+    """
     if steps <= most:
-        return max(1, steps)
+        return max(1, min(most, steps + steps % 2 if steps > 2 else steps))
     return min(range(most, most // 2, -1), key=lambda u: (ceil_div(steps, u) * u - steps) * 8 // steps)
 
 

@@ -18,6 +18,7 @@ from fuser.runtime.rtc_kernel import RtcKernel
 
 # What has no function of its own among the compiler's, in doubles. The small arguments of expm1 and log1p stay exact.
 _DOUBLE = {
+    "sqrt": "sqrt(x)",
     "reciprocal": "1.0 / x",
     "sigmoid": "1.0 / (1.0 + exp(-x))",
     "silu": "x / (1.0 + exp(-x))",

@@ -62,7 +62,10 @@ def test_normal_numbers_are_close_to_those_of_numpy(dtype: DataType) -> None:
     drawn = host_array(fd.execute([], device="cuda")[0]).astype(np.float64)
     expected = reference(Distribution.normal, (1, 2), shape, (0.5, 2.0), dtype).astype(np.float64)
     eps = {D.Float: 2.0**-23, D.Double: 2.0**-52, D.Half: 2.0**-10, D.BFloat16: 2.0**-7}[dtype]
-    np.testing.assert_allclose(drawn, expected, rtol=8 * eps, atol=8 * eps)
+    # The angle is below 2 pi and rounded once more or less by either side; its sine is stretched by a radius of up to 8.6,
+    # which 53 random bits cannot exceed, and by the deviation of 2.
+    stretch = 2 * 8.6 if dtype is D.Double else 1
+    np.testing.assert_allclose(drawn, expected, rtol=8 * eps, atol=8 * eps * stretch)
 
 
 def test_own_generator() -> None:
