@@ -270,7 +270,10 @@ def _row_shape(
         return None
     elements = batch * vector
     registers = REGISTERS_FOR_ADDRESSES + elements * per_element // 4
-    if registers > min(device.registers_per_thread, device.registers_per_sm // (-(-threads // WARP) * WARP)):
+    # Beside what is kept, a quarter of the row is on its way through the arithmetic: what would take the last register spills.
+    if registers + elements // 4 >= min(
+        device.registers_per_thread, device.registers_per_sm // (-(-threads // WARP) * WARP)
+    ):
         return None
     # A barrier holds up every row of a block: rows share one only where a row stays within a warp.
     per_block = 1 if threads > WARP else max(1, min(BLOCK // threads, rows // device.sm_count))

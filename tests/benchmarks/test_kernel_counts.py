@@ -20,8 +20,6 @@ MOST: dict[str, int] = {"batchnorm": 2, "layernorm_bwd": 2}
 
 # Each entry has to fail; an entry that holds has to go.
 NOT_YET: dict[str, str] = {
-    "layernorm_bwd_bf16_16384x4096": "sums over rows and over columns are segments of their own",
-    "layernorm_bwd_bf16_32768x1024": "sums over rows and over columns are segments of their own",
     "cross_entropy_bf16_8192x32000": "the mean over rows is a kernel of its own",
 }
 
@@ -42,7 +40,7 @@ FAMILIES: dict[str, Callable[[int], Case]] = {
 }
 
 
-TOO_MANY: dict[str, str] = {"sum_outer": "four ways to spread few rows over threads and blocks"}
+TOO_MANY: dict[str, str] = {}
 """Each entry has to fail; an entry that holds has to go."""
 
 
