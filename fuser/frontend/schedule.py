@@ -254,6 +254,19 @@ def params_view(params: internal.Params) -> HeuristicParams:
                 static_bdimx=True,
                 reduction_scheduler=SchedulerType.inner_outer_persistent,
             )
+        case internal.OuterPersistentParams():
+            view = ReductionParams(
+                persistent_kernel=True,
+                cross_block_inner_reduction=True,
+                cross_grid_inner_reduction=True,
+                unroll_factor_iter_dom=params.reduction.vector,
+                vectorize_iter_dom=params.reduction.vector > 1,
+                block_dim_iter_dom=ParallelType.block_x,
+                block_dim_inner_reduction=ParallelType.block_y,
+                static_bdimx=True,
+                static_bdimy=True,
+                reduction_scheduler=SchedulerType.outer_persistent,
+            )
         case internal.ScanParams():
             view = ScanParams()
         case internal.TransposeParams():
