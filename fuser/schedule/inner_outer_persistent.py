@@ -138,8 +138,9 @@ class InnerOuterPersistentScheduler:
         load = Load(
             loaded=sum(t.dtype.itemsize for t in read),
             moved=sum(t.dtype.itemsize for t in (*read, *written)),
-            row_registers=sum(-(-vector * t.dtype.itemsize // 4) for t in read),
-            held_registers=sum(-(-vector * t.dtype.itemsize // 4) for t in weights) + vector * len(sides.column),
+            row_registers=_registers(read, vector),
+            held_registers=_registers(weights, vector) + vector * _sums(segment, sides),
+            kept_registers=_registers(_Pass(segment, order, sides.reference.name).kept(), vector),
             sums=len(sides.column),
         )
         shape = choose_pass_shape(length, rows, vector, load, device)
@@ -178,7 +179,7 @@ class InnerOuterPersistentScheduler:
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
         assert isinstance(params, InnerOuterParams)
-        return _Pass(segment, params).schedule()
+        return _Pass(segment, params.order, params.reference).schedule(params)
 
 
 # --- structure --------------------------------------------------------------------------------------------------------
@@ -266,18 +267,30 @@ def _downstream(exprs: Iterable[TensorExpr], sources: Iterable[Tensor]) -> list[
     return found
 
 
+def _registers(tensors: Iterable[Tensor], vector: int) -> int:
+    """Registers of an access to each of some tensors."""
+    return sum(-(-vector * t.dtype.itemsize // 4) for t in tensors)
+
+
+def _sums(segment: Fusion, sides: Sides) -> int:
+    """Registers of a column's sums: Welford has a mean, a sum of squares and, at the end, a long count."""
+    column = [e for e in reductions_of(segment) if tensor_outputs(e)[0] in sides.column]
+    return sum(4 if isinstance(e, Welford) else 1 for e in column)
+
+
 # --- shape ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a row costs. Bytes of an element: `loaded` from memory, `moved` in all. Registers of an access: for a row, and those
-    held for all rows. `sums`: how many there are for a column."""
+    """What a row costs. Bytes of an element: `loaded` from memory, `moved` in all. Registers of an access: for a row, those
+    held for all rows, and those that values kept between stages take while a row is computed. `sums`: how many a column has."""
 
     loaded: int
     moved: int
     row_registers: int
     held_registers: int
+    kept_registers: int
     sums: int
 
 
@@ -300,7 +313,10 @@ def choose_pass_shape(length: int, rows: int, vector: int, load: Load, device: D
         side_by_side = 1 << (side_by_side.bit_length() - 1)
         block = -(-threads * side_by_side // WARP) * WARP
         for trip in (1, 2):
-            registers = OWN_REGISTERS + batch * (2 * trip * load.row_registers + load.held_registers)
+            # Accesses of one element have tests and addresses of their own.
+            tests = 4 * trip if vector == 1 else 0
+            per_access = 2 * trip * load.row_registers + load.held_registers + load.kept_registers + tests
+            registers = OWN_REGISTERS + batch * per_access
             registers = -(-registers // 8) * 8
             if registers > device.registers_per_thread:
                 continue
@@ -368,38 +384,41 @@ def columns_of_block(length: int, shape: PassShape) -> int:
 
 
 class _Pass:
-    """Makes the schedule; one use."""
+    """Makes the schedule; one use. `order`, `reference`: see InnerOuterParams."""
 
-    def __init__(self, segment: Fusion, params: InnerOuterParams) -> None:
-        self.params = params
+    params: InnerOuterParams
+
+    def __init__(self, segment: Fusion, order: tuple[int, ...], reference: str) -> None:
         self.builder = ScheduleBuilder(segment)
         graph = resolving_graph(segment)
-        sides = next(s for s in _choices(segment, graph) if s.reference.name == params.reference)
+        sides = next(s for s in _choices(segment, graph) if s.reference.name == reference)
         self.sums = {t.name for t in sides.column}
         self.along = _dims(segment, graph, sides.along)
         # Input dims, one for each dim of the reference that has several elements, slowest first.
         groups = dim_groups(graph, sides.reference)
-        self.order = [_dims(segment, graph, [groups[d]])[0] for d in params.order if not groups[d].is_broadcast]
-        # Where the loops over rows begin and end in the reference.
-        self.trips = 1 + (params.side_by_side > 1)
-        self.within = self.trips + 1 + (params.rows > 1)
+        self.order = [_dims(segment, graph, [groups[d]])[0] for d in order if not groups[d].is_broadcast]
 
-    def schedule(self) -> ScheduleBuilder:
+    def kept(self) -> list[Tensor]:
+        """Values of full size that are kept from one stage to the next beside the copies of inputs."""
+        b = self.builder
+        _, copies, kept = self._compute()
+        graph = b.graph()
+        along = frozenset(map(graph.group, self.along))
+        tensors = [b.state(n).tensor for n in kept if n not in copies.values()]
+        return [t for t in tensors if _concrete(graph, t) & along]
+
+    def schedule(self, params: InnerOuterParams) -> ScheduleBuilder:
         """The whole schedule."""
-        b, p = self.builder, self.params
+        self.params = p = params
+        b = self.builder
+        # Where the loops over rows begin and end in the reference.
+        self.trips = 1 + (p.side_by_side > 1)
+        self.within = self.trips + 1 + (p.rows > 1)
         for tensor, dim, low, high in p.bounds:
             b.ask_extent_within(tensor, dim, low, high)
         b.ask_blocks_per_sm(p.blocks_per_sm)
-        separate_results(b)
-        late = self._compute_apart()
-        copies = self._cache(late)
+        late, copies, _ = self._compute()
         row, column = self._reductions()
-        for name in row:
-            expr = b.definition(name)
-            if isinstance(expr, Welford) and not expr.input.dtype.is_complex:
-                b.two_pass(name)
-        row, column = self._reductions()
-        keep_stages(b, few_registers=True)
         reference = row[0]
         for name in (reference, *column):
             self._order_dims(name)
@@ -431,6 +450,20 @@ class _Pass:
         return b
 
     # --- what there is to compute ---
+
+    def _compute(self) -> tuple[set[str], dict[str, str], list[str]]:
+        """Decide what is computed where; names for what follows the sums, copies of arguments, and what stages keep."""
+        b = self.builder
+        separate_results(b)
+        late = self._compute_apart()
+        copies = self._cache(late)
+        row, _ = self._reductions()
+        for name in row:
+            expr = b.definition(name)
+            if isinstance(expr, Welford) and not expr.input.dtype.is_complex:
+                b.two_pass(name)
+        kept = keep_stages(b, few_registers=True)
+        return late, copies, [k.name for k in kept]
 
     def _reductions(self) -> tuple[list[str], list[str]]:
         """Names of the results of row and of column reductions (one of each triple)."""

@@ -199,7 +199,7 @@ def test_sixteen_bits(define: Definition, dtype: DataType, rows: int, length: in
 @pytest.mark.parametrize("define", DEFINITIONS)
 def test_regimes(define: Definition, device: DeviceInfo) -> None:
     check(define, 67, 200, device=device)
-    check(define, 20, 520, BFloat16, device)
+    check(define, 20, 320, BFloat16, device)
 
 
 def test_one_kernel_reads_the_data_once() -> None:
@@ -227,9 +227,16 @@ def test_sums_of_large_values_are_as_good_as_their_rows() -> None:
 @pytest.mark.parametrize("rows", [1, 100, 16384])
 def test_pass_shapes(length: int, vector: int, rows: int) -> None:
     shape = choose_pass_shape(
-        length, rows, vector, Load(4, 6, row_registers=vector, held_registers=3 * vector, sums=2), H200
+        length,
+        rows,
+        vector,
+        Load(4, 6, row_registers=vector, held_registers=3 * vector, kept_registers=0, sums=2),
+        H200,
     )
-    assert not isinstance(shape, Refused)
+    if isinstance(shape, Refused):
+        assert vector == 1
+        assert length > 5120
+        return
     assert shape.threads * shape.batch * vector >= length
     assert (shape.batch - 1) * shape.threads * vector < length, "no access is idle for every thread"
     block = shape.threads * shape.side_by_side

@@ -1,0 +1,63 @@
+"""Backward normalisations and batch normalisation on a GPU: the definitions of the simulator's tests, at real sizes.
+
+Blocks wait for one another here in earnest: a grid that is not resident hangs or is refused, a counter that is not set back
+spoils the next launch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fuser import DataType
+from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.ir.fusion import Fusion
+from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.device import get_device
+from tests.harness import run_on
+from tests.oracle import Array
+from tests.schedule import test_inner_outer_persistent as inner_outer
+from tests.schedule import test_outer_persistent as outer
+
+Float, Half, BFloat16 = DataType.Float, DataType.Half, DataType.BFloat16
+TOLERANCE = {Float: 5e-5, Half: 3e-3, BFloat16: 2e-2}
+
+
+def check(
+    fusion: Fusion, arrays: list[Array], expected: list[Array], dtype: DataType, launches: int = 3
+) -> CompiledKernel:
+    """Compile, launch several times, and compare each result with float64."""
+    device = get_device("cuda", 0)
+    kernel = KernelCompiler(device).compile(fusion, [inner_outer.described(a) for a in arrays])
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == 0
+    assert kernel.resources.stack_bytes == 0
+    for _ in range(launches):
+        found = run_on(device, kernel, fusion, arrays)
+        for t, right in zip(fusion.output_tensors, expected, strict=True):
+            scale = np.maximum(np.abs(right), np.sqrt(np.mean(right**2)))
+            error = np.abs(found[t.name].astype(np.float64) - right)
+            assert np.all(error <= TOLERANCE[dtype] * scale + 1e-6), (t.name, float(np.max(error / scale)))
+    return kernel
+
+
+@pytest.mark.parametrize("define", inner_outer.DEFINITIONS)
+@pytest.mark.parametrize("dtype", [Float, Half, BFloat16])
+@pytest.mark.parametrize(
+    ("rows", "length"), [(1, 1), (100, 31), (4096, 1024), (2048, 4096), (3001, 257), (131, 5120), (20_000, 64)]
+)
+def test_rows_and_columns(define: inner_outer.Definition, dtype: DataType, rows: int, length: int) -> None:
+    if define is inner_outer.moments_both_ways and length > 2048:
+        pytest.skip("its rows are three times as long, and do not fit on chip")
+    arrays = inner_outer.arrays_for(define, rows, length, dtype)
+    check(inner_outer.fusion_of(define, dtype), arrays, inner_outer.expected_of(define, arrays), dtype)
+
+
+@pytest.mark.parametrize("define", outer.DEFINITIONS)
+@pytest.mark.parametrize("dtype", [Float, Half, BFloat16])
+@pytest.mark.parametrize(("rows", "columns"), [(20_000, 64), (9_000, 256), (70_001, 33), (3_000, 1000)])
+def test_columns(define: outer.Definition, dtype: DataType, rows: int, columns: int) -> None:
+    arrays = outer.arrays_for(define, rows, columns, dtype)
+    kernel = check(outer.fusion_of(define, dtype), arrays, outer.expected_of(define, arrays), dtype)
+    assert kernel.plan is not None
+    assert kernel.plan.cooperative
