@@ -55,6 +55,8 @@ OWN_REGISTERS = 30
 """Registers of a thread beside row data and column sums: addresses, statistics, temporaries."""
 PARTIAL_BYTES = 4
 """Bytes of a column sum, in registers and between blocks."""
+SUMMING_BLOCKS = 100
+"""Blocks that should have some columns to sum up: with so many the sums take no longer than with more."""
 WAIT_NS = 3000.0
 """What the wait of the grid and the sums after it cost at least."""
 
@@ -315,8 +317,10 @@ def choose_pass_shape(length: int, rows: int, vector: int, load: Load, device: D
         for trip in (1, 2):
             # Accesses of one element have tests and addresses of their own.
             tests = 4 * trip if vector == 1 else 0
-            per_access = 2 * trip * load.row_registers + load.held_registers + load.kept_registers + tests
-            registers = OWN_REGISTERS + batch * per_access
+            # When the second row is computed the registers of the first are free again.
+            loads = 2 * trip * load.row_registers - (trip - 1) * load.row_registers // 2
+            per_access = loads + load.held_registers + load.kept_registers + tests
+            registers = OWN_REGISTERS + 8 * (side_by_side > 1) + batch * per_access
             registers = -(-registers // 8) * 8
             if registers > device.registers_per_thread:
                 continue
@@ -360,8 +364,10 @@ def _model(
     used = length / (shape.threads * shape.batch * vector)
     held = shape.per_sm * shape.threads * shape.side_by_side * shape.batch * vector * shape.rows
     in_flight = int(held * load.loaded * used)
-    # A block that waits for its barriers leaves the memory to the others.
-    overlap = shape.per_sm * shape.rows / (shape.per_sm * shape.rows + 0.5)
+    # A block that waits for its barriers, the longer the more warps meet there, leaves the SM to the others.
+    warps = shape.threads / WARP
+    resident = shape.per_sm * warps * shape.side_by_side
+    overlap = resident / (resident + 1) / (1 + 0.012 * warps) * shape.per_sm / (shape.per_sm + 0.1)
     busy = min(1.0, in_flight / NEEDED_IN_FLIGHT) * overlap
     moved = trips * blocks * together * length * load.moved
     parts = blocks * shape.side_by_side * length * load.sums * PARTIAL_BYTES
@@ -373,9 +379,9 @@ def _model(
 
 
 def columns_of_block(length: int, shape: PassShape) -> int:
-    """Threads of x: columns that a block sums up at once. As many as leave every block some; 32 bytes of each part at least."""
+    """Threads of x: columns that a block sums up at once. As many as leave most SMs some; 32 bytes of each part at least."""
     width = min(WARP, shape.threads)
-    while width > 8 and length < width * shape.blocks // 2:
+    while width > 8 and length < width * min(shape.blocks, SUMMING_BLOCKS):
         width //= 2
     return math.gcd(width, shape.threads)
 
