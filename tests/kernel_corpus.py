@@ -531,7 +531,7 @@ def fusion_inputs(s: ScheduleBuilder) -> list[str]:
     return [t.name for t in s.fusion.input_tensors]
 
 
-@_case("broadcast back", *_TALL)
+@_case("broadcast back", *_TALL, whole=False)
 def broadcast_back_sum_and_product() -> ScheduleBuilder:
     """Two results of the same blocks, behind one wait."""
     b = FusionBuilder()

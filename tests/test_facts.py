@@ -268,7 +268,12 @@ def check_many_shapes(subject: Subject, count: int = FURTHER) -> None:
         before = subject.program.counters()
         subject.check(_run(subject, placed), plain, placed, what)
         after = subject.program.counters()
-        assert after["recompiles"] + after["compiles"] == before["recompiles"] + before["compiles"], what
+        assert after["compiles"] == before["compiles"], what
+        if after["recompiles"] != before["recompiles"]:
+            # A block that follows the extents outgrew its rung: one more binary of the same kernel, once.
+            plain, placed = subject.arguments(sizes, layouts, number)
+            subject.check(_run(subject, placed), plain, placed, what)
+            assert subject.program.counters()["recompiles"] == after["recompiles"], what
         bound = bind_inputs(subject.fusion, subject.descriptors(sizes, layouts))
         if subject.params(bound) == first:
             same += 1

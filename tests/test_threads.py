@@ -113,7 +113,7 @@ def test_grid_reduction_in_four_threads() -> None:
     """Semaphores come back to zero between launches, and partial sums are added in block order."""
     device = SimulatorDevice()
     fd = grid_sum()
-    x = DeviceTensor.from_numpy(uneven(37, 129), device)
+    x = DeviceTensor.from_numpy(uneven(1037, 1290), device)
     (first,) = fd.execute([x])
     (kernel,) = fd.fec.kernels([x])
     assert kernel.plan is not None

@@ -6,7 +6,9 @@ Kernels are named `kernels["<entry>_<first 8 digits of the content hash>"]`; `Ho
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, assert_never
 
 from fuser.errors import DefinitionTypeError
@@ -132,7 +134,46 @@ def parse_program(text: str, kernels: Mapping[str, CompiledKernel]) -> HostProgr
         "float": float,
         "complex": complex,
     }
-    program = eval(text, {"__builtins__": {}, **names, **functions, "kernels": dict(kernels)})
+    tree = ast.fix_missing_locations(_Conditions().visit(ast.parse(text, mode="eval")))
+    code = compile(tree, "<program>", "eval")
+    program = eval(code, {"__builtins__": {}, **names, **functions, **_conditions(), "kernels": dict(kernels)})
     if not isinstance(program, HostProgram):
         raise DefinitionTypeError(f"expected the text of a HostProgram, got that of a {type(program).__name__}")
     return program
+
+
+_COMPARISONS: dict[type[ast.cmpop], str] = {
+    ast.Lt: "less",
+    ast.LtE: "less_equal",
+    ast.Eq: "equal",
+    ast.NotEq: "not_equal",
+}
+
+
+def _conditions() -> dict[str, object]:
+    from fuser.ir import integers
+
+    return {name: getattr(integers, name) for name in (*_COMPARISONS.values(), "all_of", "any_of")}
+
+
+class _Conditions(ast.NodeTransformer):
+    """Comparisons of expressions are conditions, not truth values: a <= b is less_equal(a, b)."""
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        self.generic_visit(node)
+        operands = [node.left, *node.comparators]
+        tests: list[ast.expr] = []
+        for (left, right), operator in zip(pairwise(operands), node.ops, strict=True):
+            name = _COMPARISONS.get(type(operator))
+            if name is None:
+                raise DefinitionTypeError(f"{ast.unparse(node)} is no condition of a host program")
+            tests.append(_called(name, [left, right]))
+        return tests[0] if len(tests) == 1 else _called("all_of", tests)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        self.generic_visit(node)
+        return _called("all_of" if isinstance(node.op, ast.And) else "any_of", node.values)
+
+
+def _called(name: str, operands: list[ast.expr]) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), operands, [])

@@ -86,7 +86,8 @@ class TensorState:
     inline_at     leading loop axes shared with all consumers (0: computed in a nest of its own)
     allocation    explicit allocation domain, slowest first; None for the default
     swizzles      (by, axis), positions in the allocation domain: what has index j lies at j ^ (i % extent), i that of `by`
-    loads_ahead   filled for the next trip of the loop that it is inlined in while this trip computes
+    loads_ahead   filled for the next trip of the loop that it is inlined in while this trip computes; `must_load_ahead`: or
+                  else the schedule is refused
     backwards     serial loop axes that run from the last index to the first
     extras        broadcast axes of the loop domain that are not dims of the tensor, with the dim each one follows
     """
@@ -103,6 +104,7 @@ class TensorState:
     extras: list[tuple[IterDomain, IterDomain]] = field(default_factory=list)
     backwards: set[IterDomain] = field(default_factory=set)
     loads_ahead: bool = False
+    must_load_ahead: bool = False
 
     def parallel_type(self, axis: IterDomain) -> ParallelType:
         """Parallel type of a loop axis."""
@@ -328,17 +330,19 @@ class ScheduleBuilder:
         self.cluster = {parallel_type: size} if size > 1 else {}
         self.records.append(Record("set_cluster", "", (parallel_type, size)))
 
-    def load_ahead(self, name: str) -> None:
+    def load_ahead(self, name: str, best_effort: bool = False) -> None:
         """Load a copy of an input for the next trip of the serial loop that it is inlined in, while this trip computes.
 
-        It then takes registers twice. Raises SchedulingError for a tensor that is no copy of an input in registers.
+        It then takes registers twice. Raises SchedulingError for a tensor that is no copy of an input in registers; lowering
+        raises it, unless `best_effort`, where no serial loop fills the copy or the kernel writes the input.
         """
         expr = self.definition(name)
         is_copy = isinstance(expr, Pointwise) and expr.op == "set" and expr.inputs[0] in self.fusion.input_tensors
         if not is_copy or self.state(name).memory is not MemoryType.local:
             raise SchedulingError(f"cannot load {name} ahead: it is no copy of an input in registers")
         self.state(name).loads_ahead = True
-        self.records.append(Record("load_ahead", name, ()))
+        self.state(name).must_load_ahead = not best_effort
+        self.records.append(Record("load_ahead", name, (True,) if best_effort else ()))
 
     def run_backwards(self, name: str, position: int) -> None:
         """Run the serial loop at `position`, and the tensors that share it, from the last index to the first.

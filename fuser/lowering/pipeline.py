@@ -91,7 +91,8 @@ def lower_fusion(
     lowered.in_place = in_place_outputs(context, lowered.body, lowered.arguments)
     body = seen("build_loop_nests", lowered.body)
     ahead = frozenset(name for name, state in scheduled.states.items() if state.loads_ahead)
-    body = step("prefetch_loads", lambda: prefetch_loads(body, ahead))
+    required = frozenset(name for name, state in scheduled.states.items() if state.must_load_ahead)
+    body = step("prefetch_loads", lambda: prefetch_loads(body, ahead, required))
     body = step("insert_grid_barriers", lambda: insert_grid_barriers(body, lowered.crossing))
     expanded = _named(
         "expand_collectives", lambda: expand_collectives(body, context.threads, context.sizes, scheduled.cluster)

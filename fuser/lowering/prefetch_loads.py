@@ -36,14 +36,19 @@ from fuser.ir.kernel import (
 )
 
 
-def prefetch_loads(body: tuple[Stmt, ...], wanted: AbstractSet[str]) -> tuple[Stmt, ...]:
-    """Fill the register arrays of the tensors `wanted` a trip ahead. Raises SchedulingError for one that no loop fills so."""
+def prefetch_loads(
+    body: tuple[Stmt, ...], wanted: AbstractSet[str], required: AbstractSet[str] = frozenset()
+) -> tuple[Stmt, ...]:
+    """Fill the register arrays of the tensors `wanted` a trip ahead, where a loop fills them so.
+
+    Raises SchedulingError for one of those `required` that none does.
+    """
     if not wanted:
         return body
     written = {buffer for s in walk(body) for buffer, _ in stmt_writes(s)}
     prefetcher = _Prefetcher(wanted, written)
     result = prefetcher.body(body)
-    missing = sorted(wanted - prefetcher.done)
+    missing = sorted(required - prefetcher.done)
     if missing:
         raise SchedulingError(
             f"{missing[0]} cannot be loaded a trip ahead: no serial loop fills it from inputs that the kernel does not write"

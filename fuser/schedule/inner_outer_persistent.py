@@ -452,7 +452,7 @@ class _Pass:
         if rows:
             b.inline_at(reference, self.within - (p.rows > 1), selected=rows)
         for name in rows if p.ahead else ():
-            b.load_ahead(name)
+            b.load_ahead(name, best_effort=True)
         return b
 
     # --- what there is to compute ---

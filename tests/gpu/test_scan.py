@@ -86,6 +86,8 @@ def test_results_repeat() -> None:
 
 
 def test_more_than_2_to_the_31_elements() -> None:
+    if torch.cuda.mem_get_info()[0] < 20 * 2**30:
+        pytest.skip("needs 20 GiB of free device memory")
     x = torch.ones((3, 2**30), device="cuda", dtype=torch.float16)
     out = scan("cummax", x, 1, 2.0)
     assert bool((out == 2.0).all())

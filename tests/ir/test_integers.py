@@ -534,7 +534,10 @@ def build(tree: Tree) -> Int:
         case ("select", (comparison, c, d), a, b):
             return select(COMPARISONS[comparison][0](build(c), build(d)), build(a), build(b))
         case ("xor", a, b):
-            return exclusive_or(build(a) % 16, build(b) % 8)
+            left, right = build(a) % 16, build(b) % 8
+            # What a remainder simplifies to need not be known to be bounded by numbers.
+            assume(all(e.lo is not None and e.lo >= 0 and e.hi is not None for e in (left, right)))
+            return exclusive_or(left, right)
         case (operator, a, b):
             return BINARY[operator](build(a), build(b))
         case _:

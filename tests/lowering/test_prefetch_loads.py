@@ -60,7 +60,8 @@ def test_nothing_wanted_changes_nothing() -> None:
 )
 def test_what_cannot_be_loaded_ahead_is_refused(body: tuple[Stmt, ...]) -> None:
     with pytest.raises(SchedulingError, match="x cannot be loaded a trip ahead"):
-        prefetch_loads(body, frozenset(["x"]))
+        prefetch_loads(body, frozenset(["x"]), frozenset(["x"]))
+    assert len(prefetch_loads(body, frozenset(["x"]))) == len(body), "where it is only wished for, nothing changes"
 
 
 def rows_summed(vector: int) -> tuple[ScheduleBuilder, str]:
