@@ -43,7 +43,7 @@ from fuser.schedule.inner_persistent import NEEDED_IN_FLIGHT, row_bounds
 from fuser.schedule.params import Accepted, InnerOuterParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.pointwise import vectorize
 from fuser.schedule.reduction import reduced_groups, reductions_of, separate_results
-from fuser.schedule.reference import ambiguous_dim, choose_vector, dim_groups, dim_order, resolving_graph, uncovered
+from fuser.schedule.reference import choose_vector, dim_groups, dim_order, resolving_graph, tangled_dims, uncovered
 from fuser.schedule.stages import keep_stages
 
 WARP = 32
@@ -212,11 +212,9 @@ def sides_of(segment: Fusion, graph: IterationGraph, *, first: bool) -> Sides | 
     missing = uncovered(graph, row[0], segment)
     if missing is not None:
         return Refused(f"{missing.name} has a dimension that {row[0].name} does not have")
-    if any(len(set(dim_groups(graph, t))) != len(t.logical) for t in segment.tensors):
-        return Refused("a tensor has one dimension twice")
-    ambiguous = ambiguous_dim(segment)
-    if ambiguous is not None:
-        return Refused(f"{ambiguous.name} is broadcast to two different dimensions")
+    tangled = tangled_dims(segment, graph)
+    if tangled is not None:
+        return Refused(tangled)
     sides = Sides(row[0], along, others, row, column)
     if len(_dims(segment, graph, along | others)) < len(along | others):
         return Refused("no input has some dimension of the iteration space")

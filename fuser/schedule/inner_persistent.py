@@ -29,10 +29,9 @@ from fuser.schedule.reduction import (
     reduced_groups,
     reference_reduction,
     separate_results,
-    stage_levels,
 )
 from fuser.schedule.reference import choose_vector, dim_groups, dim_order, resolving_graph, vector_limit
-from fuser.schedule.stages import keep_stages
+from fuser.schedule.stages import keep_stages, stage_levels
 
 WARP = 32
 REGISTERS_FOR_ADDRESSES = 32
@@ -63,7 +62,7 @@ class InnerPersistentScheduler:
         answer = ReductionScheduler().accepts(segment)
         if isinstance(answer, Refused):
             return answer
-        if len(set(stage_levels(segment).values())) < 2:
+        if len(set(stage_levels(ScheduleBuilder(segment)).values())) < 2:
             return Refused("the data is needed once")
         return Accepted()
 

@@ -30,9 +30,9 @@ from fuser.schedule.reduction import (
     reduced_groups,
     reductions_of,
     reference_reduction,
-    stage_levels,
 )
 from fuser.schedule.reference import dim_groups, resolving_graph
+from fuser.schedule.stages import stage_levels
 
 LINE = 128
 """Bytes of a row that a block takes: a line of memory."""
@@ -78,7 +78,7 @@ class OuterPersistentScheduler:
         answer = ReductionScheduler().accepts(segment)
         if isinstance(answer, Refused):
             return answer
-        if len(set(stage_levels(segment).values())) < 2:
+        if len(set(stage_levels(ScheduleBuilder(segment)).values())) < 2:
             return Refused("the data is needed once")
         return Accepted()
 
@@ -134,7 +134,7 @@ class OuterPersistentScheduler:
         assert isinstance(params, OuterPersistentParams)
         builder = ReductionScheduler().apply(segment, params.reduction)
         builder.ask_blocks_per_sm(params.blocks_per_sm)
-        levels = stage_levels(segment)
+        levels = stage_levels(ScheduleBuilder(segment))
         graph = resolving_graph(segment)
         reduced = reduced_groups(graph, reference_reduction(segment, graph))
         for t in segment.output_tensors:

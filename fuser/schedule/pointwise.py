@@ -16,12 +16,12 @@ from fuser.schedule.layout import ACCESS_BYTES, AccessWidths, arguments_of, join
 from fuser.schedule.params import Accepted, Params, ParamsClass, PointwiseParams, Refused, SegmentInputs
 from fuser.schedule.reads import displaced_name, is_displaced
 from fuser.schedule.reference import (
-    ambiguous_dim,
     concrete_dims,
     dim_groups,
     dim_order,
     lacking_output,
     resolving_graph,
+    tangled_dims,
     uncovered,
 )
 
@@ -77,11 +77,9 @@ class PointwiseScheduler:
         lacking = lacking_output(graph, segment, [g for g in dim_groups(graph, reference) if not g.is_broadcast])
         if lacking is not None:
             return Refused(f"the output {lacking.name} lacks a dimension of {reference.name}, the largest")
-        if any(len(set(dim_groups(graph, t))) != len(t.logical) for t in segment.tensors):
-            return Refused("a tensor has one dimension twice")
-        ambiguous = ambiguous_dim(segment)
-        if ambiguous is not None:
-            return Refused(f"{ambiguous.name} is broadcast to two different dimensions")
+        tangled = tangled_dims(segment, graph)
+        if tangled is not None:
+            return Refused(tangled)
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:

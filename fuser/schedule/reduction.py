@@ -40,15 +40,16 @@ from fuser.schedule.plan_reduction import Space, plan_reduction
 from fuser.schedule.pointwise import cache_arguments, vectorize
 from fuser.schedule.reads import input_reads
 from fuser.schedule.reference import (
-    ambiguous_dim,
     choose_vector,
     concrete_dims,
     dim_groups,
     dim_order,
     lacking_output,
     resolving_graph,
+    tangled_dims,
     uncovered,
 )
+from fuser.schedule.stages import reduced_groups_of, split_stages, stage_levels
 
 # Accumulators of a thread along kept dims: more would push the loads in flight out of its registers.
 _ACCUMULATORS = 32
@@ -97,11 +98,9 @@ class ReductionScheduler:
         lacking = lacking_output(graph, segment, kept) or _partial_output(graph, segment, reduced)
         if lacking is not None:
             return Refused(f"the output {lacking.name} lacks a dimension of {reference.name}")
-        if any(len(set(dim_groups(graph, t))) != len(t.logical) for t in segment.tensors):
-            return Refused("a tensor has one dimension twice")
-        ambiguous = ambiguous_dim(segment)
-        if ambiguous is not None:
-            return Refused(f"{ambiguous.name} is broadcast to two different dimensions")
+        tangled = tangled_dims(segment, graph)
+        if tangled is not None:
+            return Refused(tangled)
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
@@ -134,7 +133,8 @@ class ReductionScheduler:
             vector=vector,
             bytes_per_step=vector * sum(size for size, _ in reads),
             heavy=any(isinstance(e, Welford) for e in reductions),
-            may_split=len(set(stage_levels(segment).values())) == 1 and not _full_size_outputs(segment, graph, reduced),
+            may_split=len(set(stage_levels(ScheduleBuilder(segment)).values())) == 1
+            and not _full_size_outputs(segment, graph, reduced),
         )
         plan = plan_reduction(space, device)
         return ReductionParams(
@@ -163,7 +163,7 @@ class ReductionScheduler:
         definition = builder.definition(name)
         if definition is not None and not isinstance(definition, (Reduction, Welford)):
             name = tensor_inputs(definition)[0].name
-        stages = split_stages(builder)
+        _, stages = split_stages(builder)
         steps = self._transform(builder, name, params)
         loaded = [made for argument, made in copies.items() if argument not in builder.output_names]
         loads = [copy for made in loaded for copy in (made, *stages.get(made, ()))]
@@ -319,32 +319,6 @@ def _fastest_run(order: list[Group], reduced: frozenset[Group], extent: dict[Gro
     return run
 
 
-def stage_levels(segment: Fusion) -> dict[str, int]:
-    """Stage of each reduction and output: how many reductions must come before it, one after another."""
-    return _levels(ScheduleBuilder(segment))
-
-
-def _levels(builder: ScheduleBuilder) -> dict[str, int]:
-    """Stages of the sinks: reduction results and full-size outputs."""
-    depth: dict[str, int] = {}
-    result: dict[str, int] = {}
-    for expr in builder.exprs:
-        below = max((depth.get(t.name, 0) for t in tensor_inputs(expr)), default=0)
-        is_reduction = isinstance(expr, (Reduction, Welford))
-        for t in tensor_outputs(expr):
-            depth[t.name] = below + is_reduction
-            if is_reduction:
-                result[t.name] = below
-    reductions = [e for e in builder.exprs if isinstance(e, (Reduction, Welford))]
-    graph = builder.graph()
-    reduced = frozenset(graph.group(d) for e in reductions for d in tensor_outputs(e)[0].logical if d.is_reduction)
-    for name in builder.output_names - builder.input_names:
-        t = builder.state(name).tensor
-        if any(graph.group(d) in reduced for d in t.visible):
-            result[name] = depth.get(name, 0)
-    return result
-
-
 def _partial_output(graph: IterationGraph, segment: Fusion, reduced: frozenset[Group]) -> Tensor | None:
     """An output with some of the reduced dims, or one with a broadcast dim of an input in place of a reduced dim, or None."""
     for t in segment.output_tensors:
@@ -375,8 +349,7 @@ def separate_results(builder: ScheduleBuilder) -> None:
     Such an output would else take part in the loop over the row, because its broadcast dim is the dim it is broadcast to.
     """
     graph = builder.graph()
-    reductions = [e for e in builder.exprs if isinstance(e, (Reduction, Welford))]
-    reduced = frozenset(graph.group(d) for e in reductions for d in tensor_outputs(e)[0].logical if d.is_reduction)
+    reduced = reduced_groups_of(builder)
     resolved = {t.name for t in builder.tensors if _resolved(graph, t, reduced)}
     for name in builder.output_names - builder.input_names:
         if name not in resolved:
@@ -392,34 +365,6 @@ def separate_results(builder: ScheduleBuilder) -> None:
             for producer in {t.name for t in tensor_inputs(definition)}:
                 if producer in resolved:
                     pending.append(builder.recompute(producer, [consumer]))
-
-
-def split_stages(builder: ScheduleBuilder) -> dict[str, list[str]]:
-    """Recompute every full-size value that several stages need, once per further stage; tensor -> its second computations."""
-    level = _levels(builder)
-    graph = builder.graph()
-    reductions = [e for e in builder.exprs if isinstance(e, (Reduction, Welford))]
-    reduced = frozenset(graph.group(d) for e in reductions for d in tensor_outputs(e)[0].logical if d.is_reduction)
-    full = {t.name for t in builder.tensors if any(graph.group(d) in reduced for d in t.visible)}
-    stage: dict[str, int] = dict(level)
-    made: dict[str, list[str]] = {}
-    order = [t.name for e in builder.exprs for t in tensor_outputs(e)]
-    for name in reversed(order):
-        if name not in full or name in level or name in builder.input_names:
-            continue
-        by_stage: dict[int, list[str]] = {}
-        for use in builder.uses(name):
-            target = tensor_outputs(use)[0].name
-            by_stage.setdefault(stage.get(target, 0), []).append(target)
-        if not by_stage:
-            continue
-        first, *others = sorted(by_stage)
-        stage[name] = first
-        for s in others:
-            clone = builder.recompute(name, by_stage[s])
-            stage[clone] = s
-            made.setdefault(name, []).append(clone)
-    return made
 
 
 def _full_size_outputs(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> bool:

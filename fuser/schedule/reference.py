@@ -69,6 +69,14 @@ def ambiguous_dim(segment: Fusion) -> Tensor | None:
     )
 
 
+def tangled_dims(segment: Fusion, graph: IterationGraph) -> str | None:
+    """Why the dims of a segment cannot each be one loop, or None if they can. `graph`: the resolving view."""
+    if any(len(set(dim_groups(graph, t))) != len(t.logical) for t in segment.tensors):
+        return "a tensor has one dimension twice"
+    ambiguous = ambiguous_dim(segment)
+    return None if ambiguous is None else f"{ambiguous.name} is broadcast to two different dimensions"
+
+
 def concrete_dims(graph: IterationGraph, tensor: Tensor) -> int:
     """Dims of more than one element, or that are resolved to such."""
     return sum(not graph.group(d).is_broadcast for d in tensor.logical)

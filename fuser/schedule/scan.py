@@ -22,13 +22,13 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, ScanParams, SegmentInputs
 from fuser.schedule.pointwise import cache_arguments, vectorize
 from fuser.schedule.reference import (
-    ambiguous_dim,
     choose_vector,
     concrete_dims,
     dim_groups,
     dim_order,
     lacking_output,
     resolving_graph,
+    tangled_dims,
     uncovered,
     vector_limit,
 )
@@ -82,11 +82,9 @@ class ScanScheduler:
         lacking = lacking_output(graph, segment, groups)
         if lacking is not None:
             return Refused(f"the output {lacking.name} lacks a dimension of {reference.output.name}")
-        if any(len(set(dim_groups(graph, t))) != len(t.logical) for t in segment.tensors):
-            return Refused("a tensor has one dimension twice")
-        ambiguous = ambiguous_dim(segment)
-        if ambiguous is not None:
-            return Refused(f"{ambiguous.name} is broadcast to two different dimensions")
+        tangled = tangled_dims(segment, graph)
+        if tangled is not None:
+            return Refused(tangled)
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:

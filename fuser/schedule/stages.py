@@ -6,6 +6,7 @@ reductions, or in full-size outputs. Between two stages a full-size value is eit
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fuser.ir.fusion import Pointwise, Reduction, Tensor, Welford, tensor_inputs, tensor_outputs
@@ -62,24 +63,21 @@ class Kept:
     last: int
 
 
-def keep_stages(
-    builder: ScheduleBuilder, *, few_registers: bool = False, inputs_only: bool = False
-) -> tuple[Kept, ...]:
-    """Recompute cheap full-size values that several stages need, once per further stage; returns those kept instead.
+def split_stages(
+    builder: ScheduleBuilder, keep: Callable[[str], bool] = lambda name: False
+) -> tuple[tuple[Kept, ...], dict[str, list[str]]]:
+    """Recompute full-size values that several stages need, once per further stage, but for those to keep.
 
-    A value is kept if it is costly, if it is a copy of an input (which a recomputation would read again), or if that takes
-    fewer bytes than keeping what it is computed from. With `few_registers` the last does not count: where only copies and
-    costly values are kept, many results share what each needs. With `inputs_only` nothing but copies of inputs is kept.
+    Returns what is kept, and the second computations of the others by name.
     """
     level = stage_levels(builder)
     graph = builder.graph()
     reduced = reduced_groups_of(builder)
-    full = {t.name for t in builder.tensors if any(graph.group(d) in reduced for d in t.visible if not d.is_broadcast)}
+    wide = {t.name for t in builder.tensors if any(graph.group(d) in reduced for d in t.visible)}
     stage: dict[str, int] = dict(level)
     kept: list[Kept] = []
-    needed_later: set[str] = set()
+    made: dict[str, list[str]] = {}
     order = [t.name for e in builder.exprs for t in tensor_outputs(e)]
-    wide = {t.name for t in builder.tensors if any(graph.group(d) in reduced for d in t.visible)}
     for name in reversed(order):
         if name not in wide or name in level or name in builder.input_names:
             continue
@@ -91,17 +89,39 @@ def keep_stages(
             continue
         first, *later = sorted(by_stage)
         stage[name] = first
-        if not later:
-            continue
-        worth = _worth_keeping(builder, name, full, needed_later, few_registers=few_registers, inputs_only=inputs_only)
-        if name in full and worth:
+        if later and keep(name):
             kept.append(Kept(name, first, later[-1]))
-            needed_later.add(name)
             continue
         for s in later:
             clone = builder.recompute(name, by_stage[s])
             stage[clone] = s
-    return tuple(kept)
+            made.setdefault(name, []).append(clone)
+    return tuple(kept), made
+
+
+def keep_stages(
+    builder: ScheduleBuilder, *, few_registers: bool = False, inputs_only: bool = False
+) -> tuple[Kept, ...]:
+    """Recompute cheap full-size values that several stages need, once per further stage; returns those kept instead.
+
+    A value is kept if it is costly, if it is a copy of an input (which a recomputation would read again), or if that takes
+    fewer bytes than keeping what it is computed from. With `few_registers` the last does not count: where only copies and
+    costly values are kept, many results share what each needs. With `inputs_only` nothing but copies of inputs is kept.
+    """
+    graph = builder.graph()
+    reduced = reduced_groups_of(builder)
+    full = {t.name for t in builder.tensors if any(graph.group(d) in reduced for d in t.visible if not d.is_broadcast)}
+    needed_later: set[str] = set()
+
+    def keep(name: str) -> bool:
+        worth = name in full and _worth_keeping(
+            builder, name, full, needed_later, few_registers=few_registers, inputs_only=inputs_only
+        )
+        if worth:
+            needed_later.add(name)
+        return worth
+
+    return split_stages(builder, keep)[0]
 
 
 def _worth_keeping(

@@ -192,9 +192,9 @@ def _in_clusters(launch: Launch, blocks: Array) -> Array:
         return blocks
     every = np.arange(launch.grid[0] * launch.grid[1] * launch.grid[2])
     number, rank = _cluster_of(launch, every)
-    members = {int(c): every[number == c][np.argsort(rank[number == c])] for c in dict.fromkeys(number.tolist())}
-    wanted = dict.fromkeys(_cluster_of(launch, blocks)[0].tolist())
-    return np.concatenate([members[c] for c in wanted])
+    members = every[np.lexsort((rank, number))].reshape(-1, cluster_blocks(launch))
+    wanted = list(dict.fromkeys(_cluster_of(launch, blocks)[0].tolist()))
+    return members[wanted].reshape(-1)
 
 
 def boundary_blocks(grid: BlockPosition) -> list[BlockPosition]:
