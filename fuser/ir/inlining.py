@@ -16,13 +16,13 @@ from fuser.ir.iteration_graph import Group, IterationGraph, leaves, unify
 from fuser.ir.scan_loops import collective_depth
 
 if TYPE_CHECKING:
-    from fuser.ir.schedule import ScheduleBuilder, TensorState
+    from fuser.ir.scheduled_fusion import ScheduledFusion, TensorState
 
 
 class LoopSharing:
     """Loop classes and promotions of a scheduled fusion. Names stand for exprs: the first result's name."""
 
-    def __init__(self, builder: ScheduleBuilder, graph: IterationGraph) -> None:
+    def __init__(self, builder: ScheduledFusion, graph: IterationGraph) -> None:
         self.builder = builder
         self.graph = graph
         self.leader: dict[str, str] = {}
@@ -199,7 +199,7 @@ def _compatible(a: TensorState, b: TensorState, k: int) -> bool:
     return len(kinds) <= 1
 
 
-def share_loops(builder: ScheduleBuilder, graph: IterationGraph) -> LoopSharing:
+def share_loops(builder: ScheduledFusion, graph: IterationGraph) -> LoopSharing:
     """Loop classes of the inline positions that a schedule holds.
 
     Raises SchedulingError where a position is not legal any more (a transform after inlining).
@@ -216,7 +216,7 @@ def share_loops(builder: ScheduleBuilder, graph: IterationGraph) -> LoopSharing:
 class Inliner:
     """Sets inline positions of a builder, consumers before producers."""
 
-    def __init__(self, builder: ScheduleBuilder) -> None:
+    def __init__(self, builder: ScheduledFusion) -> None:
         self.builder = builder
         self.reason = ""
         graph = IterationGraph(builder.exprs, builder.tensors)

@@ -19,7 +19,7 @@ from fuser.ir.enums import ParallelType
 from fuser.ir.fusion import IterDomain, Scan, Split
 
 if TYPE_CHECKING:
-    from fuser.ir.schedule import TensorState
+    from fuser.ir.scheduled_fusion import TensorState
 
 
 def scanned_positions(scan: Scan, state: TensorState) -> tuple[int, ...]:

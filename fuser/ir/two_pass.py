@@ -34,10 +34,10 @@ from fuser.ir.integers import ONE, Int, const
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuser.ir.schedule import ScheduleBuilder
+    from fuser.ir.scheduled_fusion import ScheduledFusion
 
 
-def two_pass_welford(builder: ScheduleBuilder, name: str) -> None:
+def two_pass_welford(builder: ScheduledFusion, name: str) -> None:
     """Replace the Welford expr that defines `name`; the names of its results stay.
 
     Raises SchedulingError for a tensor that no Welford expr of full-size data defines, that is already scheduled, or of a

@@ -38,7 +38,8 @@ from fuser.ir.fusion import (
 from fuser.ir.inlining import share_loops
 from fuser.ir.integers import ceil_div
 from fuser.ir.iteration_graph import IterationGraph
-from fuser.ir.schedule import ScheduleBuilder, TensorState
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.scheduled_fusion import TensorState
 
 _UNROLLED = (ParallelType.unroll, ParallelType.unswitch, ParallelType.vectorize)
 # More than this many findings in one message help nobody.

@@ -25,7 +25,8 @@ from fuser.ir.integers import ONE, ZERO, Int, Symbol, const, maximum, symbol
 from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle, IterationGraph
 from fuser.ir.kernel import THREAD_SYMBOLS, Buffer
 from fuser.ir.proofs import ProofLog
-from fuser.ir.schedule import ScheduleBuilder, TensorState
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.scheduled_fusion import TensorState
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,16 +4,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.errors import InternalError
-from fuser.ir.integers import (
-    TRUE,
-    Int,
-    ceil_div,
-    const,
-    less,
-    maximum,
-    minimum,
-    symbol,
-)
+from fuser.ir.integers import TRUE, Int, ceil_div, const, less, maximum, minimum, symbol
 from fuser.ir.proofs import Claim, ProofLog, check_proofs, term_text
 from fuser.lowering.pipeline import lower_fusion
 from tests.random_schedules import generate
@@ -144,7 +135,7 @@ def test_a_wrong_cancellation_is_caught(monkeypatch):
             wrong: Int = right if is_outer else index
             return self._logged(group, wrong, ("//" if is_outer else "%", index, extent))
 
-    monkeypatch.setattr("fuser.lowering.build_loop_nests.Indexer", Forgetful)
+    monkeypatch.setattr("fuser.lowering.nest_predicates.Indexer", Forgetful)
     caught = 0
     for seed in range(40):
         case = generate(seed)
@@ -158,7 +149,7 @@ def test_a_wrong_cancellation_is_caught(monkeypatch):
 
 
 def test_a_wrongly_dropped_predicate_is_caught(monkeypatch):
-    monkeypatch.setattr("fuser.lowering.build_loop_nests.prove_less", lambda a, b: True)
+    monkeypatch.setattr("fuser.lowering.nest_predicates.prove_less", lambda a, b: True)
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], True, DataType.Float)
         fd.add_output(fd.ops.sin(x))

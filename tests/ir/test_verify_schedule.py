@@ -15,7 +15,8 @@ from fuser.ir.enums import MemoryType, ParallelType
 from fuser.ir.fusion import Fusion, IterDomain, IterKind
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import const
-from fuser.ir.schedule import ScheduleBuilder, merge_axes, split_axis
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.scheduled_fusion import merge_axes, split_axis
 from fuser.ir.verify_schedule import structure_problems, verify_schedule
 from fuser.schedule.params import Refused, SegmentInputs
 from fuser.schedule.segment import segment_fusion

@@ -1,0 +1,101 @@
+"""Verbs on where a tensor lives and when it is loaded: memory type, order and places of its elements, loads ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fuser.errors import NotSupportedError, SchedulingError
+from fuser.ir.enums import GLOBAL_MEMORY, MemoryType
+from fuser.ir.fusion import IterDomain, Pointwise, Tensor
+from fuser.ir.scheduled_fusion import Record, ScheduledFusion, TensorState
+
+
+class MemoryVerbs(ScheduledFusion):
+    """Memory, allocation domain, swizzles, loads ahead."""
+
+    def set_memory_type(self, name: str, memory: MemoryType) -> None:
+        """Where a tensor lives; inputs and outputs stay global."""
+        if name in self.input_names or name in self.output_names:
+            if memory is not GLOBAL_MEMORY:
+                raise SchedulingError(
+                    f"cannot move {name} to {memory.name} memory: inputs and outputs stay in global memory"
+                )
+        if memory in (MemoryType.tensor, MemoryType.symmetric):
+            raise NotSupportedError(f"MemoryType.{memory.name} is not supported yet")
+        self.state(name).memory = memory
+        self.records.append(Record("set_memory_type", name, (memory,)))
+
+    def set_allocation_domain(self, name: str, dims: Sequence[IterDomain | int | str], contiguity: bool = True) -> None:
+        """Memory order, slowest first: logical dims (or their positions among them), or loop axes (or `loop:<position>`), each
+        exactly once."""
+        state = self.state(name)
+        visible = list(state.tensor.visible)
+        loop = [a for a in state.loop if not a.is_reduction]
+        chosen = [
+            visible[d] if isinstance(d, int) else state.loop[int(d.removeprefix("loop:"))] if isinstance(d, str) else d
+            for d in dims
+        ]
+        if sorted(map(id, chosen)) == sorted(map(id, visible)):
+            arguments: tuple[object, ...] = (tuple(visible.index(d) for d in chosen), contiguity)
+            if name in self.output_names or name in self.input_names:
+                self._relayout(state, [visible.index(d) for d in chosen])
+        elif sorted(map(id, chosen)) == sorted(map(id, loop)) and name not in self.output_names | self.input_names:
+            arguments = (tuple(f"loop:{state.loop.index(d)}" for d in chosen), contiguity)
+        else:
+            raise SchedulingError(
+                f"the allocation domain of {name} must be a permutation of its logical domain or of its loop domain, got {dims}"
+            )
+        state.allocation = tuple(chosen)
+        state.swizzles = ()
+        self.records.append(Record("set_allocation_domain", name, arguments))
+
+    def swizzle(self, name: str, by: int, axis: int) -> None:
+        """Permute the places along an axis of the allocation domain: what has index j lies at j ^ (i % extent), where i is the
+        index along another axis. Neighbours along `by` then lie in different banks of shared memory.
+
+        by, axis   positions in the allocation domain; the extent of `axis` is a constant power of two
+        """
+        state = self.state(name)
+        if state.allocation is None or state.memory is not MemoryType.shared:
+            raise SchedulingError(f"cannot swizzle {name}: it needs an allocation domain in shared memory first")
+        count = len(state.allocation)
+        if not (0 <= by < count and 0 <= axis < count) or by == axis:
+            raise SchedulingError(
+                f"cannot swizzle axis {axis} of {name} by {by}: its allocation domain has {count} axes"
+            )
+        extent = state.allocation[axis].extent
+        if not extent.is_const or extent.value < 1 or extent.value & (extent.value - 1):
+            raise SchedulingError(
+                f"cannot swizzle axis {axis} of {name}: its extent {extent} is no constant power of two"
+            )
+        if any(axis in pair or by == swizzled for pair in state.swizzles for swizzled in pair[1:]):
+            raise SchedulingError(
+                f"cannot swizzle axis {axis} of {name} by {by}: one of them takes part in a swizzle already"
+            )
+        state.swizzles = (*state.swizzles, (by, axis))
+        self.records.append(Record("swizzle", name, (by, axis)))
+
+    def _relayout(self, state: TensorState, order: list[int]) -> None:
+        """A global tensor's allocation order is its stride order."""
+        t = state.tensor
+        stride_order = [0] * len(order)
+        for position, dim in enumerate(order):
+            stride_order[dim] = len(order) - 1 - position
+        contiguity = tuple(None if t.visible[d].is_broadcast or t.visible[d].expanded else True for d in order)
+        self._replace_tensor(
+            t, Tensor(t.name, t.dtype, t.logical, tuple(stride_order), contiguity, t.root, t.is_cpu, t.location)
+        )
+
+    def load_ahead(self, name: str, best_effort: bool = False) -> None:
+        """Load a copy of an input for the next trip of the serial loop that it is inlined in, while this trip computes.
+
+        It then takes registers twice. Raises SchedulingError for a tensor that is no copy of an input in registers; lowering
+        raises it, unless `best_effort`, where no serial loop fills the copy or the kernel writes the input.
+        """
+        expr = self.definition(name)
+        is_copy = isinstance(expr, Pointwise) and expr.op == "set" and expr.inputs[0] in self.fusion.input_tensors
+        if not is_copy or self.state(name).memory is not MemoryType.local:
+            raise SchedulingError(f"cannot load {name} ahead: it is no copy of an input in registers")
+        self.state(name).loads_ahead = True
+        self.state(name).must_load_ahead = not best_effort
+        self.records.append(Record("load_ahead", name, (True,) if best_effort else ()))

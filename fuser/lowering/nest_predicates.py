@@ -1,0 +1,199 @@
+"""Offsets and predicates of loop nests: where a tensor's element lies, and which tests a statement stands under.
+
+A thread runs past an extent only through a split that does not divide or a padded parallel axis; each such edge is a test,
+dropped where ranges prove it. Whatever is decided here is claimed for FUSER_VERIFY=proofs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fuser.errors import SchedulingError
+from fuser.ir.enums import THREAD_TYPES, ParallelType
+from fuser.ir.fusion import Tensor
+from fuser.ir.integers import ZERO, Cond, Int, all_of, const, equal, less, prove_less
+from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle
+from fuser.ir.kernel import Buffer, If, Role, Stmt
+from fuser.ir.proofs import Claim, Relation, Term
+from fuser.lowering.context import Storage, is_shared_by
+from fuser.lowering.indexing import Indexer
+from fuser.lowering.nest_state import NestState, is_one
+
+
+class NestPredicates(NestState):
+    """Indices, offsets, tests and claims."""
+
+    def _indexer(self, indices: Mapping[Group, Int]) -> Indexer:
+        return Indexer(self.graph, indices, self.context.proofs)
+
+    def _claim(
+        self,
+        what: str,
+        left: Term,
+        relation: Relation,
+        right: Term,
+        premises: tuple[Cond, ...] = (),
+        decision: Cond | None = None,
+    ) -> None:
+        if self.context.proofs is not None:
+            self.context.proofs.add(Claim("build_loop_nests", what, left, relation, right, premises, decision))
+
+    def _claim_transforms(self) -> None:
+        """What groups say about their extents."""
+        for t in self.graph.transforms():
+            if isinstance(t, GroupMerge):
+                self._claim(f"extent of {t.result.name}", t.result.extent, "==", ("*", t.outer.extent, t.inner.extent))
+                continue
+            count = t.outer if t.inner_split else t.inner
+            parts: Term = ("//", ("+", ("+", t.source.extent, t.factor), const(-1)), t.factor)
+            self._claim(f"extent of {count.name}", count.extent, "==", parts)
+            if t.divides:
+                self._claim(f"split of {t.source.name}", t.source.extent, "|", t.factor)
+
+    def _is_inside(self, what: str, index: Int, extent: Int) -> bool:
+        """Whether an index is proved to be below an extent: a predicate that need not be tested."""
+        inside = prove_less(index, extent)
+        if inside:
+            self._claim(f"dropped predicate of {what}", index, "<", extent)
+        return inside
+
+    def _test(self, what: str, index: Int, extent: Int) -> Cond:
+        test = less(index, extent)
+        self._claim(f"predicate of {what}", index, "<", extent, decision=test)
+        return test
+
+    def _offset(self, indexer: Indexer, axes: Sequence[tuple[Group, Int]], t: Tensor) -> Int:
+        offset: Int = ZERO
+        unsimplified: Term = ZERO
+        for group, stride in axes:
+            index = indexer.index(group)
+            if index is None:
+                raise SchedulingError(
+                    f"{t.name} cannot be indexed: its axis {group.name} does not follow from the loops around its use",
+                    location=t.location,
+                )
+            offset = offset + index * stride
+            unsimplified = ("+", unsimplified, ("*", index, stride))
+        self._claim(f"offset of {t.name}", offset, "==", unsimplified)
+        return offset
+
+    def _check_register_index(self, buffer: Buffer, offset: Int, t: Tensor) -> None:
+        """Registers have no addresses: their index must be a constant once the marked loops are unrolled."""
+        dynamic = sorted(s.name for s in offset.symbols - self._unrolled) if buffer.is_register else []
+        if dynamic:
+            raise SchedulingError(
+                f"{t.name} is kept in registers, but element {offset} of it is used, which depends on {', '.join(dynamic)}: "
+                "inline it, give those loops constant extents, or move it to shared memory",
+                location=t.location,
+            )
+
+    def _predicate_list(self, leader: str, loops: Sequence[Group], indexer: Indexer) -> list[Cond]:
+        """index < extent for every split on the way to the loops that does not divide, and every padded parallel axis."""
+        conds: dict[Cond, None] = {}
+        state = self.context.state(leader)
+        kinds = {g: state.parallel_type(a) for a, g in zip(state.loop, self.context.loops(leader), strict=True)}
+        bounded: set[GroupSplit] = set()
+        for split in inexact_splits(loops):
+            index = padded_index(split, indexer)
+            if index is None:
+                continue
+            bounded.add(split)
+            parent = split.source.origin
+            implied = isinstance(parent, GroupSplit) and parent in bounded and parent.outer is split.source
+            # The index of the whole takes 0 for an outer part of extent 1: it says nothing about that part's padding.
+            if implied and isinstance(parent, GroupSplit) and not is_one(split.source.extent):
+                # outer * f + inner < E implies outer < ceil(E / f)
+                whole = indexer.index(parent.source)
+                assert whole is not None
+                given = (less(whole, parent.source.extent),)
+                self._claim(f"implied predicate of {leader}", index, "<", split.source.extent, given)
+                continue
+            if not self._is_inside(leader, index, split.source.extent):
+                conds[self._test(leader, index, split.source.extent)] = None
+        for group in loops:
+            p = kinds.get(group, ParallelType.serial)
+            index = indexer.loops.get(group)
+            origin = group.origin
+            if isinstance(origin, GroupSplit) and origin in bounded and origin.outer is group and origin.inner_split:
+                continue  # the same
+            if (
+                p in THREAD_TYPES
+                and index is not None
+                and not group.is_broadcast
+                and not self._is_inside(leader, index, group.extent)
+            ):
+                conds[self._test(leader, index, group.extent)] = None
+        return list(conds)
+
+    def _predicates(self, leader: str, loops: Sequence[Group], indexer: Indexer) -> Cond:
+        return all_of(*self._predicate_list(leader, loops, indexer))
+
+    @staticmethod
+    def _predicated(stmts: list[Stmt], condition: Cond, role: Role = Role.predicate) -> list[Stmt]:
+        if condition is all_of():
+            return stmts
+        return [If(condition, tuple(stmts), role=role)]
+
+    def _guarded(
+        self, stmts: list[Stmt], indexer: Indexer, loops: Sequence[Group], leader: str, target: Storage
+    ) -> list[Stmt]:
+        """Predicates, and for memory that several threads share, the test that lets one of the holders write."""
+        owner = self._owner_condition(leader, target, indexer)
+        stmts = self._predicated(stmts, owner, Role.owner)
+        return self._predicated(stmts, self._predicates(leader, loops, indexer))
+
+    def _owner_condition(self, leader: str, target: Storage, indexer: Indexer) -> Cond:
+        state = self.context.state(leader)
+        memory = target.buffer.memory
+        spread: set[ParallelType] = set()
+        for axis, group in zip(state.loop, self.context.loops(leader), strict=True):
+            if not axis.is_reduction and not group.is_broadcast:
+                spread.add(state.parallel_type(axis))
+        conds: list[Cond] = []
+        for p in THREAD_TYPES:
+            size = self.context.sizes.get(p)
+            if size is None or is_one(size) or p in spread or not is_shared_by(memory, p):
+                continue
+            if p.is_grid and self._is_last_block_only(leader, p):
+                continue
+            conds.append(equal(self.context.threads[p], 0))
+        if self._promoted_writes(target.tensor):
+            for wide in self.sharing.promotions[leader].values():
+                index = indexer.index(wide)
+                if index is not None:
+                    conds.append(equal(index, 0))
+        return all_of(*conds)
+
+
+def padded_index(split: GroupSplit, indexer: Indexer) -> Int | None:
+    """Index of a split's source as the loops count it: beyond the extent where the split pads, even that of one element."""
+    outer, inner = indexer.index(split.outer), indexer.index(split.inner)
+    if outer is None or inner is None:
+        return indexer.index(split.source)
+    return outer * split.inner.extent + inner
+
+
+def inexact_splits(loops: Sequence[Group]) -> list[GroupSplit]:
+    """The splits on the way to some loops that are not known to divide, outer before inner."""
+    found: dict[GroupSplit, None] = {}
+    seen: set[Group] = set()
+
+    def visit(group: Group) -> None:
+        if group in seen:
+            return
+        seen.add(group)
+        match group.origin:
+            case GroupSplit() as s:
+                visit(s.source)
+                if not s.divides:
+                    found[s] = None
+            case GroupMerge() as m:
+                visit(m.outer)
+                visit(m.inner)
+            case GroupSwizzle() | None:
+                # Places in memory are swizzled, loops are not.
+                pass
+
+    for group in loops:
+        visit(group)
+    return list(found)

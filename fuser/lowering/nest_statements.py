@@ -1,0 +1,147 @@
+"""Statements in loop nests: the element of an expr, stored, folded into a scan or added to the partials of a reduction."""
+
+from __future__ import annotations
+
+from fuser.errors import InternalError
+from fuser.ir.fusion import Cat, Gather, Reduction, Resize, Scan, Welford, tensor_inputs, tensor_outputs
+from fuser.ir.integers import FALSE, Int, Symbol, all_of
+from fuser.ir.iteration_graph import Group
+from fuser.ir.kernel import Buffer, Call, If, Load, Role, Stmt, Store
+from fuser.ir.op_table import REDUCTIONS, compute_dtype
+from fuser.lowering.displaced_reads import result_index
+from fuser.lowering.indexing import Indexer
+from fuser.lowering.nest_state import Accumulator, Nest
+from fuser.lowering.nest_vectors import NestVectors
+from fuser.lowering.scan_nests import ScanNest
+from fuser.lowering.unswitch_loops import is_prefix
+from fuser.lowering.welford import welford_add, welford_combine, welford_join
+
+
+class NestStatements(NestVectors):
+    """What stands inside all loops of an expr."""
+
+    def _statement(self, leader: str, nest: Nest) -> list[Stmt]:
+        """The statement that computes an expr, inside all its loops."""
+        expr = self.exprs[leader]
+        indexer = self._indexer(nest.indices)
+        loops = self.context.loops(leader)
+        if isinstance(expr, (Reduction, Welford)):
+            stmts = self._accumulate(leader, expr, indexer)
+            if self._reads_partials(expr, indexer):
+                return stmts
+            return self._predicated(stmts, self._predicates(leader, loops, indexer))
+        if nest.vector is None and isinstance(expr, Scan):
+            return self._fold(leader, self.scans[leader], expr, indexer, loops)
+        target = self._target(expr.output)
+        if nest.vector is not None:
+            return self._vector_move(leader, expr, target, nest, loops)
+        offset = self._offset(indexer, target.axes, expr.output)
+        self._check_register_index(target.buffer, offset, expr.output)
+        if isinstance(expr, (Resize, Gather)):
+            before, source = self._displaced(expr, indexer, None)
+            value = self._hinted(self._read(expr.input, source), expr.output)
+            store = Store(target.buffer, offset, value)
+            stmts = before + self._windowed(expr, store, [offset], target.buffer, indexer)
+        elif isinstance(expr, Cat):
+            stmts = self._parts(expr, target.buffer, offset, indexer)
+        else:
+            stmts = list[Stmt]([Store(target.buffer, offset, self._value(expr, indexer))])
+        return self._guarded(stmts, indexer, loops, leader, target)
+
+    def _parts(self, expr: Cat, target: Buffer, offset: Int, indexer: Indexer) -> list[Stmt]:
+        """The operand in whose part the index lies."""
+        position = result_index(self.context, expr.output, expr.output.visible[expr.dim], indexer)
+        stmt: Stmt = Store(target, offset, self._read(expr.inputs[-1], indexer))
+        for source, bound in reversed(list(zip(expr.inputs, expr.bounds, strict=False))):
+            is_before = self._test(f"part of {expr.output.name}", position, self.context.rewrite(bound))
+            if is_before is not FALSE:
+                stmt = If(is_before, (Store(target, offset, self._read(source, indexer)),), (stmt,))
+        return [stmt]
+
+    def _fold(self, leader: str, nest: ScanNest, expr: Scan, indexer: Indexer, loops: list[Group]) -> list[Stmt]:
+        """One element of a scan: kept for the collective, or folded into the carried value at once."""
+        t = expr.output
+        value = self._read(expr.input, indexer)
+        within = self._predicates(leader, loops, indexer)
+        if nest.collective is not None:
+            values, at = nest.collective.values, self._offset(indexer, nest.axes, t)
+            self._check_register_index(values, at, t)
+            kept: Stmt = Store(values, at, value)
+            if within is all_of():
+                return [kept]
+            return [If(within, (kept,), (Store(values, at, nest.identity, Role.initialise),))]
+        carry, at = nest.carry, self._offset(indexer, nest.carry_axes, t)
+        self._check_register_index(carry, at, t)
+        compute = compute_dtype(carry.dtype)
+        folded = Store(carry, at, Call(nest.combine, (Load(carry, at), value), compute, carry.dtype))
+        target = self._target(t)
+        offset = self._offset(indexer, target.axes, t)
+        self._check_register_index(target.buffer, offset, t)
+        result = Store(target.buffer, offset, Load(carry, at))
+        return [*self._predicated([folded], within), *self._guarded([result], indexer, loops, leader, target)]
+
+    def _accumulate(self, leader: str, expr: Reduction | Welford, indexer: Indexer) -> list[Stmt]:
+        accumulator = self.accumulators[leader]
+        offset = self._offset(indexer, accumulator.axes, tensor_outputs(expr)[0])
+        self._check_register_index(accumulator.buffers[0], offset, tensor_outputs(expr)[0])
+        if isinstance(expr, Reduction):
+            buffer = accumulator.buffers[0]
+            value = self._read(expr.input, indexer)
+            compute = compute_dtype(buffer.dtype)
+            combined = Call(REDUCTIONS[expr.op].combine, (Load(buffer, offset), value), compute, buffer.dtype)
+            return [Store(buffer, offset, combined)]
+        name = f"{leader}_w{self._next()}"
+        step = accumulator.step
+        if expr.partial is None:
+            seen = self._seen_before(leader, accumulator, indexer)
+            return welford_add(accumulator.buffers, offset, self._read(expr.input, indexer), name, step, seen)
+        other = tuple(self._read(t, indexer) for t in (expr.input, *expr.partial))
+        if step is None:
+            return welford_combine(accumulator.buffers, offset, other, name)
+        source = self.accumulators[self.leaders[expr.input.name]].step
+        if (
+            source is None
+            or self.storage[expr.input.name].buffer is not self.accumulators[self.leaders[expr.input.name]].buffers[0]
+        ):
+            raise InternalError(f"the partials that {leader} joins were counted apart", pass_name="build_loop_nests")
+        return welford_join(accumulator.buffers, offset, other, name, step, source, self._lane(leader, expr, indexer))
+
+    def _seen_before(self, leader: str, accumulator: Accumulator, indexer: Indexer) -> Int | None:
+        """How many values a thread has seen before the one at hand, if that is the index of an unrolled loop: the one loop
+        over reduced dims, whose tests hold for all iterations before one for which they hold."""
+        loops = [group for is_reduction, group in self._serial_axes(leader, accumulator.depth) if is_reduction]
+        index = indexer.index(loops[0]) if len(loops) == 1 else None
+        if not isinstance(index, Symbol) or index not in self._unrolled:
+            return None
+        for test in self._predicate_list(leader, self.context.loops(leader), indexer):
+            if index in test.symbols and not is_prefix(test, index):
+                return None
+        return index
+
+    def _lane(self, leader: str, expr: Welford, indexer: Indexer) -> Int | None:
+        """Which of a thread's partials is read, if all are joined from the first to the last; else None."""
+        accumulator, storage = self.accumulators[leader], self.storage[expr.input.name]
+        joined = [group for _, group in self._serial_axes(leader, accumulator.depth)]
+        if len(storage.axes) != 1 or joined != [storage.axes[0][0]]:
+            return None
+        return indexer.index(joined[0])
+
+    def _reads_partials(self, expr: Reduction | Welford, indexer: Indexer) -> bool:
+        """Whether the operands are partials of the same reduction in registers: outside its extents a thread holds the
+        identity there, so that adding it needs no test."""
+        for t in tensor_inputs(expr):
+            leader = self.leaders.get(t.name)
+            first = self.exprs[leader] if leader is not None else None
+            accumulator = self.accumulators.get(leader) if leader is not None else None
+            storage = self.storage.get(t.name)
+            if accumulator is None or storage is None or storage.buffer not in accumulator.buffers:
+                return False
+            if isinstance(expr, Reduction) and not (isinstance(first, Reduction) and first.op == expr.op):
+                return False
+            if isinstance(expr, Welford) and (expr.partial is None or not isinstance(first, Welford)):
+                return False
+            for group, _ in storage.axes:
+                index = indexer.index(group)
+                if index is None or not self._is_inside(t.name, index, group.extent):
+                    return False
+        return True

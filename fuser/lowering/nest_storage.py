@@ -1,0 +1,318 @@
+"""Storage in loop nests: registers and buffers of intermediates, partials of reductions, and what stands around their loops.
+
+Before the loop in which a tensor is computed stand its buffer, its partials and their identities; after it the collective
+that joins the partials of threads and blocks, and the copy of the result to where the tensor lives.
+"""
+
+from __future__ import annotations
+
+from fuser.errors import SchedulingError
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType, ParallelType
+from fuser.ir.fusion import Reduction, Tensor, TensorExpr, Welford, tensor_outputs
+from fuser.ir.integers import ONE, ZERO, Int, Symbol, equal, symbol
+from fuser.ir.iteration_graph import Group
+from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Literal, Load, Reduce, Role, Stmt, Store, Value
+from fuser.ir.op_table import REDUCTIONS, compute_dtype
+from fuser.lowering.context import Storage, is_argument, local_storage
+from fuser.lowering.nest_state import Accumulator, Nest, is_one
+from fuser.lowering.nest_values import NestValues
+from fuser.lowering.scan_nests import ScanNest
+from fuser.lowering.welford import WelfordStep, temporary
+
+MAX_REGISTER_ELEMENTS = 4096
+
+
+class NestStorage(NestValues):
+    """What stands before and after the loops of an expr."""
+
+    def _accumulator_depth(self, name: str) -> int:
+        """Depth at which the partials of a reduction live: outside its reduction axes where the rest fits in registers."""
+        state = self.context.state(name)
+        loops = self.context.loops(name)
+        first = next((k for k, a in enumerate(state.loop) if a.is_reduction), len(loops))
+        inside = 1
+        for axis, group in list(zip(state.loop, loops, strict=True))[first:]:
+            if axis.is_reduction or group.is_broadcast or state.parallel_type(axis) in THREAD_TYPES:
+                continue
+            inside = inside * group.extent.value if group.extent.is_const else MAX_REGISTER_ELEMENTS + 1
+        if inside <= MAX_REGISTER_ELEMENTS:
+            return first
+        serial = [k for k, a in enumerate(state.loop) if a.is_reduction and state.parallel_type(a) not in THREAD_TYPES]
+        return serial[0] if serial else len(loops)
+
+    def _open(self, leader: str, depth: int) -> list[Stmt]:
+        """What must stand before the loop at `depth`: storage, and partials with their identities."""
+        expr = self.exprs[leader]
+        stmts: list[Stmt] = []
+        reduces = isinstance(expr, (Reduction, Welford))
+        accumulator_depth = self._accumulator_depth(leader) if reduces else -1
+        if reduces and accumulator_depth == depth:
+            accumulator = self._make_accumulator(leader, depth)
+            self.accumulators[leader] = accumulator
+            stmts += [Allocate(b) for b in accumulator.buffers]
+            step = accumulator.step
+            # A count in common is kept in `step`, and spread over the elements when it is complete.
+            kept = accumulator.buffers if step is None else accumulator.buffers[:2]
+            for buffer, identity in zip(kept, self._identities(expr), strict=False):
+                stmts += self._fill(buffer, identity)
+            if step is not None:
+                stmts += [Allocate(b) for b in (step.count, step.fraction, step.weight)]
+                stmts.append(Store(step.count, ZERO, Literal(0, step.count.dtype), Role.initialise))
+        if leader in self.scans:
+            stmts += self._open_scan(leader, self.scans[leader], depth)
+        position = self.sharing.positions[leader]
+        for t in tensor_outputs(expr):
+            if position == depth and t.name not in self.storage and not is_argument(self.context, t.name):
+                self._place(t, stmts)
+        return stmts
+
+    def _place(self, t: Tensor, stmts: list[Stmt]) -> None:
+        """Give an intermediate its storage."""
+        state = self.context.state(t.name)
+        leader = self.leaders[t.name]
+        accumulator = self.accumulators.get(leader)
+        if (
+            state.memory is MemoryType.local
+            and accumulator is not None
+            and accumulator.depth == self.sharing.positions[leader]
+            and state.allocation is None
+        ):
+            index = [o.name for o in tensor_outputs(self.exprs[leader])].index(t.name)
+            if accumulator.buffers[index].dtype is t.dtype:
+                self.storage[t.name] = Storage(t, accumulator.buffers[index], accumulator.axes)
+                return
+        storage = local_storage(self.context, t, state.memory)
+        size = storage.buffer.size
+        if state.memory is MemoryType.local and (not size.is_const or size.value > MAX_REGISTER_ELEMENTS):
+            raise SchedulingError(
+                f"{t.name} would need {size} registers per thread: split and parallelize its loops, inline it, or move it to "
+                "shared memory",
+                location=t.location,
+            )
+        self.storage[t.name] = storage
+        if storage.buffer.is_global:
+            self.workspaces.append(storage.buffer)
+        else:
+            stmts.append(Allocate(storage.buffer))
+
+    def _make_accumulator(self, leader: str, depth: int) -> Accumulator:
+        state = self.context.state(leader)
+        loops = self.context.loops(leader)
+        kept: list[Group] = []
+        for k, (axis, group) in enumerate(zip(state.loop, loops, strict=True)):
+            if k < depth or axis.is_reduction or group.is_broadcast or state.parallel_type(axis) in THREAD_TYPES:
+                continue
+            kept.append(group)
+        axes: list[tuple[Group, Int]] = []
+        running: Int = ONE
+        for group in reversed(kept):
+            axes.append((group, running))
+            running = running * group.extent
+        if not running.is_const:
+            raise SchedulingError(f"{leader} needs {running} partial sums per thread: that must be a constant")
+        buffers = tuple(
+            Buffer(f"{t.name}_partial", accumulator_dtype(t.dtype), MemoryType.local, running)
+            for t in tensor_outputs(self.exprs[leader])
+        )
+        return Accumulator(depth, buffers, tuple(reversed(axes)), step=self._welford_step(leader, depth, buffers))
+
+    def _welford_step(self, leader: str, depth: int, buffers: tuple[Buffer, ...]) -> WelfordStep | None:
+        """A count for all elements of a thread, where every step of the reduced loops visits each of them once."""
+        if not self._counts_together(leader, depth):
+            return None
+        # A thread of a kernel with 32-bit indices sees fewer than 2**31 elements.
+        count = DataType.Int32 if self.context.index_bits == 32 else DataType.Int
+        real = buffers[1].dtype
+        return WelfordStep(
+            temporary(f"{leader}_seen", count),
+            temporary(f"{leader}_fraction", real),
+            temporary(f"{leader}_weight", real),
+        )
+
+    def _counts_together(self, leader: str, depth: int) -> bool:
+        expr = self.exprs[leader]
+        if not isinstance(expr, Welford):
+            return False
+        serial = [is_reduction for is_reduction, _ in self._serial_axes(leader, depth)]
+        if serial != sorted(serial, reverse=True):
+            return False  # a loop over kept dims runs around one over reduced dims
+        if expr.partial is None:
+            return True
+        # Partials that a thread joins have a count in common if they are its own and had one.
+        source = self.leaders.get(expr.input.name, "")
+        if source not in self.exprs or any(self._reduction_types(source, among) for among in (BLOCK_TYPES, GRID_TYPES)):
+            return False
+        state = self.context.state(expr.input.name)
+        inside = self._accumulator_depth(source)
+        return (
+            state.memory is MemoryType.local
+            and state.allocation is None
+            and all(accumulator_dtype(t.dtype) is t.dtype for t in tensor_outputs(self.exprs[source]))
+            and inside == self.sharing.positions[source]
+            and self._counts_together(source, inside)
+        )
+
+    def _serial_axes(self, leader: str, depth: int) -> list[tuple[bool, Group]]:
+        """(is reduced, group) of the loops from `depth` on that a thread runs through."""
+        state = self.context.state(leader)
+        return [
+            (a.is_reduction, group)
+            for a, group in zip(state.loop[depth:], self.context.loops(leader)[depth:], strict=True)
+            if not group.is_broadcast and not is_one(group.extent) and state.parallel_type(a) not in THREAD_TYPES
+        ]
+
+    def _identities(self, expr: TensorExpr) -> tuple[Literal, ...]:
+        if isinstance(expr, Reduction):
+            dtype = accumulator_dtype(expr.output.dtype)
+            return (Literal(REDUCTIONS[expr.op].identity(dtype), dtype),)
+        assert isinstance(expr, Welford)
+        return tuple(
+            Literal(0 if t.dtype.is_integral else 0.0, accumulator_dtype(t.dtype)) for t in tensor_outputs(expr)
+        )
+
+    def _open_scan(self, leader: str, nest: ScanNest, depth: int) -> list[Stmt]:
+        stmts: list[Stmt] = []
+        if depth == nest.start:
+            init: Value = nest.identity
+            if nest.expr.init is not None:
+                init = Cast(self._read(nest.expr.init, self._indexer({})), nest.carry.dtype)
+            stmts += [Allocate(nest.carry), *self._fill(nest.carry, init)]
+        if depth == nest.depth and nest.collective is not None:
+            values = nest.collective.values
+            stmts.append(Allocate(values))
+            self.accumulators[leader] = Accumulator(depth, (values,), nest.axes)
+        return stmts
+
+    def _fill(self, buffer: Buffer, value: Value) -> list[Stmt]:
+        if buffer.size.value == 1:
+            return [Store(buffer, ZERO, value, Role.initialise)]
+        i = self._new_symbol(buffer.size)
+        return [For(i, ZERO, buffer.size, ONE, (Store(buffer, i, value, Role.initialise),), unroll=True)]
+
+    def _spread_count(self, counts: Buffer, seen: Buffer) -> list[Stmt]:
+        """Every element has seen as many values."""
+        value: Value = Load(seen, ZERO)
+        if seen.dtype is not counts.dtype:
+            value = Cast(value, counts.dtype)
+        if counts.size.value == 1:
+            return [Store(counts, ZERO, value)]
+        i = self._new_symbol(counts.size)
+        return [For(i, ZERO, counts.size, ONE, (Store(counts, i, value),), unroll=True)]
+
+    def _close(self, leader: str, depth: int, nest: Nest) -> list[Stmt]:
+        """What must stand after the loop at `depth`: the collective of a reduction, and its stores."""
+        accumulator = self.accumulators.get(leader)
+        if accumulator is None or accumulator.depth != depth:
+            return []
+        expr = self.exprs[leader]
+        stmts: list[Stmt] = []
+        block_axes = self._reduction_types(leader, BLOCK_TYPES)
+        grid_axes = self._reduction_types(leader, GRID_TYPES)
+        scan = self.scans.get(leader)
+        if scan is not None and scan.collective is not None:
+            stmts.append(scan.collective)
+        if block_axes or grid_axes or self._cluster_types(leader):
+            stmts.append(self._collective(leader, accumulator, block_axes, grid_axes, nest))
+        if accumulator.step is not None:
+            stmts += self._spread_count(accumulator.buffers[2], accumulator.step.count)
+        stores: list[Stmt] = []
+        for t, partial in zip(tensor_outputs(expr), accumulator.buffers, strict=True):
+            target = self.storage.get(t.name)
+            if target is None and is_argument(self.context, t.name):
+                target = self._argument_storage(t)
+            if target is None or target.buffer is partial:
+                continue
+            stores += self._store_result(leader, t, target, accumulator, partial, nest)
+        if stores and accumulator.last_block is not None:
+            stores = [If(equal(accumulator.last_block, 1), tuple(stores), role=Role.last_block)]
+        closing: list[Stmt] = [*stmts, *stores]
+        for guard in self._guards([leader]).values():
+            # The parts came from a reduction over blocks inside these loops: only its last block has them.
+            if closing:
+                closing = [If(guard, tuple(closing), role=Role.last_block)]
+        return closing
+
+    def _collective(
+        self,
+        leader: str,
+        accumulator: Accumulator,
+        block_axes: tuple[ParallelType, ...],
+        grid_axes: tuple[ParallelType, ...],
+        nest: Nest,
+    ) -> Reduce:
+        expr = self.exprs[leader]
+        slot: Int = ZERO
+        slots: Int = ONE
+        if grid_axes:
+            for s, extent in nest.serial:
+                slot = slot * extent + s
+                slots = slots * extent
+            if not self.grid_broadcast[leader]:
+                accumulator.last_block = symbol(f"{leader}_is_last", 0, 1)
+                self._flags.add(leader)
+        combine = (
+            "welford"
+            if isinstance(expr, Welford)
+            else REDUCTIONS[expr.op].combine
+            if isinstance(expr, Reduction)
+            else ""
+        )
+        partials, identities = accumulator.buffers, self._identities(expr)
+        if accumulator.step is not None:
+            count = accumulator.step.count
+            partials, identities = (*partials[:2], count), (*identities[:2], Literal(0, count.dtype))
+        return Reduce(
+            partials,
+            combine,
+            identities,
+            block_axes,
+            grid_axes,
+            self.grid_broadcast.get(leader, False),
+            slot,
+            slots,
+            leader,
+            accumulator.last_block,
+            self._cluster_types(leader),
+        )
+
+    def _store_result(
+        self, leader: str, t: Tensor, target: Storage, accumulator: Accumulator, partial: Buffer, nest: Nest
+    ) -> list[Stmt]:
+        """Copy a finished partial to where the tensor lives, over the axes that the partial holds."""
+        state = self.context.state(leader)
+        loops = self.context.loops(leader)
+        indices = dict(nest.indices)
+        opened: list[tuple[Symbol, Int]] = []
+        kept: list[Group] = []
+        for k, (axis, group) in enumerate(zip(state.loop, loops, strict=True)):
+            p = state.parallel_type(axis)
+            if axis.is_reduction:
+                continue
+            kept.append(group)
+            if k < accumulator.depth:
+                continue
+            if p in THREAD_TYPES:
+                indices[group] = ZERO if group.is_broadcast else self.context.threads[p]
+            elif is_one(group.extent):
+                indices[group] = ZERO
+            else:
+                i = self._new_symbol(group.extent)
+                self._unrolled.add(i)
+                indices[group] = i
+                opened.append((i, group.extent))
+        indexer = self._indexer(indices)
+        value: Value = Load(partial, self._offset(indexer, accumulator.axes, t))
+        if partial.dtype is not target.buffer.dtype:
+            value = Cast(value, target.buffer.dtype)
+        stmt: Stmt = Store(target.buffer, self._offset(indexer, target.axes, t), value)
+        stmts = self._guarded([stmt], indexer, kept, leader, target)
+        for i, extent in reversed(opened):
+            nested: list[Stmt] = [For(i, ZERO, extent, ONE, tuple(stmts), unroll=True)]
+            stmts = nested
+        return stmts
+
+
+def accumulator_dtype(dtype: DataType) -> DataType:
+    """What partial results are held in: Float for the narrow floats, so that only the result is rounded."""
+    return compute_dtype(dtype) if dtype.is_reduced_float else dtype

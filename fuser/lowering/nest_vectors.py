@@ -1,0 +1,177 @@
+"""Moves in loop nests whose reads are displaced (resize, gather) or wide: a copy inside a vectorized axis is one access.
+
+A wide access is made only where contiguity, the alignment of the base, the offset and every extent are known to allow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fuser.errors import InternalError, SchedulingError
+from fuser.ir.enums import CacheOp, MemoryType
+from fuser.ir.facts import Aligned
+from fuser.ir.fusion import Gather, Resize, Tensor, TensorExpr, is_copy, tensor_inputs, tensor_outputs
+from fuser.ir.integers import FALSE, ONE, ZERO, Int, Symbol, all_of, const
+from fuser.ir.iteration_graph import Group
+from fuser.ir.kernel import Allocate, Buffer, Cast, If, Load, LoadIndex, Stmt, Store, VectorMove
+from fuser.lowering.context import Storage
+from fuser.lowering.displaced_reads import operand_indices, result_index, window_tests
+from fuser.lowering.indexing import Indexer
+from fuser.lowering.nest_predicates import inexact_splits, padded_index
+from fuser.lowering.nest_state import Nest
+from fuser.lowering.nest_storage import NestStorage
+from fuser.lowering.nest_values import LEVEL_2
+
+
+class NestVectors(NestStorage):
+    """Displaced reads and vector moves."""
+
+    def _displaced(self, expr: Resize | Gather, indexer: Indexer, lane: Symbol | None) -> tuple[list[Stmt], Indexer]:
+        """What must come before a displaced read, and the indices of its operand.
+
+        A vector along `lane` has one gathered index. Raises SchedulingError if its elements have their own.
+        """
+        if isinstance(expr, Resize):
+            return [], self._indexer(operand_indices(self.context, expr, indexer, None))
+        index = self._read(expr.index, indexer)
+        if not isinstance(index, Load):
+            raise InternalError(f"the index {expr.index.name} is not in memory", pass_name="build_loop_nests")
+        if lane is not None:
+            own = [result_index(self.context, expr.index, d, indexer) for d in expr.index.visible]
+            if any(lane in i.symbols for i in own):
+                raise SchedulingError(
+                    f"{expr.output.name} cannot be vectorized: each element has an index of its own",
+                    location=expr.output.location,
+                )
+            index = Load(index.buffer, index.index.substitute({lane: ZERO}))
+        found = self._new_symbol(self.graph.group(expr.input.visible[expr.dim]).extent, "at")
+        before: list[Stmt] = []
+        if not index.buffer.is_register:
+            held = Buffer(f"{expr.output.name}_{found.name}", index.dtype, MemoryType.local, ONE)
+            before = [Allocate(held), Store(held, ZERO, index)]
+            index = Load(held, ZERO)
+        before.append(LoadIndex(found, index.buffer, index.index))
+        return before, self._indexer(operand_indices(self.context, expr, indexer, found))
+
+    def _windowed(
+        self,
+        expr: Resize | Gather,
+        move: Stmt,
+        targets: Sequence[Int],
+        buffer: Buffer,
+        indexer: Indexer,
+        lane: Symbol | None = None,
+    ) -> list[Stmt]:
+        """`move` where the windows of a resize hold; its fill at the `targets` elsewhere."""
+        if isinstance(expr, Gather) or expr.fill is None:
+            return [move]
+        what = f"window of {expr.output.name}"
+        tests = window_tests(
+            self.context,
+            expr,
+            indexer,
+            lambda low, high: self._claim(f"dropped {what}", low, "<", high),
+            lambda low, high: self._test(what, low, high),
+            lane,
+            len(targets),
+        )
+        if not tests:
+            return [move]
+        fill = self._read(expr.fill, indexer)
+        if fill.dtype is not buffer.dtype:
+            fill = Cast(fill, buffer.dtype)
+        inside, outside = all_of(*tests), tuple(Store(buffer, i, fill) for i in targets)
+        return list(outside) if inside is FALSE else [If(inside, (move,), outside)]
+
+    def _vector_move(
+        self, leader: str, expr: TensorExpr, target: Storage, nest: Nest, loops: list[Group]
+    ) -> list[Stmt]:
+        """One wide access for the copy inside a vectorized axis."""
+        assert nest.vector is not None
+        lane, width = nest.vector
+        t = tensor_outputs(expr)[0]
+        operands = tensor_inputs(expr)
+        if not is_copy(expr) or not operands:
+            raise SchedulingError(
+                f"{t.name} cannot be vectorized: only a copy can (cache_before or cache_after makes one)",
+                location=t.location,
+            )
+        source_tensor = operands[0]
+        nbytes = width * t.dtype.itemsize
+        if nbytes not in (1, 2, 4, 8, 16):
+            raise SchedulingError(
+                f"{t.name} cannot be vectorized by {width}: one access would be {nbytes} bytes, at most 16 and a power of two",
+                location=t.location,
+            )
+        indexer = self._indexer(nest.indices)
+        source = self._target(source_tensor)
+        before, source_indexer = list[Stmt](), indexer
+        if isinstance(expr, (Resize, Gather)):
+            before, source_indexer = self._displaced(expr, indexer, lane)
+        crosses = self._crosses_blocks(source_tensor, source_indexer)
+        starts: list[Int] = []
+        for storage, tensor, indices in ((target, t, indexer), (source, source_tensor, source_indexer)):
+            offset = self._offset(indices, storage.axes, tensor)
+            start = offset.substitute({lane: 0})
+            if offset - start is not lane:
+                raise SchedulingError(
+                    f"{t.name} cannot be vectorized: {tensor.name} is not contiguous along the vectorized axis "
+                    f"(its offset is {offset}); the extents must be divisible by {width} and the stride must be 1",
+                    location=t.location,
+                )
+            if not storage.buffer.is_register and start.multiple % width != 0:
+                raise SchedulingError(
+                    f"{t.name} cannot be vectorized by {width}: the offset {start} of {tensor.name} is not known to be a "
+                    f"multiple of {width} elements ({nbytes} bytes)",
+                    location=t.location,
+                )
+            self._check_alignment(t, tensor, storage.buffer, nbytes)
+            self._claim(f"vector of {tensor.name}", offset, "==", ("+", start, lane))
+            if not storage.buffer.is_register:
+                self._claim(f"start of the vector of {tensor.name}", start, "|", const(width))
+            starts.append(start)
+        self._check_whole_vectors(t, loops, indexer, lane, width)
+        at_zero = self._indexer({g: i.substitute({lane: 0}) for g, i in nest.indices.items()})
+        cache = self.context.state(t.name).cache_op if source.buffer.is_global else CacheOp.unspecified
+        cache = LEVEL_2 if crosses else cache
+        if width == 1:
+            stmt: Stmt = Store(target.buffer, starts[0], Load(source.buffer, starts[1], cache))
+        else:
+            stmt = VectorMove(target.buffer, starts[0], source.buffer, starts[1], width, cache)
+        stmts: list[Stmt] = [stmt]
+        if isinstance(expr, (Resize, Gather)):
+            targets = [starts[0] + v for v in range(width)]
+            stmts = before + self._windowed(expr, stmt, targets, target.buffer, indexer, lane)
+        return self._guarded(stmts, at_zero, loops, leader, target)
+
+    def _check_alignment(self, t: Tensor, tensor: Tensor, buffer: Buffer, nbytes: int) -> None:
+        """A wide access to an argument needs a base that the facts call aligned; what the launch allocates is."""
+        argument = self.context.alias_of.get(tensor.name, tensor)
+        if not buffer.is_global or argument.name not in self.builder.input_names:
+            return
+        if not any(
+            isinstance(f, Aligned) and f.tensor == argument.name and f.bytes % nbytes == 0 for f in self.context.facts
+        ):
+            raise SchedulingError(
+                f"{t.name} cannot be vectorized: the base address of {argument.name} is not known to be aligned to "
+                f"{nbytes} bytes",
+                location=t.location,
+            )
+
+    def _check_whole_vectors(
+        self, t: Tensor, loops: Sequence[Group], indexer: Indexer, lane: Symbol, width: int
+    ) -> None:
+        """Predicates see the first element of a vector: the others must be inside whenever it is."""
+        for split in inexact_splits(loops):
+            index = padded_index(split, indexer)
+            if index is None or lane not in index.symbols:
+                continue
+            first = index.substitute({lane: 0})
+            room = split.source.extent - first
+            if index - first is not lane or room.multiple % width != 0:
+                raise SchedulingError(
+                    f"{t.name} cannot be vectorized by {width}: the extent {split.source.extent} along the vectorized axis is "
+                    f"not known to be divisible by {width}",
+                    location=t.location,
+                )
+            self._claim(f"room for the vector of {t.name}", room, "|", const(width))

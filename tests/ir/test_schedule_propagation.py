@@ -1,0 +1,47 @@
+"""Verbs that carry a reference's loops over to other tensors."""
+
+from __future__ import annotations
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import ParallelType
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.schedule import ScheduleBuilder
+from tests.ir.small_schedules import pointwise
+from tests.kernel_corpus import BX, GX
+
+Float = DataType.Float
+
+
+def test_transform_like_reaches_through_broadcasts_and_permutes() -> None:
+    b = FusionBuilder()
+    x, bias = b.input_tensor(Float, [-1, -1]), b.input_tensor(Float, [-1])
+    turned = b.permute(x, [1, 0])
+    wide = b.broadcast(bias, [True, False])
+    out = b.pointwise("add", [turned, wide], Float)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    cached = s.cache_after(bias.name)
+    copied = s.cache_after(x.name)
+    s.split(out.name, 1, 8)
+    s.reorder(out.name, {0: 1})
+    s.transform_like(out.name)
+    assert [str(a.extent) for a in s.state(copied).loop] == ["(t0_size0 + 7)//8", "t0_size1", "8"]
+    assert [a.is_broadcast for a in s.state(wide.name).loop] == [False, True, False]
+    assert [a.is_broadcast for a in s.state(cached).loop] == [False, True, False]
+    s.parallelize(out.name, 0, GX)
+    s.parallelize(out.name, 2, BX)
+    s.parallelize_like(out.name)
+    for name in (copied, wide.name, cached, turned.name):
+        state = s.state(name)
+        assert [state.parallel_type(a) for a in state.loop] == [GX, ParallelType.serial, BX]
+
+
+def test_parallelize_like_takes_positions_types_and_tensors() -> None:
+    s, x, out = pointwise(-1, -1)
+    cached = s.cache_after(x)
+    s.parallelize(out, 0, GX)
+    s.parallelize(out, 1, BX)
+    s.parallelize_like(out, 1)
+    assert list(s.state(cached).parallel.values()) == [GX]
+    s.parallelize_like(out, -1, (), frozenset([BX]))
+    assert sorted(p.name for p in s.state(cached).parallel.values()) == ["block_x", "grid_x"]
