@@ -81,12 +81,39 @@ class TorchWide:
         return x.permute(tuple(dims))
 
 
+# What Float arithmetic may be off before it is rounded to 16 bits: a sum, a reciprocal root and a product.
+_FLOAT_ERROR = 2.0**-21
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Either:
+    """Two values of one shape, each element of which may be right: a definition rounds in between, close to a tie."""
+
+    lower: Any
+    upper: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.lower.shape)
+
+
+def either_rounding(m: Wide, x: Any, dtype: DataType, then: Callable[[Any], Any]) -> Any:
+    """`then` of float64 `x` rounded to a 16-bit `dtype`, where what is rounded was computed in Float.
+
+    A value within Float's error of the middle between two neighbours may become either of them: Either. Float and wider
+    types round nothing more than every op does: then(x).
+    """
+    if dtype.itemsize > 2:
+        return then(x)
+    return Either(*(then(m.round(x * (1 + sign * _FLOAT_ERROR), dtype)) for sign in (-1, 1)))
+
+
 Define = Callable[..., Sequence[Any]]
 """(fd, *input tensors) -> output tensors, in the DSL."""
 Eager = Callable[[Any], Callable[..., Any]]
 """torch -> a function of the inputs, which torch.compile takes too."""
 Reference = Callable[..., Sequence[Any]]
-"""(Wide, *inputs) -> the outputs in float64."""
+"""(Wide, *inputs) -> the outputs in float64; Either where one of two values is right."""
 Check = Callable[[Any, Callable[[], Any], Sequence[Any]], tuple[bool, str]]
 """(torch, run, inputs) -> (right, what was found), for results that are not a function of the inputs."""
 

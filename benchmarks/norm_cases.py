@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.case import Case, Wide, as_dtype, wide_dtype
+from benchmarks.case import Case, Wide, as_dtype, either_rounding, wide_dtype
 from benchmarks.inputs import BF16, F32, SHORT_NAMES, Fill, Input
 from fuser.ir.dtypes import DataType
 
@@ -108,7 +108,7 @@ def _rms_eager(torch: Any, x: Any, weight: Any, dtype: DataType) -> Any:
 def _rms_wide(m: Wide, x: Any, weight: Any, dtype: DataType) -> Any:
     """`x` in float64."""
     scale = 1 / m.xp.sqrt((x * x).mean(axis=-1, keepdims=True) + RMS_EPS)
-    return m.round(x * scale, dtype) * m.wide(weight)
+    return either_rounding(m, x * scale, dtype, lambda rounded: rounded * m.wide(weight))
 
 
 def rms_norm(rows: int, columns: int, dtype: DataType = BF16, *, weight: DataType | None = None) -> Case:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.case import Case, TorchWide, as_tuple
+from benchmarks.case import Case, Either, TorchWide, as_tuple
 
 _CHUNK = 1 << 26
 # dtype name -> (bits with the leading one, exponent of the smallest normal number)
@@ -47,33 +47,39 @@ def largest_error(result: Any, reference: Any) -> float:
     if name not in _FORMATS:
         return 0.0 if torch.equal(result.to(reference.dtype), reference) else float("inf")
     digits, smallest = _FORMATS[name]
-    flat, expected = result.reshape(-1), reference.reshape(-1)
+    flat = result.reshape(-1)
+    both = (reference.lower, reference.upper) if isinstance(reference, Either) else (reference,)
+    expected = [r.reshape(-1) for r in both]
     floor = 0.0
-    for begin in range(0, expected.numel(), _CHUNK):
-        part = expected[begin : begin + _CHUNK]
+    for begin in range(0, flat.numel(), _CHUNK):
+        part = expected[0][begin : begin + _CHUNK]
         finite = torch.where(torch.isfinite(part), part.abs(), 0.0)
         floor = max(floor, float(finite.max()))
     floor *= 2.0**-10 if result.element_size() == 2 else 2.0**-4
+    least = max(floor, 2.0**smallest)
     worst = 0.0
-    for begin in range(0, expected.numel(), _CHUNK):
-        want = expected[begin : begin + _CHUNK]
-        # What does not fit the dtype is an infinity in it.
-        want = torch.where(torch.isfinite(want), want, want.to(result.dtype).double())
-        got = flat[begin : begin + _CHUNK].double()
-        finite = torch.isfinite(want)
-        if not torch.equal(got[~finite].nan_to_num(1.0, 2.0, 3.0), want[~finite].nan_to_num(1.0, 2.0, 3.0)):
-            return float("inf")
-        got, want = got[finite], want[finite]
-        if not got.numel():
-            continue
-        magnitude = want.abs().clamp(min=max(floor, 2.0**smallest))
-        exponent = torch.frexp(magnitude).exponent - digits
-        error = (got - want).abs() * torch.exp2(-exponent.double())
-        # nan where a number belongs compares false with everything.
-        if not bool(torch.isfinite(error).all()):
-            return float("inf")
-        worst = max(worst, float(error.max()))
+    for begin in range(0, flat.numel(), _CHUNK):
+        got = flat[begin : begin + _CHUNK]
+        found = [_errors(got, e[begin : begin + _CHUNK], least, digits) for e in expected]
+        error = found[0] if len(found) == 1 else torch.minimum(*found)
+        worst = max(worst, float(error.max())) if error.numel() else worst
     return worst
+
+
+def _errors(result: Any, want: Any, least: float, digits: int) -> Any:
+    """In ulps of the result's dtype, whose numbers have `digits` bits, at no less than `least`; inf for nan or an infinity
+    in the wrong place, and for nan where a number belongs."""
+    import torch
+
+    # What does not fit the dtype is an infinity in it.
+    want = torch.where(torch.isfinite(want), want, want.to(result.dtype).double())
+    got = result.double()
+    finite = torch.isfinite(want)
+    exponent = torch.frexp(want.abs().clamp(min=least)).exponent - digits
+    error = (got - want).abs() * torch.exp2(-exponent.double())
+    error = error.nan_to_num(float("inf"), float("inf"))
+    same = got.nan_to_num(1.0, 2.0, 3.0) == want.nan_to_num(1.0, 2.0, 3.0)
+    return torch.where(finite, error, torch.where(same & ~torch.isfinite(got), 0.0, float("inf")))
 
 
 def _least_limit(result: Any) -> float:
