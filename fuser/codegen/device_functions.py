@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fuser.codegen.complex_functions import COMPLEX_FUNCTIONS
+from fuser.codegen.copy_functions import COPY_FUNCTIONS
 from fuser.codegen.float_functions import FLOAT_FUNCTIONS
 from fuser.codegen.random_functions import RANDOM_FUNCTIONS
 from fuser.ir.cuda_spelling import device_names
@@ -269,6 +270,7 @@ DEVICE_FUNCTIONS: dict[str, str] = {
     "fuser_max": _extreme("max", ">", "&"),
     "fuser_min": _extreme("min", "<", "|"),
     **{name: _clean(text) for name, text in COMPLEX_FUNCTIONS.items()},
+    **COPY_FUNCTIONS,
     **{name: _clean(text) for name, text in RANDOM_FUNCTIONS.items()},
 }
 """Every device function and type by name: its text, overloads together."""

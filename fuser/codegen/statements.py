@@ -13,6 +13,9 @@ from fuser.ir.enums import CacheOp
 from fuser.ir.integers import Int
 from fuser.ir.kernel import (
     Allocate,
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
     AtomicAdd,
     BlockBarrier,
     Buffer,
@@ -91,6 +94,14 @@ class StatementWriter:
                 self._for(stmt, indent)
             case VectorMove():
                 line(f"{indent}{self._move(stmt)}")
+            case AsyncCopy():
+                line(f"{indent}{self._async_copy(stmt)}")
+            case AsyncCommit():
+                values.functions["fuser_commit_copies"] = None
+                line(f"{indent}fuser_commit_copies();")
+            case AsyncWait(pending, reason):
+                values.functions["fuser_wait_copies"] = None
+                line(f"{indent}fuser_wait_copies<{pending}>();{_note(reason)}")
             case Allocate(buffer):
                 line(f"{indent}{self._allocate(buffer)}")
             case Shuffle():
@@ -189,6 +200,13 @@ class StatementWriter:
         read = f"*{source}" if load is None else f"{load}({source})"
         store = _STORE_FUNCTIONS.get(stmt.cache) if to_device else None
         return f"*{target} = {read};" if store is None else f"{store}({target}, {read});"
+
+    def _async_copy(self, stmt: AsyncCopy) -> str:
+        values = self._values
+        function = f"fuser_copy_async_{stmt.width * stmt.dst.dtype.itemsize}"
+        values.functions[function] = None
+        target, source = values.element(stmt.dst, stmt.dst_index), values.element(stmt.src, stmt.src_index)
+        return f"{function}(&{target}, &{source});"
 
     def _shuffle(self, stmt: Shuffle, indent: str) -> None:
         values = self._values

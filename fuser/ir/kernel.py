@@ -13,6 +13,9 @@ Grammar
                | Let(symbol, value: Int)                  an index computed once
                | Store(buffer, index, value, role)
                | VectorMove(dst, dst_index, src, src_index, width, cache)
+               | AsyncCopy(dst, dst_index, src, src_index, width)   device to shared memory, while the thread goes on
+               | AsyncCommit()                            the thread's copies since the last one are a group
+               | AsyncWait(pending)                       until all but the last `pending` groups of the thread are there
                | For(symbol, start, stop, step, body, unroll)
                | If(condition, then, orelse, role)
                | Shuffle(dst, dst_index, src: value, kind, lane: Int, width)
@@ -38,6 +41,8 @@ Semantics
     * `RandomValue` is a pure function of its operands (fuser/ir/random_numbers.py), equal numbers wherever it stands.
     * An unwritten element has no value: reading it is an error that the simulator reports.
     * Barriers and shuffles must be reached by all threads they name, or by none (a condition that is the same for the block).
+    * The elements that an AsyncCopy fills hold no value until the thread that started it has waited for its group; what
+      it reads may not be written by the kernel. Other threads need a barrier behind that wait. Every group is waited for.
     * Dynamic shared memory is one arena of bytes; `shared_offsets` says where each shared buffer starts. Buffers may
       overlap where their lifetimes do not.
     * Blocks run in any order. A block that meets SpinWait is suspended; all blocks of a cooperative grid are resident.
@@ -221,6 +226,34 @@ class VectorMove:
     src_index: Int
     width: int
     cache: CacheOp = CacheOp.unspecified
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AsyncCopy:
+    """Start a copy of `width` consecutive elements from device memory to shared memory.
+
+    `width * itemsize` is 4, 8 or 16 bytes and both addresses are multiples of it. The thread goes on; what it read from the
+    destination before stays right.
+    """
+
+    dst: Buffer
+    dst_index: Int
+    src: Buffer
+    src_index: Int
+    width: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AsyncCommit:
+    """The copies that the thread has started since its last commit, if any, become its latest group."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AsyncWait:
+    """The thread waits until all of its groups but the latest `pending` are complete: it then sees what they copied."""
+
+    pending: int
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -416,6 +449,9 @@ Stmt = (
     | Let
     | Store
     | VectorMove
+    | AsyncCopy
+    | AsyncCommit
+    | AsyncWait
     | For
     | If
     | Shuffle
@@ -579,7 +615,7 @@ def stmt_reads(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
     if isinstance(stmt, (Store, RemoteStore)):
         for load in value_loads(stmt.value):
             yield load.buffer, load.index
-    elif isinstance(stmt, VectorMove):
+    elif isinstance(stmt, (VectorMove, AsyncCopy)):
         yield stmt.src, stmt.src_index
     elif isinstance(stmt, Shuffle):
         for load in value_loads(stmt.src):
@@ -598,7 +634,7 @@ def stmt_writes(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
     """(buffer, index) of every element the statement itself writes, nested statements excluded."""
     if isinstance(stmt, (Store, AtomicAdd, RemoteStore)):
         yield stmt.buffer, stmt.index
-    elif isinstance(stmt, (VectorMove, Shuffle)):
+    elif isinstance(stmt, (VectorMove, AsyncCopy, Shuffle)):
         yield stmt.dst, stmt.dst_index
     elif isinstance(stmt, Reduce):
         for partial in stmt.partials:
@@ -655,6 +691,8 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
                 return Store(s.buffer, index(s.index), value(s.value), s.role)
             case VectorMove():
                 return VectorMove(s.dst, index(s.dst_index), s.src, index(s.src_index), s.width, s.cache)
+            case AsyncCopy():
+                return AsyncCopy(s.dst, index(s.dst_index), s.src, index(s.src_index), s.width)
             case For():
                 inner = tuple(stmt(x) for x in s.body)
                 return For(s.symbol, index(s.start), index(s.stop), index(s.step), inner, s.unroll, s.unswitch)
@@ -670,7 +708,7 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
                 return AtomicAdd(s.symbol, s.buffer, index(s.index), index(s.amount))
             case RemoteStore():
                 return RemoteStore(s.buffer, index(s.index), value(s.value), index(s.rank))
-            case ClusterArrive() | ClusterWait():
+            case ClusterArrive() | ClusterWait() | AsyncCommit() | AsyncWait():
                 return s
             case SpinWait():
                 return SpinWait(s.buffer, index(s.index), index(s.target))

@@ -15,6 +15,9 @@ from typing import NamedTuple, assert_never
 from fuser.ir.enums import CacheOp
 from fuser.ir.kernel import (
     Allocate,
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
     AtomicAdd,
     BlockBarrier,
     Buffer,
@@ -125,6 +128,12 @@ def print_stmt(stmt: Stmt) -> str:
             return f"{buffer.name}[{index}] = {print_value(value)}{_role(role)}"
         case VectorMove(dst, dst_index, src, src_index, width, cache):
             return f"{dst.name}[{dst_index}] = {src.name}[{src_index}]{_cache(cache)}  # {width} elements, one access"
+        case AsyncCopy(dst, dst_index, src, src_index, width):
+            return f"start {dst.name}[{dst_index}] = {src.name}[{src_index}]  # {width} elements"
+        case AsyncCommit():
+            return "commit copies"
+        case AsyncWait(pending, reason):
+            return f"wait until {pending} groups of copies are left" + _note(reason)
         case For(symbol, start, stop, step, _, unroll):
             return f"for {symbol} in {start} .. {stop} step {step}{' unroll' if unroll else ''}"
         case If(condition, _, _, role):

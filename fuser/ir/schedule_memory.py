@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fuser.errors import NotSupportedError, SchedulingError
-from fuser.ir.enums import GLOBAL_MEMORY, MemoryType
+from fuser.ir.enums import GLOBAL_MEMORY, LoadStoreOpType, MemoryType
 from fuser.ir.fusion import IterDomain, Pointwise, Tensor
 from fuser.ir.scheduled_fusion import Record, ScheduledFusion, TensorState
 
@@ -89,13 +89,17 @@ class MemoryVerbs(ScheduledFusion):
     def load_ahead(self, name: str, best_effort: bool = False) -> None:
         """Load a copy of an input for the next trip of the serial loop that it is inlined in, while this trip computes.
 
-        It then takes registers twice. Raises SchedulingError for a tensor that is no copy of an input in registers; lowering
-        raises it, unless `best_effort`, where no serial loop fills the copy or the kernel writes the input.
+        It then takes registers twice. In shared memory each thread copies what it has just read for the last time in this trip
+        anew. Raises SchedulingError for a tensor that is no copy of an input in registers, nor an asynchronous one; lowering
+        raises it, unless `best_effort`, where no serial loop fills the copy, the kernel writes the input, or threads read what
+        others copied.
         """
-        expr = self.definition(name)
+        expr, state = self.definition(name), self.state(name)
         is_copy = isinstance(expr, Pointwise) and expr.op == "set" and expr.inputs[0] in self.fusion.input_tensors
-        if not is_copy or self.state(name).memory is not MemoryType.local:
-            raise SchedulingError(f"cannot load {name} ahead: it is no copy of an input in registers")
+        if not is_copy or not (state.memory is MemoryType.local or state.op_type is LoadStoreOpType.cp_async):
+            raise SchedulingError(
+                f"cannot load {name} ahead: it is no copy of an input in registers, nor an asynchronous one"
+            )
         self.state(name).loads_ahead = True
         self.state(name).must_load_ahead = not best_effort
         self.records.append(Record("load_ahead", name, (True,) if best_effort else ()))

@@ -93,12 +93,15 @@ class TensorVerbs(ScheduledFusion):
     ) -> str:
         """A copy of the tensor consumed by all (or the listed) uses; returns the copy's name.
 
-        `cached_uses`: exprs that use the tensor, or names of their results.
+        `op_type` cp_async: the copy lives in shared memory, and is filled while its threads go on, in accesses of 4, 8 or 16
+        bytes. `cached_uses`: exprs that use the tensor, or names of their results.
         """
         state = self.state(name)
         tensor = state.tensor
-        if op_type is not LoadStoreOpType.set:
+        if op_type not in (LoadStoreOpType.set, LoadStoreOpType.cp_async):
             raise NotSupportedError(f"LoadStoreOpType.{op_type.name} is not supported yet")
+        if op_type is LoadStoreOpType.cp_async and name not in self.input_names:
+            raise SchedulingError(f"cannot copy {name} asynchronously: it is no input in device memory")
         uses = self.uses(name)
         if not uses:
             raise SchedulingError(f"cannot cache {name}: nothing uses it")
@@ -120,6 +123,8 @@ class TensorVerbs(ScheduledFusion):
         )
         new = self._add_state(copy, axes, state, leaves)
         new.cache_op, new.op_type = cache_op, op_type
+        if op_type is LoadStoreOpType.cp_async:
+            new.memory = MemoryType.shared
         chosen_ids = set(map(id, chosen))
         first = next(i for i, e in enumerate(self.exprs) if id(e) in chosen_ids)
         self.exprs = [map_expr(e, {tensor: copy}) if id(e) in chosen_ids else e for e in self.exprs]

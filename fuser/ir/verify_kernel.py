@@ -6,6 +6,8 @@ What is checked
                counters and index loads are Int32
     registers  sizes are constants; indices become constants when the marked loops are unrolled; provable bounds hold
     moves      2, 4, 8 or 16 bytes, contiguous; registers at a multiple of the width
+    copies     that are asynchronous go from device memory that the kernel does not write to shared memory, 4, 8 or 16 bytes;
+               there is a commit and a wait
     barriers   not under a condition or in a loop that differs between the threads it names, where that can be decided
                (`uniformity`)
     plan       extents are bound, workspaces and semaphores are supplied, a kernel that spins is cooperative
@@ -25,6 +27,9 @@ from fuser.ir.kernel import (
     SIZE_SYMBOLS,
     THREAD_SYMBOLS,
     Allocate,
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
     AtomicAdd,
     BlockBarrier,
     Buffer,
@@ -66,6 +71,7 @@ from fuser.ir.print_kernel import print_around, print_kernel
 from fuser.ir.uniformity import Uniformity
 
 _MOVE_BYTES = (2, 4, 8, 16)
+_ASYNC_BYTES = (4, 8, 16)
 _BUILTIN = frozenset((*THREAD_SYMBOLS.values(), *SIZE_SYMBOLS.values()))
 # More than this many findings in one message help nobody.
 _MOST_FINDINGS = 8
@@ -111,6 +117,9 @@ class _Check:
         self.unrolled: set[Symbol] = set()
         self.written: set[Buffer] = set()
         self.register_reads: dict[Buffer, Stmt] = {}
+        # Asynchronous copies, and whether there is a commit and a wait.
+        self.copies: list[AsyncCopy] = []
+        self.commits = self.waits = False
 
     def run(self) -> None:
         """The whole kernel."""
@@ -119,6 +128,11 @@ class _Check:
         for buffer, stmt in self.register_reads.items():
             if buffer not in self.written:
                 self._mark(stmt, f"{buffer.name} is read but written nowhere")
+        for copy in self.copies:
+            if copy.src in self.written:
+                self._mark(copy, f"{copy.src.name} is written by the kernel: nothing orders that and this copy")
+            if self.is_final and not (self.commits and self.waits):
+                self._mark(copy, "nobody waits for this copy")
 
     # --- header -------------------------------------------------------------------------------------------------------
 
@@ -205,6 +219,14 @@ class _Check:
                     self._mark(stmt, f"stores {value.dtype.name} into {buffer.name}, which is {buffer.dtype.name}")
             case VectorMove():
                 self._move(stmt)
+            case AsyncCopy():
+                self._async_copy(stmt)
+            case AsyncCommit():
+                self.commits = True
+            case AsyncWait(pending):
+                self.waits = True
+                if pending < 0:
+                    self._mark(stmt, f"waits until {pending} groups are left")
             case For():
                 self._for(stmt)
             case If():
@@ -297,6 +319,18 @@ class _Check:
         for buffer, index in ((stmt.dst, stmt.dst_index), (stmt.src, stmt.src_index)):
             if buffer.is_register and index.multiple % stmt.width != 0:
                 self._mark(stmt, f"{buffer.name}[{index}] does not start at a multiple of the width {stmt.width}")
+
+    def _async_copy(self, stmt: AsyncCopy) -> None:
+        self._access(stmt, stmt.src, stmt.src_index, write=False, width=stmt.width)
+        self._access(stmt, stmt.dst, stmt.dst_index, write=True, width=stmt.width)
+        if stmt.src.dtype is not stmt.dst.dtype:
+            self._mark(stmt, f"moves {stmt.src.dtype.name} into {stmt.dst.name}, which is {stmt.dst.dtype.name}")
+        if not (stmt.src.is_global and stmt.dst.is_shared):
+            self._mark(stmt, "an asynchronous copy goes from device memory to shared memory")
+        nbytes = stmt.width * stmt.src.dtype.itemsize
+        if nbytes not in _ASYNC_BYTES:
+            self._mark(stmt, f"copies {nbytes} bytes at once, expected one of {_ASYNC_BYTES}")
+        self.copies.append(stmt)
 
     def _for(self, stmt: For) -> None:
         for bound in (stmt.start, stmt.stop, stmt.step):

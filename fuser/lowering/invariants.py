@@ -2,6 +2,8 @@
 
     build_loop_nests     collectives_are_whole       no barrier, shuffle, atomic or fence yet
     prefetch_loads       collectives_are_whole       still
+    pipeline_copies      collectives_are_whole       still
+                         copies_are_waited_for       a wait parts the copies to a buffer from its reads
     insert_grid_barriers no_unordered_blocks         a wait of the whole grid parts accesses by different blocks, one a write
     expand_collectives   no_collectives              every Reduce, Scan and GridBarrier is expanded
                          semaphores_are_reset        what is added to a semaphore is taken back
@@ -26,6 +28,9 @@ from fuser.errors import InternalError
 from fuser.ir.integers import ZERO, Int, prove_divisible, prove_less, prove_less_equal
 from fuser.ir.kernel import (
     Allocate,
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
     AtomicAdd,
     BlockBarrier,
     Buffer,
@@ -267,6 +272,56 @@ class _Paths:
         return frozenset(made)
 
 
+_Groups = tuple[frozenset[Buffer], ...]
+
+
+def copies_are_waited_for(result: PassResult, found: Findings) -> None:
+    """On every path, a wait for their group parts the copies to a buffer from its reads."""
+    _wait_for(result.body, (frozenset(),), found)
+
+
+def _wait_for(body: Sequence[Stmt], groups: _Groups, found: Findings) -> _Groups:
+    """Buffers that the thread's groups fill, oldest first, the last one not committed yet, behind a statement list.
+
+    A loop that waits for nothing is looked at once: copies in one of its trips and reads in another are of other elements.
+    """
+    for stmt in body:
+        match stmt:
+            case AsyncCopy():
+                groups = (*groups[:-1], groups[-1] | {stmt.dst})
+            case AsyncCommit():
+                groups = (*groups, frozenset())
+            case AsyncWait(pending):
+                groups = groups[max(0, len(groups) - 1 - pending) :]
+            case For():
+                before, groups = groups, _wait_for(stmt.body, groups, found)
+                if any(isinstance(s, AsyncWait) for s in walk(stmt.body)):
+                    groups = _wait_for(stmt.body, groups, found)
+                if not prove_less(stmt.start, stmt.stop):
+                    groups = _either(before, groups)
+            case If():
+                groups = _either(_wait_for(stmt.then, groups, found), _wait_for(stmt.orelse, groups, found))
+            case _:
+                pass
+        for buffer, _ in stmt_reads(stmt):
+            if any(buffer in group for group in groups):
+                found.mark(stmt, f"reads {buffer.name} while copies to it are on their way")
+    return _without_empty(groups)
+
+
+def _either(a: _Groups, b: _Groups) -> _Groups:
+    """The groups of one of two paths, matched from the latest on."""
+    longest = max(len(a), len(b))
+    a, b = (*([frozenset[Buffer]()] * (longest - len(a))), *a), (*([frozenset[Buffer]()] * (longest - len(b))), *b)
+    return tuple(x | y for x, y in zip(a, b, strict=True))
+
+
+def _without_empty(groups: _Groups) -> _Groups:
+    """Without the oldest groups that fill nothing: waiting for them is free."""
+    first = next((k for k, group in enumerate(groups) if group), len(groups) - 1)
+    return groups[first:]
+
+
 def no_unordered_blocks(result: PassResult, found: Findings) -> None:
     """On every path, a wait of the whole grid parts writes of a tensor that crosses blocks from its reads, and back.
 
@@ -368,6 +423,7 @@ def no_equal_neighbours(result: PassResult, found: Findings) -> None:
 ENSURES: dict[str, tuple[Invariant, ...]] = {
     "build_loop_nests": (collectives_are_whole,),
     "prefetch_loads": (collectives_are_whole,),
+    "pipeline_copies": (collectives_are_whole, copies_are_waited_for),
     "insert_grid_barriers": (no_unordered_blocks,),
     "expand_collectives": (no_collectives, semaphores_are_reset),
     "allocate_shared": (shared_memory_is_placed, shared_values_survive),
@@ -379,7 +435,7 @@ ENSURES: dict[str, tuple[Invariant, ...]] = {
 """What each pass ensures, in the order of the passes."""
 
 # What these ensure is about collectives that are whole, and ends with the next pass.
-_BEFORE_EXPANSION = ("build_loop_nests", "prefetch_loads", "insert_grid_barriers")
+_BEFORE_EXPANSION = ("build_loop_nests", "prefetch_loads", "pipeline_copies", "insert_grid_barriers")
 
 
 def invariants_after(pass_name: str) -> list[Invariant]:

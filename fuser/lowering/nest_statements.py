@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fuser.errors import InternalError
+from fuser.ir.enums import LoadStoreOpType
 from fuser.ir.fusion import Cat, Gather, Reduction, Resize, Scan, Welford, tensor_inputs, tensor_outputs
 from fuser.ir.integers import FALSE, Int, Symbol, all_of
 from fuser.ir.iteration_graph import Group
@@ -12,6 +13,7 @@ from fuser.lowering.displaced_reads import result_index
 from fuser.lowering.indexing import Indexer
 from fuser.lowering.nest_state import Accumulator, Nest
 from fuser.lowering.nest_vectors import NestVectors
+from fuser.lowering.pipeline_copies import async_copy
 from fuser.lowering.scan_nests import ScanNest
 from fuser.lowering.unswitch_loops import is_prefix
 from fuser.lowering.welford import welford_add, welford_combine, welford_join
@@ -44,6 +46,10 @@ class NestStatements(NestVectors):
             stmts = before + self._windowed(expr, store, [offset], target.buffer, indexer)
         elif isinstance(expr, Cat):
             stmts = self._parts(expr, target.buffer, offset, indexer)
+        elif self.context.state(expr.output.name).op_type is LoadStoreOpType.cp_async:
+            source = self._read(tensor_inputs(expr)[0], indexer)
+            assert isinstance(source, Load)
+            stmts = list[Stmt]([async_copy(expr.output, target.buffer, offset, source.buffer, source.index, 1)])
         else:
             stmts = list[Stmt]([Store(target.buffer, offset, self._value(expr, indexer))])
         return self._guarded(stmts, indexer, loops, leader, target)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fuser.errors import InternalError, SchedulingError
-from fuser.ir.enums import CacheOp, MemoryType
+from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType
 from fuser.ir.facts import Aligned
 from fuser.ir.fusion import Gather, Resize, Tensor, TensorExpr, is_copy, tensor_inputs, tensor_outputs
 from fuser.ir.integers import FALSE, ONE, ZERO, Int, Symbol, all_of, const
@@ -21,6 +21,7 @@ from fuser.lowering.nest_predicates import inexact_splits, padded_index
 from fuser.lowering.nest_state import Nest
 from fuser.lowering.nest_storage import NestStorage
 from fuser.lowering.nest_values import LEVEL_2
+from fuser.lowering.pipeline_copies import async_copy
 
 
 class NestVectors(NestStorage):
@@ -134,8 +135,10 @@ class NestVectors(NestStorage):
         at_zero = self._indexer({g: i.substitute({lane: 0}) for g, i in nest.indices.items()})
         cache = self.context.state(t.name).cache_op if source.buffer.is_global else CacheOp.unspecified
         cache = LEVEL_2 if crosses else cache
-        if width == 1:
-            stmt: Stmt = Store(target.buffer, starts[0], Load(source.buffer, starts[1], cache))
+        if self.context.state(t.name).op_type is LoadStoreOpType.cp_async:
+            stmt: Stmt = async_copy(t, target.buffer, starts[0], source.buffer, starts[1], width)
+        elif width == 1:
+            stmt = Store(target.buffer, starts[0], Load(source.buffer, starts[1], cache))
         else:
             stmt = VectorMove(target.buffer, starts[0], source.buffer, starts[1], width, cache)
         stmts: list[Stmt] = [stmt]

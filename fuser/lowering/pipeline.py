@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from fuser import options
 from fuser.errors import FuserError, InternalError
+from fuser.ir.enums import MemoryType
 from fuser.ir.facts import Facts
 from fuser.ir.fusion import tensor_inputs
 from fuser.ir.integers import ZERO
@@ -26,6 +27,7 @@ from fuser.lowering.insert_grid_barriers import insert_grid_barriers
 from fuser.lowering.insert_syncs import insert_syncs
 from fuser.lowering.invariants import PassResult, check_invariants
 from fuser.lowering.merge_predicates import merge_predicates
+from fuser.lowering.pipeline_copies import pipeline_copies
 from fuser.lowering.prefetch_loads import prefetch_loads
 from fuser.lowering.unswitch_loops import unswitch_loops
 
@@ -35,6 +37,7 @@ _T = TypeVar("_T")
 PASSES = (
     "build_loop_nests",
     "prefetch_loads",
+    "pipeline_copies",
     "insert_grid_barriers",
     "expand_collectives",
     "allocate_shared",
@@ -90,9 +93,10 @@ def lower_fusion(
     lowered = _named("build_loop_nests", builder.build)
     lowered.in_place = in_place_outputs(context, lowered.body, lowered.arguments)
     body = seen("build_loop_nests", lowered.body)
-    ahead = frozenset(name for name, state in scheduled.states.items() if state.loads_ahead)
-    required = frozenset(name for name, state in scheduled.states.items() if state.must_load_ahead)
+    ahead, required = _loads_ahead(scheduled, MemoryType.local)
     body = step("prefetch_loads", lambda: prefetch_loads(body, ahead, required))
+    recycled, must = _loads_ahead(scheduled, MemoryType.shared)
+    body = step("pipeline_copies", lambda: pipeline_copies(body, recycled, must, lowered.private_buffers))
     body = step("insert_grid_barriers", lambda: insert_grid_barriers(body, lowered.crossing))
     expanded = _named(
         "expand_collectives", lambda: expand_collectives(body, context.threads, context.sizes, scheduled.cluster)
@@ -113,6 +117,12 @@ def lower_fusion(
     if proofs is not None:
         check_proofs(proofs)
     return kernel
+
+
+def _loads_ahead(scheduled: ScheduleBuilder, memory: MemoryType) -> tuple[frozenset[str], frozenset[str]]:
+    """Names of the tensors in a memory that are to be loaded a trip ahead, and of those that must be."""
+    states = [(n, s) for n, s in scheduled.states.items() if s.loads_ahead and s.memory is memory]
+    return frozenset(n for n, _ in states), frozenset(n for n, s in states if s.must_load_ahead)
 
 
 def _verify(

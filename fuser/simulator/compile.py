@@ -22,6 +22,9 @@ from fuser.ir.kernel import (
     SIZE_SYMBOLS,
     THREAD_SYMBOLS,
     Allocate,
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
     AtomicAdd,
     BlockBarrier,
     Buffer,
@@ -154,6 +157,8 @@ class _Compiler:
             self._input(symbol)
         # The header is put before the body when all buffers are known.
         self._body(kernel.body, "k0", "body")
+        if any(isinstance(s, AsyncCopy) for s in walk(kernel.body)):
+            self._emit("w.copies.finish()")
         header = ["def run(w):", "    k0 = K = w.lanes", "    G = w.guards", "    D = w.symbol_guards"]
         header.extend(f"    s{n} = w.symbols[{n}]" for n in range(len(self.symbols)))
         header.extend(f"    {name} = w.buffers[{n}]" for n, name in enumerate(self.buffer_names.values()))
@@ -317,6 +322,12 @@ class _Compiler:
                 self._emit(f"{view}.store({place}, {text}, {k}, {self._site('write', buffer)})")
             case VectorMove():
                 self._move(stmt, k)
+            case AsyncCopy():
+                self._async_copy(stmt, k)
+            case AsyncCommit():
+                self._emit(f"w.copies.commit({k})")
+            case AsyncWait(pending):
+                self._emit(f"w.copies.wait({pending}, {k})")
             case For():
                 self._for(stmt, k, path)
             case If():
@@ -396,6 +407,17 @@ class _Compiler:
         self._note(stmt.dst, stmt.width, writes=True)
         rows = f"{src}.load_row({origin}, {stmt.width}, {k}, {self._site('read', stmt.src)})"
         self._emit(f"{dst}.store_row({to}, {rows}, {k}, {self._site('write', stmt.dst)})")
+
+    def _async_copy(self, stmt: AsyncCopy, k: str) -> None:
+        dst, src = self._visible(stmt.dst), self._visible(stmt.src)
+        self._same_dtype(stmt.src.dtype, stmt.dst)
+        if stmt.width * stmt.src.dtype.itemsize not in (4, 8, 16):
+            raise self._broken("no asynchronous copy has this width")
+        to, origin = self._evaluate(k, stmt.dst_index, stmt.src_index)
+        self._note(stmt.src, stmt.width, writes=False)
+        self._note(stmt.dst, stmt.width, writes=True)
+        rows = f"{src}.load_row({origin}, {stmt.width}, {k}, {self._site('read', stmt.src)})"
+        self._emit(f"w.copies.start({dst}, {to}, {rows}, {k}, {self._site('write', stmt.dst)})")
 
     def _for(self, stmt: For, k: str, path: str) -> None:
         start, stop, step = self._evaluate(k, stmt.start, stmt.stop, stmt.step)

@@ -225,6 +225,14 @@ class MemoryView:
         if flags is not None:
             self._set_flags(flags, row)
 
+    def forget_row(self, index: Index, width: int, lanes: Lanes, site: int) -> None:
+        """Something else is on its way to `width` elements: a write, after which they hold no value."""
+        row = np.broadcast_to(self._locate(index, width, lanes, site), lanes.shape) // width
+        self._note_write(row, width, lanes, site)
+        _, flags = self._storage(width)
+        if flags is not None:
+            flags[row] = 0
+
     def reset(self, lanes: Lanes) -> None:
         """The buffer comes into scope: its bytes hold no value."""
         if self.flags is None:
@@ -302,7 +310,9 @@ class MemoryView:
             if bad.any():
                 if flags.ndim == 2:
                     bad = bad.any(-1)
-                self._unwritten(bad, row, width, lanes, site, "was never written")
+                is_filling = self.wave.copies.is_filling(self)
+                why = "holds no value: a copy to the buffer is on its way" if is_filling else "was never written"
+                self._unwritten(bad, row, width, lanes, site, why)
 
     def _check_owner(self, units: Array, lanes: Lanes, site: int) -> None:
         assert self.shadow is not None

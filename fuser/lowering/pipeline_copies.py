@@ -1,0 +1,240 @@
+"""Give asynchronous copies their commits and waits, and start those for the next trip of a loop as places become free.
+
+Before: x[0..7] <- input[f(i)] (started)  ...  x[3] ...
+After:  the same, the copies committed as a group behind the statement that starts them, and a wait for that group right before
+        the first statement that reads x: whatever stands between overlaps with the copies.
+
+Where the schedule wants the copy ahead, inside a serial loop:
+        x[0..7] <- input[f(0)]; commit
+        for i in 0 .. n { wait; ... ; for b { ... x[b] ... ; if i + 1 < n { x[b] <- input[f(i + 1)] } }; commit }
+One place serves all trips: the last loop that reads x starts the copy of what it has just read for the next trip, so that what
+follows it in this trip, the stores above all, and what comes first in the next one overlap with the copies. That needs no
+barrier, because each thread reads only what it copied itself.
+
+Stands before collectives are expanded: loops are those of loop nests, and fills stand beside what reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+
+from fuser.errors import SchedulingError
+from fuser.ir.fusion import Tensor
+from fuser.ir.integers import Int, less, prove_less
+from fuser.ir.kernel import (
+    Allocate,
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
+    Buffer,
+    For,
+    If,
+    Role,
+    Stmt,
+    VectorMove,
+    stmt_reads,
+    substitute_symbols,
+    walk,
+)
+
+_BYTES = (4, 8, 16)
+
+
+def async_copy(t: Tensor, dst: Buffer, dst_index: Int, src: Buffer, src_index: Int, width: int) -> AsyncCopy:
+    """The copy of `width` elements of an input into `t`. SchedulingError for what the hardware cannot copy so."""
+    nbytes = width * dst.dtype.itemsize
+    if not (src.is_global and dst.is_shared) or nbytes not in _BYTES:
+        raise SchedulingError(
+            f"{t.name} cannot be copied asynchronously: {nbytes} bytes from {src.memory.name} to {dst.memory.name} memory; it "
+            "goes from device memory to shared memory, 4, 8 or 16 bytes at once",
+            location=t.location,
+        )
+    return AsyncCopy(dst, dst_index, src, src_index, width)
+
+
+def pipeline_copies(
+    body: tuple[Stmt, ...],
+    wanted: AbstractSet[str],
+    required: AbstractSet[str],
+    private: AbstractSet[str],
+) -> tuple[Stmt, ...]:
+    """Place commits and waits; start the copies of the tensors `wanted` for the next trip where a loop allows that.
+
+    `private`: buffers of which each thread reads only what it wrote. Raises SchedulingError for one of the tensors `required`
+    whose copies cannot be started ahead.
+    """
+    copied = {s.dst for s in walk(body) if isinstance(s, AsyncCopy)}
+    if not copied:
+        return body
+    recycler = _Recycler({b for b in copied if b.name in wanted and b.name in private})
+    body = recycler.body(body)
+    missing = sorted(b.name for b in copied if b.name in required and b not in recycler.done)
+    if missing:
+        raise SchedulingError(
+            f"{missing[0]} cannot be copied a trip ahead: no serial loop fills it, or threads read what others copied"
+        )
+    waits = _Waits(copied - recycler.done)
+    return waits.list(body)
+
+
+# --- waits ------------------------------------------------------------------------------------------------------------
+
+
+class _Waits:
+    """Commits and waits for the buffers `tracked`."""
+
+    def __init__(self, tracked: AbstractSet[Buffer]) -> None:
+        self.tracked = tracked
+
+    def list(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        """A statement list that no copy is under way before, nor after."""
+        out: list[Stmt] = []
+        pending: list[frozenset[Buffer]] = []
+        for stmt in stmts:
+            fills, reads = self._fills(stmt), self._reads(stmt)
+            if fills & reads:
+                # A loop or test around both has waits of its own.
+                if pending:
+                    out.append(AsyncWait(0))
+                    pending = []
+                out.append(self._inside(stmt))
+                continue
+            needed = max((k for k, group in enumerate(pending) if group & (reads | fills)), default=-1)
+            if needed >= 0:
+                left = len(pending) - 1 - needed
+                names = ", ".join(sorted(b.name for b in pending[needed] & (reads | fills)))
+                out.append(AsyncWait(left, f"{names} is there"))
+                del pending[: needed + 1]
+            out.append(stmt)
+            if fills:
+                out.append(AsyncCommit())
+                pending.append(fills)
+        if pending:
+            out.append(AsyncWait(0))
+        return tuple(out)
+
+    def _inside(self, stmt: Stmt) -> Stmt:
+        match stmt:
+            case For():
+                return _with_body(stmt, self.list(stmt.body))
+            case If():
+                return If(stmt.condition, self.list(stmt.then), self.list(stmt.orelse), stmt.role)
+            case _:
+                return stmt
+
+    def _fills(self, stmt: Stmt) -> frozenset[Buffer]:
+        return frozenset(s.dst for s in walk((stmt,)) if isinstance(s, AsyncCopy) and s.dst in self.tracked)
+
+    def _reads(self, stmt: Stmt) -> frozenset[Buffer]:
+        return frozenset(b for s in walk((stmt,)) for b, _ in stmt_reads(s) if b in self.tracked)
+
+
+# --- the next trip ----------------------------------------------------------------------------------------------------
+
+
+class _Recycler:
+    """Starts the copies to the buffers `wanted` a trip ahead; `done` are those for which that was possible."""
+
+    def __init__(self, wanted: AbstractSet[Buffer]) -> None:
+        self.wanted = wanted
+        self.done: set[Buffer] = set()
+
+    def body(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        """A statement list with its loops rewritten."""
+        if not self.wanted:
+            return tuple(stmts)
+        result: list[Stmt] = []
+        for stmt in stmts:
+            match stmt:
+                case For():
+                    result += self._loop(stmt)
+                case If():
+                    result.append(If(stmt.condition, self.body(stmt.then), self.body(stmt.orelse), stmt.role))
+                case _:
+                    result.append(stmt)
+        return tuple(result)
+
+    def _loop(self, loop: For) -> list[Stmt]:
+        declared = {s.buffer for s in loop.body if isinstance(s, Allocate)}
+        fills: dict[Buffer, Stmt] = {}
+        for stmt in loop.body:
+            buffer = self._filled(stmt)
+            if buffer is not None and buffer in declared and buffer not in fills:
+                fills[buffer] = stmt
+        last = {b: max((k for k, s in enumerate(loop.body) if _reads(s, b)), default=-1) for b in fills}
+        fills = {b: s for b, s in fills.items() if last[b] >= 0}
+        if not fills or loop.unroll:
+            return [_with_body(loop, self.body(loop.body))]
+        self.done.update(fills)
+        following: Int = loop.symbol + loop.step
+        is_next = less(following, loop.stop)
+
+        first = tuple(s for fill in fills.values() for s in substitute_symbols((fill,), {loop.symbol: loop.start}))
+        if not prove_less(loop.start, loop.stop):
+            first = (If(less(loop.start, loop.stop), first, role=Role.predicate),)
+        inner: list[Stmt] = []
+        opens = min(k for k, s in enumerate(loop.body) if any(_reads(s, b) for b in fills))
+        closes = max(last[b] for b in fills)
+        for k, stmt in enumerate(loop.body):
+            if (isinstance(stmt, Allocate) and stmt.buffer in fills) or any(stmt is f for f in fills.values()):
+                continue
+            if k == opens:
+                names = ", ".join(b.name for b in fills)
+                inner.append(AsyncWait(0, f"{names} is there"))
+            for b in (b for b in fills if last[b] == k):
+                (again,) = substitute_symbols((fills[b],), {loop.symbol: following})
+                fused = _fuse(stmt, again, b, lambda s: If(is_next, (s,), role=Role.predicate))
+                if fused is not None:
+                    stmt = fused
+                else:
+                    inner.append(stmt)
+                    stmt = If(is_next, (again,), role=Role.predicate)
+            inner.append(stmt)
+            if k == closes:
+                inner.append(AsyncCommit())
+        return [*(Allocate(b) for b in fills), *first, AsyncCommit(), _with_body(loop, tuple(inner))]
+
+    def _filled(self, stmt: Stmt) -> Buffer | None:
+        """The wanted buffer that a statement does nothing but fill, or None."""
+        simple = [s for s in walk((stmt,)) if not isinstance(s, (For, If))]
+        targets = {s.dst for s in simple if isinstance(s, AsyncCopy)}
+        if len(targets) != 1 or not all(isinstance(s, AsyncCopy) for s in simple):
+            return None
+        (buffer,) = targets
+        return buffer if buffer in self.wanted else None
+
+
+def _fuse(reader: Stmt, fill: Stmt, buffer: Buffer, wrap: Callable[[Stmt], Stmt]) -> Stmt | None:
+    """`reader` with the copies of `fill` behind the reads of the very elements, or None if the two loops differ."""
+    if not (isinstance(reader, For) and isinstance(fill, For) and len(fill.body) == 1):
+        return None
+    if (reader.start, reader.stop, reader.step) != (fill.start, fill.stop, fill.step):
+        return None
+    (inner,) = substitute_symbols(fill.body, {fill.symbol: reader.symbol})
+    inside = [k for k, s in enumerate(reader.body) if _reads(s, buffer)]
+    if isinstance(inner, For):
+        if len(inside) != 1:
+            return None
+        made = _fuse(reader.body[inside[0]], inner, buffer, wrap)
+        if made is None:
+            return None
+        return _with_body(reader, (*reader.body[: inside[0]], made, *reader.body[inside[0] + 1 :]))
+    copied = {(s.dst_index, s.width) for s in walk((inner,)) if isinstance(s, AsyncCopy)}
+    reads = [s for s in walk(reader.body) if _reads_itself(s, buffer)]
+    if not all(isinstance(s, VectorMove) and (s.src_index, s.width) in copied for s in reads):
+        return None
+    after = inside[-1] + 1
+    return _with_body(reader, (*reader.body[:after], wrap(inner), *reader.body[after:]))
+
+
+def _reads_itself(stmt: Stmt, buffer: Buffer) -> bool:
+    return any(b is buffer for b, _ in stmt_reads(stmt))
+
+
+def _reads(stmt: Stmt, buffer: Buffer) -> bool:
+    return any(_reads_itself(s, buffer) for s in walk((stmt,)))
+
+
+def _with_body(loop: For, body: tuple[Stmt, ...]) -> For:
+    return For(loop.symbol, loop.start, loop.stop, loop.step, body, loop.unroll, loop.unswitch)

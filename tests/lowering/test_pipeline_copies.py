@@ -1,0 +1,236 @@
+"""Asynchronous copies to shared memory: what they lower to, values, what is refused, and what a missing wait is reported as."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fuser.codegen.generate import generate_cuda
+from fuser.errors import InternalError, SchedulingError
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import LoadStoreOpType, MemoryType, ParallelType
+from fuser.ir.fusion import Pointwise, Tensor
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.kernel import AsyncCommit, AsyncCopy, AsyncWait, BlockBarrier, For, Kernel, Stmt, map_body, walk
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.verify_kernel import verify_kernel
+from fuser.lowering.invariants import Findings, PassResult, copies_are_waited_for
+from fuser.runtime import nvrtc
+from fuser.schedule.stages import keep_stages
+from fuser.simulator.errors import Kind, SimulatorError
+from tests.harness import Lowered, check, collect_facts, integers, run
+
+GX, BX, VECTOR = ParallelType.grid_x, ParallelType.block_x, ParallelType.vectorize
+Float = DataType.Float
+
+
+def rows_in_shared_memory(
+    length: int, threads: int, *, blocks: int = 0, dtype: DataType = Float, vector: int = 4, ahead: bool = True
+) -> ScheduleBuilder:
+    """x - max(row) + sum(x - max(row)) with the row in shared memory; `blocks` that go over the rows, 0 for one of each."""
+    b = FusionBuilder()
+    x = b.input_tensor(dtype, [-1, length])
+
+    def wide(t: Tensor) -> Tensor:
+        return b.broadcast(t, [False, True])
+
+    top = b.reduction("max", x, [1], dtype)
+    total = b.reduction("sum", b.pointwise("sub", [x, wide(top)], dtype), [1], dtype)
+    out = b.pointwise("add", [b.pointwise("sub", [x, wide(top)], dtype), wide(total)], dtype)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    placed = s.cache_after(x.name, LoadStoreOpType.cp_async)
+    s.cache_after(placed)
+    s.cache_before(out.name)
+    keep_stages(s, inputs_only=True)
+    s.split(top.name, 1, vector)
+    s.split(top.name, 1, threads)
+    if blocks:
+        s.split(top.name, 0, blocks)
+    s.transform_like(top.name)
+    s.parallelize(top.name, int(blocks > 0), GX)
+    s.parallelize(top.name, int(blocks > 0) + 2, BX)
+    s.parallelize_like(top.name)
+    for t in s.tensors:
+        expr = s.definition(t.name)
+        reads = isinstance(expr, Pointwise) and expr.op == "set" and expr.inputs[0] is s.state(placed).tensor
+        if vector > 1 and (reads or t.name in (placed, out.name)):
+            s.parallelize(t.name, -1, VECTOR)
+    s.inline_most([t.name for t in s.tensors if t.name != placed and t.name not in s.input_names])
+    if blocks:
+        s.inline_at(placed, 1, selected=[placed])
+        if ahead:
+            s.load_ahead(placed)
+    return s
+
+
+def lowered(s: ScheduleBuilder, rows: int = 7) -> tuple[Lowered, list[np.ndarray]]:
+    t = s.fusion.input_tensors[0]
+    length = t.visible[1].extent.value
+    x = [integers((rows, length), t.dtype)]
+    return Lowered.of(s, collect_facts(s.fusion, x)), x
+
+
+def count(kernel: Kernel, kind: type[Stmt]) -> int:
+    return sum(isinstance(s, kind) for s in walk(kernel.body))
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 3, 20])
+@pytest.mark.parametrize("threads", [8, 32, 96])
+@pytest.mark.parametrize(("dtype", "vector"), [(Float, 4), (Float, 1), (DataType.BFloat16, 8), (DataType.BFloat16, 2)])
+def test_values(blocks: int, threads: int, dtype: DataType, vector: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    s = rows_in_shared_memory(threads * vector * 3, threads, blocks=blocks, dtype=dtype, vector=vector)
+    kernel = check(s, [integers((7, threads * vector * 3), dtype, low=-1, high=1)], seeds=(0, 1))
+    assert (count(kernel, AsyncCopy), count(kernel, AsyncWait)) == (2, 1) if blocks else (1, 1)
+    assert kernel.shared_offsets["t0_cache_after_0"].value % 16 == 0
+
+
+def test_a_trip_ahead_without_the_verb_waits_in_each_trip() -> None:
+    s = rows_in_shared_memory(96, 8, blocks=3, ahead=False)
+    kernel = check(s, [integers((7, 96))])
+    assert (count(kernel, AsyncCopy), count(kernel, AsyncCommit), count(kernel, AsyncWait)) == (1, 1, 1)
+
+
+def test_the_next_row_is_copied_behind_the_last_read_of_each_piece() -> None:
+    kernel = lowered(rows_in_shared_memory(1024, 32, blocks=3))[0].kernel
+    loops = [s for s in walk(kernel.body) if isinstance(s, For) and any(isinstance(x, AsyncCopy) for x in walk(s.body))]
+    first, row, last = loops
+    assert row.body[-1].__class__ is AsyncCommit
+    assert last in row.body
+    assert not any(isinstance(s, AsyncCommit) for s in walk((first, last)))
+    assert count(kernel, BlockBarrier) == 0
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
+@pytest.mark.parametrize("blocks", [0, 3])
+def test_text_compiles(arch: str, blocks: int) -> None:
+    kernel = lowered(rows_in_shared_memory(1024, 64, blocks=blocks))[0].kernel
+    source = generate_cuda(kernel)
+    assert "cp.async.cg" in source.text
+    result = nvrtc.compile_to_cubin(source.text, [source.entry], arch, ["-DFUSER_MAX_THREADS=256"])
+    resources = result.resources[source.entry]
+    assert resources.spill_bytes == resources.stack_bytes == 0
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def changed(kernel: Kernel, rewrite: Callable[[Stmt], tuple[Stmt, ...] | None]) -> Kernel:
+    body = map_body(kernel.body, rewrite)
+    assert body is not kernel.body
+    return replace(kernel, body=body)
+
+
+def without(kind: type[Stmt]) -> Callable[[Stmt], tuple[Stmt, ...] | None]:
+    return lambda s: () if isinstance(s, kind) else None
+
+
+def reported(s: ScheduleBuilder, rewrite: Callable[[Stmt], tuple[Stmt, ...] | None]) -> SimulatorError:
+    made, inputs = lowered(s)
+    error = run(replace(made, kernel=changed(made.kernel, rewrite)), inputs).error
+    assert error is not None
+    return error
+
+
+@pytest.mark.parametrize("blocks", [0, 3])
+def test_a_missing_wait_is_reported(blocks: int) -> None:
+    error = reported(rows_in_shared_memory(96, 8, blocks=blocks), without(AsyncWait))
+    assert error.kind is Kind.uninitialised_read
+    assert "on its way" in str(error)
+    assert error.second is not None
+    assert error.second.buffer == "t0_cache_after_0"
+
+
+@pytest.mark.parametrize("blocks", [0, 3])
+def test_a_missing_commit_is_reported(blocks: int) -> None:
+    error = reported(rows_in_shared_memory(96, 8, blocks=blocks), without(AsyncCommit))
+    assert error.kind is Kind.uninitialised_read
+
+
+def test_a_wait_for_too_few_groups_is_reported() -> None:
+    error = reported(rows_in_shared_memory(96, 8), lambda s: (AsyncWait(1),) if isinstance(s, AsyncWait) else None)
+    assert error.kind is Kind.uninitialised_read
+
+
+def test_a_copy_that_overtakes_a_read_is_reported() -> None:
+    """The copy for the next row in front of the last read of this one."""
+
+    def early(s: Stmt) -> tuple[Stmt, ...] | None:
+        if (
+            isinstance(s, For)
+            and any(isinstance(x, AsyncCopy) for x in walk(s.body))
+            and s.body[0].__class__ is not For
+        ):
+            copies = [x for x in s.body if any(isinstance(y, AsyncCopy) for y in walk((x,)))]
+            if copies and copies[0] is not s.body[0] and not any(isinstance(x, AsyncWait) for x in s.body):
+                rest = [x for x in s.body if x is not copies[0]]
+                return (For(s.symbol, s.start, s.stop, s.step, (copies[0], *rest), s.unroll),)
+        return None
+
+    assert reported(rows_in_shared_memory(96, 8, blocks=3), early).kind is Kind.uninitialised_read
+
+
+def test_a_copy_that_nobody_waits_for_is_reported() -> None:
+    def again(s: Stmt) -> tuple[Stmt, ...] | None:
+        return (s, s) if isinstance(s, AsyncCopy) else None
+
+    made, inputs = lowered(rows_in_shared_memory(96, 8))
+    copies = [s for s in walk(made.kernel.body) if isinstance(s, For) and isinstance(s.body[0], AsyncCopy)]
+    kernel = replace(made.kernel, body=(*made.kernel.body, copies[0]))
+    error = run(replace(made, kernel=kernel), inputs).error
+    assert error is not None
+    assert error.kind is Kind.lost_copy
+    assert run(replace(made, kernel=changed(made.kernel, again)), inputs).error is None
+
+
+def test_a_thread_that_reads_what_another_copied_needs_a_barrier() -> None:
+    made, inputs = lowered(rows_in_shared_memory(96, 8))
+
+    def shifted(s: Stmt) -> tuple[Stmt, ...] | None:
+        if not isinstance(s, AsyncCopy):
+            return None
+        place = (s.dst_index + 4) % 96
+        return (AsyncCopy(s.dst, place, s.src, (s.src_index + 4) % (7 * 96), s.width),)
+
+    error = run(replace(made, kernel=changed(made.kernel, shifted)), inputs).error
+    assert error is not None
+    assert error.kind is Kind.race
+
+
+def test_the_invariant_sees_a_missing_wait() -> None:
+    kernel = lowered(rows_in_shared_memory(96, 8, blocks=3))[0].kernel
+    for body, is_found in ((kernel.body, False), (changed(kernel, without(AsyncWait)).body, True)):
+        found = Findings()
+        copies_are_waited_for(PassResult(body), found)
+        assert bool(found.marks) is is_found
+
+
+def test_the_verifier_refuses_what_is_no_copy_to_shared_memory() -> None:
+    kernel = lowered(rows_in_shared_memory(96, 8))[0].kernel
+
+    def narrow(s: Stmt) -> tuple[Stmt, ...] | None:
+        return (AsyncCopy(s.dst, s.dst_index, s.src, s.src_index, 8),) if isinstance(s, AsyncCopy) else None
+
+    with pytest.raises(InternalError, match="copies 32 bytes at once"):
+        verify_kernel(changed(kernel, narrow), is_final=True)
+    with pytest.raises(InternalError, match="nobody waits for this copy"):
+        verify_kernel(changed(kernel, without(AsyncWait)), is_final=True)
+
+
+def test_refusals() -> None:
+    with pytest.raises(SchedulingError, match="2 bytes from global to shared"):
+        lowered(rows_in_shared_memory(24, 8, dtype=DataType.BFloat16, vector=1))
+    s = rows_in_shared_memory(96, 8)
+    with pytest.raises(SchedulingError, match="is no input in device memory"):
+        s.cache_after(s.fusion.output_tensors[0].name, LoadStoreOpType.cp_async)
+    s.load_ahead("t0_cache_after_0")
+    with pytest.raises(SchedulingError, match="cannot be copied a trip ahead"):
+        lowered(s)
+    s = rows_in_shared_memory(96, 8)
+    s.set_memory_type("t0_cache_after_0", MemoryType.local)
+    with pytest.raises(SchedulingError, match="from global to local memory"):
+        lowered(s)
