@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fuser.ir.coarse_ops import ROWS
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     Broadcast,
@@ -173,7 +174,7 @@ def _pointwise(expr: Pointwise, operands: Sequence[Any]) -> Array:
     dtype = expr.output.dtype
     if expr.op in ("set", "segment_set", "stride_order", "cast"):
         return numpy_cast(np.asarray(operands[0]), dtype)
-    row = POINTWISE[expr.op]
+    row = ROWS[expr.op]
     tensors = [v for v in expr.inputs if isinstance(v, Tensor)]
     compute = compute_dtype(dtype if expr.op == "where" else tensors[0].dtype)
     arguments = [numpy_cast(np.asarray(o), d) for o, d in zip(operands, argument_dtypes(row, compute), strict=True)]

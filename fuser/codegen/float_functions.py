@@ -133,16 +133,6 @@ INLINE float fuser_divide(float a, float b) {
   return corrected == corrected ? corrected : n * first;
 }
 """,
-    # The same without the corrections, for a quotient that is rounded to 16 bits: what a divisor that many elements have
-    # costs is paid once, the rest is two products.
-    "fuser_rounded_divide": """
-INLINE float fuser_rounded_divide(float a, float b) {
-  int exponent = __float_as_int(b) & 0x7f800000, sign = __float_as_int(b) & 0x80000000;
-  int shift = exponent < 253 << 23 ? (253 << 23) - min(exponent, 126 << 23) : 125 << 23;
-  float scale = __int_as_float(shift | sign);
-  return a * scale * fuser_reciprocal_approx(b * scale);
-}
-""",
     # b > 0, and r is 1 / b rounded.
     "fuser_divide_by": """
 INLINE float fuser_divide_by(float a, float b, float r) {
@@ -163,4 +153,40 @@ INLINE float fuser_sqrt(float x) {
 """,
 }
 
-FLOAT_FUNCTIONS: dict[str, str] = {**_EXP2_AND_RECIPROCAL, **_SIGMOIDS, **_DIVISIONS}
+# For results that are rounded to 16 bits in the end (`ir/coarse_ops.py`). x * log2(e) is rounded once and its constant is off
+# by 2**-26, relative: where it is at most 2**k, the power of two is off by log(2) (2**(k-25) + 2**(k-26)), relative.
+_COARSE = {
+    # 2**(x / log(2)) = h * h: no h is flushed whose square is a float, and the product rounds once to a subnormal or infinity.
+    # With k = 8 that is 2**-17, and twice the error of ex2: below 2**-16.8.
+    "fuser_coarse_exp": """
+INLINE float fuser_coarse_exp(float x) {
+  float h = fuser_exp2_approx(x * 0x1.715476p-1f);
+  return h * h;
+}
+""",
+    # 2**-64 / (2**-64 + 2**-64 exp(-x)): the sum stays below 2**126, where its reciprocal would be flushed, until the result is
+    # 2**-190. k = 7 for results above 2**-64, 8 below.
+    "fuser_coarse_sigmoid": """
+INLINE float fuser_coarse_sigmoid(float x) {
+  return 0x1p-64f * fuser_reciprocal_approx(fuser_exp2_approx(fmaf(x, -0x1.715476p+0f, -64.0f)) + 0x1p-64f);
+}
+""",
+    "fuser_coarse_silu": "INLINE float fuser_coarse_silu(float x) { return x * fuser_coarse_sigmoid(x); }",
+    # 1 + tanh(x) = 1 / (1/2 + exp(-2 x) / 2). The reciprocal is flushed where the result is below 2**-126.
+    "fuser_coarse_one_plus_tanh": """
+INLINE float fuser_coarse_one_plus_tanh(float x) {
+  return fuser_reciprocal_approx(fmaf(fuser_exp2_approx(x * -0x1.715476p+1f), 0.5f, 0.5f));
+}
+""",
+    # fuser_divide without its corrections: what a divisor that many elements have costs is paid once, the rest is two products.
+    "fuser_coarse_divide": """
+INLINE float fuser_coarse_divide(float a, float b) {
+  int exponent = __float_as_int(b) & 0x7f800000, sign = __float_as_int(b) & 0x80000000;
+  int shift = exponent < 253 << 23 ? (253 << 23) - min(exponent, 126 << 23) : 125 << 23;
+  float scale = __int_as_float(shift | sign);
+  return a * scale * fuser_reciprocal_approx(b * scale);
+}
+""",
+}
+
+FLOAT_FUNCTIONS: dict[str, str] = {**_EXP2_AND_RECIPROCAL, **_SIGMOIDS, **_DIVISIONS, **_COARSE}

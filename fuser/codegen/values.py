@@ -14,12 +14,12 @@ import numpy as np
 
 from fuser.codegen.names import Names
 from fuser.errors import InternalError
+from fuser.ir.coarse_ops import ROWS
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp
 from fuser.ir.integers import Cond, Int, to_c
 from fuser.ir.kernel import Buffer, Call, Cast, IndexValue, Literal, Load, RandomValue, ScalarArgument, Value
 from fuser.ir.op_table import (
-    POINTWISE,
     argument_dtypes,
     cast_spelling,
     compute_dtype,
@@ -141,7 +141,7 @@ class ValueWriter:
             number = _converted_number(repr(last.value), last.value, last.dtype, call.compute)
             if isinstance(number, float):
                 return _form(call.op, call.compute, number)
-        return _form(call.op, call.compute, is_rounded=call.dtype.is_reduced_float and call.dtype.itemsize == 2)
+        return _form(call.op, call.compute)
 
     def _cast(self, text: str, source: DataType, target: DataType) -> str:
         template, functions = _cast_form(source, target)
@@ -209,14 +209,11 @@ def _cast_form(source: DataType, target: DataType) -> tuple[str, tuple[str, ...]
 
 
 @cache
-def _form(op: str, compute: DataType, constant: float | None = None, *, is_rounded: bool = False) -> _Form:
-    """How `op` is written; `constant`: its operand on the right, if that is a floating one; `is_rounded`: whether the result
-    is rounded to a 16-bit float next."""
-    row = POINTWISE.get(op)
+def _form(op: str, compute: DataType, constant: float | None = None) -> _Form:
+    """How `op` is written; `constant`: its operand on the right, if that is a floating one."""
+    row = ROWS.get(op)
     if row is None:
         raise InternalError(f"the op table has no row {op!r}", pass_name="generate_cuda")
     special = row.constant(compute, constant) if row.constant is not None and constant is not None else None
-    if special is None and is_rounded and row.rounded is not None and compute is DataType.Float:
-        special = row.rounded(compute)
     spelling = row.cuda(compute) if special is None else special
     return _Form(spelling.template, spelling.functions, argument_dtypes(row, compute), result_dtype(row, compute))

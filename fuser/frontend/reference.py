@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, assert_never
 import numpy as np
 
 from fuser.errors import InputRuntimeError
+from fuser.ir.coarse_ops import ROWS
 from fuser.ir.concretize import concretize
 from fuser.ir.dtypes import DataType
 from fuser.ir.extent_binding import Binding, bind_extents, check_constraints
@@ -152,7 +153,7 @@ class _State:
         if expr.op == "cast":
             (source,) = expr.inputs
             return numpy_cast(self._operand(source, source.dtype), expr.output.dtype)
-        row = POINTWISE[expr.op]
+        row = ROWS[expr.op]
         classes = [OperandClass(v.dtype, "S" if isinstance(v, Scalar) else "D" if v.ndim else "Z") for v in expr.inputs]
         compute = compute_dtype(operand_dtype(row, classes))
         operands = [

@@ -114,7 +114,6 @@ class PointwiseOp:
     magnitude   for ops with cancellation, errors are measured in ulp of this function of the inputs
     samples     per operand
     constant    (compute dtype, number) -> text for an operand on the right that is this constant; None: the general text
-    rounded     compute dtype -> text where the result is rounded to a 16-bit float next; within 4 ulp of the compute dtype
     in_own_type 16-bit operands are not widened first: a conversion may lose what the op looks at (the sign of a nan)
     trivial     wrong results that cannot be told from right ones: pairs of a wrong result (`zeros`, `first`, `lower`)
                 and the kinds of operand dtype for which that is so
@@ -140,7 +139,6 @@ class PointwiseOp:
     primitive: bool = True
     in_own_type: bool = False
     constant: ConstantRule | None = None
-    rounded: CudaRule | None = None
 
     @property
     def complex(self) -> bool:
@@ -206,7 +204,6 @@ _SPECIAL_ONLY = (("lower", "ib"),)  # integers give only values that every float
 _WIDE = Samples(wide=True)
 _PLAIN = Samples(specials=False)
 _NONZERO_INT = Samples(int_low=-7, int_high=7)
-_ROUNDED_QUOTIENT = spelled(floating=("fuser_rounded_divide({0}, {1})", "({0} / {1})"))
 _ALL_COPY = (("first", "fibcu"),)
 _INTEGER_COPY = (("first", "ib"),)
 
@@ -389,10 +386,10 @@ _BINARY = (
     _row("div", PROM, "Quotient; truncated toward zero for integers.", npf.div,
          spelled(floating=("fuser_divide({0}, {1})", "({0} / {1})"), integer="fuser_integer_div({0}, {1})",
                  boolean="({0} && {1})", cplx="fuser_complex_div({0}, {1})"), constant=divided_by_constant,
-         rounded=_ROUNDED_QUOTIENT, arity=2, kinds="fibc", ulp=(1, 0), complex_ulp=(4, 4), samples=(Samples(), _NONZERO_INT)),
+         arity=2, kinds="fibc", ulp=(1, 0), complex_ulp=(4, 4), samples=(Samples(), _NONZERO_INT)),
     _row("truediv", FLT, "True division; two integers give Float.", npf.truediv,
          spelled(floating=("fuser_divide({0}, {1})", "({0} / {1})"), cplx="fuser_complex_div({0}, {1})"),
-         constant=divided_by_constant, rounded=_ROUNDED_QUOTIENT, arity=2, kinds="fibc", ulp=(1, 0), complex_ulp=(4, 4),
+         constant=divided_by_constant, arity=2, kinds="fibc", ulp=(1, 0), complex_ulp=(4, 4),
          symbol="/",
          samples=(Samples(), _NONZERO_INT), trivial=(("lower", "b"),)),
     _row("pow", PROM, "lhs to the power rhs; integers stay integer (negative exponents round toward zero).", npf.pow_,

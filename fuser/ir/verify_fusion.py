@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from fuser.errors import InternalError
+from fuser.ir.coarse_ops import ROWS
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     COPIES,
@@ -515,7 +516,7 @@ class _Check:
     # --- dtypes -------------------------------------------------------------------------------------------------------
 
     def _pointwise_dtypes(self, op: str, inputs: Sequence[Val], output: Tensor) -> None:
-        row = POINTWISE.get("set" if op in COPIES else op)
+        row = ROWS.get("set" if op in COPIES else op)
         if row is None or not row.primitive:
             self._find(f"{output.name}: the op table has no row {op!r} that kernels can run", output)
             return
@@ -552,7 +553,7 @@ class _Check:
             rule in _WIDENED
             and compute_dtype(dtype) is not dtype
             and dtype is not DataType.Index
-            and not POINTWISE[op].in_own_type
+            and not row.in_own_type
         ):
             self._find(f"{output.name}: {op} runs in {compute_dtype(dtype).name}; operands are {dtype.name}", output)
         elif result_dtype(row, dtype) is not output.dtype:

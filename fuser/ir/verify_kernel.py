@@ -20,6 +20,7 @@ import math
 from collections.abc import Iterable
 
 from fuser.errors import DefinitionRuntimeError, InternalError
+from fuser.ir.coarse_ops import ROWS
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp, MemoryType
 from fuser.ir.integers import ONE, ZERO, Int, Symbol
@@ -477,7 +478,7 @@ class _Check:
     def _call(self, stmt: Stmt, call: Call) -> None:
         for arg in call.args:
             self._value(stmt, arg)
-        row = POINTWISE.get(call.op)
+        row = ROWS.get(call.op)
         if row is None or not row.primitive:
             self._mark(stmt, f"the op table has no row {call.op!r} that kernels can run")
             return

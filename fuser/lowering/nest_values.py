@@ -6,6 +6,7 @@ A read says here whether it crosses threads or blocks: which memory the tensor m
 from __future__ import annotations
 
 from fuser.errors import InternalError, SchedulingError
+from fuser.ir.coarse_ops import ROWS
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import THREAD_TYPES, CacheOp, MemoryType, ParallelType
 from fuser.ir.fusion import (
@@ -33,7 +34,7 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.integers import ONE, ZERO, Int
 from fuser.ir.kernel import Buffer, Call, Cast, IndexValue, Literal, Load, RandomValue, ScalarArgument, Value
-from fuser.ir.op_table import POINTWISE, compute_dtype
+from fuser.ir.op_table import compute_dtype
 from fuser.lowering.context import Storage, global_storage, is_shared_by, row_major_axes
 from fuser.lowering.indexing import Indexer
 from fuser.lowering.nest_predicates import NestPredicates
@@ -193,4 +194,4 @@ def call_dtype(expr: Pointwise) -> DataType:
         return compute_dtype(expr.output.dtype)
     tensors = [v for v in expr.inputs if isinstance(v, Tensor)]
     dtype = tensors[0].dtype
-    return dtype if dtype.is_reduced_float and POINTWISE[expr.op].in_own_type else compute_dtype(dtype)
+    return dtype if dtype.is_reduced_float and ROWS[expr.op].in_own_type else compute_dtype(dtype)

@@ -9,14 +9,14 @@ from fuser.ir.fusion import Fusion
 from fuser.ir.print_fusion import definition_text
 from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.assign_output_layouts import assign_output_layouts
-from fuser.optimize.fold_rounding import fold_rounding
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.remove_dead_code import remove_dead_code
 from fuser.optimize.split_reshaped_dims import split_reshaped_dims
+from fuser.optimize.use_coarse_ops import use_coarse_ops
 
 PASSES: tuple[Callable[[Fusion], Fusion], ...] = (
     remove_dead_code,
-    fold_rounding,
+    use_coarse_ops,
     assign_output_layouts,
     split_reshaped_dims,
     hoist_displaced_reads,

@@ -16,6 +16,7 @@ from collections import OrderedDict
 from typing import Any, assert_never
 
 from fuser.errors import InternalError
+from fuser.ir.coarse_ops import ROWS
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import Cond, Int, Symbol, Truth
 from fuser.ir.kernel import (
@@ -59,7 +60,7 @@ from fuser.ir.kernel import (
     WarpBarrier,
     walk,
 )
-from fuser.ir.op_table import POINTWISE, argument_dtypes, compute_dtype
+from fuser.ir.op_table import argument_dtypes, compute_dtype
 from fuser.ir.print_kernel import print_stmt
 from fuser.ir.promotion import result_dtype
 from fuser.simulator.conversions import cast_to, index_to, literal_array, random_of, stored_dtype
@@ -467,7 +468,7 @@ class _Compiler:
                 texts += [self._cast_text(self._value(v, k), v.dtype, compute_dtype(dtype)) for v in parameters]
                 return f"{draw}({place}, {', '.join(texts)})"
             case Call(op, args, compute, dtype):
-                row = POINTWISE.get(op)
+                row = ROWS.get(op)
                 if row is None:
                     raise self._broken(f"the op table has no row {op!r}")
                 if op == "cast":

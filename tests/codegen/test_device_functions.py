@@ -19,6 +19,7 @@ import pytest
 
 from fuser.codegen.device_functions import DEVICE_FUNCTIONS, function_closure
 from fuser.codegen.random_functions import RANDOM_FUNCTIONS
+from fuser.ir.coarse_ops import COARSE, ROWS
 from fuser.ir.dtypes import DataType
 from fuser.ir.op_table import (
     POINTWISE,
@@ -50,7 +51,7 @@ STORAGE_DTYPES = (*COMPUTE_DTYPES, DataType.Half, DataType.BFloat16, DataType.In
 def spellings() -> list[tuple[PointwiseOp, DataType, CudaSpelling]]:
     """Every primitive op with every compute dtype that it has text for."""
     found: list[tuple[PointwiseOp, DataType, CudaSpelling]] = []
-    for row in POINTWISE.values():
+    for row in ROWS.values():
         for dtype in COMPUTE_DTYPES:
             try:
                 found.append((row, dtype, row.cuda(dtype)))
@@ -59,14 +60,18 @@ def spellings() -> list[tuple[PointwiseOp, DataType, CudaSpelling]]:
     return found
 
 
-_CONSTANTS = {"pow": (1.0, 2.0, 3.0, 4.0, -1.0, 0.5, -0.5), "div": (3.0, -7.0, 0.1, 4.0, -0.25)}
+_CONSTANTS = {
+    "pow": (1.0, 2.0, 3.0, 4.0, -1.0, 0.5, -0.5),
+    "div": (3.0, -7.0, 0.1, 4.0, -0.25),
+    "coarse_div": (3.0, -7.0, 1e-18, 1e18),
+}
 
 
 def by_constants() -> list[tuple[str, PointwiseOp, DataType, float, CudaSpelling]]:
     """The texts that ops have for a constant on the right: (name, op, dtype, constant, text of the other operand)."""
     found: list[tuple[str, PointwiseOp, DataType, float, CudaSpelling]] = []
     for op, numbers in _CONSTANTS.items():
-        row = POINTWISE[op]
+        row = ROWS[op]
         assert row.constant is not None
         for dtype in (DataType.Float, DataType.Double):
             for index, number in enumerate(numbers):
@@ -90,18 +95,13 @@ def _cases() -> list[tuple[str, CudaSpelling, tuple[DataType, ...], DataType]]:
         (f"op_{row.name}_{dtype.name}", text, argument_dtypes(row, dtype), result_dtype(row, dtype))
         for row, dtype, text in spellings()
     ]
-    rounded = [
-        (f"rounded_{row.name}_{dtype.name}", row.rounded(dtype), argument_dtypes(row, dtype), result_dtype(row, dtype))
-        for row, dtype, _ in spellings()
-        if row.rounded is not None and dtype in (DataType.Float, DataType.Double)
-    ]
     constants = [(name, text, (dtype,), dtype) for name, _, dtype, _, text in by_constants()]
     casts = [
         (f"cast_{source.name}_{target.name}", cast_spelling(source, target), (source,), target)
         for source in STORAGE_DTYPES
         for target in STORAGE_DTYPES
     ]
-    return ops + rounded + constants + casts
+    return ops + constants + casts
 
 
 def _program(cases: list[tuple[str, CudaSpelling, tuple[DataType, ...], DataType]]) -> str:
@@ -350,7 +350,7 @@ def test_constants_without_a_text_of_their_own():
     assert quotient(DataType.Float, -4.0) == CudaSpelling("({0} * (-0.25f))")
 
 
-_APPROXIMATE = ("erf", "expm1", "sigmoid", "silu", "tanh")
+_APPROXIMATE = ("erf", "expm1", "sigmoid", "silu", "tanh", *(n for n, op in COARSE.items() if op.row.arity == 1))
 
 
 @pytest.mark.parametrize("direction", [-1, 0, 1])
@@ -361,7 +361,7 @@ def test_bounds_hold_for_approximate_instructions(host: ctypes.CDLL, name: str, 
     What the instructions really do is measured by tests/gpu/test_device_functions.py."""
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     floats = np.arange(0, 1 << 32, 4093, dtype=np.uint32).view(np.float32)
-    row, dtype = POINTWISE[name], DataType.Float
+    row, dtype = ROWS[name], DataType.Float
     with np.errstate(invalid="ignore"):  # signalling nans
         x = np.concatenate([numpy_cast(halves, dtype), floats])
     host.set_direction(direction)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fuser.codegen.device_functions import function_closure
+from fuser.ir.coarse_ops import COARSE
 from fuser.ir.dtypes import DataType
 from fuser.ir.op_table import POINTWISE, device_names
 from fuser.runtime.launch_params import LaunchParams
@@ -87,6 +88,56 @@ def test_error_over_all_floats(name: str, fma: bool) -> None:
     bound = POINTWISE[name].ulp[0] + 0.5
     print(f"{name:10} {error:8.4f} ulp at {x!r} (bound {bound})")
     assert error <= bound, f"{name}({x!r}) is {error} ulp off, more than {bound}"
+
+
+# References in doubles, without cancellation.
+_COARSE = {
+    "coarse_exp": "exp(x)",
+    "coarse_sigmoid": _DOUBLE["sigmoid"],
+    "coarse_silu": _DOUBLE["silu"],
+    "coarse_reciprocal": _DOUBLE["reciprocal"],
+    "coarse_one_plus_tanh": "2.0 / (1.0 + exp(-2.0 * x))",
+}
+# What a result may be off beside its relative error: results below 2**-126, see ir/coarse_ops.py.
+_ABSOLUTE = {"coarse_one_plus_tanh": "0x1p-126", "coarse_reciprocal": "0x1p-149"}
+
+_CHECK_COARSE = r"""
+__device__ double error_of(float got, double want) {
+  const double infinity = __longlong_as_double(0x7ff0000000000000ll);
+  if (want != want || got != got) return (want != want) == (got != got) ? 0.0 : infinity;
+  double shown = fabs((double)got) == infinity ? copysign(0x1p128, (double)got) : (double)got, right = want;
+  if (fabs(want) > 0x1p128) right = copysign(0x1p128, want);
+  if (shown == right) return 0.0;
+  return fmax(fabs(shown - right) - ABSOLUTE, 0.0) / fabs(right);
+}
+"""
+
+
+def test_every_coarse_function_has_a_reference() -> None:
+    assert set(_COARSE) == {name for name, op in COARSE.items() if op.row.arity == 1}
+
+
+@pytest.mark.parametrize("fma", [True, False], ids=["fma", "no-fma"])
+@pytest.mark.parametrize("name", sorted(_COARSE))
+def test_relative_error_of_coarse_functions_over_all_floats(name: str, fma: bool) -> None:
+    op = COARSE[name]
+    spelling = op.row.cuda(DataType.Float).apply("x")
+    check = _CHECK[_CHECK.index("__device__ double reference") :]
+    source = "\n".join(function_closure(device_names(spelling))) + _CHECK_COARSE + check
+    for key, text in (
+        ("ABSOLUTE", _ABSOLUTE.get(name, "0x1p-142")),
+        ("REFERENCE", _COARSE[name]),
+        ("SPELLING", spelling),
+    ):
+        source = source.replace(key, text)
+    kernel = RtcKernel(source, "check").compile(() if fma else ("--fmad=false",))
+    worst = np.zeros(1, np.uint64)
+    kernel.run((worst,), LaunchParams(1056, 1, 1, 256, 1, 1))
+    found = int(worst[0])
+    error = float(np.uint32(found >> 32).view(np.float32))
+    x = np.uint32(found & 0xFFFFFFFF).view(np.float32)
+    print(f"{name:22} 2**{np.log2(error):.2f} at {x!r} (bound 2**{np.log2(op.error):.0f})")
+    assert error <= op.error, f"{name}({x!r}) is off by {error}, relative"
 
 
 _DIVISION = r"""

@@ -10,11 +10,11 @@ from fuser.ir.fusion import ExtentOp, Fusion, ScalarOp, memory_order
 from fuser.ir.live_order import undefined_leaves
 from fuser.ir.output_layout import output_stride_orders
 from fuser.optimize.assign_output_layouts import assign_output_layouts, with_stride_orders
-from fuser.optimize.fold_rounding import fold_rounding
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.pipeline import PASSES, optimize_fusion
 from fuser.optimize.remove_dead_code import remove_dead_code
 from fuser.optimize.split_reshaped_dims import split_reshaped_dims
+from fuser.optimize.use_coarse_ops import use_coarse_ops
 from tests.fusion_corpus import CORPUS, RAGGED
 from tests.random_fusions import generate
 
@@ -42,7 +42,7 @@ def test_passes_keep_the_meaning() -> None:
     """Outputs, inputs and aliases are the same values; nothing reads what is gone; a second run changes nothing."""
     assert list(PASSES) == [
         remove_dead_code,
-        fold_rounding,
+        use_coarse_ops,
         assign_output_layouts,
         split_reshaped_dims,
         hoist_displaced_reads,

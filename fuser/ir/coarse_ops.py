@@ -1,0 +1,117 @@
+"""Pointwise ops that a fusion uses where an error above that of a float does not show: the optimizer puts them in.
+
+Grammar
+    table    := COARSE: name -> CoarseOp; ROWS: name -> PointwiseOp, of the op table and of COARSE
+    CoarseOp := row, error, definition
+
+Rows are those of the op table in every respect: dtype rule, NumPy semantics (of the exact function), CUDA text for Float and a
+bound in ulp. They are no ops of the front end, and a definition prints what they stand for.
+
+Errors are relative; a result below 2**-126 may be off by 2**-142 besides, that of coarse_one_plus_tanh by 2**-126. Where that
+is so, 1 + tanh(x) in Float has been 0 for long: it is so from x = -9.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fuser.ir import numpy_functions as npf
+from fuser.ir.cuda_spelling import ConstantRule, CudaRule, CudaSpelling, cuda_literal
+from fuser.ir.dtypes import DataType
+from fuser.ir.numpy_functions import Array
+from fuser.ir.op_table import POINTWISE, PointwiseOp, Samples
+from fuser.ir.promotion import DtypeRule
+
+
+@dataclass(frozen=True, slots=True)
+class CoarseOp:
+    """What stands for ops of the op table.
+
+    error       largest relative error of the result, for operands without an error
+    definition  what it stands for, as calls of `fd.ops`, `{0}` for the operands
+    """
+
+    row: PointwiseOp
+    error: float
+    definition: str
+
+
+def _text(template: str) -> CudaRule:
+    def rule(dtype: DataType) -> CudaSpelling:
+        if dtype is not DataType.Float:
+            raise TypeError(f"coarse ops have no CUDA text for compute dtype {dtype.name}")
+        return CudaSpelling(template)
+
+    return rule
+
+
+def _times_reciprocal(dtype: DataType, divisor: float) -> CudaSpelling | None:
+    # The reciprocal is a normal float, rounded as the product is.
+    if dtype is not DataType.Float or not 2.0**-60 <= abs(divisor) <= 2.0**60:
+        return None
+    return CudaSpelling(f"({{0}} * {cuda_literal(1 / divisor, dtype)})")
+
+
+def _coarse(op: str, template: str, error: float, *, constant: ConstantRule | None = None) -> CoarseOp:
+    """A coarse form of the op `op`."""
+    exact = POINTWISE[op]
+    row = PointwiseOp(
+        f"coarse_{op}",
+        exact.arity,
+        exact.rule,
+        exact.doc,
+        exact.numpy,
+        _text(template),
+        kinds="f",
+        ulp=(error * 2.0**24, 0.0),
+        samples=exact.samples,
+        parameters=exact.parameters,
+        constant=constant,
+    )
+    operands = ", ".join(f"{{{i}}}" for i in range(exact.arity))
+    return CoarseOp(row, error, f"{op}({operands})")
+
+
+def _one_plus_tanh(x: Array) -> Array:
+    # 2 / (1 + exp(-2 x)): the sum would cancel where tanh is near -1.
+    with np.errstate(all="ignore"):
+        return np.asarray(npf.sigmoid(2 * x) * 2, x.dtype)
+
+
+def _unflushed(x: Array) -> Array:
+    # The bound in ulps of this is 2**-125, which covers what the reciprocal flushes.
+    return np.maximum(_one_plus_tanh(x), x.dtype.type(2.0**-110))
+
+
+_ONE_PLUS_TANH = PointwiseOp(
+    "coarse_one_plus_tanh",
+    1,
+    DtypeRule.FLT,
+    "1 + tanh(x) without cancellation; 0 below 2**-126.",
+    _one_plus_tanh,
+    _text("fuser_coarse_one_plus_tanh({0})"),
+    kinds="f",
+    ulp=(2.0**8, 0.0),
+    magnitude=_unflushed,
+    samples=(Samples(),),
+    parameters=("x",),
+)
+
+COARSE: dict[str, CoarseOp] = {
+    op.row.name: op
+    for op in (
+        _coarse("exp", "fuser_coarse_exp({0})", 2.0**-16),
+        _coarse("sigmoid", "fuser_coarse_sigmoid({0})", 2.0**-16),
+        _coarse("silu", "fuser_coarse_silu({0})", 2.0**-16),
+        _coarse("div", "fuser_coarse_divide({0}, {1})", 2.0**-21, constant=_times_reciprocal),
+        _coarse("truediv", "fuser_coarse_divide({0}, {1})", 2.0**-21, constant=_times_reciprocal),
+        _coarse("reciprocal", "fuser_coarse_divide(1.0f, {0})", 2.0**-21),
+        CoarseOp(_ONE_PLUS_TANH, 2.0**-16, "add(fd.ops.tanh({0}), 1.00000)"),
+    )
+}
+"""Every coarse op by name."""
+
+ROWS: dict[str, PointwiseOp] = {**POINTWISE, **{name: op.row for name, op in COARSE.items()}}
+"""Every row that an expr of a fusion or a call of a kernel may name."""
