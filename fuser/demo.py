@@ -13,10 +13,10 @@ import os
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fuser.errors import FuserError, InputValueError
+from fuser.records import record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,7 +51,7 @@ REPEATS = 31
 EPSILON = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Case:
     """One fusion of the demo.
 

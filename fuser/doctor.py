@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, assert_never
 
 from fuser import options
 from fuser.errors import InputValueError, LaunchError, NoDeviceError
+from fuser.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ Version = tuple[int, int]
 """(major, minor) of a CUDA component."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Gpu:
     """A GPU as the driver describes it. `memory` in bytes."""
 
@@ -34,7 +34,7 @@ class Gpu:
     memory: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Nvrtc:
     """The NVRTC library that gets loaded. `archs` are the compute capabilities it compiles for, as in 75 or 120."""
 
@@ -43,7 +43,7 @@ class Nvrtc:
     archs: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Driver:
     """The NVIDIA driver: the newest CUDA version it can run, its GPUs, and its own words if it did not start."""
 
@@ -80,7 +80,7 @@ Status = Literal["ok", "missing", "wrong", "absent"]
 """`ok`; `missing` or `wrong`: the project cannot compile and simulate; `absent`: it can, with less."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Finding:
     """One line of the report; `remedy` is what to do, empty where there is nothing to do."""
 

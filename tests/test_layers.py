@@ -30,7 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("ir",),
     ("options", "release"),
     ("errors",),
-    ("source_location",),
+    ("source_location", "records"),
 )
 DEPTH = {name: depth for depth, row in enumerate(LAYERS) for name in row}
 

@@ -6,16 +6,15 @@ that it uses. Equal kernels give equal text.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fuser.codegen.names import BUILTINS, Names
 from fuser.codegen.preamble import preamble, signature
 from fuser.codegen.statements import StatementWriter
 from fuser.codegen.values import ValueWriter
 from fuser.ir.kernel import Buffer, ExtentParameter, Kernel, ScalarParameter, VectorMove, stmt_writes, walk
+from fuser.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CudaSource:
     """CUDA text with one `extern "C"` kernel, `entry`."""
 

@@ -6,7 +6,6 @@ Everything that can be wrong with an input is said here, before anything is comp
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fuser.errors import InputRuntimeError, InputTypeError
@@ -16,6 +15,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import ExtentOp, Fusion, Scalar, ScalarOp, Tensor
 from fuser.ir.integers import Int, Symbol, symbol
 from fuser.ir.scalar_evaluation import evaluate_scalar_op
+from fuser.records import record
 from fuser.runtime.arrays import ArrayView, describe_array, is_scalar, overlaps_itself, python_number, share_elements
 from fuser.runtime.device import Device
 from fuser.runtime.generator import draw_state
@@ -24,7 +24,7 @@ from fuser.source_location import caller_location
 Number = bool | int | float | complex
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class BoundInputs:
     """Arguments that fit.
 

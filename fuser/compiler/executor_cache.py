@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs, drawn_state
@@ -18,13 +17,14 @@ from fuser.ir.concretize import concretize, dynamic_extents, reshapes_of
 from fuser.ir.extent_binding import check_constraints
 from fuser.ir.fusion import Fusion
 from fuser.ir.reshape_dims import Resolution
+from fuser.records import record
 from fuser.runtime.arrays import ArrayView, resolve_device
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
 from fuser.source_location import caller_location
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Explanation:
     """Every stage of one compilation: `stages` maps stage names to texts, in order; `str()` is the whole."""
 

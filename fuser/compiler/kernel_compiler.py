@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Protocol
 
 from fuser import options as environment
@@ -19,6 +19,7 @@ from fuser.ir.fusion import Fusion
 from fuser.ir.proofs import ProofLog
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
+from fuser.records import record
 from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
 from fuser.runtime.device import Device
 from fuser.runtime.variants import bound_options, rung_of
@@ -59,7 +60,7 @@ class SizesRefusedError(SchedulingError):
         self.types = types
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CompileOptions:
     """What changes generated code or its compilation besides the schedule.
 
@@ -75,7 +76,7 @@ class CompileOptions:
     min_blocks: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Target:
     """What kernels are made for: limits, and whether a cubin is wanted."""
 

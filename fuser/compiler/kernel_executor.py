@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fuser.codegen.generate import generate_cuda
@@ -22,13 +21,14 @@ from fuser.ir.integers import Symbol
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
 from fuser.optimize.assign_output_layouts import assign_output_layouts
+from fuser.records import record
 from fuser.runtime.arrays import ArrayView, resolve_device
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
 from fuser.runtime.launch_params import UNSET, LaunchParams
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _WholeSegment:
     """The fusion as its only segment."""
 
@@ -36,7 +36,7 @@ class _WholeSegment:
     extent_inputs: tuple[Symbol, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _WholeFusion:
     fusion: Fusion
     segments: Sequence[_WholeSegment]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from fuser.frontend.validate import flatten_inputs
 from fuser.ir.dtypes import DataType
+from fuser.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FakeInput:
     """Shape, strides in elements, dtype, device and library of a tensor input, without its data."""
 

@@ -18,13 +18,13 @@ elements. Instructions run in order on one stream; memory and numbers are all th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fuser.errors import DefinitionTypeError
 from fuser.host_ir.expressions import Size, as_size, as_sizes
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import Int
+from fuser.records import record
 from fuser.runtime.compiled_kernel import CompiledKernel
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Argument = str | bool | int | float | complex | Int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Allocate:
     """New memory for a tensor: row major, unless `strides` (not negative) are given."""
 
@@ -50,14 +50,14 @@ class Allocate:
             object.__setattr__(self, "strides", as_sizes(self.strides, "Allocate"))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Deallocate:
     """The end of a slot that Allocate made, and of every alias of it."""
 
     slot: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Alias:
     """`slot` is the memory of `of`, seen with another layout `offset` elements further on; None keeps what `of` has.
 
@@ -78,7 +78,7 @@ class Alias:
         object.__setattr__(self, "offset", as_size(self.offset, "Alias"))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Copy:
     """Elements of `src` into `dst`, of the same shape and dtype. If the two overlap, `src` is read as it was before."""
 
@@ -86,7 +86,7 @@ class Copy:
     src: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fill:
     """One value into every element, converted to the slot's dtype."""
 
@@ -94,7 +94,7 @@ class Fill:
     value: bool | int | float | complex
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LaunchKernel:
     """Run a kernel.
 

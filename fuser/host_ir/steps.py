@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fuser.ir.dtypes import DataType
+from fuser.records import record
 from fuser.runtime.arrays import Scalar, element_span, row_major
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device, Launch
@@ -71,7 +72,7 @@ class Frame:
             raise failure
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class AllocateStep:
     root: int
     dtype: DataType
@@ -90,7 +91,7 @@ class AllocateStep:
         frame.owned.append(self.root)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class DeallocateStep:
     root: int
 
@@ -102,7 +103,7 @@ class DeallocateStep:
             frame.framework.release(frame.device, storage, frame.stream)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class CopyStep:
     """`nbytes` is set where both sides have one dense layout."""
 
@@ -142,7 +143,7 @@ class CopyStep:
         copy_strided(frame.device, self.dtype, self.sizes, dst, dst_strides, src, src_strides, frame.stream)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class FillStep:
     """`count` is set where the layout is dense."""
 
@@ -165,7 +166,7 @@ class FillStep:
         frame.release_workspaces()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class LaunchStep:
     """A launch. `template` has the parameter values that never change; the other fields say what goes where in it.
 
@@ -208,7 +209,7 @@ def _put(values: list[Scalar], positions: Sequence[int], value: int) -> None:
 Step = AllocateStep | DeallocateStep | CopyStep | FillStep | LaunchStep
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class OutputPlan:
     """How an output is made: the caller's own array (`input` is its position), or a layout over a root."""
 

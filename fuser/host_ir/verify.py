@@ -26,11 +26,12 @@ from fuser.host_ir.instructions import (
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import Int
 from fuser.ir.launch_plan import LaunchPlan
+from fuser.records import record
 from fuser.runtime.plan_evaluation import argument_dtypes
 from fuser.runtime.raw_signature import RawKind, RawParameter
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ProgramFacts:
     """What follows from a program's text.
 

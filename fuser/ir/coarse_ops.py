@@ -13,8 +13,6 @@ is so, 1 + tanh(x) in Float has been 0 for long: it is so from x = -9.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from fuser.ir import numpy_functions as npf
@@ -23,9 +21,10 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.numpy_functions import Array
 from fuser.ir.op_table import POINTWISE, PointwiseOp, Samples
 from fuser.ir.promotion import DtypeRule
+from fuser.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CoarseOp:
     """What stands for ops of the op table.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fuser.errors import DefinitionValueError
+from fuser.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeviceInfo:
     """Limits of one device. Sizes in bytes, `arch` as NVRTC takes it (`sm_90a`)."""
 

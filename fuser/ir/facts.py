@@ -22,13 +22,13 @@ those about one extent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import Int
+from fuser.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TensorDescriptor:
     """What planning and fact checks see of a tensor argument. Strides in elements.
 
@@ -63,21 +63,21 @@ class TensorDescriptor:
         return self.address + low * itemsize, self.address + (high + 1) * itemsize
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExtentIs:
     tensor: str
     dim: int
     value: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExtentDivisible:
     tensor: str
     dim: int
     divisor: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExtentWithin:
     tensor: str
     dim: int
@@ -85,56 +85,56 @@ class ExtentWithin:
     high: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UnitStride:
     tensor: str
     dim: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ZeroStride:
     tensor: str
     dim: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DenseStride:
     tensor: str
     dim: int
     inner: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StrideDivisible:
     tensor: str
     dim: int
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Aligned:
     tensor: str
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IndexBound:
     tensor: str
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LoopBound:
     limit: int
     products: tuple[Int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LaunchBound(LoopBound):
     """What a launch can count: says nothing about indices."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Disjoint:
     tensor: str
     other: str

@@ -46,6 +46,7 @@ from typing import TYPE_CHECKING
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import ZERO, Int
+from fuser.records import record
 from fuser.source_location import SourceLocation
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class IterDomain:
         return f"{self.kind.value}{{{self.name}: {self.extent}}}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Split:
     """`source` of extent E becomes (outer, inner) = (ceil(E/f), f), or (f, ceil(E/f)) if not `inner_split`."""
 
@@ -96,7 +97,7 @@ class Split:
     inner: IterDomain
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Merge:
     """(outer, inner) become one axis of their product."""
 
@@ -108,7 +109,7 @@ class Merge:
 Transform = Split | Merge
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Scalar:
     """A scalar value. `value` is its constant, if it is one; `expression` its value as an integer expression where it
     has one (constants, extents)."""
@@ -127,7 +128,7 @@ class Scalar:
         return repr(self.value) if self.is_constant else self.name
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Tensor:
     """A tensor value.
 
@@ -170,21 +171,21 @@ Val = Tensor | Scalar
 # --- exprs ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Pointwise:
     op: str
     inputs: tuple[Val, ...]
     output: Tensor
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Reduction:
     op: str
     input: Tensor
     output: Tensor
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Welford:
     """Mean, sum of squared deviations and count over the reduced dims. An rfactored second stage takes the triple of the
     first (`partial` = its m2 and count)."""
@@ -196,7 +197,7 @@ class Welford:
     partial: tuple[Tensor, Tensor] | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Scan:
     """Output element i along visible dim `dim` folds `init`, if there is one, and input elements 0 to i."""
 
@@ -212,21 +213,21 @@ class Scan:
         return self.output.produced[self.dim]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Broadcast:
     input: Tensor
     output: Tensor
     flags: tuple[bool, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Squeeze:
     input: Tensor
     output: Tensor
     flags: tuple[bool, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Expand:
     """`extents`: per output dim, the scalar its extent was given as; None where it is a constant or kept."""
 
@@ -235,14 +236,14 @@ class Expand:
     extents: tuple[Scalar | None, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Permute:
     input: Tensor
     output: Tensor
     dims: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Reshape:
     """The elements of the input in row-major order of its logical dims, under other dims.
 
@@ -262,7 +263,7 @@ class Reshape:
         return self.output.root is not None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Window:
     """One dim of a Resize: element i of the result is element i + `offset` of the input where `begin` <= i < `end`."""
 
@@ -271,7 +272,7 @@ class Window:
     end: Int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Resize:
     """Slices, pads and what they compose to: a window of the input, `fill` around it.
 
@@ -287,7 +288,7 @@ class Resize:
     scalars: tuple[tuple[Scalar | None, Scalar | None], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Cat:
     """Element i along `dim` comes from the input k with bounds[k-1] <= i < bounds[k] (nothing bounds the first and last).
 
@@ -311,7 +312,7 @@ class GatherKind(Enum):
     __hash__ = object.__hash__
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Gather:
     """Elements of the input whose index along `dim` is read from `index`; other dims are read at the result's index.
 
@@ -325,7 +326,7 @@ class Gather:
     dim: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Full:
     """`extents`: per dim, the scalar its extent was given as; None where it is a constant."""
 
@@ -334,7 +335,7 @@ class Full:
     extents: tuple[Scalar | None, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Iota:
     """start + i * step. `length`: the scalar the extent was given as, None where it is a constant."""
 
@@ -357,7 +358,7 @@ class Distribution(Enum):
 GENERATOR_STATE = ("rng_seed", "rng_offset")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Random:
     """Independent numbers of a distribution; `fuser.ir.random_numbers` says which.
 
@@ -375,14 +376,14 @@ class Random:
     ordinal: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class ScalarOp:
     op: str
     inputs: tuple[Scalar, ...]
     output: Scalar
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class ExtentOp:
     tensor: Tensor
     dim: int
@@ -601,7 +602,7 @@ def map_expr(expr: TensorExpr, tensors: dict[Tensor, Tensor]) -> TensorExpr:
 # --- fusion -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Output:
     """One `add_output`. `alias_of`: the input whose storage the tensor is written to; `hidden`: not in the returned list."""
 
@@ -614,7 +615,7 @@ class Output:
         return self.alias_of is not None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExtentConstraint:
     """Two extents that must be equal when inputs are bound. `what` names the op and dims for the message."""
 

@@ -28,6 +28,7 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.integers import Int, ceil_div
+from fuser.records import record
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +45,7 @@ class Group:
         return f"<{self.name}: {self.extent}>"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class GroupSplit:
     source: Group
     factor: Int
@@ -54,14 +55,14 @@ class GroupSplit:
     divides: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class GroupMerge:
     outer: Group
     inner: Group
     result: Group
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class GroupSwizzle:
     """The element at place `result` of row `by` is element `source`: result = source ^ (by % extent)."""
 

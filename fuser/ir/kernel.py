@@ -51,7 +51,7 @@ Semantics
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from fuser.ir.dtypes import DataType
@@ -59,6 +59,7 @@ from fuser.ir.enums import CacheOp, MemoryType, ParallelType
 from fuser.ir.fusion import Distribution
 from fuser.ir.integers import Cond, Int, Symbol, const, symbol
 from fuser.ir.launch_plan import LaunchPlan
+from fuser.records import record
 
 
 class Role(Enum):
@@ -73,7 +74,7 @@ class Role(Enum):
     semaphore_reset = "semaphore reset"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Buffer:
     """An array of `size` elements in registers, shared memory or device memory; compares by identity.
 
@@ -105,13 +106,13 @@ class Buffer:
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Literal:
     value: bool | int | float | complex
     dtype: DataType
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Load:
     """One element. `cache` is a hint for device memory."""
 
@@ -124,7 +125,7 @@ class Load:
         return self.buffer.dtype
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class IndexValue:
     """An index expression as a value of an integral type (Int, Int32, Index)."""
 
@@ -132,13 +133,13 @@ class IndexValue:
     dtype: DataType
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScalarArgument:
     name: str
     dtype: DataType
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Call:
     """A pointwise row of the op table. Arguments may have any dtype: each is converted to `compute` first,
     except the condition of `where`, which is Bool."""
@@ -149,13 +150,13 @@ class Call:
     dtype: DataType
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Cast:
     value: Value
     dtype: DataType
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RandomValue:
     """The random number of the element with logical row-major linear index `index`. `seed` and `offset` are Int; parameters
     of any real dtype are converted to the compute dtype of `dtype`."""
@@ -187,23 +188,23 @@ def value_operands(value: Value) -> tuple[Value, ...]:
 # --- statements -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Comment:
     text: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Allocate:
     buffer: Buffer
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Let:
     symbol: Symbol
     value: Int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Store:
     """`buffer[index] = value`, the value already of the buffer's dtype."""
 
@@ -213,7 +214,7 @@ class Store:
     role: Role = Role.plain
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class VectorMove:
     """Copy `width` consecutive elements between two buffers of one dtype, in one access on each memory side.
 
@@ -228,7 +229,7 @@ class VectorMove:
     cache: CacheOp = CacheOp.unspecified
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class AsyncCopy:
     """Start a copy of `width` consecutive elements from device memory to shared memory.
 
@@ -243,12 +244,12 @@ class AsyncCopy:
     width: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class AsyncCommit:
     """The copies that the thread has started since its last commit, if any, become its latest group."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class AsyncWait:
     """The thread waits until all of its groups but the latest `pending` are complete: it then sees what they copied."""
 
@@ -256,7 +257,7 @@ class AsyncWait:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class For:
     """`for (symbol = start; symbol < stop; symbol += step)`."""
 
@@ -270,7 +271,7 @@ class For:
     unswitch: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class If:
     condition: Cond
     then: tuple[Stmt, ...]
@@ -290,7 +291,7 @@ class ShuffleKind(Enum):
     index = "index"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Shuffle:
     """`dst[dst_index]` = `src` of another lane of the same group of `width` lanes. All lanes of the warp take part."""
 
@@ -302,7 +303,7 @@ class Shuffle:
     width: int = 32
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class LoadIndex:
     """Read an Int32 element of shared or device memory, or an integer in a register, into an index symbol."""
 
@@ -311,7 +312,7 @@ class LoadIndex:
     index: Int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class AtomicAdd:
     """Relaxed device-scope atomic on an Int32 element; `symbol` receives the value before the addition."""
 
@@ -321,26 +322,26 @@ class AtomicAdd:
     amount: Int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Fence:
     """Device-scope memory fence of the executing thread (`__threadfence()`)."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class BlockBarrier:
     """`__syncthreads()`; `reason` says which access pair needs it."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class WarpBarrier:
     """`__syncwarp()`."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class RemoteStore:
     """Store an element of a shared buffer of block `rank` of the cluster, which may be this one.
 
@@ -354,21 +355,21 @@ class RemoteStore:
     rank: Int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class ClusterArrive:
     """Every thread of every block of the cluster arrives; what it stored before is seen behind the ClusterWait."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class ClusterWait:
     """Wait until every thread of the cluster has executed the ClusterArrive before: a barrier of the block, too."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class SpinWait:
     """The executing thread waits until the Int32 `buffer[index]` is at least `target`. Only in cooperative kernels."""
 
@@ -377,7 +378,7 @@ class SpinWait:
     target: Int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Reduce:
     """Collective reduction of per-thread partials over parallel axes (a tuple of them for Welford).
 
@@ -404,7 +405,7 @@ class Reduce:
     cluster_axes: tuple[ParallelType, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class GridBarrier:
     """Collective: no thread goes on before every thread of the grid has come here, and all see what all wrote before.
 
@@ -421,7 +422,7 @@ Axes = tuple[tuple[int, int], ...]
 """(extent, stride in elements) of axes of a register array, slowest first."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Scan:
     """Collective running fold over the threads along `block_axes` (slowest first), for each of the `kept` elements.
 
@@ -473,7 +474,7 @@ Stmt = (
 # --- parameters and kernel --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class TensorParameter:
     """A pointer. `argument` is the position of the tensor among the launch arguments (inputs, then outputs)."""
 
@@ -483,24 +484,24 @@ class TensorParameter:
     is_output: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class WorkspaceParameter:
     buffer: Buffer
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class SemaphoreParameter:
     buffer: Buffer
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class ExtentParameter:
     """An extent or stride symbol, passed with the kernel's index type."""
 
     symbol: Symbol
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class ScalarParameter:
     """A scalar by value; `name` is evaluated by the launch plan."""
 
@@ -542,7 +543,7 @@ THREAD_SYMBOLS: dict[ParallelType, Symbol] = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Kernel:
     """A kernel. `buffers` lists every buffer once, parameters included; `plan` computes the launch from the arguments."""
 

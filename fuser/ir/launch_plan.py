@@ -13,13 +13,12 @@ object on first use.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import Int, Symbol
+from fuser.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExtentOf:
     """Extent of dimension `dim` (logical order) of tensor argument `argument`."""
 
@@ -27,7 +26,7 @@ class ExtentOf:
     dim: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StrideOf:
     """Stride in elements of dimension `dim` of tensor argument `argument`."""
 
@@ -35,20 +34,20 @@ class StrideOf:
     dim: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScalarOf:
     """Value of an integer scalar: a user scalar or a ScalarStep, by name."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Binding:
     symbol: Symbol
     source: ExtentOf | StrideOf | ScalarOf
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScalarStep:
     """`name = op(operands)` on the host, in `dtype`; `op` is a row of the op table, "cast", or "extent" with operands
     (argument, dim)."""
@@ -59,7 +58,7 @@ class ScalarStep:
     operands: tuple[str | bool | int | float | complex, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Workspace:
     """`count` elements of scratch in device memory, uninitialised."""
 
@@ -68,7 +67,7 @@ class Workspace:
     count: Int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LaunchPlan:
     """Symbolic launch."""
 

@@ -17,7 +17,6 @@ To add an op, add a row. Type rules live in `promotion.py`, NumPy semantics in `
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +50,7 @@ from fuser.ir.promotion import (
 )
 from fuser.ir.reductions import COMPOSITES, REDUCTIONS, WELFORD, CompositeOp, ReductionOp
 from fuser.ir.scans import SCANS, ScanOp
+from fuser.records import record
 
 __all__ = [
     "COMPOSITES",
@@ -98,7 +98,7 @@ class Samples(NamedTuple):
     specials: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PointwiseOp:
     """An op applied element by element.
 

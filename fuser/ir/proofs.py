@@ -19,13 +19,13 @@ an index enters with both ends of its range (the polynomial is affine in it), an
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fuser.errors import InternalError
 from fuser.ir.integers import AllOf, Compare, Cond, FloorDiv, Int, Max, Min, Mod, Symbol, SymbolQuotient, exclusive_or
+from fuser.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +40,7 @@ _ASSIGNMENTS = 160
 _PROOF_STEPS = 400
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Claim:
     """See the grammar."""
 
@@ -86,7 +86,7 @@ class ProofLog:
 def check_proofs(log: ProofLog, *, seed: int = 0) -> None:
     """Confirm every claim. Raises InternalError naming the pass, the claim and the values for which it is false."""
     symbols = _closure(s for claim in log.claims for s in _claim_symbols(claim))
-    samples = _Samples(symbols, random.Random(seed))
+    samples = _Samples(symbols, seed)
     for claim in log.claims:
         names = {s.name for s in _claim_symbols(claim)}
         tried = 0
@@ -107,7 +107,7 @@ def counterexample(claim: Claim, *, seed: int = 0) -> dict[str, int] | None:
     """Values of the symbols for which a claim is false, or None if none of those tried is one."""
     symbols = _claim_symbols(claim)
     names = {s.name for s in symbols}
-    for values in _Samples(_closure(symbols), random.Random(seed)).assignments:
+    for values in _Samples(_closure(symbols), seed).assignments:
         if names <= values.keys() and _holds(claim, values) is False:
             return {name: values[name] for name in sorted(names)}
     return None
@@ -194,7 +194,10 @@ def _closure(symbols: Iterable[Symbol]) -> list[Symbol]:
 class _Samples:
     """Assignments by symbol name. Symbols of one name are one quantity, which meets the ranges of all of them."""
 
-    def __init__(self, symbols: Sequence[Symbol], rng: random.Random) -> None:
+    def __init__(self, symbols: Sequence[Symbol], seed: int) -> None:
+        import random  # a check, not a part of every compilation
+
+        rng = random.Random(seed)
         self.rng = rng
         by_name: dict[str, list[Symbol]] = {}
         for s in symbols:

@@ -11,7 +11,6 @@ the 16-bit floats; its operand is cast to the result dtype first. `welford` has 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,11 +19,12 @@ from fuser.errors import DefinitionRuntimeError
 from fuser.ir.dtypes import DataType
 from fuser.ir.numpy_functions import Array
 from fuser.ir.promotion import check_cast, compute_dtype, kind_of
+from fuser.records import record
 
 Number = bool | int | float | complex
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReductionOp:
     """An op that folds a set of elements into one.
 
@@ -149,7 +149,7 @@ REDUCTIONS: dict[str, ReductionOp] = {
 # --- composites that are no rows of the tables above ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CompositeOp:
     """An op with several results or its own arguments: its name, parameters, doc and NumPy reference."""
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fuser.ir.fusion import IterDomain, Merge, Split
 from fuser.ir.integers import ONE, Int
+from fuser.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Run:
     """Neighbouring dims of the input and those of the result that are made of them, by position among dims of more than one
     element. `sizes`: of the input's and of the result's, where both have several and some extent is not constant."""
@@ -33,7 +33,7 @@ class Run:
         return len(self.inputs) == 1 == len(self.outputs)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Resolution:
     """How a reshape is done for some sizes.
 

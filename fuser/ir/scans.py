@@ -10,7 +10,6 @@ once per element). The kernel may group the folds in any way that keeps their or
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,10 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.numpy_functions import Array
 from fuser.ir.promotion import kind_of
 from fuser.ir.reductions import REDUCTIONS, Number
+from fuser.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScanOp:
     """A running fold.
 

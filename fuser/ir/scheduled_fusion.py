@@ -28,9 +28,10 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.integers import Int, ceil_div
 from fuser.ir.iteration_graph import IterationGraph
+from fuser.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Record:
     """One applied verb. `result` is the tensor it created, if it created one."""
 

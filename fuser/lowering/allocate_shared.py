@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from fuser.ir.integers import ZERO, Int, ceil_div, const, prove_less_equal
 from fuser.ir.kernel import Allocate, Buffer, For, If, RemoteStore, Stmt, stmt_reads, stmt_writes, walk
+from fuser.records import record
 
 ALIGNMENT = 16
 
@@ -30,7 +31,7 @@ class _Life:
     last: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class SharedLayout:
     """Offsets in bytes by buffer name, and the arena's size in bytes."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fuser.errors import SchedulingError
 from fuser.ir.enums import THREAD_TYPES, MemoryType, ParallelType
@@ -27,9 +27,10 @@ from fuser.ir.kernel import THREAD_SYMBOLS, Buffer
 from fuser.ir.proofs import ProofLog
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.scheduled_fusion import TensorState
+from fuser.records import record
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Storage:
     """Where a tensor's elements are: per stored axis its group and stride in elements, slowest first."""
 

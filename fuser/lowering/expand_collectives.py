@@ -71,6 +71,7 @@ from fuser.ir.op_table import compute_dtype
 from fuser.lowering.expand_cluster import enter_cluster, exchange_in_cluster
 from fuser.lowering.expand_scan import BlockThreads, expand_scan
 from fuser.lowering.welford import CommonJoin, welford_combine
+from fuser.records import record
 
 WARP = 32
 _NO_CLUSTER: Mapping[ParallelType, int] = MappingProxyType({})
@@ -717,7 +718,7 @@ _OWN_WORK = 16
 _FINISH_BATCH = 16
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _GridParts:
     """Addresses of one grid reduction: `place(partial, element, block)` in its workspace."""
 

@@ -36,11 +36,12 @@ from fuser.ir.kernel import (
     Value,
 )
 from fuser.ir.op_table import compute_dtype
+from fuser.records import record
 
 WARP = 32
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class BlockThreads:
     """The threads of a block, as the pass knows them.
 
@@ -378,7 +379,7 @@ class _Expansion:
         ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _LaneGroups:
     """The threads of a scan as lanes of warps: rows of `stride` lanes, one column for each scan that a warp takes part in.
 

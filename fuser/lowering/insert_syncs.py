@@ -35,11 +35,12 @@ from fuser.ir.kernel import (
     stmt_writes,
     walk,
 )
+from fuser.records import record
 
 _DIVERGENT = (Role.predicate, Role.owner, Role.unswitch)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Level:
     """Who is kept in step, the threads of a block or the blocks of the grid, and by what.
 
@@ -59,7 +60,7 @@ class Level:
     refused: Callable[[str], Exception]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Access:
     """One access; `memory` is what two buffers at one place share."""
 

@@ -55,9 +55,10 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.print_kernel import print_around
 from fuser.ir.proofs import Claim, counterexample
+from fuser.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PassResult:
     """What a pass left.
 
@@ -206,7 +207,7 @@ def no_unsynchronised_pair(result: PassResult, found: Findings) -> None:
         _Paths(result, found).walk(result.body, frozenset())
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Access:
     memory: object
     buffer: Buffer

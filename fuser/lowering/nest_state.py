@@ -19,9 +19,10 @@ from fuser.ir.kernel import Buffer
 from fuser.lowering.context import LoweringContext, Storage, is_argument
 from fuser.lowering.scan_nests import ScanNest, plan_scan
 from fuser.lowering.welford import WelfordStep
+from fuser.records import record
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Nest:
     """Loops around a statement: index of each loop group, and the serial loops among them with their extents."""
 

@@ -16,16 +16,14 @@ from fuser.ir.kernel import Kernel, Stmt
 from fuser.ir.proofs import ProofLog, check_proofs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.verify_kernel import verify_kernel
-from fuser.ir.verify_schedule import verify_schedule
 from fuser.lowering.allocate_shared import SharedLayout, allocate_shared
-from fuser.lowering.build_loop_nests import LoweredBody, NestBuilder
+from fuser.lowering.build_loop_nests import NestBuilder
 from fuser.lowering.context import LoweringContext
 from fuser.lowering.expand_collectives import Expanded, expand_collectives
 from fuser.lowering.finish_kernel import finish_kernel
 from fuser.lowering.in_place import in_place_outputs
 from fuser.lowering.insert_grid_barriers import insert_grid_barriers
 from fuser.lowering.insert_syncs import insert_syncs
-from fuser.lowering.invariants import PassResult, check_invariants
 from fuser.lowering.merge_predicates import merge_predicates
 from fuser.lowering.pipeline_copies import pipeline_copies
 from fuser.lowering.prefetch_loads import prefetch_loads
@@ -73,6 +71,8 @@ def lower_fusion(
         proofs = ProofLog()
     verifies = "passes" in wanted or options.FAULT.get() is not None
     if verifies:
+        from fuser.ir.verify_schedule import verify_schedule
+
         verify_schedule(scheduled)
 
     def seen(pass_name: str, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -80,8 +80,11 @@ def lower_fusion(
         if verifies:
             offsets = layout.offsets if is_placed else None
             private, crossing = lowered.private_buffers, lowered.crossing
-            result = PassResult(body, offsets, private, exchanged, context.one_thread, crossing)
-            _verify(pass_name, result, context, lowered, expanded, layout)
+            from fuser.lowering.invariants import PassResult, check_invariants
+
+            check_invariants(pass_name, PassResult(body, offsets, private, exchanged, context.one_thread, crossing))
+            # The rules of kernel IR too. Parameters and plan are as if the body were complete.
+            verify_kernel(finish_kernel("unfinished", body, context, lowered, expanded, layout), pass_name)
         return body
 
     def step(pass_name: str, run: Callable[[], tuple[Stmt, ...]]) -> tuple[Stmt, ...]:
@@ -123,19 +126,6 @@ def _loads_ahead(scheduled: ScheduleBuilder, memory: MemoryType) -> tuple[frozen
     """Names of the tensors in a memory that are to be loaded a trip ahead, and of those that must be."""
     states = [(n, s) for n, s in scheduled.states.items() if s.loads_ahead and s.memory is memory]
     return frozenset(n for n, _ in states), frozenset(n for n, s in states if s.must_load_ahead)
-
-
-def _verify(
-    pass_name: str,
-    result: PassResult,
-    context: LoweringContext,
-    lowered: LoweredBody,
-    expanded: Expanded,
-    layout: SharedLayout,
-) -> None:
-    """The rules of kernel IR, and what the pass ensures. Parameters and plan are as if the body were complete."""
-    check_invariants(pass_name, result)
-    verify_kernel(finish_kernel("unfinished", result.body, context, lowered, expanded, layout), pass_name)
 
 
 def _named(pass_name: str, run: Callable[[], _T]) -> _T:

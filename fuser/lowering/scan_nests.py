@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fuser.errors import SchedulingError
 from fuser.ir.enums import THREAD_TYPES, MemoryType
@@ -19,9 +18,10 @@ from fuser.ir.kernel import Axes, Buffer, Literal, Scan
 from fuser.ir.op_table import SCANS
 from fuser.ir.scan_loops import check_scanned_order, collective_depth, scanned_positions
 from fuser.lowering.context import LoweringContext
+from fuser.records import record
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class ScanNest:
     """Registers of a scan.
 

@@ -6,13 +6,12 @@ that are subtracted from each other at the end would lose every digit for data w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Int, equal
 from fuser.ir.kernel import Allocate, Buffer, Call, Cast, If, IndexValue, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
+from fuser.records import record
 
 
 def temporary(name: str, dtype: DataType) -> Buffer:
@@ -20,7 +19,7 @@ def temporary(name: str, dtype: DataType) -> Buffer:
     return Buffer(name, dtype, MemoryType.local, ONE)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class WelfordStep:
     """Registers of one element each, for all elements of a thread's partials: how many values each has seen, the share of
     what comes in among all seen, and the weight of the squared difference of the means."""

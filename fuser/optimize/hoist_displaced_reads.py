@@ -13,7 +13,6 @@ Behind a pad of a computed tensor a Resize remains that moves nothing and fills 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fuser.ir.fusion import (
     Broadcast,
@@ -39,13 +38,14 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import ZERO, Int, maximum, minimum
+from fuser.records import record
 
 # Chains of slices of slices recompute more and more; past this many exprs the rest stay where they are.
 _GROWTH = 4
 _ROOM = 64
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Frame:
     """Per dim, where its elements are found and how many are wanted; what lies outside the windows may be anything."""
 

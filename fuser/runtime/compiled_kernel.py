@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from fuser.records import record
 
 if TYPE_CHECKING:
     from fuser.ir.facts import Facts
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from fuser.runtime.raw_signature import RawParameter
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Resources:
     """What ptxas reported for one entry. Bytes, but `registers` per thread."""
 
@@ -82,6 +83,8 @@ def content_hash(
     source: str, options: Sequence[str], arch: str, nvrtc_version: tuple[int, int] | None, entry: str = ""
 ) -> str:
     """Hex digest of what decides the binary. Every part is length-prefixed, so that no two inputs run together."""
+    import hashlib  # loads OpenSSL
+
     digest = hashlib.sha256()
     for part in (source, arch, repr(nvrtc_version), entry, *options):
         data = part.encode()

@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from fuser.records import record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +26,7 @@ REGISTRY: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Allocation:
     """Device memory. `address` is an address of the device's own address space (the simulator has one too)."""
 
@@ -35,7 +36,7 @@ class Allocation:
     owner: object = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Launch:
     """Concrete launch sizes; shared memory in bytes."""
 

@@ -21,10 +21,11 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from fuser.errors import CompilationError
+from fuser.records import record
 from fuser.runtime.compiled_kernel import Resources
 from fuser.runtime.ptxas_log import clean_log, parse_ptxas_log
 
@@ -36,7 +37,7 @@ class NvrtcUnavailableError(CompilationError):
     """No NVRTC library can be found or loaded."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CompileResult:
     """What one compilation gave.
 

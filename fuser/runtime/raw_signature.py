@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from fuser.errors import CompilationError
+from fuser.records import record
 
 POINTER_BYTES = 8
 
@@ -28,7 +28,7 @@ class RawKind(Enum):
     struct = "struct"  # by value: bytes of the exact size
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RawParameter:
     """A parameter of a raw kernel.
 
@@ -55,7 +55,7 @@ class RawParameter:
     pointee_alignment: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RawSignature:
     """`max_threads` is what the launch bounds in the text allow when FUSER_MAX_THREADS is `PROBE_THREADS`, None without
     bounds; `has_register_bound` tells of `__maxnreg__`."""

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import GLOBAL_MEMORY, ParallelType, SchedulerType
@@ -38,6 +37,7 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.records import record
 from fuser.runtime.variants import rung_of
 from fuser.schedule.inner_persistent import NEEDED_IN_FLIGHT, row_bounds
 from fuser.schedule.params import Accepted, InnerOuterParams, Params, ParamsClass, Refused, SegmentInputs
@@ -61,7 +61,7 @@ WAIT_NS = 3000.0
 """What the wait of the grid and the sums after it cost at least."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sides:
     """The two kinds of reductions of a segment: `row` results are reduced over the dims `along` a row, `column` ones over all
     `others`, which tell the rows apart."""
@@ -78,7 +78,7 @@ class Sides:
         return bool(own & self.along) and bool(own & self.others)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PassShape:
     """How the pass is spread. `threads` share a row, B `batch` accesses each; see the head of this module for the others."""
 
@@ -281,7 +281,7 @@ def _sums(segment: Fusion, sides: Sides) -> int:
 # --- shape ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Load:
     """What a row costs. Bytes of an element: `loaded` from memory, `moved` in all. Registers of an access: for a row, those
     held for all rows, and those that values kept between stages take while a row is computed. `sums`: how many a column has."""

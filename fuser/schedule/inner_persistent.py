@@ -13,7 +13,6 @@ other's shared memory. Where what the stages compute would not fit beside the ro
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 from fuser.ir.device_info import DeviceInfo
@@ -21,6 +20,7 @@ from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fusion import Fusion, Reduction, Welford
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.records import record
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.pointwise import cache_arguments, vectorize
 from fuser.schedule.reads import input_reads
@@ -38,7 +38,7 @@ REGISTERS_FOR_ADDRESSES = 32
 """Registers of a thread beside the row: addresses, the row's statistics, temporaries."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RowShape:
     """How a row is spread: over `cluster` blocks, `threads` of each along it, `batch` accesses of `vector` elements each;
     `rows` per block."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion, IterDomain, Tensor, memory_order
 from fuser.ir.integers import Int, Symbol
 from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.records import record
 from fuser.schedule.params import SegmentInputs
 from fuser.schedule.reads import InputRead, input_reads, is_divisible, read_width
 
@@ -16,7 +16,7 @@ from fuser.schedule.reads import InputRead, input_reads, is_divisible, read_widt
 ACCESS_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Argument:
     """A way of reading an input, or an output.
 

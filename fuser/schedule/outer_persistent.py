@@ -9,12 +9,13 @@ it read last is still in the second-level cache.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import Fusion, Welford
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.records import record
 from fuser.schedule.inner_persistent import NEEDED_IN_FLIGHT
 from fuser.schedule.params import (
     Accepted,
@@ -46,7 +47,7 @@ TRIPS_AXIS = 3
 """The serial loop over a thread's rows: after the blocks and threads along the columns, and the blocks along the rows."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Columns:
     """What a thread has for an access. `vector`: elements; `loaded`: bytes; `partials`: registers of results in the making."""
 
@@ -55,7 +56,7 @@ class Columns:
     partials: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OuterShape:
     """`across` x `along` threads, `sharing` blocks for the rows of the same columns, `unroll` accesses in flight a thread."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from fuser.ir.device_info import DeviceInfo
@@ -12,21 +12,22 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.ir.integers import Int
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Accepted:
     """The structure of a segment suits a scheduler."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Refused:
     """It does not, for a reason in plain words."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SegmentInputs:
     """Arguments of a segment: descriptors by tensor name, and the value of an extent expression for them."""
 
@@ -34,12 +35,12 @@ class SegmentInputs:
     evaluate: Callable[[Int], int]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NoOpParams:
     """Nothing to choose."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PointwiseParams:
     """Loops of a pointwise kernel.
 
@@ -63,7 +64,7 @@ class PointwiseParams:
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TransposeParams:
     """Tiles of a kernel whose arguments lie along two different runs of dims, M and N; pairs are (along M, along N).
 
@@ -91,7 +92,7 @@ class TransposeParams:
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReductionParams:
     """Loops of a reduction.
 
@@ -122,7 +123,7 @@ class ReductionParams:
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InnerPersistentParams:
     """A row in the registers of the threads along it.
 
@@ -150,7 +151,7 @@ class InnerPersistentParams:
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OuterPersistentParams:
     """A reduction whose blocks stay: they wait for one another between its stages, and go over their rows once more.
 
@@ -164,7 +165,7 @@ class OuterPersistentParams:
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScanParams:
     """Loops of a scan.
 
@@ -188,7 +189,7 @@ class ScanParams:
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InnerOuterParams:
     """One pass over rows that are held in registers, with sums of columns beside statistics of rows.
 

@@ -8,9 +8,8 @@ in the number of rows share parameters: each parameter is part of the kernel's t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fuser.ir.device_info import DeviceInfo
+from fuser.records import record
 
 # Bytes a thread asks for at once: 1024 threads of an SM then have three times the bytes of Little's law on their way, so that
 # some may compute and some may wait for others meanwhile.
@@ -33,7 +32,7 @@ _BUCKET = 8
 _FEWER = 4
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Space:
     """What is reduced. Counts in elements.
 
@@ -56,7 +55,7 @@ class Space:
     may_split: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReductionPlan:
     """See ReductionParams."""
 

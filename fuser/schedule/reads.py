@@ -7,7 +7,6 @@ table of which a gather takes some rows) is no dim of the loops; what stands in 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import (
@@ -25,9 +24,10 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.integers import Int, Symbol, symbol
+from fuser.records import record
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class InputRead:
     """One way of reading an input.
 

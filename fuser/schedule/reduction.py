@@ -18,7 +18,6 @@ own, and a step of Welford is a reduction of its own, whose counts are constants
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
@@ -35,6 +34,7 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.records import record
 from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
 from fuser.schedule.plan_reduction import Space, plan_reduction
 from fuser.schedule.pointwise import cache_arguments, vectorize
@@ -287,7 +287,7 @@ class ReductionScheduler:
         return _Steps(tuple(serial), at + 2)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Steps:
     """Loops of a thread along the reduced axes: positions of the serial ones, and of the unrolled one where there is one."""
 

@@ -8,7 +8,7 @@ questions to schedulers grows as n log n with the number of exprs.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
@@ -36,13 +36,14 @@ from fuser.ir.fusion import (
 from fuser.ir.integers import Symbol
 from fuser.ir.live_order import exprs_below
 from fuser.ir.views import ViewExpr, view_chain
+from fuser.records import record
 from fuser.schedule.no_op import viewed_input
 from fuser.schedule.params import Refused, Scheduler
 from fuser.schedule.reads import displaced_intermediate
 from fuser.schedule.registry import SCHEDULERS
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Segment:
     """A group of exprs with the scheduler that takes it, and why the schedulers before it did not.
 
@@ -55,7 +56,7 @@ class Segment:
     extent_inputs: tuple[Symbol, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class SegmentedFusion:
     """Segments in an order that respects their data."""
 

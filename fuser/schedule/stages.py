@@ -7,11 +7,11 @@ reductions, or in full-size outputs. Between two stages a full-size value is eit
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from fuser.ir.fusion import Pointwise, Reduction, Tensor, Welford, tensor_inputs, tensor_outputs
 from fuser.ir.iteration_graph import Group
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.records import record
 
 _CHEAP = frozenset(
     {"set", "cast", "add", "sub", "mul", "neg", "abs", "relu", "where", "minimum", "maximum", "fmin", "fmax"}
@@ -54,7 +54,7 @@ def is_cheap(builder: ScheduleBuilder, name: str) -> bool:
     return not isinstance(expr, (Pointwise, Reduction, Welford)) or (isinstance(expr, Pointwise) and expr.op in _CHEAP)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kept:
     """A full-size value that stays on chip from the stage that computes it to the last that needs it."""
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import MemoryType, ParallelType, SchedulerType
@@ -24,6 +23,7 @@ from fuser.ir.fact_collection import GRID_LIMIT
 from fuser.ir.fusion import Fusion, Tensor, memory_order, tensor_inputs, tensor_outputs
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.records import record
 from fuser.schedule.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, joined_dims
 from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, SegmentInputs, TransposeParams
 from fuser.schedule.pointwise import PointwiseScheduler, cache_arguments, reference_output, vectorize_by
@@ -186,7 +186,7 @@ def _fastest(graph: IterationGraph, t: Tensor) -> Group | None:
 # --- choosing ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _Sides:
     """Which arguments are staged, and the dims of the loops: batch parts, the staged run M, the run N."""
 

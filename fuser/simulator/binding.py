@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +11,7 @@ from fuser.errors import InternalError, LaunchError
 from fuser.ir.enums import ParallelType
 from fuser.ir.integers import Int, Symbol
 from fuser.ir.kernel import SIZE_SYMBOLS, Buffer, ExtentParameter, Kernel, ScalarParameter
+from fuser.records import record
 from fuser.runtime.device import ArgumentValue, Launch
 from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.lanes import Array
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fuser.simulator.wave import Wave
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class BoundBuffer:
     """Device memory of one parameter: element 0 is element `base` of the region; `size` elements may be used."""
 
@@ -36,7 +36,7 @@ class BoundBuffer:
 Saved = list[tuple[Region, Array, Array]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Binding:
     """A kernel's parameters in one launch. `values` has the symbols that the launch decides."""
 

@@ -7,10 +7,9 @@ is a set of such log positions that became visible to a thread at a fence; threa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from fuser.records import record
 from fuser.simulator.lanes import CLOCK_MASK, CLOCK_SHIFT, THREAD_SHIFT, Array, Lanes
 from fuser.simulator.shadow import Clock, Shadow
 
@@ -22,7 +21,7 @@ Positions = dict[Place, int]
 _KEPT_VIEWS = 8
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class _Entry:
     """One atomic: its record, and unless it only reads, what it publishes.
 

@@ -7,10 +7,10 @@ Grammar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from fuser.errors import LaunchError
+from fuser.records import record
 
 
 class Kind(Enum):
@@ -35,7 +35,7 @@ class Kind(Enum):
     wrong_dtype = "wrong dtype"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Access:
     """One thread at one statement.
 

@@ -8,7 +8,6 @@ the actual extents; only what these ranges leave open gets a guard, which evalua
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -32,6 +31,7 @@ from fuser.ir.integers import (
     compile_vectorized,
     const,
 )
+from fuser.records import record
 from fuser.simulator.errors import Kind
 from fuser.simulator.lanes import Index, Lanes
 
@@ -203,7 +203,7 @@ class Ranges:
         return (low is not None and least < low) or (high is not None and most > high)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Suspect:
     """An expression that has to stay in [low, high]."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from fuser.ir.enums import ParallelType
 from fuser.ir.integers import Symbol
 from fuser.ir.kernel import THREAD_SYMBOLS, Kernel, ScalarParameter, SemaphoreParameter
 from fuser.ir.op_table import numpy_cast
+from fuser.records import record
 from fuser.runtime.device import ArgumentValue, Launch
 from fuser.simulator.binding import Binding, bind_arguments
 from fuser.simulator.communication import Communication
@@ -46,7 +46,7 @@ _INTERLEAVED = 8
 _RESERVED_SHARED = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Report:
     """What a simulated launch came to. `error` is the first defect found, None if there was none."""
 

@@ -6,11 +6,11 @@ program := Program(kernel, source, function, sites, buffers, symbols, definition
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from fuser.ir.integers import Cond, Int, Symbol
 from fuser.ir.kernel import Buffer, Kernel
+from fuser.records import record
 
 # Sites that access no memory are numbered from here on.
 OTHER_SITES = 1 << 20
@@ -18,7 +18,7 @@ OTHER_SITES = 1 << 20
 WaveFunction: TypeAlias = "Callable[[Any], Generator[bool, None, None] | None]"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Site:
     """A place in the kernel that accesses memory or synchronises. `buffer` is None where none is concerned."""
 
@@ -28,7 +28,7 @@ class Site:
     buffer: Buffer | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Definition:
     """Where a symbol gets its values, for ranges: from an expression, a loop (start, stop, step), or memory (nothing).
 
@@ -40,7 +40,7 @@ class Definition:
     is_bounded: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Program:
     """A compiled kernel.
 

@@ -1,0 +1,158 @@
+"""Frozen slotted dataclasses that are cheap to make: `record` does what `dataclass(frozen=True, slots=True)` does.
+
+Every node of an IR is such a class, and there are far more of them than a process uses. `dataclasses` compiles each method of
+each class by itself, five to seven of them, for about 0.8 ms a class: more than half of what `import fuser.compiler` would
+take. Here a class's `__init__`, `__eq__` and `__hash__` are one piece of text, and the other methods, which are not asked
+often, are shared by all records.
+
+What `dataclasses` offers for classes of its own (`fields`, `replace`, `asdict`) works for records too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import MISSING, Field, FrozenInstanceError, field
+from typing import Any, TypeVar, dataclass_transform, overload
+
+_T = TypeVar("_T")
+
+
+@overload
+def record(cls: type[_T], /) -> type[_T]: ...
+@overload
+def record(*, eq: bool = True) -> Callable[[type[_T]], type[_T]]: ...
+@dataclass_transform(frozen_default=True, field_specifiers=(field, Field))
+def record(cls: type[_T] | None = None, /, *, eq: bool = True) -> type[_T] | Callable[[type[_T]], type[_T]]:
+    """Make a frozen class with slots of the annotated names of `cls`, in order, those of a base that is a record first.
+
+    eq   whether records compare, and hash, by their fields (those with `compare`); else by identity
+
+    Defaults, `default_factory`, `compare` and `repr` of `field` are known. Raises TypeError for what is not: `kw_only`,
+    `init=False`, `hash`, `ClassVar`, a mutable default, a dataclass as a base.
+    """
+    if cls is None:
+        return lambda made: _make(made, eq)
+    return _make(cls, eq)
+
+
+def _make(cls: type[_T], eq: bool) -> type[_T]:
+    inherited: dict[str, Any] = {}
+    for base in reversed(cls.__mro__[1:]):
+        inherited.update(base.__dict__.get("__record_defaults__", {}))
+    annotations = cls.__annotations__
+    own: dict[str, Any] = {name: cls.__dict__.get(name, MISSING) for name in annotations}
+    defaults = {**inherited, **own}
+    _check(cls, annotations, own)
+    members = {k: v for k, v in cls.__dict__.items() if k not in annotations and k not in ("__dict__", "__weakref__")}
+    members["__slots__"] = tuple(name for name in own if name not in inherited)
+    members["__record_defaults__"] = defaults
+    members["__match_args__"] = tuple(defaults)
+    members["__dataclass_fields__"] = _Fields()
+    members |= _compiled(cls, defaults, eq)
+    for name, shared in _SHARED.items():
+        members.setdefault(name, shared)
+    made = type(cls)(cls.__name__, cls.__bases__, members)
+    made.__qualname__ = cls.__qualname__
+    return made
+
+
+def _check(cls: type, annotations: dict[str, Any], own: dict[str, Any]) -> None:
+    for base in cls.__mro__[1:]:
+        if "__dataclass_fields__" in base.__dict__ and "__record_defaults__" not in base.__dict__:
+            raise TypeError(f"{cls.__name__}: its base {base.__name__} is a dataclass and no record")
+    if any("ClassVar" in str(a) or "InitVar" in str(a) for a in annotations.values()):
+        raise TypeError(f"{cls.__name__}: a record has no ClassVar and no InitVar")
+    for name, default in own.items():
+        if isinstance(default, Field) and (not default.init or default.kw_only is True or default.hash is not None):
+            raise TypeError(f"{cls.__name__}.{name}: a field of a record has a default, compare and repr only")
+        if isinstance(default, (list, dict, set)):
+            raise TypeError(f"{cls.__name__}.{name}: a mutable default would be shared; use default_factory")
+
+
+def _compiled(cls: type, defaults: dict[str, Any], eq: bool) -> dict[str, Any]:
+    """`__init__`, and with `eq` `__eq__` and `__hash__`, where the class has none of its own."""
+    scope: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
+    parameters, body = ["self"], []
+    compared: list[str] = []
+    for name, default in defaults.items():
+        value, plain, factory = name, default, MISSING
+        if isinstance(default, Field):
+            plain, factory = default.default, default.default_factory
+        if not isinstance(default, Field) or default.compare:
+            compared.append(name)
+        if factory is not MISSING:
+            scope[f"_make_{name}"] = factory
+            parameters.append(f"{name}=_missing")
+            value = f"_make_{name}() if {name} is _missing else {name}"
+        elif plain is not MISSING:
+            scope[f"_default_{name}"] = plain
+            parameters.append(f"{name}=_default_{name}")
+        else:
+            parameters.append(name)
+        body.append(f"    _set(self, {name!r}, {value})")
+    if hasattr(cls, "__post_init__"):
+        body.append("    self.__post_init__()")
+    lines = [f"def __init__({', '.join(parameters)}):", *(body or ["    pass"])]
+    if eq:
+        mine, theirs = (f"({''.join(f'{who}.{n}, ' for n in compared)})" for who in ("self", "other"))
+        lines += ["def __eq__(self, other):", "    if other.__class__ is not self.__class__:"]
+        lines += ["        return NotImplemented", f"    return {mine} == {theirs}"]
+        lines += ["def __hash__(self):", f"    return hash({mine})"]
+    made: dict[str, Any] = {}
+    exec("\n".join(lines), {"__name__": cls.__module__, **scope}, made)
+    for method in made.values():
+        method.__qualname__ = f"{cls.__qualname__}.{method.__name__}"
+    # A class with an __eq__ of its own and no __hash__ has None for one.
+    return {k: v for k, v in made.items() if cls.__dict__.get(k) is None}
+
+
+# --- what all records share -------------------------------------------------------------------------------------------
+
+
+def _no_assignment(self: Any, name: str, value: object) -> None:
+    raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _no_deletion(self: Any, name: str) -> None:
+    raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+def _text(self: Any) -> str:
+    shown = (n for n, default in self.__record_defaults__.items() if not isinstance(default, Field) or default.repr)
+    return f"{type(self).__qualname__}({', '.join(f'{n}={getattr(self, n)!r}' for n in shown)})"
+
+
+def _values(self: Any) -> list[object]:
+    return [getattr(self, name) for name in self.__record_defaults__]
+
+
+def _set_values(self: Any, values: list[object]) -> None:
+    for name, value in zip(self.__record_defaults__, values, strict=True):
+        object.__setattr__(self, name, value)
+
+
+_SHARED: dict[str, Any] = {
+    "__setattr__": _no_assignment,
+    "__delattr__": _no_deletion,
+    "__repr__": _text,
+    # Copies and pickles go past the frozen `__setattr__`.
+    "__getstate__": _values,
+    "__setstate__": _set_values,
+}
+
+
+class _Fields:
+    """`__dataclass_fields__` of a record, made on first need: what `dataclasses` makes of the same fields."""
+
+    def __get__(self, instance: object, owner: type[Any]) -> dict[str, Any]:
+        annotations: dict[str, Any] = {}
+        for base in reversed(owner.__mro__):
+            if "__record_defaults__" in base.__dict__:
+                annotations.update(base.__annotations__)
+        defaults = {name: d for name, d in owner.__record_defaults__.items() if d is not MISSING}
+        same = type(owner.__name__, (), {"__annotations__": annotations, "__module__": owner.__module__, **defaults})
+        made: Any = dataclasses.dataclass(init=False, repr=False, eq=False)(same)
+        found: dict[str, Any] = made.__dataclass_fields__
+        owner.__dataclass_fields__ = found
+        return found
