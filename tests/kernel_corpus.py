@@ -1,8 +1,8 @@
 """Scheduled fusions that between them use every mechanism of lowering, small enough to simulate in milliseconds.
 
 Families, at least five kernels each: exchange through shared memory in a serial loop, two successive block reductions on one
-scratch, last-block grid reduction, grid reduction with broadcast back, Welford, non-dividing split with unswitch, rfactor,
-waits of the grid between exprs.
+scratch, last-block grid reduction, grid reduction with broadcast back, reductions chained to others, scans, Welford,
+non-dividing split with unswitch, rfactor, waits of the grid between exprs.
 """
 
 from __future__ import annotations
@@ -411,6 +411,73 @@ def broadcast_back_two_reductions() -> ScheduleBuilder:
     s.split(out.name, 1, 16)
     spread(s, out.name, (SERIAL, GX, BX))
     return s
+
+
+# --- reductions chained to others: threads along a row hold copies of what it leaves ------------------------------------
+
+
+def chained_rows(
+    ops: Sequence[str], threads: int, trips: int, rows: int, *, welford: bool = False, dtype: DataType = Float
+) -> ScheduleBuilder:
+    """x[i, j] summed over j, then -sum reduced over i by each of `ops`, or by Welford.
+
+    Loop axes: i/(trips*rows) of the grid, (i/rows)%trips serial, i%rows of block_y, j/threads serial, j%threads of block_x.
+    """
+    b = FusionBuilder()
+    x = b.input_tensor(dtype, [-1, -1])
+    r = b.reduction("sum", x, [1], dtype)
+    left = b.pointwise("neg", [r], dtype)
+    results = [b.reduction(op, left, [0], dtype) for op in ops]
+    if welford:
+        results += b.welford(left, [0])[:2]
+    for result in results:
+        b.add_output(b.pointwise("abs", [result], dtype))
+    s = ScheduleBuilder(b.freeze())
+    s.split(r.name, 1, threads)
+    types = [GX]
+    if rows > 1:
+        s.split(r.name, 0, rows)
+    if trips > 1:
+        s.split(r.name, 0, trips)
+        types.append(SERIAL)
+    if rows > 1:
+        types.append(BY)
+    spread(s, r.name, (*types, SERIAL, BX))
+    return s
+
+
+_CHAINED: tuple[Shapes, ...] = (((7, 40),), ((1, 9),), ((12, 3),), ((0, 5),))
+
+
+@_case("chained", *_CHAINED)
+def chained_one_row_a_block() -> ScheduleBuilder:
+    return chained_rows(["sum"], 32, 1, 1)
+
+
+@_case("chained", *_CHAINED)
+def chained_in_trips() -> ScheduleBuilder:
+    return chained_rows(["sum"], 64, 3, 1)
+
+
+@_case("chained", *_CHAINED)
+def chained_rows_side_by_side() -> ScheduleBuilder:
+    return chained_rows(["max"], 8, 2, 4)
+
+
+@_case("chained", *_CHAINED)
+def chained_two_results() -> ScheduleBuilder:
+    """One semaphore, one last block."""
+    return chained_rows(["sum", "max"], 32, 2, 2, dtype=Int32)
+
+
+@_case("chained", *_CHAINED)
+def chained_odd_block() -> ScheduleBuilder:
+    return chained_rows(["sum"], 5, 2, 3)
+
+
+@_case("chained", *_CHAINED, whole=False)
+def chained_welford() -> ScheduleBuilder:
+    return chained_rows([], 32, 2, 2, welford=True)
 
 
 # --- scans ------------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ FAMILIES = (
     "two reductions",
     "last block",
     "broadcast back",
+    "chained",
     "scan",
     "welford",
     "unswitch",

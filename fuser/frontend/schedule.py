@@ -30,6 +30,7 @@ _PRIORITY = (
     SchedulerType.expr_eval,
     SchedulerType.no_op,
     SchedulerType.matmul,
+    SchedulerType.chained_reduction,
     SchedulerType.reduction,
     SchedulerType.resize,
     SchedulerType.scan,
@@ -267,6 +268,10 @@ def params_view(params: internal.Params) -> HeuristicParams:
                 static_bdimy=True,
                 reduction_scheduler=SchedulerType.outer_persistent,
             )
+        case internal.ChainedParams():
+            rows = params_view(params.rows)
+            assert isinstance(rows, ReductionParams)
+            view = replace(rows, reduction_scheduler=SchedulerType.chained_reduction)
         case internal.ScanParams():
             view = ScanParams()
         case internal.TransposeParams():

@@ -125,6 +125,7 @@ class SchedulerType(Enum):
     expr_eval = 9
     resize = 10
     scan = 11
+    chained_reduction = 12
 
     def __repr__(self) -> str:
         return f"SchedulerType.{self.name}"

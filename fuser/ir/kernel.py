@@ -389,7 +389,8 @@ class Reduce:
 
     combine: name of a pointwise row (add, mul, maximum, minimum, logical_or, ...) or "welford" for a triple
     (mean, m2, count), where one count may stand for all elements. `slot` distinguishes executions of the collective inside
-    serial loops (0 <= slot < slots).
+    serial loops (0 <= slot < slots). `copy_axes`: threads along these hold the same partials, of which one counts (they
+    are told for reductions over blocks alone: one thread writes, and all share the joining).
     """
 
     partials: tuple[Buffer, ...]
@@ -403,6 +404,7 @@ class Reduce:
     name: str
     last_block: Symbol | None = None
     cluster_axes: tuple[ParallelType, ...] = ()
+    copy_axes: tuple[ParallelType, ...] = ()
 
 
 @record(eq=False)

@@ -240,9 +240,10 @@ def _reduce(stmt: Reduce) -> str:
     identity = ", ".join(print_value(v) for v in stmt.identity)
     axes = ", ".join(axis.name for axis in (*stmt.block_axes, *stmt.grid_axes))
     after = " to all blocks" if stmt.grid_broadcast else ""
+    copies = f", copies along ({', '.join(p.name for p in stmt.copy_axes)})" if stmt.copy_axes else ""
     flag = "" if stmt.last_block is None else f", last block in {stmt.last_block}"
     slot = "" if stmt.slots.is_const and stmt.slots.value == 1 else f", slot {stmt.slot} of {stmt.slots}"
-    return f"{stmt.name}: reduce {stmt.combine} ({partials}) over ({axes}){after}, identity ({identity}){slot}{flag}"
+    return f"{stmt.name}: reduce {stmt.combine} ({partials}) over ({axes}){after}, identity ({identity}){copies}{slot}{flag}"
 
 
 def _scan(stmt: Scan) -> str:

@@ -390,10 +390,12 @@ class _Check:
         for partial, identity in zip(stmt.partials, stmt.identity, strict=False):
             if _stored(partial.dtype) is not _stored(identity.dtype):
                 self._mark(stmt, f"identity of {partial.name} is {identity.dtype.name}, not {partial.dtype.name}")
-        if not all(p.is_block for p in stmt.block_axes) or not all(
+        if not all(p.is_block for p in (*stmt.block_axes, *stmt.copy_axes)) or not all(
             p.is_grid for p in (*stmt.grid_axes, *stmt.cluster_axes)
         ):
             self._mark(stmt, "axes are in the wrong one of block_axes, grid_axes and cluster_axes")
+        if set(stmt.block_axes) & set(stmt.copy_axes):
+            self._mark(stmt, "an axis of block_axes has copies of its partials")
         if stmt.last_block is not None:
             self._define(stmt, stmt.last_block)
         self._uniform(stmt, "a collective", whole_block=True)

@@ -107,7 +107,7 @@ def _grid_key(stmt: Stmt) -> object:
     """What two reductions over blocks must have in common to share a semaphore; None for other statements."""
     if not isinstance(stmt, Reduce) or not stmt.grid_axes:
         return None
-    return stmt.grid_axes, stmt.block_axes, stmt.slot, stmt.slots, stmt.grid_broadcast
+    return stmt.grid_axes, stmt.block_axes, stmt.copy_axes, stmt.slot, stmt.slots, stmt.grid_broadcast
 
 
 def _same_threads(a: Reduce, b: Reduce) -> bool:
@@ -523,8 +523,9 @@ class _Expander:
         grid = [p for p in GRID_TYPES if p in self.sizes]
         reduced = [p for p in grid if p in r.grid_axes]
         kept = [p for p in grid if p not in r.grid_axes]
-        lanes = [p for p in self.active if p not in r.block_axes]
-        spread = [p for p in self.active if p in r.block_axes]
+        shared = (*r.block_axes, *r.copy_axes)
+        lanes = [p for p in self.active if p not in shared]
+        spread = [p for p in self.active if p in shared]
         blocks = self._count_of(reduced)
         segment = self._linear(kept) * r.slots + r.slot
         segments = self._count_of(kept) * r.slots
@@ -564,7 +565,7 @@ class _Expander:
         ]
 
     def _finish(self, r: Reduce, g: _GridParts) -> list[Stmt]:
-        """Join the partials of all blocks; threads along the block's reduced axes share the work.
+        """Join the partials of all blocks; threads along the block's reduced axes, and those with copies, share the work.
 
         A thread asks for several partials before it uses the first: they come from device memory, one wait serves all.
         """
@@ -609,7 +610,7 @@ class _Expander:
         turn = (*(Allocate(t) for t in got), *each(load), *each(add))
         stmts.append(For(b, self._linear(g.spread), g.blocks, count * batch, turn))
         if g.spread:
-            stmts += self._blocks((r,))
+            stmts += self._blocks((replace(r, block_axes=tuple(g.spread)),))
         return stmts
 
     def _grid_last_block(self, reduces: Sequence[Reduce]) -> list[Stmt]:
@@ -720,7 +721,10 @@ _FINISH_BATCH = 16
 
 @record(eq=False)
 class _GridParts:
-    """Addresses of one grid reduction: `place(partial, element, block)` in its workspace."""
+    """Addresses of one grid reduction: `place(partial, element, block)` in its workspace.
+
+    lanes, spread   axes whose threads have results of their own, and those that work on one result together
+    """
 
     buffers: tuple[Buffer, ...]
     place: Callable[[int, Int, Int], Int]

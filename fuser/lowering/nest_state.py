@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
-from fuser.ir.enums import GLOBAL_MEMORY, GRID_TYPES, THREAD_TYPES, ParallelType
+from fuser.ir.enums import BLOCK_TYPES, GLOBAL_MEMORY, GRID_TYPES, THREAD_TYPES, ParallelType
 from fuser.ir.fusion import Reduction, Scan, Tensor, TensorExpr, Welford, tensor_inputs, tensor_outputs
 from fuser.ir.integers import Cond, Int, Symbol, equal, symbol
 from fuser.ir.iteration_graph import Group
@@ -181,6 +181,12 @@ class NestState:
                     f"that extent, not {size}"
                 )
         return found
+
+    def _copy_types(self, leader: str) -> tuple[ParallelType, ...]:
+        """Axes of the block that an expr has no loop for: all threads along them compute the same."""
+        reduced = self._reduction_types(leader, BLOCK_TYPES)
+        own = {*reduced, *(p for p, group in self._parallel_axes(leader) if not group.is_broadcast)}
+        return tuple(p for p in BLOCK_TYPES if p in self.context.sizes and p not in own)
 
     def _guards(self, node: list[str]) -> dict[str, Cond]:
         """Tests for work of the last block, where the whole node depends on a grid reduction outside it."""

@@ -274,6 +274,7 @@ class NestStorage(NestValues):
             leader,
             accumulator.last_block,
             self._cluster_types(leader),
+            self._copy_types(leader) if grid_axes else (),
         )
 
     def _store_result(

@@ -26,12 +26,13 @@ from fuser.schedule.pointwise import cache_arguments, vectorize
 from fuser.schedule.reads import input_reads
 from fuser.schedule.reduction import (
     ReductionScheduler,
+    cut_trips,
     reduced_groups,
     reference_reduction,
     separate_results,
 )
 from fuser.schedule.reference import choose_vector, dim_groups, dim_order, resolving_graph, vector_limit
-from fuser.schedule.stages import keep_stages, stage_levels
+from fuser.schedule.stages import keep_stages, row_reductions, stage_levels
 
 WARP = 32
 REGISTERS_FOR_ADDRESSES = 32
@@ -127,6 +128,10 @@ class InnerPersistentScheduler:
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
         assert isinstance(params, InnerPersistentParams)
+        return self.schedule(segment, params)
+
+    def schedule(self, segment: Fusion, params: InnerPersistentParams, blocks: int = 0) -> ScheduleBuilder:
+        """The schedule, also of a segment with chained reductions. `blocks`: see `cut_trips`."""
         builder = ScheduleBuilder(segment)
         for tensor, dim, low, high in params.bounds:
             builder.ask_extent_within(tensor, dim, low, high)
@@ -135,12 +140,12 @@ class InnerPersistentScheduler:
         copies = cache_arguments(builder)
         keep_stages(builder, inputs_only=params.inputs_only)
         name = _reference_name(builder)
-        self._transform(builder, name, params)
+        self._transform(builder, name, params, blocks)
         vectorize(builder, copies, [a for a in params.vectorized if a in copies])
         builder.inline_most()
         return builder
 
-    def _transform(self, builder: ScheduleBuilder, name: str, params: InnerPersistentParams) -> None:
+    def _transform(self, builder: ScheduleBuilder, name: str, params: InnerPersistentParams, blocks: int) -> None:
         loop = builder.state(name).loop
         graph = builder.graph()
         # Dims of one element stay out of the merged loops: tensors without them could not share those.
@@ -158,8 +163,10 @@ class InnerPersistentScheduler:
             types.append((0, ParallelType.grid_x))
             if params.rows > 1:
                 builder.split(name, 0, params.rows)
-                types.append((1, ParallelType.block_y))
                 at = 2
+            at += cut_trips(builder, name, blocks)
+            if params.rows > 1:
+                types.append((at - 1, ParallelType.block_y))
         if params.vector > 1:
             builder.split(name, at, params.vector)
         builder.split(name, at, params.threads)
@@ -178,7 +185,7 @@ class InnerPersistentScheduler:
 
 def in_two_passes(builder: ScheduleBuilder) -> None:
     """Welford's update only pays where data is read once: what is kept is summed twice."""
-    for expr in list(builder.exprs):
+    for expr in row_reductions(builder):
         if isinstance(expr, Welford) and not expr.input.dtype.is_complex:
             builder.two_pass(expr.mean.name)
 

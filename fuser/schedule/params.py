@@ -166,6 +166,20 @@ class OuterPersistentParams:
 
 
 @record
+class ChainedParams:
+    """Reductions of rows, and of what they leave.
+
+    rows      the loops of the rows
+    blocks    that go over all of them; 0: as many as the loops of the rows have
+    reasons   why, in words; no part of what is compared
+    """
+
+    rows: ReductionParams | InnerPersistentParams
+    blocks: int
+    reasons: tuple[str, ...] = field(default=(), compare=False)
+
+
+@record
 class ScanParams:
     """Loops of a scan.
 
@@ -233,6 +247,7 @@ Params = (
     | InnerPersistentParams
     | InnerOuterParams
     | OuterPersistentParams
+    | ChainedParams
     | ScanParams
 )
 ParamsClass = type[Params]

@@ -49,7 +49,7 @@ from fuser.schedule.reference import (
     tangled_dims,
     uncovered,
 )
-from fuser.schedule.stages import reduced_groups_of, split_stages, stage_levels
+from fuser.schedule.stages import reduced_groups_of, row_reductions, split_stages, stage_levels
 
 # Accumulators of a thread along kept dims: more would push the loads in flight out of its registers.
 _ACCUMULATORS = 32
@@ -154,6 +154,10 @@ class ReductionScheduler:
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
         assert isinstance(params, ReductionParams)
+        return self.schedule(segment, params)
+
+    def schedule(self, segment: Fusion, params: ReductionParams, blocks: int = 0) -> ScheduleBuilder:
+        """The schedule, also of a segment with chained reductions. `blocks`: see `cut_trips`."""
         graph = resolving_graph(segment)
         name = reference_reduction(segment, graph).name
         builder = ScheduleBuilder(segment)
@@ -164,7 +168,7 @@ class ReductionScheduler:
         if definition is not None and not isinstance(definition, (Reduction, Welford)):
             name = tensor_inputs(definition)[0].name
         _, stages = split_stages(builder)
-        steps = self._transform(builder, name, params)
+        steps = self._transform(builder, name, params, blocks)
         loaded = [made for argument, made in copies.items() if argument not in builder.output_names]
         loads = [copy for made in loaded for copy in (made, *stages.get(made, ()))]
         for argument in params.vectorized:
@@ -190,7 +194,7 @@ class ReductionScheduler:
         tensor with all loops for each result.
         """
         made: dict[str, str] = {}
-        for e in [e for e in builder.exprs if isinstance(e, (Reduction, Welford))]:
+        for e in row_reductions(builder):
             result = name = tensor_outputs(e)[0].name
             if params.inner and params.vector > 1:
                 name = _first(builder.rfactor(name, list(steps.serial)))
@@ -199,7 +203,7 @@ class ReductionScheduler:
             made[result] = name
         return made
 
-    def _transform(self, builder: ScheduleBuilder, name: str, params: ReductionParams) -> _Steps:
+    def _transform(self, builder: ScheduleBuilder, name: str, params: ReductionParams, blocks: int) -> _Steps:
         loop = builder.state(name).loop
         # Dims of one element stay out of the merged loops: tensors without them could not share those.
         graph = builder.graph()
@@ -235,8 +239,10 @@ class ReductionScheduler:
                 types.append((0, ParallelType.grid_x))
                 if params.block_iterate > 1:
                     builder.split(name, 0, params.block_iterate)
-                    types.append((1, ParallelType.block_y))
                     at = 2
+                at += cut_trips(builder, name, blocks)
+                if params.block_iterate > 1:
+                    types.append((at - 1, ParallelType.block_y))
             # The vector is cut off first: every part of the grid then starts at a multiple of it.
             if params.vector > 1:
                 builder.split(name, at + planes, params.vector)
@@ -246,10 +252,10 @@ class ReductionScheduler:
             if params.vector > 1:
                 builder.split(name, 0, params.vector)
             builder.split(name, 0, params.block_iterate)
-            types += [(0, ParallelType.grid_x), (1, ParallelType.block_x)]
-            at = 2
+            at = 2 + cut_trips(builder, name, blocks)
+            types += [(0, ParallelType.grid_x), (at - 1, ParallelType.block_x)]
             if params.vector > 1:
-                builder.reorder(name, {2: 3})  # the vector axis goes inside the reduction
+                builder.reorder(name, {at: at + 1})  # the vector axis goes inside the reduction
             along = ParallelType.block_y
         if params.grid_reduce > 1:
             builder.split(name, at, params.grid_reduce, False)
@@ -293,6 +299,18 @@ class _Steps:
 
     serial: tuple[int, ...]
     unrolled: int
+
+
+def cut_trips(builder: ScheduleBuilder, name: str, blocks: int) -> int:
+    """Let `blocks` blocks go over what loop 0 of a tensor counts, if that is not 0; the number of loops added behind loop 0.
+
+    Neighbouring blocks take neighbours in each trip.
+    """
+    if blocks == 0:
+        return 0
+    builder.split(name, 0, blocks)
+    builder.reorder(name, {0: 1})
+    return 1
 
 
 def _first(made: str | tuple[str, ...]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fuser.ir.enums import SchedulerType
+from fuser.schedule.chained_reduction import ChainedReductionScheduler
 from fuser.schedule.inner_outer_persistent import InnerOuterPersistentScheduler
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.no_op import NoOpScheduler
@@ -18,6 +19,7 @@ SCHEDULERS: tuple[Scheduler, ...] = (
     InnerPersistentScheduler(),
     InnerOuterPersistentScheduler(),
     OuterPersistentScheduler(),
+    ChainedReductionScheduler(),
     ReductionScheduler(),
     ScanScheduler(),
     TransposeScheduler(),

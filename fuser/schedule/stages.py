@@ -1,15 +1,17 @@
 """Stages of a segment with reductions, and what is kept on chip between them.
 
+Reductions of a segment run over the same dims, or are *chained*: they reduce, over the other dims, what those results became.
+
 A *stage* is a pass over the full-size data: it ends in reductions whose inputs depend on the same number of earlier
 reductions, or in full-size outputs. Between two stages a full-size value is either kept or computed again from kept ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from fuser.ir.fusion import Pointwise, Reduction, Tensor, Welford, tensor_inputs, tensor_outputs
-from fuser.ir.iteration_graph import Group
+from fuser.ir.fusion import Pointwise, Reduction, Tensor, TensorExpr, Welford, tensor_inputs, tensor_outputs
+from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 
@@ -21,20 +23,53 @@ _CHEAP = frozenset(
 """Pointwise ops that cost an instruction or two: computing them again is cheaper than the registers to keep them."""
 
 
+def chained_reductions(exprs: Iterable[TensorExpr], graph: IterationGraph) -> frozenset[TensorExpr]:
+    """Reductions of what is left after others: over other dims than the largest one, of values without the dims of that.
+
+    `graph`: the resolving view.
+    """
+    reduced: dict[TensorExpr, frozenset[Group]] = {}
+    size: dict[TensorExpr, int] = {}
+    for e in exprs:
+        if isinstance(e, (Reduction, Welford)):
+            result = tensor_outputs(e)[0]
+            groups = [(d.is_reduction, graph.group(d)) for d in result.logical]
+            reduced[e] = frozenset(g for is_reduced, g in groups if is_reduced and not g.is_broadcast)
+            size[e] = sum(not g.is_broadcast for _, g in groups)
+    if len(set(reduced.values())) < 2:
+        return frozenset()
+    along = reduced[max(size, key=size.__getitem__)]
+    return frozenset(
+        e
+        for e, own in reduced.items()
+        if own
+        and own.isdisjoint(along)
+        and not any(graph.group(d) in along for d in tensor_inputs(e)[0].visible if not d.is_broadcast)
+    )
+
+
+def row_reductions(builder: ScheduleBuilder) -> list[Reduction | Welford]:
+    """The reductions of a schedule that are not chained, in order."""
+    chained = chained_reductions(builder.exprs, builder.graph())
+    return [e for e in builder.exprs if isinstance(e, (Reduction, Welford)) and e not in chained]
+
+
 def reduced_groups_of(builder: ScheduleBuilder) -> frozenset[Group]:
-    """Groups of the dims that the reductions of a schedule reduce."""
+    """Groups of the dims that the reductions of a schedule reduce, but for chained ones."""
     graph = builder.graph()
-    reductions = [e for e in builder.exprs if isinstance(e, (Reduction, Welford))]
-    return frozenset(graph.group(d) for e in reductions for d in tensor_outputs(e)[0].logical if d.is_reduction)
+    return frozenset(
+        graph.group(d) for e in row_reductions(builder) for d in tensor_outputs(e)[0].logical if d.is_reduction
+    )
 
 
 def stage_levels(builder: ScheduleBuilder) -> dict[str, int]:
     """Stage of each sink: reduction results and full-size outputs. It is how many reductions must come before, in a row."""
     depth: dict[str, int] = {}
     result: dict[str, int] = {}
+    own = set(row_reductions(builder))
     for expr in builder.exprs:
         below = max((depth.get(t.name, 0) for t in tensor_inputs(expr)), default=0)
-        is_reduction = isinstance(expr, (Reduction, Welford))
+        is_reduction = expr in own
         for t in tensor_outputs(expr):
             depth[t.name] = below + is_reduction
             if is_reduction:

@@ -19,9 +19,7 @@ from tests.benchmarks.public_programs import as_parameters, program
 MOST: dict[str, int] = {"batchnorm": 2, "layernorm_bwd": 2}
 
 # Each entry has to fail; an entry that holds has to go.
-NOT_YET: dict[str, str] = {
-    "cross_entropy_bf16_8192x32000": "the mean over rows is a kernel of its own",
-}
+NOT_YET: dict[str, str] = {}
 
 
 @pytest.mark.parametrize("case", as_parameters(public_cases(), NOT_YET))

@@ -1,0 +1,151 @@
+"""Reductions of what other reductions left of each row: the mean of the losses of rows, the norm of column norms.
+
+The loops are those that the reduction or the inner persistent scheduler makes for the rows alone (`head`). What is chained to
+them runs over the same loops around a row, so that every block adds up its own rows' values, in order. Each block leaves its
+sum in device memory, and the last one to finish joins them in the order of the blocks. Where rows are many, `blocks` blocks go
+over all of them, and there is no more than that to join:
+
+    K/ty/G serial, G -> grid_x, ty -> block_y, then the loops along a row
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import replace
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.enums import SchedulerType
+from fuser.ir.fusion import Expr, ExtentOp, Fusion, Output, ScalarOp, Tensor, tensor_inputs, tensor_outputs
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.inner_persistent import InnerPersistentScheduler
+from fuser.schedule.outer_persistent import OuterPersistentScheduler
+from fuser.schedule.params import (
+    Accepted,
+    ChainedParams,
+    InnerPersistentParams,
+    Params,
+    ParamsClass,
+    ReductionParams,
+    Refused,
+    SegmentInputs,
+)
+from fuser.schedule.reduction import ReductionScheduler, reduced_groups, reference_reduction
+from fuser.schedule.reference import dim_groups, resolving_graph, tangled_dims, uncovered
+from fuser.schedule.stages import chained_reductions
+
+MOST_BLOCKS = 8192
+"""Blocks whose results the last one joins: 32 for each of 256 threads, of which half are asked for at once."""
+
+
+class ChainedReductionScheduler:
+    """Accepts reductions of rows, and of what those leave over all rows; proposes where blocks have rows of their own."""
+
+    type = SchedulerType.chained_reduction
+    params: ParamsClass = ChainedParams
+
+    def accepts(self, segment: Fusion) -> Accepted | Refused:
+        """See Scheduler."""
+        graph = resolving_graph(segment)
+        chained = chained_reductions(segment.tensor_exprs, graph)
+        if not chained:
+            return Refused("no reduction is chained to others")
+        head = head_of(segment, chained)
+        answer = ReductionScheduler().accepts(head)
+        if isinstance(answer, Refused):
+            return answer
+        reference = reference_reduction(segment, graph)
+        kept = frozenset(
+            g for g in dim_groups(graph, reference) if not g.is_broadcast and g not in reduced_groups(graph, reference)
+        )
+        for e in chained:
+            result = tensor_outputs(e)[0]
+            if _concrete(graph, result) != kept or any(not graph.group(d).is_broadcast for d in result.visible):
+                return Refused(f"{result.name} is not reduced over all the rows of {reference.name}")
+        for t in _after(segment, chained):
+            if any(not graph.group(d).is_broadcast for d in t.visible):
+                return Refused(f"{t.name} has rows or columns and needs a result of all rows")
+        missing = uncovered(graph, reference, segment)
+        if missing is not None:
+            return Refused(f"{missing.name} has a dimension that {reference.name} does not have")
+        tangled = tangled_dims(segment, graph)
+        return Accepted() if tangled is None else Refused(tangled)
+
+    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
+        """See Scheduler."""
+        graph = resolving_graph(segment)
+        head = head_of(segment, chained_reductions(segment.tensor_exprs, graph))
+        rows = _rows_params(head, inputs, device)
+        if isinstance(rows, Refused):
+            return rows
+        reference = reference_reduction(segment, graph)
+        reduced = reduced_groups(graph, reference)
+        count = math.prod(inputs.evaluate(g.extent) for g in dim_groups(graph, reference) if g not in reduced)
+        if isinstance(rows, InnerPersistentParams):
+            together = rows.rows
+        else:
+            together = rows.block_iterate * (1 if rows.inner else rows.vector)
+        found = -(-count // together)
+        blocks = MOST_BLOCKS if found > MOST_BLOCKS else 0
+        trips = -(-found // MOST_BLOCKS)
+        reason = f"{found} blocks of {together} results" if blocks == 0 else f"{blocks} blocks of {trips} trips"
+        return ChainedParams(rows, blocks, (*rows.reasons, f"{reason}: the last one joins what all of them have"))
+
+    def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
+        """See Scheduler."""
+        assert isinstance(params, ChainedParams)
+        match params.rows:
+            case InnerPersistentParams():
+                return InnerPersistentScheduler().schedule(segment, params.rows, params.blocks)
+            case ReductionParams():
+                return ReductionScheduler().schedule(segment, params.rows, params.blocks)
+
+
+def _rows_params(
+    head: Fusion, inputs: SegmentInputs, device: DeviceInfo
+) -> ReductionParams | InnerPersistentParams | Refused:
+    """Loops for the rows alone, as the first scheduler makes them that takes them; several blocks must not share a row."""
+    kept = InnerPersistentScheduler()
+    if isinstance(kept.accepts(head), Accepted):
+        found = kept.propose(head, inputs, device)
+        if isinstance(found, InnerPersistentParams):
+            return found
+        together = OuterPersistentScheduler().propose(head, inputs, device)
+        if not isinstance(together, Refused):
+            return Refused("the blocks share all rows of their columns")
+    streamed = ReductionScheduler().propose(head, inputs, device)
+    if isinstance(streamed, Refused):
+        return streamed
+    assert isinstance(streamed, ReductionParams)
+    return Refused("several blocks share a result of a row") if streamed.grid_reduce > 1 else streamed
+
+
+def head_of(segment: Fusion, chained: Collection[Expr]) -> Fusion:
+    """The segment without its chained reductions and what follows them: what those reduce is an output."""
+    last = set(chained)
+    late = set(_after(segment, chained))
+    exprs = tuple(
+        e
+        for e in segment.exprs
+        if e not in last and (isinstance(e, (ScalarOp, ExtentOp)) or late.isdisjoint(tensor_outputs(e)))
+    )
+    made = {t for e in exprs if not isinstance(e, (ScalarOp, ExtentOp)) for t in tensor_outputs(e)}
+    outputs = [o for o in segment.outputs if o.tensor in made]
+    outputs += [Output(t) for e in chained for t in tensor_inputs(e) if t in made]
+    distinct = {o.tensor: o for o in reversed(outputs)}
+    return replace(segment, exprs=exprs, outputs=tuple(reversed(distinct.values())))
+
+
+def _after(segment: Fusion, chained: Collection[Expr]) -> list[Tensor]:
+    """What chained reductions give and what is computed from it, in order."""
+    found: dict[Tensor, None] = {}
+    for e in segment.tensor_exprs:
+        if e in chained or any(t in found for t in tensor_inputs(e)):
+            found.update(dict.fromkeys(tensor_outputs(e)))
+    return list(found)
+
+
+def _concrete(graph: IterationGraph, t: Tensor) -> frozenset[Group]:
+    """Groups of the dims of a reduction result with several elements, reduced ones included."""
+    return frozenset(g for g in dim_groups(graph, t) if not g.is_broadcast)
