@@ -387,10 +387,11 @@ class Reduce:
     valid in the last block of each group (`grid_broadcast` False: consumers run under `last_block == 1`), or in all
     blocks (`grid_broadcast` True: the kernel is cooperative).
 
-    combine: name of a pointwise row (add, mul, maximum, minimum, logical_or, ...) or "welford" for a triple
-    (mean, m2, count), where one count may stand for all elements. `slot` distinguishes executions of the collective inside
-    serial loops (0 <= slot < slots). `copy_axes`: threads along these hold the same partials, of which one counts (they
-    are told for reductions over blocks alone: one thread writes, and all share the joining).
+    combine: name of a pointwise row (add, mul, maximum, minimum, logical_or, ...), "welford" for a triple
+    (mean, m2, count), where one count may stand for all elements, or "compensated_add" for a pair (total, rest).
+    `slot` distinguishes executions of the collective inside serial loops (0 <= slot < slots). `copy_axes`: threads along
+    these hold the same partials, of which one counts (they are told for reductions over blocks alone: one thread writes,
+    and all share the joining).
     """
 
     partials: tuple[Buffer, ...]

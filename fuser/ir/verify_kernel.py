@@ -78,6 +78,8 @@ _BUILTIN = frozenset((*THREAD_SYMBOLS.values(), *SIZE_SYMBOLS.values()))
 _MOST_FINDINGS = 8
 
 _INDEX_DTYPES = (DataType.Int, DataType.Int32, DataType.Index)
+# Collectives over several partials: how many.
+_TUPLES = {"welford": 3, "compensated_add": 2}
 
 
 def verify_kernel(kernel: Kernel, pass_name: str = "", *, is_final: bool = False) -> None:
@@ -382,10 +384,10 @@ class _Check:
                 self._mark(stmt, f"the partial {partial.name} is in {partial.memory.name} memory, expected registers")
         self._integer(stmt, stmt.slot)
         self._integer(stmt, stmt.slots)
-        expected = 3 if stmt.combine == "welford" else len(stmt.partials)
+        expected = _TUPLES.get(stmt.combine, len(stmt.partials))
         if not len(stmt.partials) == len(stmt.identity) == expected:
             self._mark(stmt, f"{len(stmt.partials)} partials and {len(stmt.identity)} identities")
-        if stmt.combine != "welford" and stmt.combine not in POINTWISE:
+        if stmt.combine not in _TUPLES and stmt.combine not in POINTWISE:
             self._mark(stmt, f"combines by {stmt.combine!r}, which the op table does not have")
         for partial, identity in zip(stmt.partials, stmt.identity, strict=False):
             if _stored(partial.dtype) is not _stored(identity.dtype):

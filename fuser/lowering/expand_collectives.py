@@ -68,6 +68,7 @@ from fuser.ir.kernel import (
     walk,
 )
 from fuser.ir.op_table import compute_dtype
+from fuser.lowering.compensated_sum import COMBINE, join_sums
 from fuser.lowering.expand_cluster import enter_cluster, exchange_in_cluster
 from fuser.lowering.expand_scan import BlockThreads, expand_scan
 from fuser.lowering.welford import CommonJoin, welford_combine
@@ -371,6 +372,9 @@ class _Expander:
         if r.combine == "welford":
             self._count += 1
             return welford_combine(r.partials, at, other, f"{r.name}_c{self._count - 1}")
+        if r.combine == COMBINE:
+            self._count += 1
+            return join_sums(r.partials, at, other, f"{r.name}_c{self._count - 1}")
         partial = r.partials[0]
         dtype = partial.dtype
         return [Store(partial, at, Call(r.combine, (Load(partial, at), other[0]), compute_dtype(dtype), dtype))]

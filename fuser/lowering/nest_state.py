@@ -16,6 +16,7 @@ from fuser.ir.fusion import Reduction, Scan, Tensor, TensorExpr, Welford, tensor
 from fuser.ir.integers import Cond, Int, Symbol, equal, symbol
 from fuser.ir.iteration_graph import Group
 from fuser.ir.kernel import Buffer
+from fuser.lowering.compensated_sum import compensated_sums
 from fuser.lowering.context import LoweringContext, Storage, is_argument
 from fuser.lowering.scan_nests import ScanNest, plan_scan
 from fuser.lowering.welford import WelfordStep
@@ -36,6 +37,7 @@ class Accumulator:
     """Per-thread partials of a reduction: one register array per result, over the axes inside `depth`.
 
     `step` (Welford) holds what all elements of a thread have in common: how many values each has seen.
+    `rest` (compensated sums) holds what rounding has lost of the one buffer.
     """
 
     depth: int
@@ -43,6 +45,7 @@ class Accumulator:
     axes: tuple[tuple[Group, Int], ...]
     last_block: Symbol | None = None
     step: WelfordStep | None = None
+    rest: Buffer | None = None
 
 
 class NestState:
@@ -64,6 +67,7 @@ class NestState:
         self.workspaces: list[Buffer] = []
         self.scalars: dict[str, DataType] = {}
         self.shared_reads: dict[str, bool] = {}
+        self.compensated = compensated_sums(self.builder)
         self.cooperative = False
         self.crossing: set[str] = set()
         self._symbol_count = 0

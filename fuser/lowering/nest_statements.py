@@ -9,6 +9,7 @@ from fuser.ir.integers import FALSE, Int, Symbol, all_of
 from fuser.ir.iteration_graph import Group
 from fuser.ir.kernel import Buffer, Call, If, Load, Role, Stmt, Store
 from fuser.ir.op_table import REDUCTIONS, compute_dtype
+from fuser.lowering.compensated_sum import add_term
 from fuser.lowering.displaced_reads import result_index
 from fuser.lowering.indexing import Indexer
 from fuser.lowering.nest_state import Accumulator, Nest
@@ -93,6 +94,8 @@ class NestStatements(NestVectors):
         if isinstance(expr, Reduction):
             buffer = accumulator.buffers[0]
             value = self._read(expr.input, indexer)
+            if accumulator.rest is not None:
+                return add_term(buffer, accumulator.rest, offset, value, f"{leader}_k{self._next()}")
             compute = compute_dtype(buffer.dtype)
             combined = Call(REDUCTIONS[expr.op].combine, (Load(buffer, offset), value), compute, buffer.dtype)
             return [Store(buffer, offset, combined)]

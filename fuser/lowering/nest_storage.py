@@ -14,6 +14,7 @@ from fuser.ir.integers import ONE, ZERO, Int, Symbol, equal, symbol
 from fuser.ir.iteration_graph import Group
 from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Literal, Load, Reduce, Role, Stmt, Store, Value
 from fuser.ir.op_table import REDUCTIONS, compute_dtype
+from fuser.lowering.compensated_sum import COMBINE, finish_sum, rest_of
 from fuser.lowering.context import Storage, is_argument, local_storage
 from fuser.lowering.nest_state import Accumulator, Nest, is_one
 from fuser.lowering.nest_values import NestValues
@@ -56,6 +57,9 @@ class NestStorage(NestValues):
             kept = accumulator.buffers if step is None else accumulator.buffers[:2]
             for buffer, identity in zip(kept, self._identities(expr), strict=False):
                 stmts += self._fill(buffer, identity)
+            if accumulator.rest is not None:
+                rest = accumulator.rest
+                stmts += [Allocate(rest), *self._fill(rest, Literal(0.0, rest.dtype))]
             if step is not None:
                 stmts += [Allocate(b) for b in (step.count, step.fraction, step.weight)]
                 stmts.append(Store(step.count, ZERO, Literal(0, step.count.dtype), Role.initialise))
@@ -115,7 +119,9 @@ class NestStorage(NestValues):
             Buffer(f"{t.name}_partial", accumulator_dtype(t.dtype), MemoryType.local, running)
             for t in tensor_outputs(self.exprs[leader])
         )
-        return Accumulator(depth, buffers, tuple(reversed(axes)), step=self._welford_step(leader, depth, buffers))
+        step = self._welford_step(leader, depth, buffers)
+        rest = rest_of(buffers[0]) if leader in self.compensated else None
+        return Accumulator(depth, buffers, tuple(reversed(axes)), step=step, rest=rest)
 
     def _welford_step(self, leader: str, depth: int, buffers: tuple[Buffer, ...]) -> WelfordStep | None:
         """A count for all elements of a thread, where every step of the reduced loops visits each of them once."""
@@ -216,6 +222,8 @@ class NestStorage(NestValues):
             stmts.append(self._collective(leader, accumulator, block_axes, grid_axes, nest))
         if accumulator.step is not None:
             stmts += self._spread_count(accumulator.buffers[2], accumulator.step.count)
+        if accumulator.rest is not None:
+            stmts += self._finish_sum(leader, accumulator.buffers[0], accumulator.rest)
         stores: list[Stmt] = []
         for t, partial in zip(tensor_outputs(expr), accumulator.buffers, strict=True):
             target = self.storage.get(t.name)
@@ -232,6 +240,14 @@ class NestStorage(NestValues):
             if closing:
                 closing = [If(guard, tuple(closing), role=Role.last_block)]
         return closing
+
+    def _finish_sum(self, leader: str, total: Buffer, rest: Buffer) -> list[Stmt]:
+        """Every element is a number again."""
+        name = f"{leader}_f{self._next()}"
+        if total.size.value == 1:
+            return finish_sum(total, rest, ZERO, name)
+        i = self._new_symbol(total.size)
+        return [For(i, ZERO, total.size, ONE, tuple(finish_sum(total, rest, i, name)), unroll=True)]
 
     def _collective(
         self,
@@ -262,6 +278,9 @@ class NestStorage(NestValues):
         if accumulator.step is not None:
             count = accumulator.step.count
             partials, identities = (*partials[:2], count), (*identities[:2], Literal(0, count.dtype))
+        if accumulator.rest is not None:
+            combine = COMBINE
+            partials, identities = (*partials, accumulator.rest), identities * 2
         return Reduce(
             partials,
             combine,

@@ -12,15 +12,17 @@ from tests.accuracy import dtype_of, ulp
 
 def largest_error(result: Any, reference: Any) -> float:
     """In ulps of the result's dtype; inf for another shape, a nan or an infinity in the wrong place."""
-    if result.shape != np.shape(reference.lower if isinstance(reference, Either) else reference):
+    both = [
+        np.asarray(r) for r in ((reference.lower, reference.upper) if isinstance(reference, Either) else (reference,))
+    ]
+    if result.shape != both[0].shape:
         return float("inf")
     dtype = dtype_of(result)
     if not dtype.is_floating:
-        return 0.0 if np.array_equal(result, reference) else float("inf")
-    both = (reference.lower, reference.upper) if isinstance(reference, Either) else (reference,)
+        return 0.0 if np.array_equal(result, both[0]) else float("inf")
     finite = np.abs(np.where(np.isfinite(both[0]), both[0], 0.0))
     floor = finite.max(initial=0.0) * 2.0 ** (-10 if dtype.itemsize == 2 else -4)
-    errors = [_errors(result, np.asarray(want), floor) for want in both]
+    errors = [_errors(result, want, floor) for want in both]
     return float(np.minimum(errors[0], errors[-1]).max(initial=0.0))
 
 

@@ -100,7 +100,7 @@ def test_missing_barriers_are_reported(reason: str) -> None:
 def test_stores_reach_every_block() -> None:
     kernel = Lowered.of(sum_and_max(8)).kernel
     stores = [s for s in walk(kernel.body) if isinstance(s, RemoteStore)]
-    assert len(stores) == 2
+    assert len(stores) == 3  # the largest, the sum, and what it lost
     assert {s.buffer.name for s in stores} == {b for b in kernel.shared_offsets if b.endswith("_cluster")}
 
 
