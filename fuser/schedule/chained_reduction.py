@@ -34,9 +34,12 @@ from fuser.schedule.params import (
 from fuser.schedule.reduction import ReductionScheduler, reduced_groups, reference_reduction
 from fuser.schedule.reference import dim_groups, resolving_graph, tangled_dims, uncovered
 from fuser.schedule.stages import chained_reductions
+from fuser.schedule.total_reductions import split_totals
 
 MOST_BLOCKS = 8192
 """Blocks whose results the last one joins: 32 for each of 256 threads, of which half are asked for at once."""
+LONG = 65536
+"""Elements that take a block longer than a second kernel."""
 
 
 class ChainedReductionScheduler:
@@ -47,6 +50,7 @@ class ChainedReductionScheduler:
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
         """See Scheduler."""
+        segment = split_totals(segment)
         graph = resolving_graph(segment)
         chained = chained_reductions(segment.tensor_exprs, graph)
         if not chained:
@@ -74,6 +78,7 @@ class ChainedReductionScheduler:
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
+        whole, segment = segment, split_totals(segment)
         graph = resolving_graph(segment)
         head = head_of(segment, chained_reductions(segment.tensor_exprs, graph))
         rows = _rows_params(head, inputs, device)
@@ -81,12 +86,17 @@ class ChainedReductionScheduler:
             return rows
         reference = reference_reduction(segment, graph)
         reduced = reduced_groups(graph, reference)
-        count = math.prod(inputs.evaluate(g.extent) for g in dim_groups(graph, reference) if g not in reduced)
+        extent = {g: inputs.evaluate(g.extent) for g in dim_groups(graph, reference)}
+        count = math.prod(n for g, n in extent.items() if g not in reduced)
+        length = math.prod(n for g, n in extent.items() if g in reduced)
         if isinstance(rows, InnerPersistentParams):
             together = rows.rows
         else:
             together = rows.block_iterate * (1 if rows.inner else rows.vector)
         found = -(-count // together)
+        is_long = isinstance(rows, ReductionParams) and length * together > LONG
+        if whole is not segment and is_long and found < device.sm_count // 2:
+            return Refused(f"{found} blocks leave SMs idle: by itself, a result of all elements is shared by more")
         blocks = MOST_BLOCKS if found > MOST_BLOCKS else 0
         trips = -(-found // MOST_BLOCKS)
         reason = f"{found} blocks of {together} results" if blocks == 0 else f"{blocks} blocks of {trips} trips"

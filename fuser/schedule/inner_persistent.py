@@ -33,6 +33,7 @@ from fuser.schedule.reduction import (
 )
 from fuser.schedule.reference import choose_vector, dim_groups, dim_order, resolving_graph, vector_limit
 from fuser.schedule.stages import keep_stages, row_reductions, stage_levels
+from fuser.schedule.total_reductions import rfactor_totals
 
 WARP = 32
 REGISTERS_FOR_ADDRESSES = 32
@@ -133,6 +134,7 @@ class InnerPersistentScheduler:
     def schedule(self, segment: Fusion, params: InnerPersistentParams, blocks: int = 0) -> ScheduleBuilder:
         """The schedule, also of a segment with chained reductions. `blocks`: see `cut_trips`."""
         builder = ScheduleBuilder(segment)
+        rfactor_totals(builder)
         for tensor, dim, low, high in params.bounds:
             builder.ask_extent_within(tensor, dim, low, high)
         in_two_passes(builder)

@@ -50,6 +50,7 @@ from fuser.schedule.reference import (
     uncovered,
 )
 from fuser.schedule.stages import reduced_groups_of, row_reductions, split_stages, stage_levels
+from fuser.schedule.total_reductions import rfactor_totals
 
 # Accumulators of a thread along kept dims: more would push the loads in flight out of its registers.
 _ACCUMULATORS = 32
@@ -158,9 +159,11 @@ class ReductionScheduler:
 
     def schedule(self, segment: Fusion, params: ReductionParams, blocks: int = 0) -> ScheduleBuilder:
         """The schedule, also of a segment with chained reductions. `blocks`: see `cut_trips`."""
-        graph = resolving_graph(segment)
-        name = reference_reduction(segment, graph).name
         builder = ScheduleBuilder(segment)
+        rfactor_totals(builder)
+        graph = builder.graph()
+        results = [tensor_outputs(e)[0] for e in row_reductions(builder)]
+        name = max(results, key=lambda t: concrete_dims(graph, t)).name
         separate_results(builder)
         copies = cache_arguments(builder)
         # An output that is itself the reference becomes a copy; the reduction goes on under the copy's source.

@@ -119,8 +119,36 @@ def divergence(fd: FusionDefinition, dtype: DataType) -> None:
     fd.add_output(o.div(o.sum(rows, [0]), o.size(x, 0)))
 
 
-ROWS_KEPT: list[Definition] = [cross_entropy, weighted_cross_entropy, divergence]
-STREAMED: list[Definition] = [mean_of_norms, sum_of_variances, least_of_largest, moments_of_sums, norm_of_column_sums]
+def normalised(fd: FusionDefinition, f: Any) -> Any:
+    variance, mean = fd.ops.var_mean(f, [1], 0, True)
+    return fd.ops.mul(fd.ops.sub(f, mean), fd.ops.rsqrt(fd.ops.add(variance, 1e-5)))
+
+
+def error_of_normalised(fd: FusionDefinition, dtype: DataType) -> None:
+    """Mean over all elements of the squared difference of normalised rows from others."""
+    o = fd.ops
+    (x, f), (_, g) = matrix(fd, dtype), matrix(fd, dtype)
+    difference = o.sub(normalised(fd, f), g)
+    total = o.sum(o.mul(difference, difference), [0, 1])
+    fd.add_output(o.div(total, o.mul(o.size(x, 0), o.size(x, 1))))
+
+
+def largest_of_all(fd: FusionDefinition, dtype: DataType) -> None:
+    """A result of all elements comes before those of rows, which come out, too."""
+    x = fd.define_tensor(shape=[-1, -1], dtype=dtype, contiguity=True)
+    fd.add_output(fd.ops.max(fd.ops.abs(x), [0, 1]))
+    fd.add_output(fd.ops.max(x, [1]))
+
+
+ROWS_KEPT: list[Definition] = [cross_entropy, weighted_cross_entropy, divergence, error_of_normalised]
+STREAMED: list[Definition] = [
+    mean_of_norms,
+    sum_of_variances,
+    least_of_largest,
+    moments_of_sums,
+    norm_of_column_sums,
+    largest_of_all,
+]
 
 
 def arrays_for(define: Definition, rows: int, columns: int, dtype: DataType) -> list[Array]:
@@ -130,7 +158,7 @@ def arrays_for(define: Definition, rows: int, columns: int, dtype: DataType) -> 
         arrays.append(rng.integers(0, columns, rows))
     if define is weighted_cross_entropy:
         arrays.append(rng.integers(0, 3, rows).astype(wide_of(dtype).numpy) + (np.arange(rows) == 0))
-    if define is divergence:
+    if define in (divergence, error_of_normalised):
         arrays.append(rng.normal(size=(rows, columns)).astype(dtype.numpy))
     return [a.astype(wide_of(dtype).numpy) if k == 2 else a for k, a in enumerate(arrays)]
 
@@ -152,6 +180,11 @@ def expected_of(define: Definition, arrays: list[Array]) -> list[Array]:
         return [x.sum(1).var(), x.sum(1).mean()]
     if define is norm_of_column_sums:
         return [np.sqrt((x.sum(0) ** 2).sum())]
+    if define is largest_of_all:
+        return [np.abs(x).max(), x.max(1)]
+    if define is error_of_normalised:
+        hat = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+        return [((hat - arrays[1].astype(np.float64)) ** 2).mean()]
     if define is divergence:
         p, q = _log_softmax(x), _log_softmax(arrays[1].astype(np.float64))
         return [(np.exp(p) * (p - q)).sum(1).mean()]
@@ -286,6 +319,14 @@ def test_rows_that_blocks_share_are_a_kernel_of_their_own() -> None:
         mean_of_norms(fd, Float)
     (found,) = fd.execute([x], device="simulator")
     np.testing.assert_allclose(found, expected_of(mean_of_norms, [x])[0], rtol=2e-5)
+
+
+def test_few_long_rows_are_left_to_kernels_that_share_them() -> None:
+    fusion = fusion_of(error_of_normalised, Float)
+    answer = proposal(fusion, 3, 10_000_000)
+    assert isinstance(answer, Refused)
+    assert "idle" in answer.reason
+    assert isinstance(proposal(fusion, 1000, 4000), ChainedParams)
 
 
 def used_again(fd: FusionDefinition) -> None:
