@@ -48,6 +48,8 @@ class LoopSharing:
         self.promotions: dict[str, dict[Group, Group]] = {}
         self._loops: dict[str, list[Group]] = {}
         self._class: dict[tuple[str, int], tuple[str, int]] = {}
+        # Exprs of the loop classes that have more than one, by representative.
+        self._members: dict[tuple[str, int], list[str]] = {}
 
     # --- promoted loops ---
 
@@ -157,6 +159,7 @@ class LoopSharing:
         ra, rb = self.find(a), self.find(b)
         if ra != rb:
             self._class[rb] = ra
+            self._members[ra] = [*self._members.get(ra, (ra[0],)), *self._members.pop(rb, (rb[0],))]
 
     def _ordered(self, leader: str, position: int) -> int:
         """The largest position up to `position` at which the loops can still be put in order."""
@@ -168,11 +171,13 @@ class LoopSharing:
 
     def _is_cyclic(self, leader: str, k: int) -> bool:
         """Whether joining `leader` with its consumers at depth k closes a cycle between loop classes."""
-        joined = {self.find((leader, k))} | {self.find((c, k)) for c in self.edges[leader]}
-        members: dict[tuple[str, int], list[str]] = {}
-        for name in self.order:
-            members.setdefault(self.find((name, k)), []).append(name)
-        start = [n for c in joined for n in members.get(c, ())]
+        own = self.find((leader, k))
+        consumers = {self.find((c, k)) for c in self.edges[leader]}
+        if len(consumers) == 1 and own not in self._members:
+            # All ways from an expr alone lead into one class, and classes have no cycle so far: none leads back.
+            return False
+        joined = {own} | consumers
+        start = [n for c in joined for n in self._members.get(c, (c[0],))]
         inside = set(start)
         if any(t in inside and n != leader and self.positions[n] <= k for n in start for t in self.edges[n]):
             return True  # a member needs another's complete result
@@ -185,7 +190,7 @@ class LoopSharing:
             if c in seen:
                 continue
             seen.add(c)
-            for n in members[c]:
+            for n in self._members.get(c, (c[0],)):
                 for t in self.edges[n]:
                     target = self.find((t, k))
                     if target != c:
