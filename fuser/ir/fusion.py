@@ -51,6 +51,7 @@ from fuser.source_location import SourceLocation
 
 if TYPE_CHECKING:
     from fuser.ir.fusion_equality import Structure
+    from fuser.ir.iteration_graph import IterationGraph
 
 
 class IterKind(Enum):
@@ -650,6 +651,20 @@ class Fusion:
 
     def __hash__(self) -> int:
         return hash(self.structure)
+
+    @cached_property
+    def dims(self) -> IterationGraph:
+        """Which dims are the same: the exact view. Shared, so ask for groups of dims only."""
+        from fuser.ir.iteration_graph import IterationGraph
+
+        return IterationGraph(self.tensor_exprs, self.tensors).settled()
+
+    @cached_property
+    def resolved_dims(self) -> IterationGraph:
+        """The resolving view, in which a broadcast dim is the dim that resolves it. Shared as well."""
+        from fuser.ir.iteration_graph import IterationGraph
+
+        return IterationGraph(self.tensor_exprs, self.tensors, resolving=True).settled()
 
     @cached_property
     def definitions(self) -> dict[Val, Expr]:

@@ -180,6 +180,12 @@ class IterationGraph:
         if ra is not rb:
             self._parent[rb] = ra
 
+    def settled(self) -> IterationGraph:
+        """This graph with the groups of all its dims made: asking for them then changes nothing, from any thread."""
+        for d in self._parent:
+            self.group(d)
+        return self
+
     def same_dims(self, d: IterDomain) -> list[IterDomain]:
         """Every dim in the class of a dim, in order of first sight."""
         return self._members.get(self._find(d), [d])

@@ -129,7 +129,7 @@ class TensorVerbs(ScheduledFusion):
         first = next(i for i, e in enumerate(self.exprs) if id(e) in chosen_ids)
         self.exprs = [map_expr(e, {tensor: copy}) if id(e) in chosen_ids else e for e in self.exprs]
         made = next((i + 1 for i, e in enumerate(self.exprs) if tensor in tensor_outputs(e)), 0)
-        self.exprs.insert(min(made, first) if made == 0 else made, Pointwise("set", (tensor,), copy))
+        self._splice(min(made, first) if made == 0 else made, [Pointwise("set", (tensor,), copy)], 0)
         self.records.append(
             Record(
                 "cache_after",
@@ -185,8 +185,7 @@ class TensorVerbs(ScheduledFusion):
             tensor.location,
         )
         at = self.exprs.index(expr)
-        self.exprs[at] = map_expr(expr, {tensor: before})
-        self.exprs.insert(at + 1, Pointwise("set", (before,), tensor))
+        self._splice(at, [map_expr(expr, {tensor: before}), Pointwise("set", (before,), tensor)])
         self._note_siblings(self.exprs[at])
         if name in self._siblings:
             rest = tuple(n for n in self._siblings.pop(name) if n != name)
@@ -228,7 +227,7 @@ class TensorVerbs(ScheduledFusion):
         chosen_ids = set(map(id, chosen))
         at = self.exprs.index(expr)
         self.exprs = [map_expr(e, {tensor: copy}) if id(e) in chosen_ids else e for e in self.exprs]
-        self.exprs.insert(at + 1, map_expr(expr, {tensor: copy}))
+        self._splice(at + 1, [map_expr(expr, {tensor: copy})], 0)
         self.records.append(Record("recompute", name, (tuple(sorted(wanted)),), result))
         return result
 
@@ -266,12 +265,13 @@ class TensorVerbs(ScheduledFusion):
         if isinstance(expr, Welford):
             mean, m2, count = firsts
             new_mean, new_m2, new_count = (second for _, second in stages)
-            self.exprs[at] = Welford(expr.input, mean, m2, count, expr.partial)
-            self.exprs.insert(at + 1, Welford(mean, new_mean, new_m2, new_count, (m2, count)))
+            before: TensorExpr = Welford(expr.input, mean, m2, count, expr.partial)
+            after: TensorExpr = Welford(mean, new_mean, new_m2, new_count, (m2, count))
         else:
-            self.exprs[at] = Reduction(expr.op, expr.input, firsts[0])
-            self.exprs.insert(at + 1, Reduction(expr.op, firsts[0], stages[0][1]))
-        self._note_siblings(self.exprs[at])
+            before = Reduction(expr.op, expr.input, firsts[0])
+            after = Reduction(expr.op, firsts[0], stages[0][1])
+        self._splice(at, [before, after])
+        self._note_siblings(before)
         for old, new in replaced:
             self._replace_tensor(old, new)
         names = tuple(t.name for t in firsts)

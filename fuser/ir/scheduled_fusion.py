@@ -116,7 +116,7 @@ class ScheduledFusion:
 
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
-        self.exprs: list[TensorExpr] = list(fusion.tensor_exprs)
+        self.exprs = list(fusion.tensor_exprs)
         self.records: list[Record] = []
         self.asked: list[ExtentWithin] = []
         # Blocks that must fit on a processor at once; 0: it does not matter.
@@ -143,6 +143,17 @@ class ScheduledFusion:
             for name in names:
                 self._siblings[name] = names
 
+    @property
+    def exprs(self) -> list[TensorExpr]:
+        """The exprs, in order. Verbs put another list in the place of this one."""
+        return self._exprs
+
+    @exprs.setter
+    def exprs(self, exprs: list[TensorExpr]) -> None:
+        self._exprs = exprs
+        self._definitions: dict[str, TensorExpr] | None = None
+        self._uses: dict[str, list[TensorExpr]] | None = None
+
     def state(self, name: str) -> TensorState:
         """State of a tensor by name."""
         return self.states[name]
@@ -153,11 +164,18 @@ class ScheduledFusion:
 
     def definition(self, name: str) -> TensorExpr | None:
         """The expr that computes a tensor, or None for inputs."""
-        return next((e for e in self.exprs if any(t.name == name for t in tensor_outputs(e))), None)
+        if self._definitions is None:
+            self._definitions = {t.name: e for e in reversed(self._exprs) for t in tensor_outputs(e)}
+        return self._definitions.get(name)
 
     def uses(self, name: str) -> list[TensorExpr]:
         """Exprs that read a tensor, in order."""
-        return [e for e in self.exprs if any(t.name == name for t in tensor_inputs(e))]
+        if self._uses is None:
+            self._uses = {}
+            for e in self._exprs:
+                for used in dict.fromkeys(t.name for t in tensor_inputs(e)):
+                    self._uses.setdefault(used, []).append(e)
+        return list(self._uses.get(name, ()))
 
     def consumers(self, name: str) -> list[Tensor]:
         """Distinct results of the exprs that read a tensor (one per expr: siblings share their loops)."""
@@ -191,7 +209,7 @@ class ScheduledFusion:
             self._siblings.pop(name, None)
         for name in old - {t.name for e in made for t in tensor_outputs(e)}:
             del self.states[name]
-        self.exprs[at : at + 1] = made
+        self._splice(at, made)
         self.exprs = [e if e in made else map_expr(e, dict(replaced)) for e in self.exprs]
         for e in made:
             for t in tensor_outputs(e):
@@ -206,6 +224,10 @@ class ScheduledFusion:
         number = self._created.get(key, 0)
         self._created[key] = number + 1
         return f"{key}_{number}"
+
+    def _splice(self, at: int, made: Sequence[TensorExpr], count: int = 1) -> None:
+        """Put other exprs in the place of `count` from `at` on."""
+        self.exprs = [*self._exprs[:at], *made, *self._exprs[at + count :]]
 
     def _replace_tensor(self, old: Tensor, new: Tensor) -> None:
         self.exprs = [map_expr(e, {old: new}) for e in self.exprs]

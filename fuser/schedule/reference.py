@@ -14,7 +14,7 @@ from fuser.schedule.reads import dims_only_read, input_reads, is_divisible, read
 
 def resolving_graph(segment: Fusion) -> IterationGraph:
     """The view in which a broadcast dim is the dim that resolves it."""
-    return IterationGraph(segment.tensor_exprs, segment.tensors, resolving=True)
+    return segment.resolved_dims
 
 
 def dim_groups(graph: IterationGraph, tensor: Tensor) -> list[Group]:
@@ -54,8 +54,7 @@ def ambiguous_dim(segment: Fusion) -> Tensor | None:
 
     A loop over it would have to be a loop over both.
     """
-    exact = IterationGraph(segment.tensor_exprs, segment.tensors)
-    resolving = resolving_graph(segment)
+    exact, resolving = segment.dims, segment.resolved_dims
     concrete: dict[Group, Group] = {}
     clashes: set[Group] = set()
     for t in segment.tensors:
