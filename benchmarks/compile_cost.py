@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from benchmarks.case import Case
     from fuser.frontend.definition import FusionDefinition
     from fuser.ir.facts import TensorDescriptor
 
@@ -157,6 +158,56 @@ def divide_pair() -> dict[str, float]:
     return {"total": measure(tile, cancel_pair)}
 
 
+def public_cases() -> dict[str, float]:
+    """Milliseconds of the public cases in a warm process, best of three each; median and most over the cases.
+
+    text      from definition to CUDA text
+    propose   all proposals of parameters
+    """
+    from benchmarks.cases import public_cases as cases
+    from benchmarks.compile_case import compile_case
+
+    compile_case(next(iter(cases())), with_cubin=False)
+    texts: list[float] = []
+    proposals: list[float] = []
+    for case in cases():
+        texts.append(_best(lambda case=case: compile_case(case, with_cubin=False)))
+        proposals.append(_proposals(case))
+    return {
+        "text, median": statistics.median(texts),
+        "text, most": max(texts),
+        "propose, median": statistics.median(proposals),
+        "propose, most": max(proposals),
+    }
+
+
+def _proposals(case: Case) -> float:
+    from benchmarks.compile_case import TextOnly, ir_fusion
+    from fuser.compiler.bind_inputs import bind_inputs
+    from fuser.compiler.compile_fusion import concrete_fusion, inputs_of_segments, plan_fusion
+    from fuser.compiler.kernel_compiler import KernelCompiler
+    from fuser.compiler.recorder import Recorder
+    from fuser.ir.enums import SchedulerType
+
+    fusion = ir_fusion(case)
+    bound = bind_inputs(fusion, [i.descriptor() for i in case.inputs])
+    segmented = plan_fusion(concrete_fusion(fusion, bound), Recorder())
+    compiler = KernelCompiler(TextOnly())  # type: ignore[arg-type]
+    pairs = zip(segmented.segments, inputs_of_segments(segmented, bound), strict=True)
+    with_kernel = [(s, inputs) for s, inputs in pairs if s.scheduler.type is not SchedulerType.no_op]
+    return sum(_best(lambda s=s, inputs=inputs: compiler.propose(s, inputs)) for s, inputs in with_kernel)
+
+
+def _best(call: Callable[[], object], times: int = 3) -> float:
+    """Milliseconds of the fastest of some calls."""
+    found: list[float] = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        call()
+        found.append((time.perf_counter() - begin) * 1e3)
+    return min(found)
+
+
 # --- measuring --------------------------------------------------------------------------------------------------------
 
 
@@ -213,6 +264,12 @@ def measure_all(processes: int) -> list[Line]:
                 if not stage.endswith("host.py"):
                     report(Line(f"  {stage}", value, "ms"))
             report(Line("definition to CUDA text", total, "ms", limit))
+        print("\nthe public cases, warm process, best of three each")
+        found = in_fresh_process("public", environ)
+        report(Line("definition to CUDA text, median", found["text, median"], "ms", 40.0))
+        report(Line("definition to CUDA text, slowest case", found["text, most"], "ms", 150.0))
+        report(Line("proposals of parameters, median", found["propose, median"], "ms", 1.0))
+        report(Line("proposals of parameters, slowest case", found["propose, most"], "ms"))
         print("\nthe simulator, first execution, compilation included")
         for name, what, limit in (
             ("bias_gelu", "bias + GELU, a million elements", 2.0),
@@ -236,6 +293,8 @@ def run_part(part: str) -> dict[str, float]:
             return first_definition(name)
         case "simulate":
             return simulate(name)
+        case "public":
+            return public_cases()
         case "integers":
             return divide_pair()
         case _:

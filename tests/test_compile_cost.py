@@ -34,6 +34,15 @@ def test_simulator(name: str) -> None:
     assert compile_cost.run_part(f"simulate:{name}")["total"] > 0
 
 
+def test_public_cases_have_text_and_proposals(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import cases
+
+    few = cases.public_cases()[:2]
+    monkeypatch.setattr(cases, "public_cases", lambda: few)
+    found = compile_cost.run_part("public")
+    assert 0 < found["propose, median"] <= found["propose, most"] < found["text, most"]
+
+
 def test_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     slow: set[str] = set()
 
@@ -41,6 +50,8 @@ def test_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
         seconds = 1e3 if name in slow else 1e-3
         if name.startswith("first:"):
             return {"import fuser.compiler": 1.0, "definition": 1.0, "kernel.cu": 1.0, "total": seconds}
+        if name == "public":
+            return dict.fromkeys(("text, median", "text, most", "propose, median", "propose, most"), seconds)
         return {"total": seconds}
 
     monkeypatch.setattr(compile_cost, "in_fresh_process", part)
