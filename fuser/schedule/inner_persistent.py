@@ -1,5 +1,7 @@
 """Normalisations along the fastest dim: a row is read once and held in registers until it is written.
 
+Rows that leave a block alone on its processor, or that need a cluster, lie in shared memory instead (`rows_in_shared`).
+
 Loops, with K the kept dims, R the reduced ones, and constants v, tx, B, ty:
 
     K/ty -> grid_x, ty -> block_y, R/(v*tx*B*C) = 1, C -> grid_y, B unrolled, tx -> block_x, v -> vector
@@ -32,6 +34,15 @@ from fuser.schedule.reduction import (
     separate_results,
 )
 from fuser.schedule.reference import choose_vector, dim_groups, dim_order, resolving_graph, vector_limit
+from fuser.schedule.rows_in_shared import (
+    choose_shared_shape,
+    inline_rows,
+    params_in_shared,
+    place_rows,
+    rows_to_place,
+    unrolled,
+    vectorize_rows,
+)
 from fuser.schedule.stages import keep_stages, row_reductions, stage_levels
 from fuser.schedule.total_reductions import rfactor_totals
 
@@ -51,6 +62,10 @@ class RowShape:
     registers: int
     in_flight: int
     cluster: int = 1
+
+    def is_alone(self, access_bytes: int) -> bool:
+        """Whether an SM holds one such block only, whose accesses have `access_bytes`."""
+        return self.in_flight < 2 * self.threads * self.rows * self.batch * access_bytes
 
 
 class InnerPersistentScheduler:
@@ -82,14 +97,15 @@ class InnerPersistentScheduler:
         rows = math.prod(extent[g] for g in groups if g not in reduced)
         if length < 1 or rows < 1:
             return Refused("there is no element")
-        full = [
-            read.tensor
+        reads = [
+            read
             for read in input_reads(segment)
             if any(d is not None and graph.group(d) in reduced and not d.is_broadcast for d in read.dims)
             and any(d is not None and graph.group(d) not in reduced and not d.is_broadcast for d in read.dims)
         ]
-        if not full:
+        if not reads:
             return Refused("no input has rows")
+        full = [read.tensor for read in reads]
         fastest = groups[order[-1]]
         limit = vector_limit(graph, segment, fastest)
         vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
@@ -102,6 +118,14 @@ class InnerPersistentScheduler:
             inputs_only = True
             per_element = kept_bytes(segment, inputs_only=True)
             shape = choose_row_shape(length, rows, vector, per_element, loaded, narrowest, device)
+        in_shared = rows_to_place(reads, vectorized, vector, device)
+        if in_shared and (isinstance(shape, Refused) or shape.cluster > 1 or shape.is_alone(vector * loaded)):
+            placed = choose_shared_shape(length, rows, vector, loaded, device)
+            if placed is not None:
+                capacity = placed.threads * placed.batch * placed.cluster * vector
+                bounds = row_bounds(segment, graph, reduced, inputs, capacity, order, groups)
+                if not isinstance(bounds, Refused):
+                    return params_in_shared(placed, order, vector, vectorized, bounds, in_shared, length)
         if isinstance(shape, Refused):
             return shape
         capacity = shape.threads * shape.batch * shape.cluster * vector
@@ -118,7 +142,7 @@ class InnerPersistentScheduler:
             bounds,
             shape.cluster,
             inputs_only,
-            (
+            reasons=(
                 f"a row of {length} elements is {-(-length // vector)} accesses of {vector}: {shape.batch} for each of "
                 f"{shape.threads} threads, {shape.rows} rows a block, {shape.cluster} blocks a row",
                 f"{per_element} bytes kept per element: about {shape.registers} registers a thread, "
@@ -140,11 +164,13 @@ class InnerPersistentScheduler:
         in_two_passes(builder)
         separate_results(builder)
         copies = cache_arguments(builder)
+        placed = place_rows(builder, copies, params)
         keep_stages(builder, inputs_only=params.inputs_only)
         name = _reference_name(builder)
-        self._transform(builder, name, params, blocks)
-        vectorize(builder, copies, [a for a in params.vectorized if a in copies])
-        builder.inline_most()
+        self._transform(builder, name, params, params.blocks or blocks)
+        vectorize(builder, copies, [a for a in params.vectorized if a in copies and a not in params.in_shared])
+        vectorize_rows(builder, placed)
+        inline_rows(builder, placed, persistent=params.blocks > 0)
         return builder
 
     def _transform(self, builder: ScheduleBuilder, name: str, params: InnerPersistentParams, blocks: int) -> None:
@@ -179,6 +205,11 @@ class InnerPersistentScheduler:
             types.append((at, ParallelType.grid_y))
             builder.set_cluster(ParallelType.grid_y, params.cluster)
         types.append((at + 2, ParallelType.block_x))
+        at_once = unrolled(params.batch) if params.in_shared else 1
+        if at_once > 1:
+            builder.split(name, at + 1, at_once)
+            types[-1] = at + 3, ParallelType.block_x
+            types.append((at + 2, ParallelType.unroll))
         builder.transform_like(name)
         for position, parallel_type in types:
             builder.parallelize(name, position, parallel_type)

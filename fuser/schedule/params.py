@@ -125,7 +125,7 @@ class ReductionParams:
 
 @record
 class InnerPersistentParams:
-    """A row in the registers of the threads along it.
+    """A row in the registers of the threads along it, or in shared memory.
 
     order       dims of the reference, slowest first
     threads     threads of x along a row
@@ -133,6 +133,8 @@ class InnerPersistentParams:
     batch       accesses of a thread along the row
     cluster     blocks that share a row
     inputs_only whether costly values are computed again, too, and only the row tensors kept
+    in_shared   row tensors that lie in shared memory, which asynchronous copies fill; none: in registers
+    blocks      that go over the rows (times `cluster`), each loading the next row while it works on one; 0: one row each
     vector      consecutive elements of an access
     vectorized  arguments that are contiguous along them: one access each
     bounds      (input, dim, low, high): extents for which the row fits
@@ -148,6 +150,8 @@ class InnerPersistentParams:
     bounds: tuple[tuple[str, int, int, int], ...]
     cluster: int = 1
     inputs_only: bool = False
+    in_shared: tuple[str, ...] = ()
+    blocks: int = 0
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

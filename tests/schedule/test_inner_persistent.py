@@ -184,7 +184,7 @@ def test_a_row_that_fills_the_threads_is_not_tested() -> None:
 
 def test_rows_too_long_go_to_the_next_scheduler() -> None:
     fusion = fusion_of(softmax)
-    small = replace(H200, registers_per_sm=2048, max_threads_per_block=64)
+    small = replace(H200, registers_per_sm=2048, max_threads_per_block=64, shared_per_block_optin=2048)
     inputs = sizes_of(fusion, 4, 100_000)
     answer = InnerPersistentScheduler().propose(fusion, inputs, small)
     assert isinstance(answer, Refused)
@@ -239,7 +239,9 @@ def test_params_explain_themselves() -> None:
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
 def test_rows_over_clusters(define: Definition, length: int, cluster: int) -> None:
     """A device with few registers: rows of a few hundred elements take clusters."""
-    small = replace(H200, registers_per_sm=16384, max_threads_per_block=32, registers_per_thread=48)
+    small = replace(
+        H200, registers_per_sm=16384, max_threads_per_block=32, registers_per_thread=48, shared_per_block_optin=2048
+    )
     rng = np.random.default_rng(3)
     shapes: dict[Definition, list[tuple[int, ...]]] = {
         softmax: [(3, length)],

@@ -1,0 +1,183 @@
+"""Rows in shared memory: inner-persistent schedules whose rows are copied there asynchronously, and read by each stage.
+
+Loops, with the names of `inner_persistent`, G blocks that go over the rows, and U accesses that are unrolled:
+
+    G -> grid_x, K/G serial, R/(v*tx*B*C) = 1, C -> grid_y, B/U serial, U unrolled, tx -> block_x, v -> vector
+
+Nothing of a row stays in registers between stages, so that threads are small and shared memory, not registers, says how many
+blocks an SM holds. Each thread copies what it reads itself: no barrier stands between copy and reads. Where blocks go over the
+rows, each copies the next row, access by access, behind the last read of this one: the load overlaps with the last stage and
+its stores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.enums import LoadStoreOpType, ParallelType
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.params import InnerPersistentParams
+from fuser.schedule.reads import InputRead
+
+UNROLLED = 4
+"""Accesses of a thread at once: enough loads of shared memory in flight, and bodies that the compiler still handles well."""
+
+
+REGISTERS = 40
+"""Registers of a thread, about: an access, its elements on their way through the arithmetic, statistics, addresses."""
+
+SCRATCH = 2048
+"""Bytes of a block's shared memory beside the row: slots of its reductions, and what the driver takes."""
+
+WANTED_IN_FLIGHT = 96 * 1024
+"""Bytes per SM from which more do not help: twice what latency times bandwidth is, because stages and stores take turns."""
+
+WANTED_THREADS = 1024
+"""Threads per SM that keep its instruction pipes busy."""
+
+OVERLAP = (0.75, 0.9, 1.0)
+"""What one, two, three or more blocks of an SM get done: a block that waits for its row or its peers needs another to work."""
+
+CLUSTER_STEP = 0.97
+"""What each doubling of a cluster costs: one exchange takes longer the more blocks take part."""
+
+WARP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SharedShape:
+    """How a row is spread: over `cluster` blocks, `threads` of each along it, `batch` accesses of a thread; `blocks` (clusters)
+    go over all rows, 0 for one row each; `resident` blocks share an SM and hold `in_flight` bytes."""
+
+    threads: int
+    batch: int
+    cluster: int
+    blocks: int
+    resident: int
+    in_flight: int
+
+
+def rows_to_place(
+    full: Sequence[InputRead], vectorized: Collection[str], vector: int, device: DeviceInfo
+) -> tuple[str, ...]:
+    """Names of the row tensors if all can be copied asynchronously to shared memory, in whole accesses; else none."""
+    fits = all(
+        r.name == r.tensor.name and r.name in vectorized and vector * r.tensor.dtype.itemsize in (4, 8, 16)
+        for r in full
+    )
+    return tuple(r.name for r in full) if fits and device.compute_capability >= (8, 0) else ()
+
+
+def choose_shared_shape(length: int, rows: int, vector: int, loaded: int, device: DeviceInfo) -> SharedShape | None:
+    """The spread of rows of `length` elements, `loaded` bytes read for each; None if no cluster holds a row."""
+    best: tuple[tuple[float, ...], SharedShape] | None = None
+    for cluster in (1, 2, 4, 8, 16):
+        if cluster > device.max_cluster or length < cluster * vector * WARP:
+            break
+        accesses = math.ceil(length / (vector * cluster))
+        for threads in (32, 64, 128, 256, 512, 1024):
+            batch = -(-accesses // threads)
+            found = _shared_shape(threads, batch, cluster, rows, vector * loaded, device)
+            if found is None or accesses < threads:
+                continue
+            used = accesses / (threads * batch)
+            score = (
+                min(found.in_flight * used, WANTED_IN_FLIGHT)
+                * OVERLAP[min(found.resident, len(OVERLAP)) - 1]
+                * min(1.0, found.resident * threads / WANTED_THREADS)
+                * used
+                * CLUSTER_STEP ** (cluster.bit_length() - 1),
+                -threads,
+            )
+            if best is None or score > best[0]:
+                best = score, found
+    return None if best is None else best[1]
+
+
+def _shared_shape(
+    threads: int, batch: int, cluster: int, rows: int, access_bytes: int, device: DeviceInfo
+) -> SharedShape | None:
+    held = threads * batch * access_bytes
+    if held + SCRATCH > device.shared_per_block_optin or threads > device.max_threads_per_block:
+        return None
+    resident = min(
+        device.shared_per_sm // (held + SCRATCH),
+        device.max_threads_per_sm // threads,
+        device.registers_per_sm // (REGISTERS * threads),
+        device.max_blocks_per_sm,
+    )
+    if resident < 1:
+        return None
+    # Few blocks of an SM leave its memory idle between a row and the next: they had better stay, and load ahead.
+    together = resident * device.sm_count // cluster
+    blocks = together if resident < len(OVERLAP) and rows >= 2 * together > 0 else 0
+    return SharedShape(threads, batch, cluster, blocks, resident, resident * held)
+
+
+def params_in_shared(
+    shape: SharedShape,
+    order: tuple[int, ...],
+    vector: int,
+    vectorized: tuple[str, ...],
+    bounds: tuple[tuple[str, int, int, int], ...],
+    in_shared: tuple[str, ...],
+    length: int,
+) -> InnerPersistentParams:
+    """The parameters for a shape, with reasons."""
+    stay = (
+        f"{shape.blocks} groups of blocks go over the rows, and load ahead" if shape.blocks else "a block has one row"
+    )
+    return InnerPersistentParams(
+        order,
+        shape.threads,
+        1,
+        shape.batch,
+        vector,
+        vectorized,
+        bounds,
+        shape.cluster,
+        True,
+        in_shared,
+        shape.blocks,
+        (
+            f"a row of {length} elements lies in the shared memory of {shape.cluster} blocks of {shape.threads} threads, "
+            f"{shape.batch} accesses of {vector} each",
+            f"{shape.resident} blocks and {shape.in_flight} bytes of rows per SM; {stay}",
+        ),
+    )
+
+
+def place_rows(builder: ScheduleBuilder, copies: dict[str, str], params: InnerPersistentParams) -> list[str]:
+    """Put a copy of each row tensor into shared memory, between the input and its copy in registers; names of those made."""
+    return [builder.cache_after(name, LoadStoreOpType.cp_async) for name in params.in_shared if name in copies]
+
+
+def unrolled(batch: int) -> int:
+    """The largest number of accesses up to `UNROLLED` that divides those of a thread."""
+    return next(u for u in range(min(UNROLLED, batch), 0, -1) if batch % u == 0)
+
+
+def vectorize_rows(builder: ScheduleBuilder, placed: Iterable[str]) -> None:
+    """One access for each vector: copies to shared memory, and from there to registers in each stage."""
+    for name in placed:
+        readers = [t.name for t in builder.consumers(name)]
+        for each in (name, *readers):
+            loop = builder.state(each).loop
+            innermost = max(i for i, axis in enumerate(loop) if not axis.is_broadcast)
+            if builder.state(each).parallel_type(loop[innermost]) is ParallelType.serial:
+                builder.parallelize(each, innermost, ParallelType.vectorize)
+
+
+def inline_rows(builder: ScheduleBuilder, placed: list[str], *, persistent: bool) -> None:
+    """Every stage in its own loops over the row; the rows in shared memory outside of those, one row ahead where blocks go
+    over many."""
+    if not persistent:
+        builder.inline_most()
+        return
+    builder.inline_most([t.name for t in builder.tensors if t.name not in placed and t.name not in builder.input_names])
+    for name in placed:
+        builder.inline_at(name, 2, selected=[name])
+        builder.load_ahead(name)

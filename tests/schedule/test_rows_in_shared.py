@@ -1,0 +1,147 @@
+"""Rows in shared memory: which rows go there, values on small devices, one read of the data, and few registers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fuser import DataType
+from fuser.codegen.generate import generate_cuda
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.kernel import AsyncCopy, AsyncWait, walk
+from fuser.runtime import nvrtc
+from fuser.schedule.inner_persistent import InnerPersistentScheduler
+from fuser.schedule.params import InnerPersistentParams, SegmentInputs
+from fuser.schedule.rows_in_shared import SCRATCH, choose_shared_shape
+from fuser.simulator.device import SimulatorDevice
+from tests.harness import run_on
+from tests.schedule.test_inner_persistent import (
+    H200,
+    Definition,
+    add_norm,
+    described,
+    fusion_of,
+    layer_norm,
+    reference,
+    softmax,
+)
+
+SMALL = replace(H200, sm_count=16, registers_per_thread=33, max_threads_per_block=64)
+"""No row fits in registers."""
+
+
+def device_for(held: int, resident: int) -> DeviceInfo:
+    """A small device: a block holds `held` bytes of a row at most, and an SM `resident` such blocks."""
+    room = held + SCRATCH
+    return replace(SMALL, shared_per_block_optin=room, shared_per_sm=resident * room)
+
+
+def proposed(
+    define: Definition, device: DeviceInfo, *shapes: tuple[int, ...], dtype: DataType
+) -> InnerPersistentParams:
+    fusion = fusion_of(define, dtype)
+    bound = bind_inputs(fusion, [described(dtype, *s) for s in shapes])
+    params = InnerPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), device)
+    assert isinstance(params, InnerPersistentParams)
+    return params
+
+
+def shapes_of(define: Definition, rows: int, length: int) -> list[tuple[int, ...]]:
+    shapes: dict[Definition, list[tuple[int, ...]]] = {
+        softmax: [(rows, length)],
+        layer_norm: [(rows, length), (length,)],
+        add_norm: [(rows, length)] * 2,
+    }
+    return shapes[define]
+
+
+@pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.BFloat16])
+@pytest.mark.parametrize("rows", [1, 3, 33])
+@pytest.mark.parametrize("length", [256, 1000, 1544])
+@pytest.mark.parametrize(("held", "resident"), [(1 << 14, 4), (7168, 1), (2048, 3), (2048, 1)])
+def test_values(
+    define: Definition,
+    dtype: DataType,
+    rows: int,
+    length: int,
+    held: int,
+    resident: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One block a row and several, one row a block and many, whole and ragged accesses."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    shapes = shapes_of(define, rows, length)
+    device = device_for(held, resident)
+    params = proposed(define, device, *shapes, dtype=dtype)
+    assert params.in_shared == tuple(t.name for t in fusion_of(define, dtype).input_tensors if t.ndim == 2)
+    if held == 2048 and resident == 1 and length > 1000 and rows > 3:
+        assert params.cluster > 1
+        assert params.blocks > 0
+    fusion = fusion_of(define, dtype)
+    kernel = KernelCompiler(SimulatorDevice(info=device)).compile(fusion, [described(dtype, *s) for s in shapes])
+    rng = np.random.default_rng(3)
+    arrays = [rng.normal(size=s).astype(dtype.numpy) for s in shapes]
+    found = run_on(SimulatorDevice(info=device), kernel, fusion, arrays)
+    tolerance = 2e-5 if dtype is DataType.Float else 1.2e-2
+    for t, expected in zip(fusion.output_tensors, reference(define, arrays), strict=True):
+        scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
+        assert np.all(np.abs(found[t.name].astype(np.float64) - expected) <= tolerance * scale + 1e-6)
+
+
+def test_the_data_is_read_once_and_copied_wide() -> None:
+    device = device_for(2048, 1)
+    kernel = KernelCompiler(SimulatorDevice(info=device)).compile(
+        fusion_of(softmax, DataType.BFloat16), [described(DataType.BFloat16, 33, 1024)]
+    )
+    assert kernel.kernel_ir is not None
+    copies = [s for s in walk(kernel.kernel_ir.body) if isinstance(s, AsyncCopy)]
+    assert [s.width for s in copies] == [8, 8], "the first row, and the next one"
+    assert sum(isinstance(s, AsyncWait) for s in walk(kernel.kernel_ir.body)) == 1
+    assert kernel.source.count("&t0[") == 2
+
+
+@pytest.mark.parametrize(
+    ("define", "rows", "length"),
+    [(softmax, 2048, 65536), (softmax, 64, 1 << 20), (layer_norm, 2048, 65536), (add_norm, 2048, 65536)],
+)
+def test_threads_are_small(define: Definition, rows: int, length: int) -> None:
+    dtype = DataType.BFloat16
+    compiler = KernelCompiler(SimulatorDevice(info=H200))
+    made = compiler.compile(fusion_of(define, dtype), [described(dtype, *s) for s in shapes_of(define, rows, length)])
+    assert made.kernel_ir is not None
+    source = generate_cuda(made.kernel_ir)
+    result = nvrtc.compile_to_cubin(source.text, [source.entry], "sm_90a", ["-DFUSER_MAX_THREADS=1024"])
+    resources = result.resources[source.entry]
+    assert resources.spill_bytes == resources.stack_bytes == 0
+    assert resources.registers <= 48
+
+
+def test_rows_that_registers_hold_well_stay_there() -> None:
+    for length in (1024, 4096, 16384):
+        assert not proposed(softmax, H200, (4096, length), dtype=DataType.BFloat16).in_shared
+    assert proposed(softmax, H200, (2048, 65536), dtype=DataType.BFloat16).in_shared
+
+
+def test_what_cannot_be_copied_in_whole_accesses_stays_in_registers() -> None:
+    assert not proposed(softmax, H200, (2048, 65537), dtype=DataType.BFloat16).in_shared
+    old = replace(DeviceInfo.preset("sm_75"), max_cluster=16)
+    assert not proposed(softmax, old, (2048, 65536), dtype=DataType.BFloat16).in_shared
+
+
+@pytest.mark.parametrize("length", [1024, 3072, 50000, 65536, 131072, 1 << 20, 1_000_000])
+@pytest.mark.parametrize("loaded", [2, 4, 8])
+def test_shapes(length: int, loaded: int) -> None:
+    shape = choose_shared_shape(length, 2048, 4, loaded, H200)
+    if shape is None:
+        assert length * loaded > 16 * (H200.shared_per_block_optin - 4 * SCRATCH)
+        return
+    assert shape.threads * shape.batch * shape.cluster * 4 >= length
+    held = shape.threads * shape.batch * 4 * loaded
+    assert held + SCRATCH <= H200.shared_per_block_optin
+    assert shape.resident * held == shape.in_flight <= H200.shared_per_sm
+    assert shape.blocks * shape.cluster <= shape.resident * H200.sm_count
