@@ -44,22 +44,28 @@ def exchange_in_cluster(
     elements: Callable[[Reduce, Callable[[Int], list[Stmt]]], list[Stmt]],
     combine: Callable[[Reduce, Int, tuple[Value, ...]], list[Stmt]],
     *,
-    repeats: bool,
+    execution: Int | None,
 ) -> list[Stmt]:
     """Statements that join the values of `size` blocks, for reductions whose blocks have theirs already.
 
     rank      of this block in its cluster
     thread    linear index of the thread among the `threads` that hold one value
     lane      which of the block's `lanes` values that is
-    repeats   whether the statements run again: then the slots are free only once every block has read its own
+    execution how often the statements ran before; None if that is not known
     """
+    # Executions take turns with two sets of slots: when a set is used again, the barrier of the execution in between has shown
+    # that every block has read its own.
+    sets = 1 if execution is ZERO or execution is None else 2
+    turn = ZERO if execution is None else execution % sets
     slots = {
-        r: tuple(Buffer(f"{p.name}_cluster", p.dtype, MemoryType.shared, p.size * size * lanes) for p in r.partials)
+        r: tuple(
+            Buffer(f"{p.name}_cluster", p.dtype, MemoryType.shared, p.size * size * lanes * sets) for p in r.partials
+        )
         for r in reduces
     }
 
-    def place(e: Int, block: Int) -> Int:
-        return (e * size + block) * lanes + lane
+    def place(e: Int, block: Int, p: Buffer) -> Int:
+        return ((turn * p.size + e) * size + block) * lanes + lane
 
     stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
     peer = make_symbol("peer", const(size))
@@ -67,7 +73,9 @@ def exchange_in_cluster(
     for r in reduces:
 
         def publish(e: Int, r: Reduce = r) -> list[Stmt]:
-            return [RemoteStore(s, place(e, rank), Load(p, e), peer) for s, p in zip(slots[r], r.partials, strict=True)]
+            return [
+                RemoteStore(s, place(e, rank, p), Load(p, e), peer) for s, p in zip(slots[r], r.partials, strict=True)
+            ]
 
         stores += elements(r, publish)
     stmts.append(For(peer, thread, const(size), threads, tuple(stores)))
@@ -76,14 +84,16 @@ def exchange_in_cluster(
 
         def collect(e: Int, r: Reduce = r) -> list[Stmt]:
             first: list[Stmt] = [
-                Store(p, e, Load(s, place(e, ZERO))) for s, p in zip(slots[r], r.partials, strict=True)
+                Store(p, e, Load(s, place(e, ZERO, p))) for s, p in zip(slots[r], r.partials, strict=True)
             ]
             other = make_symbol("rank", const(size - 1))
-            rest = combine(r, e, tuple(Load(s, place(e, other + 1)) for s in slots[r]))
+            rest = combine(
+                r, e, tuple(Load(s, place(e, other + 1, p)) for s, p in zip(slots[r], r.partials, strict=True))
+            )
             return [*first, For(other, ZERO, const(size - 1), const(1), tuple(rest), unroll=True)]
 
         stmts += elements(r, collect)
-    if repeats:
+    if execution is None:
         stmts += [ClusterArrive("this block's slots are read"), ClusterWait("every block's slots are free")]
     return stmts
 

@@ -204,6 +204,13 @@ def _needs(stmt: Stmt, flags: set[Symbol | None], late: set[Buffer]) -> bool:
     return False
 
 
+def _executions(outer: Int | None, loop: For) -> Int | None:
+    """How often the body of a loop ran before, of which `outer` counts the executions."""
+    if outer is None or loop.start is not ZERO or loop.step is not ONE:
+        return None
+    return outer * loop.stop + loop.symbol
+
+
 def _check_last_blocks(body: tuple[Stmt, ...], groups: Mapping[Symbol, int], inside: frozenset[int]) -> None:
     """Raise SchedulingError for work that needs the last blocks of two semaphores: they may be two blocks."""
     for stmt in body:
@@ -230,7 +237,8 @@ class _Expander:
         self.threads = threads
         self.sizes = sizes
         self.cluster = cluster
-        self.loops = 0
+        # How often the statements at hand ran before; None where that is not known.
+        self.execution: Int | None = ZERO
         self.active = [p for p in reversed(BLOCK_TYPES) if p in sizes and not _is_one(sizes[p])]
         self.active.sort(key=lambda p: (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z).index(p))
         self.workspaces: list[Buffer] = []
@@ -265,12 +273,15 @@ class _Expander:
                 case Scan():
                     result += expand_scan(item, self._block_threads())
                 case For():
-                    self.loops += 1
+                    outer = self.execution
+                    self.execution = _executions(outer, item)
                     inner = self.body(item.body)
-                    self.loops -= 1
+                    self.execution = outer
                     result.append(item if inner == item.body else replace(item, body=inner))
                 case If():
+                    outer, self.execution = self.execution, None
                     then, orelse = self.body(item.then), self.body(item.orelse)
+                    self.execution = outer
                     unchanged = then == item.then and orelse == item.orelse
                     result.append(item if unchanged else replace(item, then=then, orelse=orelse))
                 case _:
@@ -341,7 +352,7 @@ class _Expander:
             self._symbol,
             self._elements,
             self._combine,
-            repeats=self.loops > 0,
+            execution=self.execution,
         )
 
     def _elements(self, r: Reduce, make: Callable[[Int], list[Stmt]]) -> list[Stmt]:

@@ -14,15 +14,31 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import ParallelType
 from fuser.ir.fusion import Tensor
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import ClusterArrive, ClusterWait, Kernel, RemoteStore, Stmt, map_body, walk
+from fuser.ir.integers import ZERO
+from fuser.ir.kernel import (
+    ClusterArrive,
+    ClusterWait,
+    For,
+    Kernel,
+    RemoteStore,
+    Stmt,
+    map_body,
+    stmt_reads,
+    stmt_writes,
+    substitute_symbols,
+    walk,
+)
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.simulator.errors import SimulatorError
 from tests.harness import Lowered, check, integers, run
 
 GX, GY, BX = ParallelType.grid_x, ParallelType.grid_y, ParallelType.block_x
 
 
-def sum_and_max(cluster: int, threads: int = 32, batch: int = 2, dtype: DataType = DataType.Float) -> ScheduleBuilder:
-    """x - max(row) + sum(row), rows of a constant length over clusters."""
+def sum_and_max(
+    cluster: int, threads: int = 32, batch: int = 2, dtype: DataType = DataType.Float, groups: int = 0
+) -> ScheduleBuilder:
+    """x - max(row) + sum(row), rows of a constant length over clusters; `groups` of them go over the rows, 0 for one each."""
     length = cluster * threads * batch
     b = FusionBuilder()
     x = b.input_tensor(dtype, [-1, length])
@@ -39,13 +55,17 @@ def sum_and_max(cluster: int, threads: int = 32, batch: int = 2, dtype: DataType
     name = top.name
     s.split(name, 1, threads)  # rows, length/threads, threads
     s.split(name, 1, batch)  # rows, cluster, batch, threads
+    first = 0
+    if groups:
+        s.split(name, 0, groups)
+        first = 1
     s.transform_like(name)
-    for position, kind in ((0, GX), (1, GY), (3, BX)):
+    for position, kind in ((first, GX), (first + 1, GY), (first + 3, BX)):
         s.parallelize(name, position, kind)
     s.parallelize_like(name)
     s.set_cluster(GY, cluster)
     s.inline_most()
-    assert s.state(copy).inline_at == 1, "outside the reduced loops: a register array"
+    assert s.state(copy).inline_at == first + 1, "outside the reduced loops: a register array"
     return s
 
 
@@ -71,6 +91,26 @@ def test_two_reductions_share_an_exchange() -> None:
     arrivals = sum(isinstance(s, ClusterArrive) for s in walk(kernel.body))
     waits = sum(isinstance(s, ClusterWait) for s in walk(kernel.body))
     assert (arrivals, waits) == (2, 2), "one to know that the others run, one for the values"
+
+
+def test_executions_take_turns_with_the_slots() -> None:
+    x = [integers((7, 128))]
+    s = sum_and_max(2, groups=2)
+    lowered = Lowered.of(s)
+    run(lowered, x, seed=1).check()
+    kernel = check(s, x)
+    assert sum(isinstance(s, ClusterArrive) for s in walk(kernel.body)) == 2, "none for slots that are free again"
+    (loop,) = (s for s in kernel.body if isinstance(s, For))
+
+    def one_set(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        touched = [b.name for b, _ in (*stmt_reads(stmt), *stmt_writes(stmt))]
+        if not any(name.endswith("_cluster") for name in touched):
+            return None
+        return substitute_symbols((stmt,), {loop.symbol: ZERO})
+
+    body = map_body(lowered.kernel.body, one_set)
+    with pytest.raises(SimulatorError, match="nothing that orders them"):
+        run(replace(lowered, kernel=replace(lowered.kernel, body=body)), x).check()
 
 
 def without(kernel: Kernel, wanted: Callable[[Stmt], bool]) -> Kernel:
