@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import LoadStoreOpType, ParallelType
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.records import record
 from fuser.schedule.params import InnerPersistentParams
 from fuser.schedule.reads import InputRead
 
@@ -47,7 +47,7 @@ CLUSTER_STEP = 0.97
 WARP = 32
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SharedShape:
     """How a row is spread: over `cluster` blocks, `threads` of each along it, `batch` accesses of a thread; `blocks` (clusters)
     go over all rows, 0 for one row each; `resident` blocks share an SM and hold `in_flight` bytes."""
