@@ -1,0 +1,44 @@
+"""Long rows on a GPU, in shared memory and in registers: softmax and norms against float64, launched several times."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fuser import DataType
+from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.runtime.device import get_device
+from tests.harness import run_on
+from tests.schedule.test_inner_persistent import (
+    Definition,
+    add_norm,
+    described,
+    fusion_of,
+    layer_norm,
+    reference,
+    softmax,
+)
+from tests.schedule.test_rows_in_shared import shapes_of
+
+CASES = [(64, 1 << 20), (67, 1 << 20), (300, 65536), (301, 131072), (1000, 50000), (5, 1_000_000), (40, 262144)]
+
+
+@pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
+@pytest.mark.parametrize("dtype", [DataType.BFloat16, DataType.Float])
+@pytest.mark.parametrize(("rows", "length"), CASES, ids=str)
+def test_long_rows(define: Definition, dtype: DataType, rows: int, length: int) -> None:
+    device = get_device("cuda", 0)
+    shapes = shapes_of(define, rows, length)
+    rng = np.random.default_rng(5)
+    arrays = [rng.normal(size=s).astype(np.float32).astype(dtype.numpy) for s in shapes]
+    fusion = fusion_of(define, dtype)
+    kernel = KernelCompiler(device).compile(fusion, [described(dtype, *s) for s in shapes])
+    if kernel.resources is not None:
+        assert kernel.resources.spill_bytes == 0
+    expected = reference(define, arrays)
+    tolerance = 5e-5 if dtype is DataType.Float else 1.5e-2
+    for _ in range(3):
+        found = run_on(device, kernel, fusion, arrays)
+        for t, right in zip(fusion.output_tensors, expected, strict=True):
+            scale = np.maximum(np.abs(right), np.sqrt(np.mean(right**2)))
+            assert np.max(np.abs(found[t.name].astype(np.float64) - right) / scale) <= tolerance
