@@ -71,7 +71,7 @@ from fuser.ir.op_table import compute_dtype
 from fuser.lowering.compensated_sum import COMBINE, join_sums
 from fuser.lowering.expand_cluster import enter_cluster, exchange_in_cluster
 from fuser.lowering.expand_scan import BlockThreads, expand_scan
-from fuser.lowering.welford import CommonJoin, welford_combine
+from fuser.lowering.welford import CommonJoin, pool_statistics, welford_combine
 from fuser.records import record
 
 WARP = 32
@@ -379,6 +379,23 @@ class _Expander:
             *self._elements(r, lambda e: join.element(e, other(0, e), other(1, e))),
         ]
 
+    def _join_all(
+        self, r: Reduce, others: Callable[[int, Int, Int], Value], number: Int, *, unroll: bool = False
+    ) -> list[Stmt]:
+        """Set every partial to what `number` threads have together: `others(i, e, k)` is element e of partial i of thread k."""
+        if r.combine == "welford" and not r.partials[0].dtype.is_complex:
+            name = f"{r.name}_c{self._number()}"
+            return pool_statistics(
+                r.partials, others, number, lambda make: self._elements(r, make), self._symbol, name
+            )
+        k = self._symbol("k", number)
+
+        def first(i: int, e: Int) -> list[Stmt]:
+            return [Store(r.partials[i], e, others(i, e, ZERO))]
+
+        rest = self._combine_each(r, lambda i, e: others(i, e, k))
+        return [*self._each(r, first), For(k, ONE, number, ONE, tuple(rest), unroll=unroll)]
+
     def _combine(self, r: Reduce, at: Int, other: tuple[Value, ...]) -> list[Stmt]:
         if r.combine == "welford":
             self._count += 1
@@ -467,13 +484,9 @@ class _Expander:
         def write(i: int, e: Int) -> list[Stmt]:
             return [Store(scratch[i], e * warps + linear // WARP, Load(r.partials[i], e))]
 
-        def first(i: int, e: Int) -> list[Stmt]:
-            return [Store(r.partials[i], e, Load(scratch[i], place(e)))]
-
         stmts.append(If(equal(linear % WARP, 0), tuple(self._each(r, write)), role=Role.owner))
-        w = self._symbol("w", const(per_group - 1))
-        rest = self._combine_each(r, lambda i, e: Load(scratch[i], place(e) + w + 1))
-        return stmts, [*self._each(r, first), For(w, ZERO, const(per_group - 1), ONE, tuple(rest), unroll=True)]
+        join = self._join_all(r, lambda i, e, k: Load(scratch[i], place(e) + k), const(per_group), unroll=True)
+        return stmts, join
 
     def _exchange(
         self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int
@@ -495,16 +508,10 @@ class _Expander:
                 position = position // self.sizes[p]
             return e * total + self._linear(self.active, index)
 
-        k = self._symbol("k", count)
         stmts += self._each(r, write)
         size = r.partials[0].size
         if not count.is_const or count.value * size.value <= _OWN_WORK:
-
-            def first(i: int, e: Int) -> list[Stmt]:
-                return [Store(r.partials[i], e, Load(scratch[i], place(e, ZERO)))]
-
-            rest = self._combine_each(r, lambda i, e: Load(scratch[i], place(e, k)))
-            return stmts, [*self._each(r, first), For(k, ONE, count, ONE, tuple(rest))]
+            return stmts, self._join_all(r, lambda i, e, k: Load(scratch[i], place(e, k)), count)
         kept = [p for p in self.active if p not in reduced]
         lanes, lane = self._count_of(kept), self._linear(kept)
         results = self._scratch(r, lanes)
@@ -515,16 +522,17 @@ class _Expander:
             number = self._number()
             own = tuple(Buffer(f"{p.name}_own{number}", p.dtype, MemoryType.local, ONE) for p in r.partials)
             work: list[Stmt] = [Allocate(b) for b in own]
-            work += [Store(b, ZERO, Load(s, place(e, ZERO))) for b, s, e in zip(own, scratch, at, strict=True)]
-            peers = tuple(Load(s, place(e, k)) for s, e in zip(scratch, at, strict=True))
-            work.append(For(k, ONE, count, ONE, tuple(self._combine(replace(r, partials=own), ZERO, peers))))
+
+            def peer(i: int, _: Int, k: Int, at: list[Int] = at) -> Value:
+                return Load(scratch[i], place(at[i], k))
+
+            work += self._join_all(replace(r, partials=own), peer, count)
             for i, (b, result) in enumerate(zip(own, results, strict=True)):
                 found = Store(result, at[i] * lanes + lane, Load(b, ZERO))
                 if not _is_common(r, i):
                     work.append(found)
                 elif start == 0:
                     work.append(If(equal(element, 0), (found,), role=Role.owner))
-            k = self._symbol("k", count)
             collect += work if prove_less(element, size) else [If(less(element, size), tuple(work), role=Role.owner)]
 
         def read(i: int, e: Int) -> list[Stmt]:

@@ -6,10 +6,12 @@ that are subtracted from each other at the end would lose every digit for data w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
-from fuser.ir.integers import ONE, ZERO, Int, equal
-from fuser.ir.kernel import Allocate, Buffer, Call, Cast, If, IndexValue, Literal, Load, Role, Stmt, Store, Value
+from fuser.ir.integers import FALSE, ONE, TRUE, ZERO, Cond, Int, Symbol, equal
+from fuser.ir.kernel import Allocate, Buffer, Call, Cast, For, If, IndexValue, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
 from fuser.records import record
 
@@ -21,12 +23,17 @@ def temporary(name: str, dtype: DataType) -> Buffer:
 
 @record(eq=False)
 class WelfordStep:
-    """Registers of one element each, for all elements of a thread's partials: how many values each has seen, the share of
-    what comes in among all seen, and the weight of the squared difference of the means."""
+    """What all elements of a thread's partials have in common, a register each: how many values each has seen, the share of
+    what comes in among all seen, and the weight of the squared difference of the means.
+
+    shift   of real values added one by one: the first value of each element. Until they are complete the partials are then the
+            sums of the differences from it and of their squares
+    """
 
     count: Buffer
     fraction: Buffer
     weight: Buffer
+    shift: Buffer | None = None
 
 
 def welford_add(
@@ -62,6 +69,67 @@ def welford_add(
         Store(delta, ZERO, Call("sub", (Load(value, ZERO), Load(mean, at)), mean.dtype, mean.dtype)),
         Store(mean, at, Call("add", (Load(mean, at), quotient), mean.dtype, mean.dtype)),
         Store(m2, at, Call("add", (Load(m2, at), Call("mul", (change, rest), real, real)), real, real)),
+    ]
+
+
+def shifted_add(
+    acc: tuple[Buffer, ...], at: Int, x: Value, name: str, step: WelfordStep, *, may_be_first: Cond
+) -> list[Stmt]:
+    """Fold one element into (sum of differences, sum of their squares), the differences from the first one of the element.
+
+    The first value lies within the data: the squares are larger than those of the differences from the mean by no more than a
+    factor of the number of values, as the rounding of a sum may be. Nothing but the additions waits for the value before, and a
+    large common part of all values costs no digits. `may_be_first`: false where values were seen before for certain.
+    """
+    away, squares, _ = acc
+    shift = step.shift
+    assert shift is not None
+    dtype = away.dtype
+    value, delta = temporary(f"{name}_x", dtype), temporary(f"{name}_delta", dtype)
+    change = Load(delta, ZERO)
+    is_first = Call("eq", (Load(step.count, ZERO), Literal(1, step.count.dtype)), step.count.dtype, DataType.Bool)
+    keep = Store(shift, at, Call("where", (is_first, Load(value, ZERO), Load(shift, at)), dtype, dtype))
+    return [
+        Allocate(value),
+        Allocate(delta),
+        Store(value, ZERO, x),
+        *_once(acc, at, [_increment(step.count, ZERO)]),
+        *([] if may_be_first is FALSE else [keep if may_be_first is TRUE else If(may_be_first, (keep,), role=Role.plain)]),
+        Store(delta, ZERO, Call("sub", (Load(value, ZERO), Load(shift, at)), dtype, dtype)),
+        Store(away, at, Call("add", (Load(away, at), change), dtype, dtype)),
+        Store(squares, at, Call("add", (Load(squares, at), Call("mul", (change, change), dtype, dtype)), dtype, dtype)),
+    ]
+
+
+def unshift(
+    acc: tuple[Buffer, ...], step: WelfordStep, elements: Callable[[Callable[[Int], list[Stmt]]], list[Stmt]]
+) -> list[Stmt]:
+    """Turn what `shifted_add` made into a mean and a sum of squared differences from it.
+
+    f = sum / n;  mean = shift + f;  m2 = squares - f sum, and not below 0
+    """
+    mean, m2, _ = acc
+    assert step.shift is not None
+    shift, dtype = step.shift, mean.dtype
+    integral = compute_dtype(step.count.dtype)
+
+    def call(op: str, a: Value, b: Value) -> Call:
+        return Call(op, (a, b), dtype, dtype)
+
+    is_empty = Call("eq", (Load(step.count, ZERO), Literal(0, step.count.dtype)), integral, DataType.Bool)
+    share = call("div", Literal(1.0, dtype), Cast(Load(step.count, ZERO), dtype))
+
+    def settle(e: Int) -> list[Stmt]:
+        total, moved = Load(mean, e), call("mul", Load(mean, e), Load(step.fraction, ZERO))
+        rest = call("sub", Load(m2, e), call("mul", total, moved))
+        return [
+            Store(m2, e, call("maximum", rest, Literal(0.0, dtype))),
+            Store(mean, e, call("add", Load(shift, e), moved)),
+        ]
+
+    return [
+        Store(step.fraction, ZERO, Call("where", (is_empty, Literal(0.0, dtype), share), dtype, dtype)),
+        *elements(settle),
     ]
 
 
@@ -157,6 +225,93 @@ def welford_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], 
         ),
         Store(m2, at, call("add", call("add", Load(m2, at), other_m2, real), gain, real)),
         Store(count, at, Load(total, ZERO)),
+    ]
+
+
+def pool_statistics(
+    acc: tuple[Buffer, ...],
+    others: Callable[[int, Int, Int], Value],
+    number: Int,
+    elements: Callable[[Callable[[Int], list[Stmt]]], list[Stmt]],
+    make_symbol: Callable[[str, Int], Symbol],
+    name: str,
+) -> list[Stmt]:
+    """Set (mean, m2, count) to those of `number` triples together: `others(i, e, k)` is array i of triple k for element e.
+
+    n = sum(n_k);  mean = mean_0 + sum(n_k (mean_k - mean_0)) / n;  m2 = sum(m2_k + n_k (mean_k - mean)^2)
+
+    One division for all of them instead of one for each, and no step waits for the mean of those before. Means are added up as
+    differences from the first, so that a large common part costs no digits. A triple of no values has weight 0.
+    """
+    mean, m2, count = acc
+    common = count.size is not mean.size
+    real, dtype, integral = m2.dtype, mean.dtype, compute_dtype(count.dtype)
+    total, moved = (
+        Buffer(f"{name}_total", count.dtype, MemoryType.local, count.size),
+        Buffer(f"{name}_moved", dtype, MemoryType.local, mean.size),
+    )
+    weight, inverse, delta = (
+        temporary(f"{name}_weight", real),
+        temporary(f"{name}_inverse", real),
+        temporary(f"{name}_delta", dtype),
+    )
+
+    def call(op: str, a: Value, b: Value, d: DataType) -> Call:
+        return Call(op, (a, b), d, d)
+
+    def weigh(e: Int, k: Int) -> Store:
+        return Store(weight, ZERO, Cast(others(2, e, k), real))
+
+    def each(once: Callable[[Int], list[Stmt]], rest: Callable[[Int], list[Stmt]]) -> list[Stmt]:
+        """`once` for each count, `rest` for each element."""
+        return [*once(ZERO), *elements(rest)] if common else elements(lambda e: [*once(e), *rest(e)])
+
+    def start(e: Int) -> list[Stmt]:
+        return [Store(mean, e, others(0, e, ZERO)), Store(moved, e, Literal(0.0, dtype), Role.initialise)]
+
+    k = make_symbol("k", number)
+
+    def count_up(e: Int) -> list[Stmt]:
+        return [weigh(e, k), Store(total, e, Call("add", (Load(total, e), others(2, e, k)), integral, count.dtype))]
+
+    def move(e: Int) -> list[Stmt]:
+        away = call("sub", others(0, e, k), Load(mean, e), dtype)
+        return [Store(moved, e, call("add", Load(moved, e), call("mul", away, Load(weight, ZERO), dtype), dtype))]
+
+    def divide(e: Int) -> list[Stmt]:
+        is_empty = Call("eq", (Load(total, e), Literal(0, count.dtype)), integral, DataType.Bool)
+        share = call("div", Literal(1.0, real), Cast(Load(total, e), real), real)
+        return [
+            Store(inverse, ZERO, Call("where", (is_empty, Literal(0.0, real), share), real, real)),
+            Store(count, e, Load(total, e)),
+        ]
+
+    def settle(e: Int) -> list[Stmt]:
+        change = call("mul", Load(moved, e), Load(inverse, ZERO), dtype)
+        return [
+            Store(mean, e, call("add", Load(mean, e), change, dtype)),
+            Store(m2, e, Literal(0.0, real), Role.initialise),
+        ]
+
+    j = make_symbol("k", number)
+
+    def add(e: Int) -> list[Stmt]:
+        square = call("mul", Load(delta, ZERO), Load(delta, ZERO), real)
+        gain = call("mul", square, Load(weight, ZERO), real)
+        return [
+            Store(delta, ZERO, call("sub", others(0, e, j), Load(mean, e), dtype)),
+            Store(m2, e, call("add", call("add", Load(m2, e), others(1, e, j), real), gain, real)),
+        ]
+
+    def clear(e: Int) -> list[Stmt]:
+        return [Store(total, e, Literal(0, count.dtype), Role.initialise)]
+
+    return [
+        *(Allocate(b) for b in (total, moved, weight, inverse, delta)),
+        *each(clear, start),
+        For(k, ZERO, number, ONE, tuple(each(count_up, move))),
+        *each(divide, settle),
+        For(j, ZERO, number, ONE, tuple(each(lambda e: [weigh(e, j)], add))),
     ]
 
 
