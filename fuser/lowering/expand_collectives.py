@@ -385,9 +385,7 @@ class _Expander:
         """Set every partial to what `number` threads have together: `others(i, e, k)` is element e of partial i of thread k."""
         if r.combine == "welford" and not r.partials[0].dtype.is_complex:
             name = f"{r.name}_c{self._number()}"
-            return pool_statistics(
-                r.partials, others, number, lambda make: self._elements(r, make), self._symbol, name
-            )
+            return pool_statistics(r.partials, others, number, lambda make: self._elements(r, make), self._symbol, name)
         k = self._symbol("k", number)
 
         def first(i: int, e: Int) -> list[Stmt]:

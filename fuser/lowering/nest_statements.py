@@ -5,7 +5,7 @@ from __future__ import annotations
 from fuser.errors import InternalError
 from fuser.ir.enums import LoadStoreOpType
 from fuser.ir.fusion import Cat, Gather, Reduction, Resize, Scan, Welford, tensor_inputs, tensor_outputs
-from fuser.ir.integers import FALSE, Int, Symbol, all_of
+from fuser.ir.integers import FALSE, Cond, Int, Symbol, all_of, equal
 from fuser.ir.iteration_graph import Group
 from fuser.ir.kernel import Buffer, Call, If, Load, Role, Stmt, Store
 from fuser.ir.op_table import REDUCTIONS, compute_dtype
@@ -17,7 +17,7 @@ from fuser.lowering.nest_vectors import NestVectors
 from fuser.lowering.pipeline_copies import async_copy
 from fuser.lowering.scan_nests import ScanNest
 from fuser.lowering.unswitch_loops import is_prefix
-from fuser.lowering.welford import welford_add, welford_combine, welford_join
+from fuser.lowering.welford import shifted_add, welford_add, welford_combine, welford_join
 
 
 class NestStatements(NestVectors):
@@ -101,9 +101,12 @@ class NestStatements(NestVectors):
             return [Store(buffer, offset, combined)]
         name = f"{leader}_w{self._next()}"
         step = accumulator.step
+        if step is not None and step.shift is not None:
+            first = self._may_be_first(leader, accumulator, indexer)
+            value = self._read(expr.input, indexer)
+            return shifted_add(accumulator.buffers, offset, value, name, step, may_be_first=first)
         if expr.partial is None:
-            seen = self._seen_before(leader, accumulator, indexer)
-            return welford_add(accumulator.buffers, offset, self._read(expr.input, indexer), name, step, seen)
+            return welford_add(accumulator.buffers, offset, self._read(expr.input, indexer), name)
         other = tuple(self._read(t, indexer) for t in (expr.input, *expr.partial))
         if step is None:
             return welford_combine(accumulator.buffers, offset, other, name)
@@ -115,17 +118,22 @@ class NestStatements(NestVectors):
             raise InternalError(f"the partials that {leader} joins were counted apart", pass_name="build_loop_nests")
         return welford_join(accumulator.buffers, offset, other, name, step, source, self._lane(leader, expr, indexer))
 
-    def _seen_before(self, leader: str, accumulator: Accumulator, indexer: Indexer) -> Int | None:
-        """How many values a thread has seen before the one at hand, if that is the index of an unrolled loop: the one loop
-        over reduced dims, whose tests hold for all iterations before one for which they hold."""
-        loops = [group for is_reduction, group in self._serial_axes(leader, accumulator.depth) if is_reduction]
-        index = indexer.index(loops[0]) if len(loops) == 1 else None
-        if not isinstance(index, Symbol) or index not in self._unrolled:
-            return None
-        for test in self._predicate_list(leader, self.context.loops(leader), indexer):
-            if index in test.symbols and not is_prefix(test, index):
-                return None
-        return index
+    def _may_be_first(self, leader: str, accumulator: Accumulator, indexer: Indexer) -> Cond:
+        """A necessary condition for the value at hand to be the first that a thread sees.
+
+        Where the tests along an unrolled loop hold for all iterations before one for which they hold, it is in the first.
+        """
+        tests = self._predicate_list(leader, self.context.loops(leader), indexer)
+        found: list[Cond] = []
+        for is_reduction, group in self._serial_axes(leader, accumulator.depth):
+            index = indexer.index(group) if is_reduction else None
+            if (
+                isinstance(index, Symbol)
+                and index in self._unrolled
+                and all(index not in test.symbols or is_prefix(test, index) for test in tests)
+            ):
+                found.append(equal(index, 0))
+        return all_of(*found)
 
     def _lane(self, leader: str, expr: Welford, indexer: Indexer) -> Int | None:
         """Which of a thread's partials is read, if all are joined from the first to the last; else None."""

@@ -6,6 +6,8 @@ that joins the partials of threads and blocks, and the copy of the result to whe
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType, ParallelType
@@ -19,7 +21,7 @@ from fuser.lowering.context import Storage, is_argument, local_storage
 from fuser.lowering.nest_state import Accumulator, Nest, is_one
 from fuser.lowering.nest_values import NestValues
 from fuser.lowering.scan_nests import ScanNest
-from fuser.lowering.welford import WelfordStep, temporary
+from fuser.lowering.welford import WelfordStep, temporary, unshift
 
 MAX_REGISTER_ELEMENTS = 4096
 
@@ -63,6 +65,8 @@ class NestStorage(NestValues):
             if step is not None:
                 stmts += [Allocate(b) for b in (step.count, step.fraction, step.weight)]
                 stmts.append(Store(step.count, ZERO, Literal(0, step.count.dtype), Role.initialise))
+                if step.shift is not None:
+                    stmts += [Allocate(step.shift), *self._fill(step.shift, Literal(0.0, step.shift.dtype))]
         if leader in self.scans:
             stmts += self._open_scan(leader, self.scans[leader], depth)
         position = self.sharing.positions[leader]
@@ -129,16 +133,19 @@ class NestStorage(NestValues):
             return None
         # A thread of a kernel with 32-bit indices sees fewer than 2**31 elements.
         count = DataType.Int32 if self.context.index_bits == 32 else DataType.Int
-        real = buffers[1].dtype
+        mean, real = buffers[0], buffers[1].dtype
+        expr = self.exprs[leader]
+        one_by_one = isinstance(expr, Welford) and expr.partial is None
         return WelfordStep(
             temporary(f"{leader}_seen", count),
             temporary(f"{leader}_fraction", real),
             temporary(f"{leader}_weight", real),
+            Buffer(f"{leader}_shift", mean.dtype, MemoryType.local, mean.size) if one_by_one else None,
         )
 
     def _counts_together(self, leader: str, depth: int) -> bool:
         expr = self.exprs[leader]
-        if not isinstance(expr, Welford):
+        if not isinstance(expr, Welford) or expr.mean.dtype.is_complex:
             return False
         serial = [is_reduction for is_reduction, _ in self._serial_axes(leader, depth)]
         if serial != sorted(serial, reverse=True):
@@ -196,6 +203,13 @@ class NestStorage(NestValues):
         i = self._new_symbol(buffer.size)
         return [For(i, ZERO, buffer.size, ONE, (Store(buffer, i, value, Role.initialise),), unroll=True)]
 
+    def _over(self, size: Int) -> Callable[[Callable[[Int], list[Stmt]]], list[Stmt]]:
+        """Makes statements for every element of an array of `size`."""
+        if size.value == 1:
+            return lambda make: make(ZERO)
+        i = self._new_symbol(size)
+        return lambda make: [For(i, ZERO, size, ONE, tuple(make(i)), unroll=True)]
+
     def _spread_count(self, counts: Buffer, seen: Buffer) -> list[Stmt]:
         """Every element has seen as many values."""
         value: Value = Load(seen, ZERO)
@@ -218,6 +232,8 @@ class NestStorage(NestValues):
         scan = self.scans.get(leader)
         if scan is not None and scan.collective is not None:
             stmts.append(scan.collective)
+        if accumulator.step is not None and accumulator.step.shift is not None:
+            stmts += unshift(accumulator.buffers, accumulator.step, self._over(accumulator.buffers[0].size))
         if block_axes or grid_axes or self._cluster_types(leader):
             stmts.append(self._collective(leader, accumulator, block_axes, grid_axes, nest))
         if accumulator.step is not None:

@@ -36,36 +36,22 @@ class WelfordStep:
     shift: Buffer | None = None
 
 
-def welford_add(
-    acc: tuple[Buffer, ...], at: Int, x: Value, name: str, step: WelfordStep | None, seen: Int | None
-) -> list[Stmt]:
+def welford_add(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> list[Stmt]:
     """Fold one element into (mean, m2, count): Welford's update (Welford 1962).
 
     delta = x - mean; mean += delta / count; m2 += delta * (x - mean)
-
-    With a `step` the first element that a step of the loops visits counts for all, and the division is done once for them:
-    mean += delta * (1 / count). The counts of `acc` are then set after the loops. With `seen`, the values seen before as an
-    index that unrolling turns into a constant, there is no division left.
     """
     mean, m2, count = acc
     real = m2.dtype
     value, delta = temporary(f"{name}_x", mean.dtype), temporary(f"{name}_delta", mean.dtype)
     change = Load(delta, ZERO)
-    counted: list[Stmt]
-    if step is None:
-        counted = [_increment(count, at)]
-        quotient = Call("div", (change, Cast(Load(count, at), real)), mean.dtype, mean.dtype)
-    else:
-        number: Value = Load(step.count, ZERO) if seen is None else IndexValue(seen + 1, DataType.Int)
-        inverse = Call("div", (Literal(1.0, real), Cast(number, real)), real, real)
-        counted = _once(acc, at, [_increment(step.count, ZERO), Store(step.fraction, ZERO, inverse)])
-        quotient = Call("mul", (change, Load(step.fraction, ZERO)), mean.dtype, mean.dtype)
+    quotient = Call("div", (change, Cast(Load(count, at), real)), mean.dtype, mean.dtype)
     rest = Call("sub", (Load(value, ZERO), Load(mean, at)), mean.dtype, mean.dtype)
     return [
         Allocate(value),
         Allocate(delta),
         Store(value, ZERO, x),
-        *counted,
+        _increment(count, at),
         Store(delta, ZERO, Call("sub", (Load(value, ZERO), Load(mean, at)), mean.dtype, mean.dtype)),
         Store(mean, at, Call("add", (Load(mean, at), quotient), mean.dtype, mean.dtype)),
         Store(m2, at, Call("add", (Load(m2, at), Call("mul", (change, rest), real, real)), real, real)),
@@ -94,7 +80,11 @@ def shifted_add(
         Allocate(delta),
         Store(value, ZERO, x),
         *_once(acc, at, [_increment(step.count, ZERO)]),
-        *([] if may_be_first is FALSE else [keep if may_be_first is TRUE else If(may_be_first, (keep,), role=Role.plain)]),
+        *(
+            []
+            if may_be_first is FALSE
+            else [keep if may_be_first is TRUE else If(may_be_first, (keep,), role=Role.plain)]
+        ),
         Store(delta, ZERO, Call("sub", (Load(value, ZERO), Load(shift, at)), dtype, dtype)),
         Store(away, at, Call("add", (Load(away, at), change), dtype, dtype)),
         Store(squares, at, Call("add", (Load(squares, at), Call("mul", (change, change), dtype, dtype)), dtype, dtype)),

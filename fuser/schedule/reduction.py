@@ -12,7 +12,7 @@ once and p blocks that share one result (the last of them joins their parts):
 
 Copies of inputs live outside the unrolled loop over u, so that all loads of a step are issued before the first is used; the
 loop is unswitched, so that whole steps test nothing. Where v runs along a reduced dim each lane has a partial result of its
-own, and a step of Welford is a reduction of its own, whose counts are constants.
+own.
 """
 
 from __future__ import annotations
@@ -190,19 +190,16 @@ class ReductionScheduler:
         return builder
 
     def _split_partials(self, builder: ScheduleBuilder, params: ReductionParams, steps: _Steps) -> dict[str, str]:
-        """Give a thread several partial results: for each lane of a vector along a reduced dim, and for each step of Welford.
+        """Give a thread a partial result for each lane of a vector along a reduced dim.
 
-        One chain of additions per lane instead of one for all, and shorter sums: both faster and more accurate. Within a step
-        of Welford the counts are constants, so that only joining a step to those before it needs a division. Returns the
-        tensor with all loops for each result.
+        As many chains of additions, and shorter sums: both faster and more accurate. Returns the tensor with all loops for each
+        result.
         """
         made: dict[str, str] = {}
         for e in row_reductions(builder):
             result = name = tensor_outputs(e)[0].name
             if params.inner and params.vector > 1:
                 name = _first(builder.rfactor(name, list(steps.serial)))
-            if isinstance(e, Welford) and params.unroll > 1:
-                name = _first(builder.rfactor(name, [steps.unrolled]))
             made[result] = name
         return made
 
