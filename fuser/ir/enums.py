@@ -88,7 +88,7 @@ class LoadStoreOpType(Enum):
 
 
 class CacheOp(Enum):
-    """Cache hint of a global load."""
+    """Cache hint of an access to device memory."""
 
     unspecified = 0
     all_levels = 1

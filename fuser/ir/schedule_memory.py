@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fuser.errors import NotSupportedError, SchedulingError
-from fuser.ir.enums import GLOBAL_MEMORY, LoadStoreOpType, MemoryType
+from fuser.ir.enums import GLOBAL_MEMORY, CacheOp, LoadStoreOpType, MemoryType
 from fuser.ir.fusion import IterDomain, Pointwise, Tensor
 from fuser.ir.scheduled_fusion import Record, ScheduledFusion, TensorState
 
@@ -24,6 +24,15 @@ class MemoryVerbs(ScheduledFusion):
             raise NotSupportedError(f"MemoryType.{memory.name} is not supported yet")
         self.state(name).memory = memory
         self.records.append(Record("set_memory_type", name, (memory,)))
+
+    def set_cache_op(self, name: str, cache_op: CacheOp) -> None:
+        """Hint for the access to device memory of the copy that defines `name`: for its read, or for its store where it is an
+        output. `streaming` lines are the first to leave the cache."""
+        expr = self.definition(name)
+        if not (isinstance(expr, Pointwise) and expr.op == "set"):
+            raise SchedulingError(f"cannot hint how {name} is cached: it is no copy")
+        self.state(name).cache_op = cache_op
+        self.records.append(Record("set_cache_op", name, (cache_op,)))
 
     def set_allocation_domain(self, name: str, dims: Sequence[IterDomain | int | str], contiguity: bool = True) -> None:
         """Memory order, slowest first: logical dims (or their positions among them), or loop axes (or `loop:<position>`), each

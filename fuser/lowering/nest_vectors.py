@@ -133,7 +133,8 @@ class NestVectors(NestStorage):
             starts.append(start)
         self._check_whole_vectors(t, loops, indexer, lane, width)
         at_zero = self._indexer({g: i.substitute({lane: 0}) for g, i in nest.indices.items()})
-        cache = self.context.state(t.name).cache_op if source.buffer.is_global else CacheOp.unspecified
+        touches_device = source.buffer.is_global or target.buffer.is_global
+        cache = self.context.state(t.name).cache_op if touches_device else CacheOp.unspecified
         cache = LEVEL_2 if crosses else cache
         if self.context.state(t.name).op_type is LoadStoreOpType.cp_async:
             stmt: Stmt = async_copy(t, target.buffer, starts[0], source.buffer, starts[1], width)

@@ -12,8 +12,9 @@ import math
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import SchedulerType
-from fuser.ir.fusion import Fusion, Welford
+from fuser.ir.enums import CacheOp, SchedulerType
+from fuser.ir.fusion import Fusion, Pointwise, Reduction, Tensor, Welford, tensor_inputs, tensor_outputs
+from fuser.ir.iteration_graph import Group
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.inner_persistent import NEEDED_IN_FLIGHT
@@ -33,7 +34,7 @@ from fuser.schedule.reduction import (
     reference_reduction,
 )
 from fuser.schedule.reference import dim_groups, resolving_graph
-from fuser.schedule.stages import stage_levels
+from fuser.schedule.stages import reduced_groups_of, stage_levels
 
 LINE = 128
 """Bytes of a row that a block takes: a line of memory."""
@@ -128,7 +129,7 @@ class OuterPersistentScheduler:
             unroll=shape.unroll,
             reasons=(),
         )
-        return OuterPersistentParams(made, 1, reasons)
+        return OuterPersistentParams(made, 1, reasons=reasons)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
@@ -143,7 +144,30 @@ class OuterPersistentScheduler:
             # Every other pass runs the other way.
             if has_rows and t.name in levels and levels[t.name] % 2 == 1:
                 builder.run_backwards(t.name, TRIPS_AXIS)
+        if params.streaming:
+            for name in _last_accesses(builder, reduced_groups_of(builder)):
+                builder.set_cache_op(name, CacheOp.streaming)
         return builder
+
+
+def _last_accesses(builder: ScheduleBuilder, reduced: frozenset[Group]) -> list[str]:
+    """The copies that read rows for the last time, and those that write them: what no reduction follows."""
+    graph = builder.graph()
+    before: set[str] = set()
+    for expr in reversed(builder.exprs):
+        outputs = {t.name for t in tensor_outputs(expr)}
+        if isinstance(expr, (Reduction, Welford)) or outputs & before:
+            before |= {t.name for t in tensor_inputs(expr)}
+    found: list[str] = []
+    for expr in builder.exprs:
+        if isinstance(expr, Pointwise) and expr.op == "set" and expr.output.name not in before:
+            source, t = expr.inputs[0], expr.output
+            is_access = t.name in builder.output_names or (
+                isinstance(source, Tensor) and source.name in builder.input_names
+            )
+            if is_access and any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible):
+                found.append(t.name)
+    return found
 
 
 def choose_outer_shape(

@@ -107,6 +107,8 @@ class ReductionParams:
     block_outer     threads (y) along the reduced dims that are no neighbours in memory of the fastest one, as an axis of their
                     own; 0: all reduced dims are one axis
     unroll_outer    those accesses are along that axis
+    blocks_per_sm   that a thread's registers leave room for (0: as they come)
+    ahead           accesses are issued a turn before they are used
     reasons         why, in words; no part of what is compared
     """
 
@@ -120,6 +122,8 @@ class ReductionParams:
     unroll: int = 1
     block_outer: int = 0
     unroll_outer: bool = False
+    blocks_per_sm: int = 0
+    ahead: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -161,11 +165,13 @@ class OuterPersistentParams:
 
     reduction       the loops; `grid_reduce` blocks share the rows of some columns
     blocks_per_sm   that must fit on a processor: the whole grid is resident
+    streaming       what the last pass reads and writes leaves the second-level cache first: it is not needed again
     reasons         why, in words; no part of what is compared
     """
 
     reduction: ReductionParams
     blocks_per_sm: int
+    streaming: bool = True
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

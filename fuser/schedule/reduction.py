@@ -149,7 +149,7 @@ class ReductionScheduler:
             plan.unroll,
             plan.block_outer,
             plan.unroll_outer,
-            plan.reasons,
+            reasons=plan.reasons,
         )
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
@@ -179,12 +179,16 @@ class ReductionScheduler:
             if made is not None:
                 for copy in (made, *stages.get(made, ())):
                     vectorize(builder, {argument: copy}, [argument])
+        if params.blocks_per_sm:
+            builder.ask_blocks_per_sm(params.blocks_per_sm)
         partial = self._split_partials(builder, params, steps)
         names = [t.name for e in builder.exprs for t in tensor_outputs(e)]
         if params.unroll > 1:
             # All loads of a step stand before the first use: they are kept outside the unrolled loop.
             builder.inline_most([n for n in names if n not in loads])
             builder.inline_at(partial.get(name, name), steps.unrolled, True, loads)
+            for copy in loads if params.ahead else ():
+                builder.load_ahead(copy, best_effort=True)
         else:
             builder.inline_most()
         return builder

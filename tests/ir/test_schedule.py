@@ -148,6 +148,22 @@ def test_schedule_prints_as_calls() -> None:
     }  # fmt: skip
 
 
+def test_cache_hints_of_copies() -> None:
+    fusion, _ = every_verb()
+    s = ScheduleBuilder(fusion)
+    source, out = s.fusion.input_tensors[0].name, s.fusion.output_tensors[0].name
+    copy = s.cache_after(source)
+    s.cache_before(out)
+    for name in (copy, out):
+        s.set_cache_op(name, CacheOp.streaming)
+        assert s.state(name).cache_op is CacheOp.streaming
+    with pytest.raises(SchedulingError, match=f"cannot hint how {source} is cached: it is no copy"):
+        s.set_cache_op(source, CacheOp.streaming)
+    again = ScheduleBuilder(fusion)
+    again.replay(s.records)
+    assert str(again) == str(s)
+
+
 def test_printed_schedule_rebuilds_itself() -> None:
     _, s = every_verb()
     again = replay(str(s), every_verb()[0])

@@ -198,6 +198,9 @@ def test_rows_are_read_again_from_the_last_one() -> None:
     assert kernel.min_blocks == 1
     backwards = [line for line in text.splitlines() if "&t0[" in line and "- " in line]
     assert len(backwards) == 2
+    assert [("__ldcs(" in line) for line in backwards] == [True, True], "what is read for the last time"
+    assert text.count("__ldcs(") == 2
+    assert text.count("__stcs(") == 2, "what is written leaves the cache to what is read again"
 
 
 def test_a_loop_runs_backwards() -> None:

@@ -259,6 +259,39 @@ def test_compiles_are_counted_for_numbers_of_rows() -> None:
     assert fd.fec.counters()["kernels_compiled"] <= 3
 
 
+@pytest.mark.parametrize("op", ["sum", "var_mean"])
+@pytest.mark.parametrize("rows", [1, 100, 3000])
+def test_loads_of_the_next_turn(op: str, rows: int) -> None:
+    x = np.random.default_rng(3).normal(3.0, 2.0, (rows, 48)).astype("f4")
+    fusion = reduction(op, [0], 2, D.Float)
+    params = replace(propose(fusion, [x]), unroll=4, block_reduce=16, ahead=True, blocks_per_sm=2)
+    found = simulate(fusion, [x], params)
+    np.testing.assert_allclose(found[-1], (x.astype("f8").sum if op == "sum" else x.astype("f8").mean)(0), rtol=4e-6)
+    kernel = lower_fusion(*scheduled_with_facts(fusion, [x], params))
+    assert kernel.min_blocks >= 1
+    assert any("_next" in buffer.name for s in walk(kernel.body) for buffer, _ in stmt_reads(s))
+
+
+def test_outliers_that_come_first() -> None:
+    """Differences are taken from the first value a thread sees, however far that is from the others."""
+    x = np.random.default_rng(8).normal(0.0, 1.0, (4, 6000)).astype("f4")
+    x[:, :512] *= 1e4
+    exact = x.astype("f8").var(1, ddof=1)
+    for axis, values in ((1, x), (0, np.ascontiguousarray(x.T))):
+        fusion = reduction("var_mean", [axis], 2, D.Float)
+        variance, _ = simulate(fusion, [values], propose(fusion, [values]))
+        np.testing.assert_allclose(variance, exact, rtol=2e-6)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_equal_values_have_no_variance(axis: int) -> None:
+    x = np.full((300, 200), 12345.678, np.float32)
+    fusion = reduction("var_mean", [axis], 2, D.Float)
+    variance, mean = simulate(fusion, [x], propose(fusion, [x]))
+    np.testing.assert_array_equal(variance, 0.0)
+    np.testing.assert_array_equal(mean, x[0, 0])
+
+
 def test_reasons_are_told_and_do_not_count() -> None:
     fusion = reduction("sum", [1], 2, D.Float)
     first = propose(fusion, [described((8192, 8192), D.Float)], H200)
