@@ -10,7 +10,7 @@ v, tx, ty, B:
 
     pass    G -> grid_x, Z -> block_z, O/(G*Z*U) -> serial, U unrolled, I/(v*tx*ty*B) = 1, B unrolled, ty -> block_y,
             tx -> block_x, v -> vector
-    sums    I/(tx*G) -> serial, G -> grid_x, tx -> block_x, G/ty -> serial, ty -> block_y, Z -> block_z
+    sums    I/(tx*G) -> serial, G -> grid_x, tx -> block_x, G/(ty*P) -> serial, P unrolled, ty -> block_y, Z -> block_z
 
 Copies of the rows live outside the loop over U: the loads of all U rows are on their way before the first is used. Values
 along a row alone, such as weights, are loaded once for all rows. What stages share is computed again in each from the copies,
@@ -57,6 +57,8 @@ PARTIAL_BYTES = 4
 """Bytes of a column sum, in registers and between blocks."""
 SUMMING_BLOCKS = 100
 """Blocks that should have some columns to sum up: with so many the sums take no longer than with more."""
+MOST_PARTS_AT_ONCE = 32
+"""Parts of a column's sum that a thread asks for at once, a register each: nothing else is held then."""
 WAIT_NS = 3000.0
 """What the wait of the grid and the sums after it cost at least."""
 
@@ -429,10 +431,11 @@ class _Pass:
         self._cut_rows(reference)
         b.transform_like(reference, column)
         parts = [part for name in column for part in self._parts(name)]
+        got = {b.cache_after(part) for part in parts}
         self._cut_columns(reference)
         siblings = {s for name in column for s in b.siblings(name)}
         after = self._after(column) | late
-        main = [t.name for t in b.tensors if t.name not in after | siblings | b.input_names]
+        main = [t.name for t in b.tensors if t.name not in after | siblings | got | b.input_names]
         others = [n for n in main if n not in b.siblings(reference)]
         b.transform_like(reference, others)
         types = {0: ParallelType.grid_x, self.within + 2: ParallelType.block_y, self.within + 3: ParallelType.block_x}
@@ -442,10 +445,12 @@ class _Pass:
             b.parallelize(reference, position, parallel_type)
         b.parallelize_like(reference, -1, others)
         left = {self._leave(part) for part in parts}
-        self._add_up(column, sorted((after | siblings) - b.input_names))
+        asked = self._add_up(column, sorted(((after | siblings) - b.input_names) | got))
         vectorize(b, copies, [a for a in p.vectorized if a in copies])
         loaded = {copies[n] for n in b.input_names if n in copies} & set(main)
-        b.inline_most([t.name for t in b.tensors if t.name not in loaded | left | b.input_names])
+        b.inline_most([t.name for t in b.tensors if t.name not in loaded | left | got | b.input_names])
+        for name in column:
+            b.inline_at(name, asked, True, sorted(got))
         rows = self._rowwise(loaded)
         if rows:
             b.inline_at(reference, self.within - (p.rows > 1), selected=rows)
@@ -585,8 +590,12 @@ class _Pass:
             b.parallelize(name, innermost, ParallelType.vectorize)
         return name
 
-    def _add_up(self, column: list[str], after: list[str]) -> None:
-        """Spread the columns over all blocks, and what was left for one of them over threads."""
+    def _add_up(self, column: list[str], after: list[str]) -> int:
+        """Spread the columns over all blocks, and what was left for one of them over threads.
+
+        A thread asks for several parts before it adds the first: they come one wait apart else. Returns the position of the loop
+        over those.
+        """
         b, p = self.builder, self.params
         name = column[0]
         # G, [Z,] I, dims of one element
@@ -598,14 +607,22 @@ class _Pass:
         b.split(name, 0, p.across)
         b.split(name, 0, p.blocks)  # I/(tx*G), G, tx, the parts of G blocks, [Z]
         b.split(name, 3, p.along)
+        b.split(name, 3, parts_at_once(p.blocks, p.along))
         rest = [n for n in after if n not in b.siblings(name)]
         b.transform_like(name, rest)
-        types = {1: ParallelType.grid_x, 2: ParallelType.block_x, 4: ParallelType.block_y}
+        types = {1: ParallelType.grid_x, 2: ParallelType.block_x, 4: ParallelType.unswitch, 5: ParallelType.block_y}
         if p.side_by_side > 1:
-            types[5] = ParallelType.block_z
+            types[6] = ParallelType.block_z
         for position, parallel_type in types.items():
             b.parallelize(name, position, parallel_type)
         b.parallelize_like(name, -1, rest)
+        return 4
+
+
+def parts_at_once(blocks: int, threads: int) -> int:
+    """Parts that one of the `threads` asks for at once, of those that `blocks` have left: few turns, all nearly full."""
+    each = -(-blocks // threads)
+    return -(-each // -(-each // MOST_PARTS_AT_ONCE))
 
 
 def _dims(segment: Fusion, graph: IterationGraph, groups: Iterable[Group]) -> list[IterDomain]:
