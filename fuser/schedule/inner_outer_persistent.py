@@ -2,7 +2,7 @@
 
 One cooperative kernel of as many blocks as the device holds. Each block goes through its share of the rows; a row is read
 once, held in registers while its statistics are reduced over the block, and its results are written. Sums over the rows grow in
-registers meanwhile. At the end every block leaves its part of them in device memory, the grid waits, and all blocks together
+registers meanwhile. At the end every block joins what its rows side by side have and leaves its part of them in device memory, the grid waits, and all blocks together
 add up the parts, each for some columns.
 
 Loops, with O the dims of the rows, I those along a row, and constants G (blocks), Z (rows side by side), U (rows in one trip),
@@ -10,7 +10,7 @@ v, tx, ty, B:
 
     pass    G -> grid_x, Z -> block_z, O/(G*Z*U) -> serial, U unrolled, I/(v*tx*ty*B) = 1, B unrolled, ty -> block_y,
             tx -> block_x, v -> vector
-    sums    I/(tx*G) -> serial, G -> grid_x, tx -> block_x, G/(ty*P) -> serial, P unrolled, ty -> block_y, Z -> block_z
+    sums    I/(tx*G) -> serial, G -> grid_x, tx -> block_x, G/(Z*ty*P) -> serial, P unrolled, Z -> block_z, ty -> block_y
 
 Copies of the rows live outside the loop over U: the loads of all U rows are on their way before the first is used. Values
 along a row alone, such as weights, are loaded once for all rows. What stages share is computed again in each from the copies,
@@ -370,7 +370,7 @@ def _model(
     overlap = resident / (resident + 1) / (1 + 0.012 * warps) * shape.per_sm / (shape.per_sm + 0.1)
     busy = min(1.0, in_flight / NEEDED_IN_FLIGHT) * overlap
     moved = trips * blocks * together * length * load.moved
-    parts = blocks * shape.side_by_side * length * load.sums * PARTIAL_BYTES
+    parts = blocks * length * load.sums * PARTIAL_BYTES
     cost = moved / (device.memory_bytes_per_ns * busy) + 2 * parts / (1.5 * device.memory_bytes_per_ns) + WAIT_NS
     made = PassShape(
         shape.threads, shape.batch, shape.side_by_side, shape.rows, shape.per_sm, blocks, shape.registers, in_flight
@@ -571,8 +571,8 @@ class _Pass:
         b.split(name, at, p.batch)
 
     def _parts(self, name: str) -> tuple[str, ...]:
-        """The sums that a thread has of its own rows."""
-        made = self.builder.rfactor(name, range(self.trips, self.within))
+        """The sums that a block has of its own rows."""
+        made = self.builder.rfactor(name, range(1, self.within))
         return (made,) if isinstance(made, str) else made
 
     def _leave(self, part: str) -> str:
@@ -598,21 +598,23 @@ class _Pass:
         """
         b, p = self.builder, self.params
         name = column[0]
-        # G, [Z,] I, dims of one element
-        parts = self.trips
+        # G, I, dims of one element
         count = len(self.along)
-        b.reorder(name, {i: count + i if i < parts else i - parts for i in range(parts + count)})
+        b.reorder(name, {0: count})
         for _ in range(count - 1):
             b.merge(name, 0, 1)
         b.split(name, 0, p.across)
-        b.split(name, 0, p.blocks)  # I/(tx*G), G, tx, the parts of G blocks, [Z]
+        b.split(name, 0, p.blocks)  # I/(tx*G), G, tx, the parts of G blocks
         b.split(name, 3, p.along)
-        b.split(name, 3, parts_at_once(p.blocks, p.along))
+        if p.side_by_side > 1:
+            b.split(name, 3, p.side_by_side)
+        b.split(name, 3, parts_at_once(p.blocks, p.along * p.side_by_side))
         rest = [n for n in after if n not in b.siblings(name)]
         b.transform_like(name, rest)
-        types = {1: ParallelType.grid_x, 2: ParallelType.block_x, 4: ParallelType.unswitch, 5: ParallelType.block_y}
+        types = {1: ParallelType.grid_x, 2: ParallelType.block_x, 4: ParallelType.unswitch}
         if p.side_by_side > 1:
-            types[6] = ParallelType.block_z
+            types[5] = ParallelType.block_z
+        types[5 + (p.side_by_side > 1)] = ParallelType.block_y
         for position, parallel_type in types.items():
             b.parallelize(name, position, parallel_type)
         b.parallelize_like(name, -1, rest)

@@ -218,6 +218,24 @@ def test_one_kernel_reads_the_data_once() -> None:
         assert kernel.source.count(f"reinterpret_cast<const uint4*>(&{name}[") == 2
 
 
+def test_parts_are_asked_for_together() -> None:
+    """All loads of a turn stand before the first addition, and a block leaves one part, however many rows it has at once."""
+    rows, length = TensorDescriptor(BFloat16, (65536, 256), (256, 1)), TensorDescriptor(BFloat16, (256,), (1,))
+    statistic = TensorDescriptor(Float, (65536, 1), (1, 1))
+    kernel = KernelCompiler(SimulatorDevice(info=H200)).compile(
+        fusion_of(layer_norm_backward), [rows, rows, length, statistic, statistic]
+    )
+    text = kernel.source
+    sums = text[text.index("all blocks have arrived") :]
+    loads = [line for line in sums.splitlines() if "__ldcg(" in line]
+    assert len(loads) == 4, "two sums, each in turns with and without tests"
+    assert all("partial" not in line.split("=")[0] for line in loads)
+    assert kernel.plan is not None
+    blocks, threads = kernel.plan.grid[0].value, kernel.plan.block
+    assert threads[2].value > 1, "rows side by side"
+    assert [w.count.value for w in kernel.plan.workspaces] == [blocks * 256] * 2
+
+
 def test_sums_of_large_values_are_as_good_as_their_rows() -> None:
     check(moments_both_ways, 50, 40, device=SMALL, offset=1000.0, tolerance=2e-3)
 
