@@ -2,8 +2,8 @@
 
 One cooperative kernel of as many blocks as the device holds. Each block goes through its share of the rows; a row is read
 once, held in registers while its statistics are reduced over the block, and its results are written. Sums over the rows grow in
-registers meanwhile. At the end every block joins what its rows side by side have and leaves its part of them in device memory, the grid waits, and all blocks together
-add up the parts, each for some columns.
+registers meanwhile. At the end every block joins what its rows side by side have and leaves it in device memory, the grid
+waits, and all blocks together add up the parts, each for some columns, a thread many at a time: they come from a far cache.
 
 Loops, with O the dims of the rows, I those along a row, and constants G (blocks), Z (rows side by side), U (rows in one trip),
 v, tx, ty, B:
@@ -593,8 +593,8 @@ class _Pass:
     def _add_up(self, column: list[str], after: list[str]) -> int:
         """Spread the columns over all blocks, and what was left for one of them over threads.
 
-        A thread asks for several parts before it adds the first: they come one wait apart else. Returns the position of the loop
-        over those.
+        A thread asks for several parts before it adds the first: else it would wait for each of them. Returns the position of
+        the loop over those.
         """
         b, p = self.builder, self.params
         name = column[0]
