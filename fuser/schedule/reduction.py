@@ -183,14 +183,17 @@ class ReductionScheduler:
             builder.ask_blocks_per_sm(params.blocks_per_sm)
         partial = self._split_partials(builder, params, steps)
         names = [t.name for e in builder.exprs for t in tensor_outputs(e)]
+        held = set() if params.inner else _column_values(builder)
+        if held:
+            loads = [n for n in loads if _has_rows(builder, n)]
         if params.unroll > 1:
             # All loads of a step stand before the first use: they are kept outside the unrolled loop.
-            builder.inline_most([n for n in names if n not in loads])
+            builder.inline_most([n for n in names if n not in held and n not in loads])
             builder.inline_at(partial.get(name, name), steps.unrolled, True, loads)
             for copy in loads if params.ahead else ():
                 builder.load_ahead(copy, best_effort=True)
         else:
-            builder.inline_most()
+            builder.inline_most([n for n in names if n not in held])
         return builder
 
     def _split_partials(self, builder: ScheduleBuilder, params: ReductionParams, steps: _Steps) -> dict[str, str]:
@@ -315,6 +318,30 @@ def cut_trips(builder: ScheduleBuilder, name: str, blocks: int) -> int:
     builder.split(name, 0, blocks)
     builder.reorder(name, {0: 1})
     return 1
+
+
+def _has_rows(builder: ScheduleBuilder, name: str) -> bool:
+    """Whether a tensor has elements of its own along a reduced dim."""
+    graph = builder.graph()
+    reduced = reduced_groups_of(builder)
+    return any(graph.group(d) in reduced and not d.is_broadcast for d in builder.state(name).tensor.visible)
+
+
+def _column_values(builder: ScheduleBuilder) -> set[str]:
+    """Values of columns that full-size data needs, such as a weight or a factor computed from a statistic.
+
+    A thread goes over many rows of its columns: it computes these once and holds them.
+    """
+    wide = {t.name for t in builder.tensors if _has_rows(builder, t.name)}
+    found: set[str] = set()
+    for e in builder.exprs:
+        if isinstance(e, (Reduction, Welford)) or tensor_outputs(e)[0].name not in wide:
+            continue
+        for t in tensor_inputs(e):
+            computed = builder.definition(t.name)
+            if t.name not in wide and computed is not None and not isinstance(computed, (Reduction, Welford)):
+                found.add(t.name)
+    return found - builder.output_names
 
 
 def _first(made: str | tuple[str, ...]) -> str:
