@@ -36,12 +36,12 @@ from fuser.schedule.reduction import (
 from fuser.schedule.reference import dim_groups, resolving_graph
 from fuser.schedule.stages import reduced_groups_of, stage_levels
 
-LINE = 128
-"""Bytes of a row that a block takes: a line of memory."""
+RUN = 256
+"""Bytes of a row that a block takes: two lines. With fewer the memory is slower, with more each block has more to join."""
 BLOCKS = (512, 384, 256)
 """Threads of a block. One block per SM: in a pass nothing waits, so that more of them would only have more to join."""
-OWN_REGISTERS = 60
-"""Registers of a thread beside data on the way and partial results: statistics, weights, temporaries."""
+OWN_REGISTERS = 40
+"""Registers of a thread beside data on the way and values of columns: addresses, temporaries."""
 ADDRESS_REGISTERS = 2
 """Registers of an address: rows lie a stride apart that is known only at run time."""
 TRIPS_AXIS = 3
@@ -50,11 +50,12 @@ TRIPS_AXIS = 3
 
 @record
 class Columns:
-    """What a thread has for an access. `vector`: elements; `loaded`: bytes; `partials`: registers of results in the making."""
+    """What a thread has for an access. `vector`: elements; `loaded`: bytes; `held`: registers of results in the making, or,
+    once they are made, of what is computed from them and of weights."""
 
     vector: int
     loaded: int
-    partials: int
+    held: int
 
 
 @record
@@ -107,9 +108,11 @@ class OuterPersistentScheduler:
         ]
         if not read:
             return Refused("no input has rows")
-        # A step of Welford has its own mean and sum of squares beside those of all steps before.
-        partials = sum(4 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
-        thread = Columns(loops.vector, loops.vector * sum(read), loops.vector * partials)
+        partials = sum(3 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
+        results = sum(2 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
+        weights = sum(not t.is_cpu for t in segment.input_tensors) - len(read)
+        held = loops.vector * max(partials, results + weights)
+        thread = Columns(loops.vector, loops.vector * sum(read), held)
         shape = choose_outer_shape(rows, columns, thread, max(read), device)
         if isinstance(shape, Refused):
             return shape
@@ -175,7 +178,7 @@ def choose_outer_shape(
 ) -> OuterShape | Refused:
     """The shape with most bytes in flight, up to what the memory needs. `widest`: bytes of the widest element of a row."""
     accesses = -(-columns // thread.vector)
-    across = min(max(1, LINE // (thread.vector * widest)), 1 << (accesses - 1).bit_length())
+    across = min(max(1, RUN // (thread.vector * widest)), 1 << (accesses - 1).bit_length())
     tiles = -(-accesses // across)
     best: tuple[tuple[int, int], OuterShape] | None = None
     for block in BLOCKS:
@@ -200,4 +203,4 @@ def choose_outer_shape(
 
 
 def _registers(thread: Columns, unroll: int) -> int:
-    return OWN_REGISTERS + thread.partials + (ADDRESS_REGISTERS + -(-thread.loaded // 4)) * unroll
+    return OWN_REGISTERS + thread.held + (ADDRESS_REGISTERS + -(-thread.loaded // 4)) * unroll
