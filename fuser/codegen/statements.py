@@ -19,6 +19,7 @@ from fuser.ir.kernel import (
     AtomicAdd,
     BlockBarrier,
     Buffer,
+    Cast,
     ClusterArrive,
     ClusterWait,
     Comment,
@@ -28,6 +29,7 @@ from fuser.ir.kernel import (
     If,
     Kernel,
     Let,
+    Literal,
     Load,
     LoadIndex,
     Reduce,
@@ -39,6 +41,7 @@ from fuser.ir.kernel import (
     SpinWait,
     Stmt,
     Store,
+    Value,
     VectorMove,
     WarpBarrier,
 )
@@ -174,6 +177,9 @@ class StatementWriter:
         self.lines.append(indent + "}")
 
     def _if(self, stmt: If, indent: str) -> None:
+        if _reads_or_zeros(stmt):
+            self._read_or_zeros(stmt, indent)
+            return
         condition = self._values.integer(stmt.condition)
         self.lines.append(f"{indent}if ({condition}) {{{_role(stmt.role)}")
         self.body(stmt.then, indent + "  ")
@@ -182,24 +188,49 @@ class StatementWriter:
             self.body(stmt.orelse, indent + "  ")
         self.lines.append(indent + "}")
 
+    def _read_or_zeros(self, stmt: If, indent: str) -> None:
+        """A vector of registers from memory or of zeros, joined as whole registers.
+
+        As elements, which is how they are used, the compiler would join them where the branches meet: that takes an instruction
+        an element on either side, and waits for the memory in the branch.
+        """
+        move = stmt.then[0]
+        assert isinstance(move, VectorMove)
+        words = move.width * move.dst.dtype.itemsize // 4
+        name = self._names.fresh("read")
+        parts = [name] if words == 1 else [f"{name}.{part}" for part in "xyzw"[:words]]
+        held = ", ".join(f'"+r"({part})' for part in parts)
+        target, source = self._ends(move)
+        self.lines += [
+            f"{indent}{_ACCESS_TYPES[4 * words]} {name};",
+            f"{indent}{' = '.join(parts)} = 0;",
+            f"{indent}if ({self._values.integer(stmt.condition)}) {name} = {source};",
+            f'{indent}asm("" : {held});',
+            f"{indent}*{target} = {name};",
+        ]
+
     def _move(self, stmt: VectorMove) -> str:
         values = self._values
-        nbytes = stmt.width * stmt.dst.dtype.itemsize
         to_device = stmt.dst.is_global and not stmt.src.is_global
         if stmt.width == 1 and not (to_device and stmt.cache in _STORE_FUNCTIONS):
             source = values.value(
                 Load(stmt.src, stmt.src_index, stmt.cache if stmt.src.is_global else CacheOp.unspecified)
             )
             return f"{values.element(stmt.dst, stmt.dst_index)} = {source};"
+        target, read = self._ends(stmt)
+        store = _STORE_FUNCTIONS.get(stmt.cache) if to_device else None
+        return f"*{target} = {read};" if store is None else f"{store}({target}, {read});"
+
+    def _ends(self, move: VectorMove) -> tuple[str, str]:
+        """(pointer to where a single access goes, what it reads)."""
+        nbytes = move.width * move.dst.dtype.itemsize
         access = _ACCESS_TYPES.get(nbytes)
         if access is None:
             raise InternalError(f"a move of {nbytes} bytes is no single access", pass_name="generate_cuda")
-        target = f"reinterpret_cast<{access}*>(&{values.element(stmt.dst, stmt.dst_index)})"
-        source = f"reinterpret_cast<const {access}*>(&{values.element(stmt.src, stmt.src_index)})"
-        load = _LOAD_FUNCTIONS.get(stmt.cache) if stmt.src.is_global else None
-        read = f"*{source}" if load is None else f"{load}({source})"
-        store = _STORE_FUNCTIONS.get(stmt.cache) if to_device else None
-        return f"*{target} = {read};" if store is None else f"{store}({target}, {read});"
+        target = f"reinterpret_cast<{access}*>(&{self._values.element(move.dst, move.dst_index)})"
+        source = f"reinterpret_cast<const {access}*>(&{self._values.element(move.src, move.src_index)})"
+        load = _LOAD_FUNCTIONS.get(move.cache) if move.src.is_global else None
+        return target, f"*{source}" if load is None else f"{load}({source})"
 
     def _async_copy(self, stmt: AsyncCopy) -> str:
         values = self._values
@@ -267,6 +298,28 @@ class StatementWriter:
         """An index expression that may stand beside a comparison."""
         text = self._values.integer(expression)
         return text if expression.is_const or text.isidentifier() else f"({text})"
+
+
+def _reads_or_zeros(stmt: If) -> bool:
+    """Whether one branch moves a vector of 4 bytes or more into registers, and the other stores zeros there, one by one."""
+    if len(stmt.then) != 1 or not stmt.orelse:
+        return False
+    move = stmt.then[0]
+    if not isinstance(move, VectorMove) or not move.dst.is_register or len(stmt.orelse) != move.width:
+        return False
+    return move.width * move.dst.dtype.itemsize >= 4 and all(
+        isinstance(store, Store)
+        and store.buffer is move.dst
+        and store.index is move.dst_index + lane
+        and _is_zero(store.value)
+        for lane, store in enumerate(stmt.orelse)
+    )
+
+
+def _is_zero(value: Value) -> bool:
+    """Whether all bits of a constant are 0."""
+    literal = value.value if isinstance(value, Cast) else value
+    return isinstance(literal, Literal) and repr(literal.value) in ("0", "0.0", "False", "0j")
 
 
 def _bare(text: str) -> str:

@@ -24,6 +24,15 @@ from fuser.lowering.nest_values import LEVEL_2
 from fuser.lowering.pipeline_copies import async_copy
 
 
+def _tested_at_once(stmts: list[Stmt]) -> list[Stmt]:
+    """A guarded move with a fill as one test: registers that nothing reads take the fill, and no other branch is left."""
+    match stmts:
+        case [If(guard, (If(inside, (VectorMove(dst=dst),) as move, fill),), ())] if fill and dst.is_register:
+            return [If(all_of(guard, inside), move, fill)]
+        case _:
+            return stmts
+
+
 class NestVectors(NestStorage):
     """Displaced reads and vector moves."""
 
@@ -146,7 +155,7 @@ class NestVectors(NestStorage):
         if isinstance(expr, (Resize, Gather)):
             targets = [starts[0] + v for v in range(width)]
             stmts = before + self._windowed(expr, stmt, targets, target.buffer, indexer, lane)
-        return self._guarded(stmts, at_zero, loops, leader, target)
+        return _tested_at_once(self._guarded(stmts, at_zero, loops, leader, target))
 
     def _check_alignment(self, t: Tensor, tensor: Tensor, buffer: Buffer, nbytes: int) -> None:
         """A wide access to an argument needs a base that the facts call aligned; what the launch allocates is."""

@@ -97,11 +97,20 @@ def _argument(
     return Argument(name, t, strides, described.alignment, seen, dims, described, displaced)
 
 
-def joined_dims(order: Sequence[Group], sizes: Mapping[Group, int], arguments: Sequence[Argument]) -> list[list[Group]]:
-    """Neighbours of `order` (slowest first) put together where every argument sees them as one run or does not have them."""
+def joined_dims(
+    order: Sequence[Group],
+    sizes: Mapping[Group, int],
+    arguments: Sequence[Argument],
+    apart: Collection[Group] = (),
+) -> list[list[Group]]:
+    """Neighbours of `order` (slowest first) put together where every argument sees them as one run or does not have them.
+
+    Dims `apart` stay by themselves: their index is needed.
+    """
     parts: list[list[Group]] = []
     for group in order:
-        if parts and _is_one_run(parts[-1], group, sizes, arguments):
+        is_free = group not in apart and not (parts and any(g in apart for g in parts[-1]))
+        if parts and is_free and _is_one_run(parts[-1], group, sizes, arguments):
             parts[-1].append(group)
         else:
             parts.append([group])

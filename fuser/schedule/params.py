@@ -50,6 +50,7 @@ class PointwiseParams:
     widths    elements of one access, for arguments where that is more than one
     threads   of a block along the last part (0: all of that part) and the one before it
     unroll    further rows of a thread (one part: further vectors), all of whose loads are issued before the first use
+    rows_of   which part those rows are of, counted from the last one, 0
     merged    blocks are counted along one axis of the grid: more than three parts, or more than y and z can count
     reasons   why, in words
     """
@@ -60,6 +61,7 @@ class PointwiseParams:
     widths: tuple[tuple[str, int], ...]
     threads: tuple[int, int]
     unroll: int = 1
+    rows_of: int = 1
     merged: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 

@@ -24,6 +24,7 @@ from fuser.schedule.reference import (
     tangled_dims,
     uncovered,
 )
+from fuser.schedule.windows import ask_for_unclamped, tested_groups
 
 BLOCK = 256
 """Threads of a block when there is plenty of work: a plain copy is best with it."""
@@ -116,6 +117,7 @@ class PointwiseScheduler:
         if types:
             builder.parallelize_like(name)
         vectorize_by(builder, copies, dict(params.widths))
+        ask_for_unclamped(builder)
         # What is read stays outside the loops of a thread's elements: all of its loads are issued before the first use.
         loads = [made for read, made in copies.items() if read not in builder.output_names]
         computed = [t.name for e in builder.exprs for t in tensor_outputs(e) if t.name not in loads]
@@ -149,9 +151,10 @@ def _tile(builder: ScheduleBuilder, name: str, params: PointwiseParams) -> list[
         if wide:
             builder.reorder(name, {row + 1: row + 2})
     if params.unroll > 1:
-        builder.split(name, row, params.unroll)
-        # [.., rows, unroll, (columns / wide), (high), columns, elements]
-        builder.reorder(name, {row + 1: row + 2 + (wide > 0) + (high > 1)})
+        # [.., rows, unroll, .., (columns / wide), (high), columns, elements]
+        at = last - params.rows_of
+        builder.split(name, at, params.unroll)
+        builder.reorder(name, {at + 1: parts + (wide > 0) + (high > 1)})
     grid = row + 1 + (wide > 0)
     while grid > (1 if params.merged else 3):
         builder.merge(name, 0, 1)
@@ -177,7 +180,7 @@ class _Choice:
         self.device = device
         self.total = math.prod(sizes.values())
         self.weight = max((_WEIGHTS.get(e.op, 1) for e in segment.tensor_exprs if isinstance(e, Pointwise)), default=1)
-        self.parts = joined_dims(order, sizes, self.arguments)
+        self.parts = joined_dims(order, sizes, self.arguments, tested_groups(graph, segment, inputs.evaluate))
         self.inputs = segment.input_tensors
 
     def params(self, order: tuple[int, ...]) -> PointwiseParams:
@@ -188,7 +191,7 @@ class _Choice:
         few = self.total < vector * self.device.sm_count * self.device.max_threads_per_sm
         block = SMALL_BLOCK if few else BLOCK
         words = [f"{vector} elements a thread"]
-        threads, rows = (block, 1), 1
+        threads = (block, 1)
         if len(lengths) > 1:
             wide, high = _block_shape(vectors, lengths[-2], block)
             used = _share(vectors, wide) * _share(lengths[-2], high)
@@ -199,17 +202,31 @@ class _Choice:
                 words[-1] += ": one linear index instead"
                 lengths = lengths[:1]
             else:
-                threads, rows = (wide if vectors > block else 0, high), lengths[-2]
+                threads = wide if vectors > block else 0, high
         parts = tuple(len(p) for p in self.parts) if len(lengths) > 1 else (sum(len(p) for p in self.parts),)
-        unroll = self._unroll(vector, rows if len(parts) > 1 else self.total // (vector * block), threads)
+        rows_of, shared = self._shared_part(vector) if len(parts) > 1 else (1, 0)
+        count = lengths[-1 - rows_of] // (threads[1] if rows_of == 1 else 1) if len(parts) > 1 else 0
+        unroll = self._unroll(vector, count or self.total // (vector * block), shared > 0)
         if unroll > 1:
             words.append(f"{unroll} {'rows' if len(parts) > 1 else 'vectors'} a thread")
+            words += [f"{shared} bytes are read once for them"] if shared else []
         is_merged = False
         if len(parts) > 1:
-            blocks = [*lengths[:-2], -(-lengths[-2] // (threads[1] * unroll)), *([1] if threads[0] else [])]
+            blocks = [*lengths[:-2], -(-lengths[-2] // threads[1]), *([1] if threads[0] else [])]
+            blocks[len(lengths) - 1 - rows_of] = -(-blocks[len(lengths) - 1 - rows_of] // unroll)
             by_y_and_z = [math.prod(blocks[:-2]), *blocks[-2:-1]]
             is_merged = max(by_y_and_z) > GRID_LIMIT
-        return PointwiseParams(order, parts, vector, widths, threads, unroll, is_merged, tuple(words))
+        return PointwiseParams(order, parts, vector, widths, threads, unroll, rows_of, is_merged, tuple(words))
+
+    def _shared_part(self, vector: int) -> tuple[int, int]:
+        """The best part to take more rows of: its place, counted from the last, and how many bytes are the same in all."""
+        best = 1, 0
+        for place in range(1, len(self.parts)):
+            same = [a for a in self.arguments if not any(a.stride(g) for g in self.parts[-1 - place])]
+            wide = [a for a in same if any(a.stride(g) for g in self.parts[-1])]
+            shared = sum(vector * a.tensor.dtype.itemsize for a in wide)
+            best = max(best, (place, shared), key=lambda p: (p[1], -p[0]))
+        return best
 
     def _accesses(self) -> tuple[int, tuple[tuple[str, int], ...]]:
         """(elements of a thread, width of each argument's accesses)."""
@@ -224,18 +241,23 @@ class _Choice:
         widths = self.widths.along(run, limit)
         return max(widths.values(), default=1), tuple((n, w) for n, w in widths.items() if w > 1)
 
-    def _unroll(self, vector: int, count: int, threads: tuple[int, int]) -> int:
-        """Further rows (or vectors) of a thread: enough bytes in flight, and what broadcasts give read once for several."""
-        full = [a for a in self.arguments if a.tensor in self.inputs and 2 * a.seen > self.total]
+    def _unroll(self, vector: int, count: int, is_shared: bool) -> int:
+        """Rows (or vectors), of `count`, of a thread: enough bytes in flight, and what broadcasts give read once for several.
+
+        A gathered address is known only after a load: more of them have to be under way.
+        """
+        gathered = [a for a in self.arguments if a.displaced is not None and None in a.displaced.dims]
+        full = [a for a in self.arguments if a.tensor in self.inputs and (a in gathered or 2 * a.seen > self.total)]
         if not full:
             return 1
         in_flight = sum(vector * a.tensor.dtype.itemsize for a in full)
-        wanted = ACCESS_BYTES * (2 if self.weight > 1 else 1)
+        wanted = ACCESS_BYTES * (4 if gathered else 2 if self.weight > 1 else 1)
+        least = 2 if is_shared else 1
         unroll = 1
-        while in_flight * unroll < wanted and unroll * vector * len(full) < MOST_ELEMENTS:
+        while (in_flight * unroll < wanted or unroll < least) and unroll * vector * len(full) < MOST_ELEMENTS:
             unroll *= 2
         per_wave = self.device.sm_count * self.device.max_threads_per_sm
-        while unroll > 1 and (self.total < unroll * vector * per_wave * LEAST_WAVES or count < 2 * unroll * threads[1]):
+        while unroll > 1 and (self.total < unroll * vector * per_wave * LEAST_WAVES or count < 2 * unroll):
             unroll //= 2
         return unroll
 

@@ -10,6 +10,7 @@ from fuser.ir.fusion import ExtentOp, Fusion, ScalarOp, memory_order
 from fuser.ir.live_order import undefined_leaves
 from fuser.ir.output_layout import output_stride_orders
 from fuser.optimize.assign_output_layouts import assign_output_layouts, with_stride_orders
+from fuser.optimize.drop_exact_roundings import drop_exact_roundings
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.pipeline import PASSES, optimize_fusion
 from fuser.optimize.remove_dead_code import remove_dead_code
@@ -46,6 +47,7 @@ def test_passes_keep_the_meaning() -> None:
         assign_output_layouts,
         split_reshaped_dims,
         hoist_displaced_reads,
+        drop_exact_roundings,
     ]
     handles = [c.define().fusion for c in CORPUS] + [generate(seed).fd.fusion for seed in range(40)]
     for handle in handles:

@@ -1,0 +1,66 @@
+"""What the windows of slices, pads and concatenations say about loops.
+
+A pad, or one part of a concatenation, tests the index along its dim: that index should be a loop's, not the remainder of a
+division. Slices are clamped to the extents they are made of; where those are large enough, as a fact says, no clamp is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from fuser.ir.fact_collection import INDEX_LIMIT
+from fuser.ir.fusion import Cat, Fusion, Resize, expr_extents, tensor_outputs
+from fuser.ir.integer_nodes import Min, Sum
+from fuser.ir.integers import Int, Symbol
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.schedule import ScheduleBuilder
+
+
+def tested_groups(graph: IterationGraph, segment: Fusion, evaluate: Callable[[Int], int]) -> set[Group]:
+    """Dims along which elements inside and outside a window are told apart."""
+    found: set[Group] = set()
+    for e in segment.tensor_exprs:
+        match e:
+            case Resize() if e.fill is not None:
+                found.update(
+                    graph.group(d)
+                    for w, d in zip(e.windows, e.output.visible, strict=True)
+                    if evaluate(w.begin) > 0 or evaluate(w.end) < evaluate(d.extent)
+                )
+            case Cat():
+                found.add(graph.group(e.output.visible[e.dim]))
+            case _:
+                pass
+    return found
+
+
+def ask_for_unclamped(builder: ScheduleBuilder) -> None:
+    """Ask that extents of inputs reach the constants that slices clamp to them."""
+    reach: dict[Symbol, int] = {}
+    seen: set[Int] = set()
+    for e in builder.exprs:
+        if isinstance(e, (Resize, Cat)):
+            made = (d.extent for t in tensor_outputs(e) for d in t.visible)
+            _collect((*expr_extents(e), *made), reach, seen)
+    for t in builder.fusion.input_tensors:
+        for dim, d in enumerate(() if t.is_cpu else t.visible):
+            # One dim is enough: those that are the same are known together.
+            least = reach.pop(d.extent, 0) if isinstance(d.extent, Symbol) else 0
+            if 0 < least <= INDEX_LIMIT:
+                builder.ask_extent_within(t.name, dim, least, INDEX_LIMIT)
+
+
+def _collect(expressions: Iterable[Int], reach: dict[Symbol, int], seen: set[Int]) -> None:
+    """The least value of each symbol for which minima with constants are the constants."""
+    for e in expressions:
+        if e in seen:
+            continue
+        seen.add(e)
+        if isinstance(e, Min):
+            limit = next((a.value for a in e.arguments if a.is_const), None)
+            for a in e.arguments:
+                if isinstance(a, Symbol) and limit is not None:
+                    reach[a] = max(reach.get(a, 0), limit)
+            _collect(e.arguments, reach, seen)
+        elif isinstance(e, Sum):
+            _collect((factor for monomial, _ in e.terms for factor in monomial), reach, seen)
