@@ -107,6 +107,18 @@ INLINE fuser_bfloat16 fuser_float_to_bfloat16(float x) {
   return r;
 }
 """),
+    # One instruction for the pair of it and a zero, whose bits are those of the Float.
+    "fuser_round_to_bfloat16": _clean("""
+INLINE float fuser_round_to_bfloat16(float x) {
+#if __CUDA_ARCH__ >= 800
+  unsigned r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(x), "f"(0.0f));
+  return __uint_as_float(r);
+#else
+  return fuser_bfloat16_to_float(fuser_float_to_bfloat16(x));
+#endif
+}
+"""),
     "fuser_double_to_bfloat16": _to_bfloat16_by_odd("double", "double", "__double2float_rz", "(double)t != x"),
     "fuser_int64_to_bfloat16": _to_bfloat16_by_odd("int64", "long long", "__ll2float_rz", "(long long)t != x"),
     "fuser_int32_to_bfloat16": _to_bfloat16_by_odd("int32", "int", "__int2float_rz", "(int)t != x"),

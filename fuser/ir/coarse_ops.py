@@ -1,7 +1,7 @@
-"""Pointwise ops that a fusion uses where an error above that of a float does not show: the optimizer puts them in.
+"""Pointwise ops that the optimizer puts in: mostly such with an error above that of a float, where it does not show.
 
 Grammar
-    table    := COARSE: name -> CoarseOp; ROWS: name -> PointwiseOp, of the op table and of COARSE
+    table    := COARSE: name -> CoarseOp; ROUND_TO_BFLOAT16: PointwiseOp; ROWS: name -> PointwiseOp, those of the op table, too
     CoarseOp := row, error, definition
 
 Rows are those of the op table in every respect: dtype rule, NumPy semantics (of the exact function), CUDA text for Float and a
@@ -18,7 +18,7 @@ import numpy as np
 from fuser.ir import numpy_functions as npf
 from fuser.ir.cuda_spelling import ConstantRule, CudaRule, CudaSpelling, cuda_literal
 from fuser.ir.dtypes import DataType
-from fuser.ir.numpy_functions import Array
+from fuser.ir.numpy_functions import Array, numpy_cast
 from fuser.ir.op_table import POINTWISE, PointwiseOp, Samples
 from fuser.ir.promotion import DtypeRule
 from fuser.records import record
@@ -112,5 +112,34 @@ COARSE: dict[str, CoarseOp] = {
 }
 """Every coarse op by name."""
 
-ROWS: dict[str, PointwiseOp] = {**POINTWISE, **{name: op.row for name, op in COARSE.items()}}
+
+def _rounded(x: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.asarray(numpy_cast(numpy_cast(x, DataType.BFloat16), DataType.Float), x.dtype)
+
+
+ROUND_TO_BFLOAT16 = PointwiseOp(
+    "round_to_bfloat16",
+    1,
+    DtypeRule.FLT,
+    "The nearest number of BFloat16, as a Float.",
+    _rounded,
+    _text("fuser_round_to_bfloat16({0})"),
+    kinds="f",
+    exact=True,
+    samples=(Samples(),),
+    parameters=("x",),
+)
+
+DEFINITIONS: dict[str, str] = {
+    **{name: op.definition for name, op in COARSE.items()},
+    ROUND_TO_BFLOAT16.name: "cast(fd.ops.cast({0}, dtype=DataType.BFloat16), dtype=DataType.Float)",
+}
+"""What ops that are no ops of the front end stand for, as calls of `fd.ops` with `{0}` for the operands."""
+
+ROWS: dict[str, PointwiseOp] = {
+    **POINTWISE,
+    **{name: op.row for name, op in COARSE.items()},
+    ROUND_TO_BFLOAT16.name: ROUND_TO_BFLOAT16,
+}
 """Every row that an expr of a fusion or a call of a kernel may name."""

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
-from fuser.ir.coarse_ops import COARSE
+from fuser.ir.coarse_ops import DEFINITIONS
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     Broadcast,
@@ -107,7 +107,7 @@ def definition_text(fusion: Fusion, comments: Sequence[str] = ()) -> str:
                 if operand.name not in written:
                     written.add(operand.name)
                     lines.append(_constant_line(operand))
-        note = f"  # {expr.op}" if isinstance(expr, Pointwise) and expr.op in COARSE else ""
+        note = f"  # {expr.op}" if isinstance(expr, Pointwise) and expr.op in DEFINITIONS else ""
         lines.append(expr_line(expr) + note)
     for output in fusion.outputs:
         alias = "" if output.alias_of is None else f", {printed_name(output.alias_of)}"
@@ -165,8 +165,8 @@ def call_text(expr: Expr) -> str:
             return f"stride_order({operands}, stride_order={list(expr.output.stride_order)})"
         case Pointwise(op="cast") | ScalarOp(op="cast"):
             return f"cast({operands}, dtype={expr.output.dtype!r})"
-        case Pointwise() if expr.op in COARSE:
-            return COARSE[expr.op].definition.format(*map(operand_text, expr.inputs))
+        case Pointwise() if expr.op in DEFINITIONS:
+            return DEFINITIONS[expr.op].format(*map(operand_text, expr.inputs))
         case Pointwise() | ScalarOp():
             return f"{expr.op}({operands})"
         case Reduction():

@@ -67,9 +67,9 @@ class _Roundings:
         parts: list[Tensor] = []
         for part, known in zip(whole.inputs, sources, strict=True):
             if known is None:
-                wide = self._float_like(part)
-                made.append(Pointwise("cast", (part,), wide))
-            parts.append(wide if known is None else known)
+                known = self._float_like(part)
+                made.append(Pointwise("cast", (part,), known))
+            parts.append(known)
         return (*made, Cat(tuple(parts), result, whole.dim, whole.bounds))
 
     def _unrounded(self, narrow: Tensor) -> Tensor | None:

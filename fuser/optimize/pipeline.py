@@ -12,6 +12,7 @@ from fuser.optimize.assign_output_layouts import assign_output_layouts
 from fuser.optimize.drop_exact_roundings import drop_exact_roundings
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.remove_dead_code import remove_dead_code
+from fuser.optimize.round_as_floats import round_as_floats
 from fuser.optimize.split_reshaped_dims import split_reshaped_dims
 from fuser.optimize.use_coarse_ops import use_coarse_ops
 
@@ -22,6 +23,7 @@ PASSES: tuple[Callable[[Fusion], Fusion], ...] = (
     split_reshaped_dims,
     hoist_displaced_reads,
     drop_exact_roundings,
+    round_as_floats,
 )
 
 

@@ -206,7 +206,7 @@ class _Choice:
         parts = tuple(len(p) for p in self.parts) if len(lengths) > 1 else (sum(len(p) for p in self.parts),)
         rows_of, shared = self._shared_part(vector) if len(parts) > 1 else (1, 0)
         count = lengths[-1 - rows_of] // (threads[1] if rows_of == 1 else 1) if len(parts) > 1 else 0
-        unroll = self._unroll(vector, count or self.total // (vector * block), shared > 0)
+        unroll = self._unroll(vector, count or self.total // (vector * block), shared)
         if unroll > 1:
             words.append(f"{unroll} {'rows' if len(parts) > 1 else 'vectors'} a thread")
             words += [f"{shared} bytes are read once for them"] if shared else []
@@ -241,10 +241,11 @@ class _Choice:
         widths = self.widths.along(run, limit)
         return max(widths.values(), default=1), tuple((n, w) for n, w in widths.items() if w > 1)
 
-    def _unroll(self, vector: int, count: int, is_shared: bool) -> int:
-        """Rows (or vectors), of `count`, of a thread: enough bytes in flight, and what broadcasts give read once for several.
+    def _unroll(self, vector: int, count: int, shared: int) -> int:
+        """Rows (or vectors), of `count`, of a thread: enough bytes in flight.
 
-        A gathered address is known only after a load: more of them have to be under way.
+        A gathered address is known only after a load: more of them have to be under way. `shared` bytes are the same for all
+        rows: two rows where that is as much as what is read for each of them.
         """
         gathered = [a for a in self.arguments if a.displaced is not None and None in a.displaced.dims]
         full = [a for a in self.arguments if a.tensor in self.inputs and (a in gathered or 2 * a.seen > self.total)]
@@ -252,7 +253,7 @@ class _Choice:
             return 1
         in_flight = sum(vector * a.tensor.dtype.itemsize for a in full)
         wanted = ACCESS_BYTES * (4 if gathered else 2 if self.weight > 1 else 1)
-        least = 2 if is_shared else 1
+        least = 2 if shared >= sum(vector * t.dtype.itemsize for t in {a.tensor for a in full}) else 1
         unroll = 1
         while (in_flight * unroll < wanted or unroll < least) and unroll * vector * len(full) < MOST_ELEMENTS:
             unroll *= 2

@@ -14,6 +14,7 @@ from fuser.optimize.drop_exact_roundings import drop_exact_roundings
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.pipeline import PASSES, optimize_fusion
 from fuser.optimize.remove_dead_code import remove_dead_code
+from fuser.optimize.round_as_floats import round_as_floats
 from fuser.optimize.split_reshaped_dims import split_reshaped_dims
 from fuser.optimize.use_coarse_ops import use_coarse_ops
 from tests.fusion_corpus import CORPUS, RAGGED
@@ -48,6 +49,7 @@ def test_passes_keep_the_meaning() -> None:
         split_reshaped_dims,
         hoist_displaced_reads,
         drop_exact_roundings,
+        round_as_floats,
     ]
     handles = [c.define().fusion for c in CORPUS] + [generate(seed).fd.fusion for seed in range(40)]
     for handle in handles:
