@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fuser.codegen.copy_functions import COPY_FUNCTIONS
 from fuser.codegen.device_functions import DEVICE_FUNCTIONS, function_closure
 from fuser.codegen.random_functions import RANDOM_FUNCTIONS
 from fuser.ir.coarse_ops import COARSE, ROWS
@@ -149,8 +150,8 @@ def test_every_device_function_is_used():
         for dtype in (*arguments, result):
             used.update(cuda_type(dtype).functions)
     emitted = "\n".join(function_closure(used))
-    # Random numbers are no rows of the op table: tests/codegen/test_random_functions.py has them.
-    assert set(device_names(emitted)) == set(DEVICE_FUNCTIONS) - set(RANDOM_FUNCTIONS)
+    # Random numbers and copies are no rows of the op table: tests/codegen/test_random_functions.py has the former.
+    assert set(device_names(emitted)) == set(DEVICE_FUNCTIONS) - {*RANDOM_FUNCTIONS, *COPY_FUNCTIONS}
 
 
 def test_closure_is_ordered_minimal_and_deterministic():
