@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import replace
+from functools import lru_cache
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
@@ -31,7 +32,7 @@ from fuser.schedule.params import (
     Refused,
     SegmentInputs,
 )
-from fuser.schedule.reduction import ReductionScheduler, reduced_groups, reference_reduction
+from fuser.schedule.reduction import ReductionScheduler, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.reference import dim_groups, resolving_graph, tangled_dims, uncovered
 from fuser.schedule.stages import chained_reductions
 from fuser.schedule.total_reductions import split_totals
@@ -50,6 +51,8 @@ class ChainedReductionScheduler:
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
         """See Scheduler."""
+        if len(reductions_of(segment)) < 2:
+            return Refused("no reduction is chained to others")
         segment = split_totals(segment)
         graph = resolving_graph(segment)
         chained = chained_reductions(segment.tensor_exprs, graph)
@@ -81,7 +84,7 @@ class ChainedReductionScheduler:
         whole, segment = segment, split_totals(segment)
         graph = resolving_graph(segment)
         head = head_of(segment, chained_reductions(segment.tensor_exprs, graph))
-        rows = _rows_params(head, inputs, device)
+        rows = _rows_params(head, inputs, device, is_kept=_needs_rows_again(whole))
         if isinstance(rows, Refused):
             return rows
         reference = reference_reduction(segment, graph)
@@ -113,12 +116,11 @@ class ChainedReductionScheduler:
 
 
 def _rows_params(
-    head: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    head: Fusion, inputs: SegmentInputs, device: DeviceInfo, *, is_kept: bool
 ) -> ReductionParams | InnerPersistentParams | Refused:
     """Loops for the rows alone, as the first scheduler makes them that takes them; several blocks must not share a row."""
-    kept = InnerPersistentScheduler()
-    if isinstance(kept.accepts(head), Accepted):
-        found = kept.propose(head, inputs, device)
+    if is_kept:
+        found = InnerPersistentScheduler().propose(head, inputs, device)
         if isinstance(found, InnerPersistentParams):
             return found
         together = OuterPersistentScheduler().propose(head, inputs, device)
@@ -129,6 +131,14 @@ def _rows_params(
         return streamed
     assert isinstance(streamed, ReductionParams)
     return Refused("several blocks share a result of a row") if streamed.grid_reduce > 1 else streamed
+
+
+@lru_cache(maxsize=256)
+def _needs_rows_again(segment: Fusion) -> bool:
+    """Whether rows are better kept than read once per stage. Structure alone: asked once for all shapes."""
+    segment = split_totals(segment)
+    head = head_of(segment, chained_reductions(segment.tensor_exprs, resolving_graph(segment)))
+    return isinstance(InnerPersistentScheduler().accepts(head), Accepted)
 
 
 def head_of(segment: Fusion, chained: Collection[Expr]) -> Fusion:

@@ -105,6 +105,20 @@ def weighted_cross_entropy(fd: FusionDefinition, dtype: DataType) -> None:
     fd.add_output(losses)
 
 
+def cross_entropy_of_some(fd: FusionDefinition, dtype: DataType) -> None:
+    """Rows whose target is -100 do not count: their index is another one, and what they lose nothing."""
+    o = fd.ops
+    _, f = matrix(fd, dtype)
+    target = fd.define_tensor(shape=[-1], dtype=Int, contiguity=True)
+    counts = o.ne(target, -100)
+    largest = o.max(f, [1], keepdim=True)
+    total = o.sum(o.exp(o.sub(f, largest)), [1], keepdim=True)
+    chosen = o.take_along_axis(f, o.broadcast(o.where(counts, target, 0), [False, True]), 1)
+    losses = o.squeeze(o.sub(o.add(o.log(total), largest), chosen), [1])
+    lost = o.sum(o.where(counts, losses, 0.0), [0])
+    fd.add_output(o.div(lost, o.sum(o.cast(counts, wide_of(dtype)), [0])))
+
+
 def divergence(fd: FusionDefinition, dtype: DataType) -> None:
     """Mean over rows of the Kullback-Leibler divergence of two softmaxes."""
     o = fd.ops
@@ -140,7 +154,13 @@ def largest_of_all(fd: FusionDefinition, dtype: DataType) -> None:
     fd.add_output(fd.ops.max(x, [1]))
 
 
-ROWS_KEPT: list[Definition] = [cross_entropy, weighted_cross_entropy, divergence, error_of_normalised]
+ROWS_KEPT: list[Definition] = [
+    cross_entropy,
+    weighted_cross_entropy,
+    cross_entropy_of_some,
+    divergence,
+    error_of_normalised,
+]
 STREAMED: list[Definition] = [
     mean_of_norms,
     sum_of_variances,
@@ -156,6 +176,8 @@ def arrays_for(define: Definition, rows: int, columns: int, dtype: DataType) -> 
     arrays: list[Array] = [rng.normal(size=(rows, columns)).astype(dtype.numpy)]
     if define in (cross_entropy, weighted_cross_entropy):
         arrays.append(rng.integers(0, columns, rows))
+    if define is cross_entropy_of_some:
+        arrays.append(np.where(np.arange(rows) % 3 == 1, -100, rng.integers(0, columns, rows)))
     if define is weighted_cross_entropy:
         arrays.append(rng.integers(0, 3, rows).astype(wide_of(dtype).numpy) + (np.arange(rows) == 0))
     if define in (divergence, error_of_normalised):
@@ -188,6 +210,9 @@ def expected_of(define: Definition, arrays: list[Array]) -> list[Array]:
     if define is divergence:
         p, q = _log_softmax(x), _log_softmax(arrays[1].astype(np.float64))
         return [(np.exp(p) * (p - q)).sum(1).mean()]
+    if define is cross_entropy_of_some:
+        kept = arrays[1] >= 0
+        return [-_log_softmax(x)[kept, arrays[1][kept]].mean()]
     losses = -_log_softmax(x)[np.arange(len(x)), arrays[1]]
     if define is cross_entropy:
         return [losses.mean()]
