@@ -152,7 +152,12 @@ def params_in_shared(
 
 def place_rows(builder: ScheduleBuilder, copies: dict[str, str], params: InnerPersistentParams) -> list[str]:
     """Put a copy of each row tensor into shared memory, between the input and its copy in registers; names of those made."""
-    return [builder.cache_after(name, LoadStoreOpType.cp_async) for name in params.in_shared if name in copies]
+    placed: list[str] = []
+    for name in params.in_shared:
+        if name in copies:
+            # Other reads of the row, at gathered indices, are of elements that other threads copy.
+            placed.append(builder.cache_after(name, LoadStoreOpType.cp_async, cached_uses=[copies[name]]))
+    return placed
 
 
 def unrolled(batch: int) -> int:

@@ -20,7 +20,7 @@ from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule import chained_reduction
 from fuser.schedule.chained_reduction import ChainedReductionScheduler
-from fuser.schedule.params import Accepted, ChainedParams, Refused, SegmentInputs
+from fuser.schedule.params import Accepted, ChainedParams, InnerPersistentParams, Refused, SegmentInputs
 from fuser.schedule.segment import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import run_on
@@ -326,12 +326,12 @@ def params(fusion: Fusion, rows: int, columns: int) -> ChainedParams:
     return found
 
 
-def proposal(fusion: Fusion, rows: int, columns: int) -> object:
+def proposal(fusion: Fusion, rows: int, columns: int, device: DeviceInfo = H200) -> object:
     inputs = [
         TensorDescriptor(t.dtype, (rows, columns)[: t.ndim], (columns, 1)[-t.ndim :]) for t in fusion.input_tensors
     ]
     bound = bind_inputs(fusion, inputs)
-    return ChainedReductionScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    return ChainedReductionScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), device)
 
 
 def test_rows_that_blocks_share_are_a_kernel_of_their_own() -> None:
@@ -412,3 +412,16 @@ def test_nothing_to_reduce(define: Definition, rows: int, columns: int) -> None:
         define(fd, Float)
     (found,) = fd.execute([x], device="simulator")
     np.testing.assert_array_equal(found, np.nan if rows == 0 and define is mean_of_norms else 0.0)
+
+
+@pytest.mark.parametrize("most", [chained_reduction.MOST_BLOCKS, 2])
+@pytest.mark.parametrize("define", [cross_entropy, divergence])
+def test_rows_in_shared_memory(define: Definition, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is gathered from a row that lies in shared memory is read from the input: other threads copied it."""
+    monkeypatch.setattr(chained_reduction, "MOST_BLOCKS", most)
+    rows, columns = (5, 40_000) if define is cross_entropy else (4, 24_576)
+    answer = proposal(fusion_of(define, Float), rows, columns, SMALL)
+    assert isinstance(answer, ChainedParams)
+    assert isinstance(answer.rows, InnerPersistentParams)
+    assert "t0" in answer.rows.in_shared
+    check(define, rows, columns)
