@@ -151,6 +151,16 @@ INLINE float fuser_sqrt(float x) {
   return x == 0.0f || x == __int_as_float(0x7f800000) ? x : root;
 }
 """,
+    # A step of Newton from the compiler's root, which is off by up to 2 units: 1 - x r**2 is exact to 2**-46 because the
+    # product x r comes in two parts, so the result is within 0.51 units. Zero and infinity have no such remainder.
+    "fuser_rsqrt": """
+INLINE double fuser_rsqrt(double x) { return rsqrt(x); }
+INLINE float fuser_rsqrt(float x) {
+  float r = rsqrtf(x), g = x * r;
+  float e = fmaf(-fmaf(x, r, -g), r, fmaf(-g, r, 1.0f)), refined = fmaf(0.5f * r, e, r);
+  return refined == refined ? refined : r;
+}
+""",
 }
 
 # For results that are rounded to 16 bits in the end (`ir/coarse_ops.py`). x * log2(e) is rounded once and its constant is off

@@ -107,6 +107,7 @@ COARSE: dict[str, CoarseOp] = {
         _coarse("div", "fuser_coarse_divide({0}, {1})", 2.0**-21, constant=_times_reciprocal),
         _coarse("truediv", "fuser_coarse_divide({0}, {1})", 2.0**-21, constant=_times_reciprocal),
         _coarse("reciprocal", "fuser_coarse_divide(1.0f, {0})", 2.0**-21),
+        _coarse("rsqrt", "rsqrtf({0})", 2.0**-22),
         CoarseOp(_ONE_PLUS_TANH, 2.0**-16, "add(fd.ops.tanh({0}), 1.00000)"),
     )
 }

@@ -6,6 +6,9 @@
 The corrected two-pass algorithm (Chan, Golub, LeVeque: Algorithms for computing the sample variance, 1983): `e` is what the
 rounding of the first sum left over. Welford's update needs a division per element and carries a chain of dependent steps; a
 row that is held in registers can be summed twice for less, and more accurately. A row with infinities keeps `shift` as mean.
+
+A difference x - mean is computed as d - e where it shows to more than 16 bits: the mean of data far from zero is rounded to
+much more than what d - e is.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from fuser.ir.fusion import (
     tensor_inputs,
 )
 from fuser.ir.integers import ONE, Int, const
+from fuser.ir.wide_results import wide_results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,7 +112,38 @@ def two_pass_welford(builder: ScheduledFusion, name: str) -> None:
         number = _kept(expr.count)
         replaced[expr.count] = number
         made.append(Full(Scalar(f"{number.name}_value", DataType.Int, None, count, expr.mean.location), number))
+    centred = _centred(builder, expr)
     builder.replace_expr(expr, made, replaced)
+    if not centred:
+        return
+    # x - mean = (x - shift) - e: shift is rounded as the mean is, but what that loses is in e.
+    made = []
+    kept_rest = pointwise("kept_rest", "where", finite, rest, Scalar(f"{rest.name}_none", rest.dtype, 0.0), like=rest)
+    rest_wide = tensor("rest_wide", wide)
+    made.append(Broadcast(kept_rest, rest_wide, tuple(kind is IterKind.reduction for kind in kinds)))
+    for name in centred:
+        difference = builder.definition(name)
+        assert isinstance(difference, Pointwise)
+        again = pointwise("centred", "sub", x, shifted)
+        made.append(Pointwise("sub", (again, rest_wide), difference.output))
+        builder.replace_expr(difference, made, {})
+        made = []
+
+
+def _centred(builder: ScheduledFusion, expr: Welford) -> list[str]:
+    """Results of every x - mean that show in an output to more than 16 bits and that no schedule has touched, in order."""
+    flags = tuple(d.is_reduction for d in expr.mean.logical)
+    spread = [e.output for e in builder.exprs if isinstance(e, Broadcast) and e.input is expr.mean and e.flags == flags]
+    if not spread:
+        return []
+    wide = wide_results(builder)
+    found: list[str] = []
+    for e in builder.exprs:
+        if isinstance(e, Pointwise) and e.op == "sub" and e.inputs[0] is expr.input and e.inputs[1] in spread:
+            state = builder.state(e.output.name)
+            if e.output.name in wide and not state.inline_at and state.loop == list(e.output.logical):
+                found.append(e.output.name)
+    return found
 
 
 def _kept(tensor: Tensor) -> Tensor:

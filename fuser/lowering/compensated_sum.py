@@ -11,28 +11,21 @@ from __future__ import annotations
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
-from fuser.ir.fusion import Reduction, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import Reduction
 from fuser.ir.integers import ONE, ZERO, Int
 from fuser.ir.kernel import Allocate, Buffer, Call, Load, Stmt, Store, Value
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.wide_results import wide_results
 
 COMBINE = "compensated_add"
 """What a collective over (total, rest) is called."""
 
-_WIDE = (DataType.Float, DataType.Double)
-
 
 def compensated_sums(builder: ScheduleBuilder) -> frozenset[str]:
-    """Names of the sums of Float or Double that an output of Float or Double depends on, without a 16-bit value between."""
-    wide: set[str] = {name for name in builder.output_names if builder.state(name).tensor.dtype in _WIDE}
-    found: set[str] = set()
-    for expr in reversed(builder.exprs):
-        if not any(t.name in wide for t in tensor_outputs(expr)):
-            continue
-        if isinstance(expr, Reduction) and expr.op == "sum":
-            found.add(expr.output.name)
-        wide.update(t.name for t in tensor_inputs(expr) if t.dtype in _WIDE)
-    return frozenset(found)
+    """Names of the sums of Float or Double that show in an output to more than 16 bits."""
+    wide = wide_results(builder)
+    sums = (e.output.name for e in builder.exprs if isinstance(e, Reduction) and e.op == "sum")
+    return frozenset(name for name in sums if name in wide)
 
 
 def rest_of(total: Buffer) -> Buffer:

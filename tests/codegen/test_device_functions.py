@@ -251,7 +251,10 @@ static float approximate(double x) {
   return fabsf(r) < 0x1p-126f ? copysignf(0, r) : r;
 }
 static int min(int a, int b) { return a < b ? a : b; }
-static float rsqrtf(float x) { return (float)(1 / sqrt((double)x)); }
+static float rsqrtf(float x) {  // off by up to two ulps
+  float r = (float)(1 / sqrt((double)x)), to = direction > 0 ? INFINITY : -INFINITY;
+  return direction == 0 || r == 0 || !(fabsf(r) < INFINITY) ? r : nextafterf(nextafterf(r, to), to);
+}
 static float rsqrt(float x) { return rsqrtf(x); }
 static double rsqrt(double x) { return (double)(1 / sqrtl((long double)x)); }
 """
@@ -380,6 +383,23 @@ def test_roots_are_correctly_rounded(host: ctypes.CDLL):
     with np.errstate(invalid="ignore"):
         want = np.sqrt(x)
     np.testing.assert_array_equal(_run(host, "op_sqrt_Float", [x], DataType.Float), want)
+
+
+@pytest.mark.parametrize("direction", [-1, 0, 1])
+def test_reciprocal_roots_are_as_good_as_rounded(host: ctypes.CDLL, direction: int):
+    x = np.arange(0, 1 << 31, 2039, dtype=np.uint32).view(np.float32)
+    x = np.concatenate([x, np.array([0.0, -0.0, np.inf, -np.inf, 2.0**-149, 3.4028235e38, -1.0], np.float32)])
+    host.set_direction(direction)
+    try:
+        got = _run(host, "op_rsqrt_Float", [x], DataType.Float)
+    finally:
+        host.set_direction(0)
+    with np.errstate(all="ignore"):
+        exact = 1 / np.sqrt(x.astype(np.float64))
+        finite = np.isfinite(exact)
+        np.testing.assert_array_equal(got[~finite], exact[~finite].astype(np.float32))
+        off = np.abs(got.astype(np.float64) - exact)[finite] / ulp(exact[finite], DataType.Float)
+    assert off.max() <= 0.51
 
 
 def _quotients(rng: np.random.Generator) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.errors import SchedulingError
-from fuser.ir.fusion import Fusion, Reduction, Welford
+from fuser.ir.fusion import Fusion, Pointwise, Reduction, Welford
 from fuser.ir.schedule import ScheduleBuilder
 from tests.harness import Lowered, run
 
@@ -50,6 +50,46 @@ def test_moments_of_rows_far_from_zero(triple: bool) -> None:
     else:
         np.testing.assert_allclose(results[0], spread, rtol=1e-5)
         np.testing.assert_allclose(results[1], mean, rtol=1e-6)
+
+
+def centred(dtype: DataType, *, moments: bool = True) -> FusionDefinition:
+    """x - mean of Float rows as `dtype`; with `moments` over the deviation."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], dtype=DataType.Float, contiguity=True)
+        variance, mean = fd.ops.var_mean(x, [1], 0, True)
+        difference = x - mean
+        fd.add_output(fd.ops.cast(difference * fd.ops.rsqrt(variance) if moments else difference, dtype))
+    return fd
+
+
+def test_differences_from_a_mean_far_from_zero_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean itself is rounded to 2**-11 here, which would show as thousands of ulps."""
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    x = (np.random.default_rng(0).normal(size=(5, 301)) + 1e4).astype(np.float32)
+    wide = x.astype(np.float64) - x.astype(np.float64).mean(1, keepdims=True)
+    (found,) = centred(DataType.Float).execute([x])
+    exact = wide / wide.std(1, keepdims=True)
+    assert np.abs(found - exact).max() <= 4 * 2.0**-24 * np.abs(exact).max()
+
+
+def test_differences_of_a_row_with_infinities_are_those_from_its_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    x = np.ones((3, 40), np.float32)
+    x[0, 3], x[1, 5] = np.inf, np.nan
+    (found,) = centred(DataType.Float, moments=False).execute([x])
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(found, x - x.mean(1, keepdims=True))
+
+
+def test_differences_that_show_to_16_bits_are_one_subtraction() -> None:
+    for dtype, subtractions in ((DataType.BFloat16, 2), (DataType.Float, 3)):
+        definition = centred(dtype)
+        assert definition.fusion is not None
+        fusion = definition.fusion.ir_fusion
+        builder = ScheduleBuilder(fusion)
+        builder.two_pass(welford_mean(fusion))
+        full = [e for e in builder.exprs if isinstance(e, Pointwise) and e.op == "sub" and e.output.ndim == 2]
+        assert len(full) == subtractions
 
 
 def test_replays() -> None:
