@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -23,18 +23,23 @@ from fuser.ir.views import viewed
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
-from fuser.schedule.segment import Segment, SegmentedFusion, segment_fusion
+from fuser.schedule.segment import Segment, SegmentedFusion, SizesRefused, segment_fusion
 
 _T = TypeVar("_T")
 MakeKernel = Callable[[int, Segment, BoundInputs], CompiledKernel]
 
 
-def plan_fusion(fusion: Fusion, recorder: Recorder, without: frozenset[SchedulerType] = frozenset()) -> SegmentedFusion:
-    """Rows 3 and 4: what depends on the structure alone, and on the schedulers that refused the sizes at hand."""
+def plan_fusion(
+    fusion: Fusion,
+    recorder: Recorder,
+    without: frozenset[SizesRefused] = frozenset(),
+    reasons: Sequence[str] = (),
+) -> SegmentedFusion:
+    """Rows 3 and 4: what depends on the structure alone, and on who refused the sizes at hand (`reasons`: in words)."""
     recorder.stage("fusion.py", lambda: definition_text(fusion))
     optimized = optimize_fusion(fusion, recorder.stage)
     segmented = segment_fusion(optimized, without)
-    recorder.stage("segments.py", lambda: segments_text(segmented))
+    recorder.stage("segments.py", lambda: segments_text(segmented, reasons))
     return segmented
 
 
@@ -74,8 +79,8 @@ def compile_fusion(
     recorder = recorder if recorder is not None else Recorder()
     fusion = concrete_fusion(fusion, bound)
 
-    def attempt(without: frozenset[SchedulerType]) -> HostProgram:
-        segmented = plan_fusion(fusion, recorder, without)
+    def attempt(without: frozenset[SizesRefused], reasons: Sequence[str]) -> HostProgram:
+        segmented = plan_fusion(fusion, recorder, without, reasons)
         several = len(segmented.segments) > 1
 
         def make(k: int, segment: Segment, inputs: BoundInputs) -> CompiledKernel:
@@ -100,20 +105,22 @@ def resolved_reshapes(fusion: Fusion, bound: BoundInputs) -> tuple[Resolution, .
     return resolutions(fusion, {s.name: n for s, n in bound.extents.items()}, layouts)
 
 
-def until_sizes_fit(attempt: Callable[[frozenset[SchedulerType]], _T]) -> _T:
-    """Call `attempt` without schedulers first, then without those that refused the sizes of a segment.
+def until_sizes_fit(attempt: Callable[[frozenset[SizesRefused], Sequence[str]], _T]) -> _T:
+    """Call `attempt` with no refusals first, then with those of the sizes of a segment, and with what they say.
 
-    Segments are cut by structure: where nobody takes the sizes of one, it is cut again for the others.
-    Raises SizesRefusedError if that does not help.
+    Segments are cut by structure: where nobody takes the sizes of one, the fusion is cut again, and who refused is not asked
+    about the exprs of that segment. Raises SizesRefusedError if that does not help.
     """
-    without: frozenset[SchedulerType] = frozenset()
+    without: frozenset[SizesRefused] = frozenset()
+    reasons: tuple[str, ...] = ()
     while True:
         try:
-            return attempt(without)
+            return attempt(without, reasons)
         except SizesRefusedError as error:
-            if error.types <= without:
+            if error.refusals <= without:
                 raise
-            without |= error.types
+            without |= error.refusals
+            reasons = (*reasons, error.message)
 
 
 def inputs_of_segments(segmented: SegmentedFusion, bound: BoundInputs) -> list[BoundInputs]:
@@ -159,9 +166,9 @@ def _views(segment: Segment, inputs: Mapping[str, TensorDescriptor], bound: Boun
     return made
 
 
-def segments_text(segmented: SegmentedFusion) -> str:
-    """Each segment's scheduler, why those before it refused, and its exprs."""
-    lines: list[str] = []
+def segments_text(segmented: SegmentedFusion, reasons: Sequence[str] = ()) -> str:
+    """Each segment's scheduler, why those before it refused, and its exprs; first why the fusion was cut again, if it was."""
+    lines = [f"# cut again: {reason}" for reason in reasons]
     for k, segment in enumerate(segmented.segments):
         lines.append(f"# segment {k}: {segment.scheduler.type.name}")
         lines += [f"#   {t.name} refused: {reason}" for t, reason in segment.refusals]

@@ -163,7 +163,9 @@ class FusionExecutorCache:
         cache = self._cache_for(bound)
         recorder = KeepingRecorder()
         program = compile_fusion(cache.fusion, bound, device, CompileOptions(), recorder)
-        recorder.stages["launches"] = program.explain()
+        # The program that ran tells how it did.
+        ran = cache.lookup(bound, device, CompileOptions())
+        recorder.stages["launches"] = (ran if ran is not None else program).explain()
         return Explanation(recorder.stages)
 
     def counters(self) -> dict[str, int]:

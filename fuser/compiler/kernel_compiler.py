@@ -15,7 +15,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fact_collection import collect_facts
 from fuser.ir.facts import Facts
-from fuser.ir.fusion import Fusion
+from fuser.ir.fusion import Fusion, tensor_outputs
 from fuser.ir.proofs import ProofLog
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
@@ -23,9 +23,9 @@ from fuser.records import record
 from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
 from fuser.runtime.device import Device
 from fuser.runtime.variants import bound_options, rung_of
-from fuser.schedule.params import Params, Refused, SegmentInputs
+from fuser.schedule.params import NoOpParams, Params, Refused, SegmentInputs
 from fuser.schedule.registry import scheduler_for
-from fuser.schedule.segment import Segment, candidates, choose_scheduler
+from fuser.schedule.segment import Segment, SizesRefused, candidates, choose_scheduler
 from fuser.source_location import caller_location
 
 
@@ -53,11 +53,11 @@ def checked_fusion(fusion: SchedulableFusion, call: str) -> Fusion:
 
 
 class SizesRefusedError(SchedulingError):
-    """Schedulers take a segment's structure and none its sizes; `types` are those that were asked."""
+    """Schedulers take a segment's structure and none its sizes; `refusals` name those that were asked."""
 
-    def __init__(self, message: str, types: frozenset[SchedulerType]) -> None:
+    def __init__(self, message: str, refusals: frozenset[SizesRefused]) -> None:
         super().__init__(message)
-        self.types = types
+        self.refusals = refusals
 
 
 @record
@@ -178,7 +178,8 @@ class KernelCompiler:
     def propose(self, segment: Segment, bound: BoundInputs) -> Params:
         """Parameters for these inputs, of the first scheduler that takes the segment's structure and its sizes.
 
-        `scheduler_for(params)` is that scheduler. Raises SizesRefusedError with every reason if none does.
+        `scheduler_for(params)` is that scheduler; the reasons of those that refused the sizes stand before its own. Raises
+        SizesRefusedError with every reason if none does.
         """
         inputs = SegmentInputs(bound.tensors, bound.evaluate)
         refusals: list[str] = []
@@ -186,10 +187,17 @@ class KernelCompiler:
         for scheduler in candidates(segment):
             params = scheduler.propose(segment.fusion, inputs, self.target().info)
             if not isinstance(params, Refused):
+                if refusals and not isinstance(params, NoOpParams):
+                    return replace(params, reasons=(*(f"sizes refused by {r}" for r in refusals), *params.reasons))
                 return params
             refusals.append(f"{scheduler.type.name}: {params.reason}")
             types.append(scheduler.type)
-        raise SizesRefusedError("no scheduler takes the sizes of the segment: " + "; ".join(refusals), frozenset(types))
+        made = frozenset(t.name for e in segment.fusion.tensor_exprs for t in tensor_outputs(e))
+        raise SizesRefusedError(
+            f"no scheduler takes the sizes of the segment of {', '.join(t.name for t in segment.fusion.output_tensors)}: "
+            + "; ".join(refusals),
+            frozenset(SizesRefused(t, made) for t in types),
+        )
 
     def compile_segment(
         self, segment: Segment, bound: BoundInputs, params: Params | None = None

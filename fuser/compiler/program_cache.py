@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fuser.compiler.bind_inputs import BoundInputs
@@ -20,7 +21,6 @@ from fuser.compiler.compile_fusion import compile_segments, plan_fusion, until_s
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler
 from fuser.compiler.recorder import Recorder, recorder_from_environment
 from fuser.host_ir.program import HostProgram
-from fuser.ir.enums import SchedulerType
 from fuser.ir.fact_collection import INDEX_LIMIT
 from fuser.ir.facts import TensorDescriptor, first_broken, layout_facts
 from fuser.ir.fusion import Fusion
@@ -28,7 +28,7 @@ from fuser.options import logger
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
 from fuser.schedule.params import Params
-from fuser.schedule.segment import Segment, SegmentedFusion
+from fuser.schedule.segment import Segment, SegmentedFusion, SizesRefused
 
 MAX_EXACT = 1024
 
@@ -50,8 +50,8 @@ class ProgramCache:
         self.fusion = fusion
         self.counters = CacheCounters()
         self._lock = threading.RLock()
-        # By the schedulers that refused sizes.
-        self._segmented: dict[frozenset[SchedulerType], SegmentedFusion] = {}
+        # By who refused the sizes of what.
+        self._segmented: dict[frozenset[SizesRefused], SegmentedFusion] = {}
         self._exact: OrderedDict[object, tuple[HostProgram, tuple[CompiledKernel | None, ...]]] = OrderedDict()
         self._kernels: dict[object, list[CompiledKernel]] = {}
         self._programs: dict[tuple[CompiledKernel | None, ...], HostProgram] = {}
@@ -102,10 +102,12 @@ class ProgramCache:
     def _compile(
         self, bound: BoundInputs, device: Device, options: CompileOptions, recorder: Recorder
     ) -> tuple[HostProgram, tuple[CompiledKernel | None, ...]]:
-        def attempt(without: frozenset[SchedulerType]) -> tuple[HostProgram, tuple[CompiledKernel | None, ...]]:
+        def attempt(
+            without: frozenset[SizesRefused], reasons: Sequence[str]
+        ) -> tuple[HostProgram, tuple[CompiledKernel | None, ...]]:
             segmented = self._segmented.get(without)
             if segmented is None:
-                segmented = self._segmented[without] = plan_fusion(self.fusion, recorder, without)
+                segmented = self._segmented[without] = plan_fusion(self.fusion, recorder, without, reasons)
             several = len(segmented.segments) > 1
 
             def make(k: int, segment: Segment, inputs: BoundInputs) -> CompiledKernel:
@@ -124,7 +126,7 @@ class ProgramCache:
 
     def _kernel(
         self,
-        place: tuple[frozenset[SchedulerType], int],
+        place: tuple[frozenset[SizesRefused], int],
         segment: Segment,
         inputs: BoundInputs,
         compiler: KernelCompiler,

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def explain_program(program: HostProgram) -> str:
-    """The program as Python, one paragraph per kernel, and the counters that are not zero."""
+    """The program as Python, one paragraph per kernel, the counters that are not zero, and why runs
+    were left to the interpreter."""
     parts = [repr(program)]
     parts += [_explain_kernel(label, kernel) for label, kernel in program.kernels.items()]
     if program.updates:
@@ -21,6 +22,7 @@ def explain_program(program: HostProgram) -> str:
     counters = ", ".join(f"{name} {n}" for name, n in program.counters().items() if n)
     if counters:
         parts.append(f"so far: {counters}")
+    parts += [f"left to the interpreter: {n} runs, {why}" for why, n in program.interpreted().items()]
     return "\n\n".join(parts) + "\n"
 
 

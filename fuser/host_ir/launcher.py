@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 # A program that sees this many keys starts anew: its shapes never repeat.
 _MAX_KEYS = 1024
+_MIXED = "inputs of several libraries or devices"
 # Types whose instances are known to be arrays: they need not be asked whether they are numbers.
 _array_types: set[type] = {ArrayView}
 
@@ -39,12 +40,14 @@ _array_types: set[type] = {ArrayView}
 class Launcher:
     """The bound programs of one host program, by key."""
 
-    __slots__ = ("_address_mask", "_bound", "_fixing", "_lock", "_program", "_views_inputs")
+    __slots__ = ("_address_mask", "_bound", "_fixing", "_interpreted", "_lock", "_program", "_views_inputs")
 
     def __init__(self, program: HostProgram) -> None:
         self._program = program
         self._lock = threading.Lock()
         self._bound: dict[Hashable, BoundProgram] = {}
+        # Runs that were left to the interpreter, by reason.
+        self._interpreted: dict[str, int] = {}
         alignment = 1
         fixing: set[str] = set()
         sizes: list[Size] = []
@@ -76,7 +79,7 @@ class Launcher:
         """Run once; `HostProgram.run` says what the arguments are."""
         program = self._program
         if len(inputs) != len(program.inputs):
-            return self._interpret(None, inputs, stream, device)
+            return self._interpret(None, inputs, stream, device, "not as many inputs as the program has")
         first: ArrayView | None = None
         views: list[ArrayView | None] = []
         numbers: dict[str, Scalar] = {}
@@ -104,23 +107,31 @@ class Launcher:
             head = view if first is None else first
             first = head
             if view.kind != head.kind or view.device != head.device or view.owner is not view.array:
-                return self._interpret(None, _known(inputs, views), stream, device)
+                return self._interpret(None, _known(inputs, views), stream, device, _MIXED)
             key.append((view.dtype, view.sizes, view.strides, view.address & mask))
         if first is None or first.device[0] == "cpu" or first.kind in ("jax", "interface", "numpy"):
-            return self._interpret(None, _known(inputs, views), stream, device)
+            return self._interpret(None, _known(inputs, views), stream, device, _why_not_bound(first))
         target = _target(first, views, device)
         framework = framework_for(first, target)
         handle = _stream_of(framework, target, views, stream)
         if handle is None:
-            return self._interpret(None, _known(inputs, views), stream, device)
+            return self._interpret(None, _known(inputs, views), stream, device, "streams have to be joined")
         # Kinds are part of the key: the same layouts may come from two libraries, whose results differ.
         whole = (first.kind, first.device, *key)
         bound = self._bound.get(whole)
-        if bound is None or not _are_disjoint(bound, views):
+        if bound is None:
             return self._interpret(whole, _known(inputs, views), stream, device)
+        if not _are_disjoint(bound, views):
+            return self._interpret(whole, _known(inputs, views), stream, device, "inputs overlap where they may not")
         return self._replay(bound, views, numbers, target, framework, handle)
 
-    def _interpret(self, key: Hashable | None, inputs: Sequence[Any], stream: Any, device: Any) -> list[Any]:
+    def _interpret(
+        self, key: Hashable | None, inputs: Sequence[Any], stream: Any, device: Any, why: str | None = None
+    ) -> list[Any]:
+        """`why` the steps of an earlier run cannot be used; None for the first run of a key."""
+        if why is not None:
+            with self._lock:
+                self._interpreted[why] = self._interpreted.get(why, 0) + 1
         results, bound = interpret_and_bind(self._program, inputs, stream, device)
         if key is not None:
             with self._lock:
@@ -183,6 +194,11 @@ class Launcher:
             bound.replays += 1
         return results
 
+    def interpreted(self) -> dict[str, int]:
+        """How many runs were left to the interpreter, by reason; the first of each key does not count."""
+        with self._lock:
+            return dict(self._interpreted)
+
     def counters(self) -> dict[str, int]:
         """What replays add to the program's counters; `replays` is their number."""
         with self._lock:
@@ -192,6 +208,14 @@ class Launcher:
             for name, n in bound.counts.items():
                 total[name] = total.get(name, 0) + n * bound.replays
         return total
+
+
+def _why_not_bound(first: ArrayView | None) -> str:
+    if first is None:
+        return "no input is an array"
+    if first.device[0] == "cpu":
+        return "inputs are in host memory"
+    return "inputs of JAX" if first.kind == "jax" else "inputs of a library that is not known"
 
 
 def _target(first: ArrayView, views: Sequence[ArrayView | None], device: Any) -> Device:

@@ -136,8 +136,12 @@ class HostProgram:
             for name, n in deltas.items():
                 self._counters[name] += n
 
+    def interpreted(self) -> dict[str, int]:
+        """Runs that were left to the interpreter although their like was seen before, by reason."""
+        return self._launcher.interpreted()
+
     def explain(self) -> str:
-        """The program with each kernel's launch plan, facts and resources."""
+        """The program with each kernel's launch plan, facts and resources, and how it was run so far."""
         from fuser.host_ir.explain import explain_program
 
         return explain_program(self)

@@ -10,7 +10,8 @@ What is checked
                there is a commit and a wait
     barriers   not under a condition or in a loop that differs between the threads it names, where that can be decided
                (`uniformity`)
-    plan       extents are bound, workspaces and semaphores are supplied, a kernel that spins is cooperative
+    plan       extents are bound, workspaces and semaphores are supplied, a kernel that spins is cooperative and has no
+               clusters
     final      (`is_final`) no collective is left; every shared buffer has an aligned place
 """
 
@@ -145,6 +146,11 @@ class _Check:
             self.findings.append(f"the name {kernel.name!r} is no identifier")
         if kernel.index_bits not in (32, 64):
             self.findings.append(f"index_bits is {kernel.index_bits}, expected 32 or 64")
+        if plan.cooperative and plan.cluster is not None:
+            self.findings.append(
+                "the launch is cooperative and has clusters: how many blocks of clusters fit on the device at once is not "
+                "known here, so that blocks that wait for the whole grid might wait for ever"
+            )
         bound = {binding.symbol for binding in plan.bindings}
         workspaces = {workspace.name: workspace for workspace in plan.workspaces}
         sizes = (*plan.grid, *plan.block, plan.shared_bytes, *(w.count for w in plan.workspaces))

@@ -53,9 +53,20 @@ class NestBuilder(NestStatements):
         self._claim_transforms()
         private = {name for name, private in self.shared_reads.items() if private}
         cooperative = self.cooperative or bool(self.crossing)
+        if cooperative and self.builder.cluster:
+            raise SchedulingError(
+                f"blocks wait for the whole grid, because {self._crossing_reason()}, and stand in clusters: "
+                "a kernel does one or the other"
+            )
         return LoweredBody(
             tuple(body), self.arguments, self.workspaces, private, self.scalars, cooperative, frozenset(self.crossing)
         )
+
+    def _crossing_reason(self) -> str:
+        if self.crossing:
+            return f"{min(self.crossing)} is written by some and read by others"
+        leader = next(name for name, spread in self.grid_broadcast.items() if spread)
+        return f"all of them need {leader}, which is reduced across them"
 
     def _body(self, members: list[str], depth: int, nest: Nest) -> list[Stmt]:
         """Statements of exprs that share the loops around `depth`."""

@@ -28,6 +28,7 @@ from fuser.ir.kernel import (
     AsyncCopy,
     AsyncWait,
     Buffer,
+    Comment,
     For,
     If,
     Role,
@@ -75,7 +76,10 @@ def pipeline_copies(
             f"{missing[0]} cannot be copied a trip ahead: no serial loop fills it, or threads read what others copied"
         )
     waits = _Waits(copied - recycler.done)
-    return waits.list(body)
+    body = waits.list(body)
+    left = sorted(b.name for b in copied if b.name in wanted and b not in recycler.done)
+    reason = "no serial loop fills it, or threads read what others copied"
+    return (*(Comment(f"{name} is not copied a trip ahead: {reason}") for name in left), *body)
 
 
 # --- waits ------------------------------------------------------------------------------------------------------------

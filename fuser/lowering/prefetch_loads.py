@@ -21,6 +21,7 @@ from fuser.ir.integers import Int, less, prove_less
 from fuser.ir.kernel import (
     Allocate,
     Buffer,
+    Comment,
     For,
     If,
     Load,
@@ -41,7 +42,7 @@ def prefetch_loads(
 ) -> tuple[Stmt, ...]:
     """Fill the register arrays of the tensors `wanted` a trip ahead, where a loop fills them so.
 
-    Raises SchedulingError for one of those `required` that none does.
+    Of those that none does a comment at the head tells. Raises SchedulingError for one of those `required`.
     """
     if not wanted:
         return body
@@ -53,7 +54,11 @@ def prefetch_loads(
         raise SchedulingError(
             f"{missing[0]} cannot be loaded a trip ahead: no serial loop fills it from inputs that the kernel does not write"
         )
-    return result
+    left = sorted(wanted - prefetcher.done)
+    if not left:
+        return result
+    reason = "no serial loop fills it from inputs that the kernel does not write"
+    return (*(Comment(f"{name} is not loaded a trip ahead: {reason}") for name in left), *result)
 
 
 class _Prefetcher:

@@ -56,6 +56,14 @@ class Segment:
     extent_inputs: tuple[Symbol, ...] = ()
 
 
+@record
+class SizesRefused:
+    """A scheduler that took the structure of a segment and not its sizes. `tensors`: names of what the segment computes."""
+
+    scheduler: SchedulerType
+    tensors: frozenset[str]
+
+
 @record(eq=False)
 class SegmentedFusion:
     """Segments in an order that respects their data."""
@@ -73,11 +81,11 @@ def forced_boundary(fusion: Fusion) -> Tensor | None:
 
 
 def choose_scheduler(
-    fusion: Fusion, without: Collection[SchedulerType] = ()
+    fusion: Fusion, without: Collection[SizesRefused] = ()
 ) -> tuple[Scheduler | None, tuple[tuple[SchedulerType, str], ...]]:
     """The first scheduler that accepts, and the refusals of those before it (of all, if none does).
 
-    `without`: schedulers that refused the sizes at hand.
+    `without`: refusals of the sizes at hand; who refused those of a segment is not asked about its exprs again.
     """
     boundary = forced_boundary(fusion)
     if boundary is not None:
@@ -89,20 +97,22 @@ def choose_scheduler(
         return None, tuple((scheduler.type, reason) for scheduler in SCHEDULERS)
     refusals: list[tuple[SchedulerType, str]] = []
     reshape = next((e for e in fusion.tensor_exprs if isinstance(e, Reshape)), None)
+    made = {t.name for e in fusion.tensor_exprs for t in tensor_outputs(e)} if without else set[str]()
+    unfit = {r.scheduler for r in without if not r.tensors.isdisjoint(made)}
     for scheduler in SCHEDULERS:
         if reshape is not None and scheduler.type is not SchedulerType.no_op:
             refusals.append(
                 (scheduler.type, f"{reshape.output.name} is another view of {reshape.input.name} in memory")
             )
             continue
-        answer = Refused(_OTHER_SIZES) if scheduler.type in without else scheduler.accepts(fusion)
+        answer = Refused(_OTHER_SIZES) if scheduler.type in unfit else scheduler.accepts(fusion)
         if not isinstance(answer, Refused):
             return scheduler, tuple(refusals)
         refusals.append((scheduler.type, answer.reason))
     return None, tuple(refusals)
 
 
-_OTHER_SIZES = "it does not take the sizes of some segment"
+_OTHER_SIZES = "it does not take the sizes of a segment with some of these exprs"
 
 
 def candidates(segment: Segment) -> Iterator[Scheduler]:
@@ -113,8 +123,8 @@ def candidates(segment: Segment) -> Iterator[Scheduler]:
             yield scheduler
 
 
-def segment_fusion(fusion: Fusion, without: Collection[SchedulerType] = ()) -> SegmentedFusion:
-    """Segments of a fusion. `without`: schedulers that refused the sizes at hand.
+def segment_fusion(fusion: Fusion, without: Collection[SizesRefused] = ()) -> SegmentedFusion:
+    """Segments of a fusion. `without`: refusals of the sizes at hand.
 
     Raises SchedulingError (`Can not find a scheduler to schedule fusion segment`) for an expr that no scheduler accepts.
     """
@@ -144,7 +154,7 @@ def segment_fusion(fusion: Fusion, without: Collection[SchedulerType] = ()) -> S
     return SegmentedFusion(fusion, (*segments, *last))
 
 
-def _segment_of(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collection[SchedulerType]) -> Segment:
+def _segment_of(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collection[SizesRefused]) -> Segment:
     part, extents = sub_fusion(fusion, exprs)
     scheduler, why = choose_scheduler(part, without)
     if scheduler is None:
@@ -203,7 +213,7 @@ def _view_segment(fusion: Fusion, views: frozenset[Tensor]) -> Segment:
     return Segment(part, scheduler, why)
 
 
-def _longest(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, without: Collection[SchedulerType]) -> int:
+def _longest(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, without: Collection[SizesRefused]) -> int:
     """End of the longest run from `start` found by doubling, then halving the last step."""
 
     def works(end: int) -> bool:

@@ -99,6 +99,7 @@ def test_overlap_is_checked_at_every_run(device, make_kernel) -> None:
     for _ in range(2):
         with pytest.raises(InputRuntimeError, match="x and y in memory that does not overlap"):
             program.run([part(0), part(7)])
+    assert program.interpreted() == {"inputs overlap where they may not": 2}
     program.run([part(0), part(32)])
     assert program.counters()["replays"] == 2
 
@@ -160,6 +161,8 @@ def test_host_arrays_are_always_interpreted(device) -> None:
     for _ in range(3):
         program.run([np.zeros(3)], device=device)
     assert program.counters()["replays"] == 0
+    assert program.interpreted() == {"inputs are in host memory": 3}
+    assert "left to the interpreter: 3 runs, inputs are in host memory" in program.explain()
 
 
 def test_every_failing_call_of_a_replay_raises_and_leaks_nothing(device, make_kernel) -> None:

@@ -420,6 +420,13 @@ def test_parameters() -> None:
     assert "the name 'a b' is no identifier" in message(replace(k, name="a b"))
 
 
+def test_clusters_of_blocks_that_wait_for_the_whole_grid() -> None:
+    k = of()
+    clusters = replace(k.plan, cluster=(2, 1, 1))
+    verify_kernel(replace(k, plan=replace(clusters, cooperative=False)), is_final=True)
+    assert "the launch is cooperative and has clusters" in message(replace(k, plan=replace(clusters, cooperative=True)))
+
+
 def test_a_statement_in_two_places_is_fine() -> None:
     shared_statement = store(OUT, ONE)
     verify_kernel(of(If(less(BID, N), (shared_statement,), (shared_statement,))), is_final=True)

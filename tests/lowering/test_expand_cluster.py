@@ -157,6 +157,26 @@ def test_refusals() -> None:
         Lowered.of(s)
 
 
+def test_clusters_do_not_wait_for_the_whole_grid() -> None:
+    b = FusionBuilder()
+    x = b.input_tensor(DataType.Float, [-1, -1])
+    y = b.pointwise("neg", [x], DataType.Float)
+    turned = b.permute(y, [1, 0])
+    b.add_output(y)
+    b.add_output(turned)
+    s = ScheduleBuilder(b.freeze())
+    for t in (y, turned):
+        s.parallelize(t.name, 0, GX)
+        s.parallelize(t.name, 1, BX)
+    assert Lowered.of(s).kernel.plan.cooperative
+    s.set_cluster(GX, 2)
+    message = (
+        f"blocks wait for the whole grid, because {y.name} is written by some and read by others, and stand in clusters"
+    )
+    with pytest.raises(SchedulingError, match=message):
+        Lowered.of(s)
+
+
 def test_a_device_without_clusters_refuses() -> None:
     from fuser.runtime.device import Launch
     from fuser.simulator.machine import run_kernel

@@ -12,7 +12,7 @@ from fuser import DataType, FusionDefinition, SchedulerType
 from fuser.ir.fusion import Fusion, Pointwise, Tensor, tensor_inputs, tensor_outputs
 from fuser.schedule import segment as segment_module
 from fuser.schedule.registry import SCHEDULERS
-from fuser.schedule.segment import SegmentedFusion, choose_scheduler, forced_boundary, segment_fusion
+from fuser.schedule.segment import SegmentedFusion, SizesRefused, choose_scheduler, forced_boundary, segment_fusion
 from tests.fusion_corpus import CORPUS, case
 from tests.random_fusions import generate
 
@@ -119,6 +119,19 @@ def test_forced_boundary() -> None:
     assert isinstance(expr.inputs[0], Tensor)
 
 
+def test_who_refused_the_sizes_of_a_segment_is_not_asked_about_its_exprs() -> None:
+    fusion = fusion_named("softmax")
+    whole = frozenset(t.name for e in fusion.tensor_exprs for t in tensor_outputs(e))
+    assert types(segment_fusion(fusion)) == [PERSISTENT]
+    elsewhere = SizesRefused(PERSISTENT, frozenset(["t1000"]))
+    assert types(segment_fusion(fusion, [elsewhere])) == [PERSISTENT]
+    for refused in (whole, frozenset([fusion.output_tensors[0].name])):
+        scheduler, refusals = choose_scheduler(fusion, [SizesRefused(PERSISTENT, refused)])
+        assert scheduler is not None
+        assert scheduler.type not in (NO_OP, PERSISTENT)
+        assert "it does not take the sizes of a segment with some of these exprs" in dict(refusals)[PERSISTENT]
+
+
 def layers(count: int) -> Fusion:
     """`count` normalisations along one axis after the other: no scheduler takes two of them together."""
     with FusionDefinition() as fd:
@@ -135,7 +148,7 @@ def test_scheduler_queries_grow_as_n_log_n(monkeypatch: pytest.MonkeyPatch) -> N
     queries = 0
     real = segment_module.choose_scheduler
 
-    def count(fusion: Fusion, without: Collection[SchedulerType] = ()) -> Any:
+    def count(fusion: Fusion, without: Collection[SizesRefused] = ()) -> Any:
         nonlocal queries
         queries += 1
         return real(fusion, without)
