@@ -24,6 +24,7 @@ from fuser.ir.facts import Facts
 from fuser.ir.fusion import Fusion, IterDomain, Merge, Pointwise, Reduction, Split, Tensor, tensor_outputs
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import Int, Symbol
+from fuser.ir.iteration_graph import IterationGraph
 from fuser.ir.kernel import If, Kernel, Role, VectorMove, walk
 from fuser.ir.schedule import ScheduleBuilder
 from tests.harness import NARROW, collect_facts
@@ -280,6 +281,9 @@ class _Scheduler:
         self.shared: list[str] = []
         self.vectorized: list[str] = []
         self.reductions = [e for e in self.s.exprs if isinstance(e, Reduction)]
+        # Draws of its own: cases without aligned splits and misaligned vectors are as they were before there were any.
+        self.misaligning = random.Random(str(fusion))
+        self.misaligned = self.misaligning.random() < 0.45
 
     def extent(self, axis: IterDomain) -> int:
         return axis.extent.evaluate(self.values)
@@ -333,7 +337,11 @@ class _Scheduler:
         s, rng = self.s, self.rng
         state = s.state(name)
         if wide and state.loop:
-            self.attempt(s.split, name, len(state.loop) - 1, rng.choice((2, 4, 4)))
+            factor = rng.choice((2, 4, 4))
+            split: Callable[..., object] = s.split
+            follow = self._rows_to_follow(state.loop[-1]) if self.misaligned else []
+            more = (self.misaligning.choice(follow),) if follow and self.misaligning.random() < 0.7 else ()
+            self.attempt(s.split_aligned if more else split, name, len(state.loop) - 1, factor, *more)
         last = len(state.loop) - 1 if wide else len(state.loop)
         for _ in range(rng.randint(1, 4)):
             verb = rng.choices(("split", "merge"), (70, 30))[0]
@@ -348,6 +356,19 @@ class _Scheduler:
                 if self.attempt(s.merge, name, axis):
                     last -= 1
         self._reorder(name, last)
+
+    def _rows_to_follow(self, axis: IterDomain) -> list[str]:
+        """Arguments whose neighbours along an axis are neighbours in memory."""
+        graph = IterationGraph(self.s.exprs, self.s.tensors)
+        found: list[str] = []
+        for name in sorted(self.s.input_names | self.s.output_names):
+            t = self.s.state(name).tensor
+            given = self.arrays.get(name)
+            last = t.visible[-1] if t.visible and t.stride_order[-1] == 0 else None
+            dense = given is None or (given.ndim > 0 and given.strides[-1] == given.itemsize)
+            if last is not None and dense and not last.is_broadcast and graph.group(last) is graph.group(axis):
+                found.append(name)
+        return found
 
     def _reorder(self, name: str, last: int) -> None:
         """Iteration axes outside reduction axes, mostly; otherwise any order."""
@@ -481,6 +502,8 @@ class _Scheduler:
             if not self._dense(name, axis):
                 continue
             s.parallelize(name, len(state.loop) - 1, ParallelType.vectorize)
+            if self.misaligned:
+                s.allow_misaligned(name)
             self.vectorized.append(name)
 
     def _dense(self, name: str, axis: IterDomain) -> bool:
@@ -490,7 +513,7 @@ class _Scheduler:
         last, width = t.visible[-1], axis.extent.value
         definition = axis.definition
         along = isinstance(definition, Split) and definition.inner is axis and definition.source is last
-        if not along or self.extent(last) % width:
+        if not along or (self.extent(last) % width and not self.misaligned):
             return False
         if (state.allocation is not None and state.allocation[-1] is not last) or t.stride_order[-1] != 0:
             return False
@@ -499,7 +522,7 @@ class _Scheduler:
         aliases = {o.tensor.name: o.alias_of.name for o in self.fusion.outputs if o.alias_of is not None}
         for outside in (expr.inputs[0], t):
             given = self.arrays.get(aliases.get(getattr(outside, "name", ""), getattr(outside, "name", "")))
-            if given is not None and not _rows(given, width):
+            if given is not None and not _rows(given, 1 if self.misaligned else width):
                 return False
         return True
 
@@ -605,6 +628,8 @@ QUOTAS = {
     "shared cache with inlining": 0.30,
     "vectorize": 0.30,
     "transposed allocation": 0.10,
+    "cut vector": 0.01,
+    "aligned split": 0.05,
     "unswitch": 0.10,
     "two reductions": 0.10,
     "in-place output": 0.10,
@@ -635,6 +660,10 @@ def features(case: RandomCase, kernel: Kernel) -> set[str]:
     statements = list(walk(kernel.body))
     if any(isinstance(x, VectorMove) and x.width > 1 for x in statements):
         found.add("vectorize")
+    if any(r.verb == "split_aligned" for r in s.records):
+        found.add("aligned split")
+    if any(isinstance(x, If) and x.orelse and any(isinstance(y, VectorMove) for y in x.then) for x in statements):
+        found.add("cut vector")
     for r in s.records:
         if r.verb == "set_allocation_domain":
             dims = r.arguments[0]

@@ -18,6 +18,7 @@ from fuser.codegen.complex_functions import COMPLEX_FUNCTIONS
 from fuser.codegen.copy_functions import COPY_FUNCTIONS
 from fuser.codegen.float_functions import FLOAT_FUNCTIONS
 from fuser.codegen.random_functions import RANDOM_FUNCTIONS
+from fuser.codegen.unaligned_functions import UNALIGNED_FUNCTIONS
 from fuser.ir.cuda_spelling import device_names
 
 _INLINE = "__device__ __forceinline__"
@@ -278,6 +279,7 @@ DEVICE_FUNCTIONS: dict[str, str] = {
     **{name: _clean(text) for name, text in _FLOATS.items()},
     **{name: _clean(text) for name, text in FLOAT_FUNCTIONS.items()},
     **{name: _clean(text) for name, text in _TEMPLATES.items()},
+    **{name: _clean(text) for name, text in UNALIGNED_FUNCTIONS.items()},
     "fuser_signbit": _clean(_SIGNBIT),
     "fuser_max": _extreme("max", ">", "&"),
     "fuser_min": _extreme("min", "<", "|"),

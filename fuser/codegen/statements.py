@@ -95,6 +95,8 @@ class StatementWriter:
                 self._if(stmt, indent)
             case For():
                 self._for(stmt, indent)
+            case VectorMove(aligned=False):
+                self._unaligned(stmt, indent)
             case VectorMove():
                 line(f"{indent}{self._move(stmt)}")
             case AsyncCopy():
@@ -238,6 +240,28 @@ class StatementWriter:
         values.functions[function] = None
         target, source = values.element(stmt.dst, stmt.dst_index), values.element(stmt.src, stmt.src_index)
         return f"{function}(&{target}, &{source});"
+
+    def _unaligned(self, stmt: VectorMove, indent: str) -> None:
+        """Three loads of half the bytes from the aligned address before, or one for each element that is no narrower."""
+        values, line = self._values, self.lines.append
+        nbytes, itemsize = stmt.width * stmt.dst.dtype.itemsize, stmt.dst.dtype.itemsize
+        if nbytes < 8 or itemsize >= nbytes // 2:
+            for k in range(stmt.width):
+                source = values.value(Load(stmt.src, stmt.src_index + k, stmt.cache))
+                line(f"{indent}{values.element(stmt.dst, stmt.dst_index + k)} = {source};")
+            return
+        half, access = _ACCESS_TYPES[nbytes // 2], _ACCESS_TYPES[nbytes]
+        values.functions.update(dict.fromkeys(("fuser_floor", "fuser_offset_in", "fuser_realign")))
+        start, offset = self._names.fresh("start"), self._names.fresh("offset")
+        load = _LOAD_FUNCTIONS.get(stmt.cache, "*")
+        parts = [f"{load}({start} + {k})" for k in range(3)]
+        place = f"&{values.element(stmt.src, stmt.src_index)}"
+        target = f"*reinterpret_cast<{access}*>(&{values.element(stmt.dst, stmt.dst_index)})"
+        line(f"{indent}const {half}* const {start} = fuser_floor<{half}>({place});")
+        line(f"{indent}const unsigned {offset} = fuser_offset_in<{half}>({place});")
+        # The third unit holds nothing that is asked for if the address is aligned after all.
+        last = f"{offset} ? {parts[2]} : {'0u' if nbytes == 8 else 'uint2()'}"
+        line(f"{indent}{target} = fuser_realign<{itemsize}>({parts[0]}, {parts[1]}, {last}, {offset});")
 
     def _shuffle(self, stmt: Shuffle, indent: str) -> None:
         values = self._values

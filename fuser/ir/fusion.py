@@ -45,7 +45,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fuser.ir.dtypes import DataType
-from fuser.ir.integers import ZERO, Int
+from fuser.ir.integers import ZERO, Int, ceil_div
 from fuser.records import record
 from fuser.source_location import SourceLocation
 
@@ -89,13 +89,23 @@ class IterDomain:
 
 @record(eq=False)
 class Split:
-    """`source` of extent E becomes (outer, inner) = (ceil(E/f), f), or (f, ceil(E/f)) if not `inner_split`."""
+    """`source` of extent E becomes (outer, inner) = (ceil(E/f), f), or (f, ceil(E/f)) if not `inner_split`.
+
+    With `aligned`, the name of an argument, the parts begin at multiples of f elements of its memory: the first one has its
+    first elements before the row, and there are ceil((E+f-1)/f) of them.
+    """
 
     source: IterDomain
     factor: Int
     inner_split: bool
     outer: IterDomain
     inner: IterDomain
+    aligned: str | None = None
+
+
+def split_count(extent: Int, factor: Int, *, aligned: bool) -> Int:
+    """Parts that a split makes of an extent; the first of those that are aligned may hold a single element of it."""
+    return ceil_div(extent + (factor - 1) if aligned else extent, factor)
 
 
 @record(eq=False)

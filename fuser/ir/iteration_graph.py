@@ -24,10 +24,11 @@ from fuser.ir.fusion import (
     Tensor,
     TensorExpr,
     dim_pairs,
+    split_count,
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import Int, ceil_div
+from fuser.ir.integers import Int
 from fuser.records import record
 
 
@@ -47,12 +48,15 @@ class Group:
 
 @record(eq=False)
 class GroupSplit:
+    """source = outer * inner extent + inner, less how far behind a multiple of the factor a row of `aligned` begins."""
+
     source: Group
     factor: Int
     inner_split: bool
     outer: Group
     inner: Group
     divides: bool
+    aligned: str | None = None
 
 
 @record(eq=False)
@@ -95,7 +99,7 @@ class IterationGraph:
         self._groups: dict[IterDomain, Group] = {}
         # Dims that reshapes relate: each is a group of its own, edges lead from one to the others.
         self._reshaped: set[IterDomain] = set()
-        self._splits: dict[tuple[Group, Int, bool], GroupSplit] = {}
+        self._splits: dict[tuple[Group, Int, bool, str | None], GroupSplit] = {}
         self._merges: dict[tuple[Group, Group], GroupMerge] = {}
         self._swizzles: dict[tuple[Group, Group], GroupSwizzle] = {}
         for tensor in tensors:
@@ -150,8 +154,9 @@ class IterationGraph:
             self._merges[outer, inner] = merge = GroupMerge(outer, inner, whole)
             outer.uses.append(merge)
             inner.uses.append(merge)
-        if (whole, inner.extent, True) not in self._splits:
-            self._splits[whole, inner.extent, True] = split = GroupSplit(whole, inner.extent, True, outer, inner, True)
+        key = (whole, inner.extent, True, None)
+        if key not in self._splits:
+            self._splits[key] = split = GroupSplit(whole, inner.extent, True, outer, inner, True)
             whole.uses.append(split)
 
     def _join_windows(self, expr: Resize, known: dict[tuple[IterDomain, Int, Int], IterDomain]) -> None:
@@ -217,7 +222,7 @@ class IterationGraph:
     def _derived(self, d: IterDomain, promoted: Mapping[Group, Group] | None = None) -> Group:
         t = d.definition
         if isinstance(t, Split):
-            made = self.split(self.group(t.source, promoted), t.factor, t.inner_split)
+            made = self.split(self.group(t.source, promoted), t.factor, t.inner_split, t.aligned)
             return made.outer if t.outer is d else made.inner
         assert isinstance(t, Merge)
         return self.merge(self.group(t.outer, promoted), self.group(t.inner, promoted)).result
@@ -228,17 +233,18 @@ class IterationGraph:
             return promoted.get(group, group)
         return self._derived(d, promoted)
 
-    def split(self, source: Group, factor: Int, inner_split: bool) -> GroupSplit:
+    def split(self, source: Group, factor: Int, inner_split: bool, aligned: str | None = None) -> GroupSplit:
         """The (interned) split of a group."""
-        key = (source, factor, inner_split)
+        key = (source, factor, inner_split, aligned)
         found = self._splits.get(key)
         if found is None:
-            count = ceil_div(source.extent, factor)
+            count = split_count(source.extent, factor, aligned=aligned is not None)
             outer_extent, inner_extent = (count, factor) if inner_split else (factor, count)
             outer = Group(f"{source.name}/{factor}", outer_extent, source.is_broadcast)
             inner = Group(f"{source.name}%{factor}", inner_extent, source.is_broadcast)
-            divides = (source.extent % factor).is_const and (source.extent % factor).value == 0
-            found = GroupSplit(source, factor, inner_split, outer, inner, divides)
+            rest = source.extent % factor
+            divides = aligned is None and rest.is_const and rest.value == 0
+            found = GroupSplit(source, factor, inner_split, outer, inner, divides, aligned)
             outer.origin = inner.origin = found
             source.uses.append(found)
             self._splits[key] = found
@@ -327,7 +333,10 @@ def unify(graph: IterationGraph, axis: IterDomain, target: Group, promoted: dict
         return True
     origin = target.origin
     if isinstance(t, Split):
-        if not isinstance(origin, GroupSplit) or t.factor is not origin.factor or t.inner_split != origin.inner_split:
+        if not isinstance(origin, GroupSplit):
+            return False
+        made = (origin.factor, origin.inner_split, origin.aligned)
+        if (t.factor, t.inner_split, t.aligned) != made:
             return False
         if (t.outer is axis) != (origin.outer is target):
             return False

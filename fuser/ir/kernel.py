@@ -12,7 +12,7 @@ Grammar
                | Allocate(buffer)                         register or shared array comes into scope
                | Let(symbol, value: Int)                  an index computed once
                | Store(buffer, index, value, role)
-               | VectorMove(dst, dst_index, src, src_index, width, cache)
+               | VectorMove(dst, dst_index, src, src_index, width, cache, aligned)
                | AsyncCopy(dst, dst_index, src, src_index, width)   device to shared memory, while the thread goes on
                | AsyncCommit()                            the thread's copies since the last one are a group
                | AsyncWait(pending)                       until all but the last `pending` groups of the thread are there
@@ -218,7 +218,8 @@ class Store:
 class VectorMove:
     """Copy `width` consecutive elements between two buffers of one dtype, in one access on each memory side.
 
-    `width * itemsize` is 2, 4, 8 or 16 bytes and both addresses are multiples of it (registers excepted).
+    `width * itemsize` is 2, 4, 8 or 16 bytes and both addresses are multiples of it (registers excepted). Where `aligned`
+    is False, `src` is device memory and its address any: accesses half as wide or narrower take what lies around it, too.
     """
 
     dst: Buffer
@@ -227,6 +228,7 @@ class VectorMove:
     src_index: Int
     width: int
     cache: CacheOp = CacheOp.unspecified
+    aligned: bool = True
 
 
 @record(eq=False)
@@ -694,7 +696,7 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
             case Store():
                 return Store(s.buffer, index(s.index), value(s.value), s.role)
             case VectorMove():
-                return VectorMove(s.dst, index(s.dst_index), s.src, index(s.src_index), s.width, s.cache)
+                return VectorMove(s.dst, index(s.dst_index), s.src, index(s.src_index), s.width, s.cache, s.aligned)
             case AsyncCopy():
                 return AsyncCopy(s.dst, index(s.dst_index), s.src, index(s.src_index), s.width)
             case For():

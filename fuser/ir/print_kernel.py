@@ -126,14 +126,15 @@ def print_stmt(stmt: Stmt) -> str:
             return f"let {symbol} = {value}"
         case Store(buffer, index, value, role):
             return f"{buffer.name}[{index}] = {print_value(value)}{_role(role)}"
-        case VectorMove(dst, dst_index, src, src_index, width, cache):
-            return f"{dst.name}[{dst_index}] = {src.name}[{src_index}]{_cache(cache)}  # {width} elements, one access"
         case AsyncCopy(dst, dst_index, src, src_index, width):
             return f"start {dst.name}[{dst_index}] = {src.name}[{src_index}]  # {width} elements"
         case AsyncCommit():
             return "commit copies"
         case AsyncWait(pending, reason):
             return f"wait until {pending} groups of copies are left" + _note(reason)
+        case VectorMove(dst, dst_index, src, src_index, width, cache, aligned):
+            words = f"{width} elements, {'one access' if aligned else 'any address'}"
+            return f"{dst.name}[{dst_index}] = {src.name}[{src_index}]{_cache(cache)}  # {words}"
         case For(symbol, start, stop, step, _, unroll):
             return f"for {symbol} in {start} .. {stop} step {step}{' unroll' if unroll else ''}"
         case If(condition, _, _, role):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fuser.errors import NotSupportedError, SchedulingError
 from fuser.ir.enums import GLOBAL_MEMORY, CacheOp, LoadStoreOpType, MemoryType
-from fuser.ir.fusion import IterDomain, Pointwise, Tensor
+from fuser.ir.fusion import IterDomain, Pointwise, Tensor, is_copy
 from fuser.ir.scheduled_fusion import Record, ScheduledFusion, TensorState
 
 
@@ -33,6 +33,19 @@ class MemoryVerbs(ScheduledFusion):
             raise SchedulingError(f"cannot hint how {name} is cached: it is no copy")
         self.state(name).cache_op = cache_op
         self.records.append(Record("set_cache_op", name, (cache_op,)))
+
+    def allow_misaligned(self, name: str) -> None:
+        """Let the vector accesses of a copy begin anywhere, and let the ends of a row cut them.
+
+        Without it lowering refuses a vectorized axis whose accesses are not known to be aligned and whole. With it, what is
+        read at any address takes a few narrower accesses, what is written there and vectors that are cut take one for each
+        element. Raises SchedulingError for what is no copy.
+        """
+        expr = self.definition(name)
+        if expr is None or not is_copy(expr):
+            raise SchedulingError(f"cannot misalign the vectors of {name}: it is no copy")
+        self.state(name).misaligned = True
+        self.records.append(Record("allow_misaligned", name, ()))
 
     def set_allocation_domain(self, name: str, dims: Sequence[IterDomain | int | str], contiguity: bool = True) -> None:
         """Memory order, slowest first: logical dims (or their positions among them), or loop axes (or `loop:<position>`), each

@@ -74,7 +74,7 @@ class PropagationVerbs(ScheduledFusion):
                     axis = reach(origin.source)
                     if axis is None:
                         return None
-                    made = split_axis(axis, origin.factor, origin.inner_split)
+                    made = split_axis(axis, origin.factor, origin.inner_split, origin.aligned)
                     available.pop(origin.source, None)
                     available[origin.outer], available[origin.inner] = made.outer, made.inner
                     return available[group]
@@ -106,7 +106,7 @@ class PropagationVerbs(ScheduledFusion):
 
             for use in group.uses:
                 match use:
-                    case GroupSplit() if use.outer.origin is None:
+                    case GroupSplit(aligned=None) if use.outer.origin is None:
                         outer, inner = found(use.outer), found(use.inner)
                         if outer is None or inner is None:
                             continue

@@ -46,7 +46,7 @@ class TensorVerbs(ScheduledFusion):
             if t is None:  # an extra broadcast axis
                 leaves[axis] = IterDomain(axis.name, axis.extent, axis.kind)
             elif isinstance(t, Split):
-                made = split_axis(clone(t.source), t.factor, t.inner_split)
+                made = split_axis(clone(t.source), t.factor, t.inner_split, t.aligned)
                 leaves[t.outer], leaves[t.inner] = made.outer, made.inner
                 # rfactor made some pieces of a reduced dim iterated ones.
                 for old, new in ((t.outer, made.outer), (t.inner, made.inner)):

@@ -20,6 +20,27 @@ class TransformVerbs(ScheduledFusion):
 
     def split(self, name: str, axis: int, factor: int, inner_split: bool = True) -> None:
         """Loop axis of extent E -> (ceil(E/f), f), or (f, ceil(E/f)) if not `inner_split`."""
+        position = self._split(name, axis, factor, inner_split, None)
+        self.records.append(Record("split", name, (position, factor, inner_split)))
+
+    def split_aligned(self, name: str, axis: int, factor: int, to: str) -> None:
+        """Loop axis of extent E -> (ceil((E+f-1)/f), f), where parts begin at multiples of f elements in the memory of `to`.
+
+        The row of `to` along the axis, whose elements must be neighbours, begins a elements behind such a multiple, which
+        depends on the row: part i has the elements [i*f - a, i*f - a + f), of which some of the first and the last part are
+        outside. Where other arguments are pitched alike, their accesses of f elements are aligned, too.
+
+        Raises SchedulingError for a factor that is no power of two above one, and for a `to` that is no argument.
+        """
+        if factor < 2 or factor & (factor - 1):
+            raise SchedulingError(f"cannot align {name} to multiples of {factor}: it must be a power of two above one")
+        if to not in self.input_names | self.output_names:
+            raise SchedulingError(f"cannot align {name} to {to}: it is no argument of the kernel")
+        position = self._split(name, axis, factor, True, to)
+        self.records.append(Record("split_aligned", name, (position, factor, to)))
+
+    def _split(self, name: str, axis: int, factor: int, inner_split: bool, aligned: str | None) -> int:
+        """The position of the axis."""
         if factor <= 0:
             raise SchedulingError(f"cannot split {name} by {factor}: the factor must be positive")
         state = self.state(name)
@@ -31,9 +52,9 @@ class TransformVerbs(ScheduledFusion):
             raise SchedulingError(f"cannot split axis {position} of {name}: it is already parallelized")
         for sibling in self.siblings(name):
             s = self.state(sibling)
-            made = split_axis(s.loop[position], const(factor), inner_split)
+            made = split_axis(s.loop[position], const(factor), inner_split, aligned)
             s.loop[position : position + 1] = [made.outer, made.inner]
-        self.records.append(Record("split", name, (position, factor, inner_split)))
+        return position
 
     def merge(self, name: str, axis_o: int, axis_i: int | None = None) -> None:
         """One axis of the product, at the smaller position; `axis_i` defaults to the next axis."""

@@ -23,10 +23,11 @@ from fuser.ir.fusion import (
     TensorExpr,
     Welford,
     map_expr,
+    split_count,
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import Int, ceil_div
+from fuser.ir.integers import Int
 from fuser.ir.iteration_graph import IterationGraph
 from fuser.records import record
 
@@ -67,6 +68,7 @@ class TensorState:
     loads_ahead   filled for the next trip of the loop that it is inlined in while this trip computes; `must_load_ahead`: or
                   else the schedule is refused
     backwards     serial loop axes that run from the last index to the first
+    misaligned    its vector accesses may begin anywhere, and the ends of a row may cut them
     extras        broadcast axes of the loop domain that are not dims of the tensor, with the dim each one follows
     """
 
@@ -83,19 +85,20 @@ class TensorState:
     backwards: set[IterDomain] = field(default_factory=set)
     loads_ahead: bool = False
     must_load_ahead: bool = False
+    misaligned: bool = False
 
     def parallel_type(self, axis: IterDomain) -> ParallelType:
         """Parallel type of a loop axis."""
         return self.parallel.get(axis, ParallelType.serial)
 
 
-def split_axis(axis: IterDomain, factor: Int, inner_split: bool) -> Split:
+def split_axis(axis: IterDomain, factor: Int, inner_split: bool, aligned: str | None = None) -> Split:
     """The two axes a split makes."""
-    count = ceil_div(axis.extent, factor)
+    count = split_count(axis.extent, factor, aligned=aligned is not None)
     sizes = (count, factor) if inner_split else (factor, count)
     outer = IterDomain(f"{axis.name}/{factor}", sizes[0], axis.kind)
     inner = IterDomain(f"{axis.name}%{factor}", sizes[1], axis.kind)
-    made = Split(axis, factor, inner_split, outer, inner)
+    made = Split(axis, factor, inner_split, outer, inner, aligned)
     outer.definition = inner.definition = made
     return made
 

@@ -324,6 +324,8 @@ class _Check:
         nbytes = stmt.width * stmt.src.dtype.itemsize
         if nbytes not in _MOVE_BYTES:
             self._mark(stmt, f"moves {nbytes} bytes in one access, expected one of {_MOVE_BYTES}")
+        if not stmt.aligned and not (stmt.src.is_global and stmt.dst.is_register):
+            self._mark(stmt, "only what comes from device memory into registers may have any address")
         self._hint(stmt, stmt.cache, stmt.src.is_global or stmt.dst.is_global)
         for buffer, index in ((stmt.dst, stmt.dst_index), (stmt.src, stmt.src_index)):
             if buffer.is_register and index.multiple % stmt.width != 0:

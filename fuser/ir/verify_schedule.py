@@ -32,11 +32,11 @@ from fuser.ir.fusion import (
     Transform,
     dim_pairs,
     is_copy,
+    split_count,
     tensor_inputs,
     tensor_outputs,
 )
 from fuser.ir.inlining import share_loops
-from fuser.ir.integers import ceil_div
 from fuser.ir.iteration_graph import IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.scheduled_fusion import TensorState
@@ -199,8 +199,8 @@ def _transform_problems(t: Transform) -> list[str]:
     if any(axis.definition is not t for axis in _results(t)):
         return [f"the results of {t} do not name it as their definition"]
     match t:
-        case Split(source, factor, inner_split, outer, inner):
-            count = ceil_div(source.extent, factor)
+        case Split(source, factor, inner_split, outer, inner, aligned):
+            count = split_count(source.extent, factor, aligned=aligned is not None)
             sizes = (count, factor) if inner_split else (factor, count)
             if (outer.extent, inner.extent) != sizes:
                 return [f"the split of {source!r} by {factor} made {outer!r} and {inner!r}"]

@@ -271,9 +271,16 @@ def dense_strides(tensor: Tensor, context: LoweringContext) -> dict[int, Int]:
 
 def global_storage(context: LoweringContext, tensor: Tensor, buffer: Buffer) -> Storage:
     """Storage of an input or output: visible dims with strides, contiguous runs folded where the graph merges them."""
+    return Storage(tensor, buffer, stored_axes(context, tensor))
+
+
+def stored_axes(context: LoweringContext, tensor: Tensor, *, fold: bool = True) -> tuple[tuple[Group, Int], ...]:
+    """The axes of an input or output: groups and strides, contiguous runs as one where some tensor merges them and `fold`."""
     strides = context.strides(tensor)
     dims = [(tensor.visible[d], strides[d]) for d in memory_order(tensor.stride_order)]
-    return Storage(tensor, buffer, _folded(context, dims))
+    if fold:
+        return _folded(context, dims)
+    return tuple((context.graph.group(d), stride) for d, stride in dims if not d.is_broadcast)
 
 
 def row_major_axes(context: LoweringContext, tensor: Tensor) -> tuple[tuple[Group, Int], ...]:

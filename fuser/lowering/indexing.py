@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from fuser.ir.integers import ZERO, Int, exclusive_or
+from fuser.ir.integers import ZERO, Int, const, exclusive_or
 from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle, IterationGraph
 from fuser.ir.proofs import Claim, ProofLog, Term
 
@@ -14,18 +14,44 @@ class Indexer:
 
     Walking backwards through a split gives outer * inner_extent + inner, forwards // and %; through a merge backwards
     // and % by the inner extent, forwards outer * inner_extent + inner; a swizzle is its own inverse, j ^ (i % extent). A group
-    of extent 1 has index 0.
+    of extent 1 has index 0. `rows` has the axes of each tensor to which splits are aligned, (group, stride) without the one
+    along the row: their sum, modulo the factor, is what the first part of a row has before it.
     """
 
-    def __init__(self, graph: IterationGraph, loops: Mapping[Group, Int], proofs: ProofLog | None = None) -> None:
+    def __init__(
+        self,
+        graph: IterationGraph,
+        loops: Mapping[Group, Int],
+        proofs: ProofLog | None = None,
+        rows: Callable[[GroupSplit], Sequence[tuple[Group, Int]]] = lambda split: (),
+    ) -> None:
         self.graph = graph
         self.loops = loops
         self.proofs = proofs
+        self.rows = rows
         self._known: dict[Group, Int | None] = dict(loops)
 
     def index(self, group: Group) -> Int | None:
         """Index of a group, or None if the loops do not determine it."""
         return self._walk(group, set())
+
+    def padded(self, split: GroupSplit) -> Int | None:
+        """Index of a split's source as the loops count it: outside the extent where the split pads, even one of 1."""
+        outer, inner = self.index(split.outer), self.index(split.inner)
+        if outer is None or inner is None:
+            return self.index(split.source)
+        before = self._before(split, set())
+        return None if before is None else outer * split.inner.extent + inner - before
+
+    def _before(self, split: GroupSplit, visiting: set[Group]) -> Int | None:
+        """Elements of the first part of an aligned split that lie before the row."""
+        start: Int = ZERO
+        for group, stride in self.rows(split) if split.aligned is not None else ():
+            index = self._walk(group, visiting)
+            if index is None:
+                return None
+            start = start + index * stride
+        return start % split.factor
 
     def _walk(self, group: Group, visiting: set[Group]) -> Int | None:
         known = self._known.get(group)
@@ -51,9 +77,12 @@ class Indexer:
             match use:
                 case GroupSplit():
                     outer, inner = self._walk(use.outer, visiting), self._walk(use.inner, visiting)
-                    if outer is not None and inner is not None:
+                    before = self._before(use, visiting)
+                    if outer is not None and inner is not None and before is not None:
                         return self._logged(
-                            group, outer * use.inner.extent + inner, ("+", ("*", outer, use.inner.extent), inner)
+                            group,
+                            outer * use.inner.extent + inner - before,
+                            ("+", ("+", ("*", outer, use.inner.extent), inner), ("*", const(-1), before)),
                         )
                 case GroupMerge():
                     merged = self._walk(use.result, visiting)
@@ -69,10 +98,10 @@ class Indexer:
         origin = group.origin
         match origin:
             case GroupSplit():
-                source = self._walk(origin.source, visiting)
-                if source is None:
+                source, before = self._walk(origin.source, visiting), self._before(origin, visiting)
+                if source is None or before is None:
                     return None
-                return self._quotient(group, origin.outer is group, source, origin.inner.extent)
+                return self._quotient(group, origin.outer is group, source + before, origin.inner.extent)
             case GroupMerge():
                 outer, inner = self._walk(origin.outer, visiting), self._walk(origin.inner, visiting)
                 if outer is None or inner is None:

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from fuser.errors import SchedulingError
 from fuser.ir.enums import THREAD_TYPES, ParallelType
 from fuser.ir.fusion import Tensor
-from fuser.ir.integers import ZERO, Cond, Int, all_of, const, equal, less, prove_less
+from fuser.ir.integers import ONE, ZERO, Compare, Cond, Int, Symbol, all_of, const, equal, less, prove_less
 from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle
 from fuser.ir.kernel import Buffer, If, Role, Stmt
 from fuser.ir.proofs import Claim, Relation, Term
-from fuser.lowering.context import Storage, is_shared_by
+from fuser.lowering.context import Storage, is_shared_by, stored_axes
 from fuser.lowering.indexing import Indexer
 from fuser.lowering.nest_state import NestState, is_one
 
@@ -24,7 +24,27 @@ class NestPredicates(NestState):
     """Indices, offsets, tests and claims."""
 
     def _indexer(self, indices: Mapping[Group, Int]) -> Indexer:
-        return Indexer(self.graph, indices, self.context.proofs)
+        return Indexer(self.graph, indices, self.context.proofs, self._rows_of)
+
+    def _rows_of(self, split: GroupSplit) -> Sequence[tuple[Group, Int]]:
+        """The axes of the tensor to which a split is aligned, without the one that is split."""
+        known = self._aligned_rows.get(split)
+        if known is None:
+            assert split.aligned is not None
+            t = self.builder.state(split.aligned).tensor
+            # Dim by dim, or with runs of dims as one, where the schedule has merged the row's own.
+            axes = next(
+                (a for a in (stored_axes(self.context, t, fold=f) for f in (False, True)) if (split.source, ONE) in a),
+                (),
+            )
+            rest = tuple((g, stride) for g, stride in axes if g is not split.source)
+            if not split.source.is_broadcast and not axes:
+                raise SchedulingError(
+                    f"cannot align {split.source.name} to {t.name}, whose elements along it are not neighbours",
+                    location=t.location,
+                )
+            known = self._aligned_rows[split] = () if split.source.is_broadcast else rest
+        return known
 
     def _claim(
         self,
@@ -45,7 +65,8 @@ class NestPredicates(NestState):
                 self._claim(f"extent of {t.result.name}", t.result.extent, "==", ("*", t.outer.extent, t.inner.extent))
                 continue
             count = t.outer if t.inner_split else t.inner
-            parts: Term = ("//", ("+", ("+", t.source.extent, t.factor), const(-1)), t.factor)
+            extent = t.source.extent if t.aligned is None else t.source.extent + (t.factor - 1)
+            parts: Term = ("//", ("+", ("+", extent, t.factor), const(-1)), t.factor)
             self._claim(f"extent of {count.name}", count.extent, "==", parts)
             if t.divides:
                 self._claim(f"split of {t.source.name}", t.source.extent, "|", t.factor)
@@ -94,9 +115,11 @@ class NestPredicates(NestState):
         kinds = {g: state.parallel_type(a) for a, g in zip(state.loop, self.context.loops(leader), strict=True)}
         bounded: set[GroupSplit] = set()
         for split in inexact_splits(loops):
-            index = padded_index(split, indexer)
+            index = indexer.padded(split)
             if index is None:
                 continue
+            if split.aligned is not None and not prove_less(const(-1), index):
+                conds[self._test(leader, const(-1), index)] = None
             bounded.add(split)
             parent = split.source.origin
             implied = isinstance(parent, GroupSplit) and parent in bounded and parent.outer is split.source
@@ -165,12 +188,15 @@ class NestPredicates(NestState):
         return all_of(*conds)
 
 
-def padded_index(split: GroupSplit, indexer: Indexer) -> Int | None:
-    """Index of a split's source as the loops count it: beyond the extent where the split pads, even that of one element."""
-    outer, inner = indexer.index(split.outer), indexer.index(split.inner)
-    if outer is None or inner is None:
-        return indexer.index(split.source)
-    return outer * split.inner.extent + inner
+def hardest(test: Cond, index: Symbol, count: int) -> Cond:
+    """A test that holds for all values of `index` below `count` if it holds: the test at the first or the last of them."""
+    if isinstance(test, Compare) and test.kind == ">=":
+        step = test.operand.substitute({index: index + 1}) - test.operand
+        if step.lo is not None and step.lo >= 0:
+            return test.substitute({index: 0})
+        if step.hi is not None and step.hi <= 0:
+            return test.substitute({index: count - 1})
+    return all_of(*(test.substitute({index: k}) for k in range(count)))
 
 
 def inexact_splits(loops: Sequence[Group]) -> list[GroupSplit]:

@@ -14,7 +14,7 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GLOBAL_MEMORY, GRID_TYPES, THREAD_TYPES, ParallelType
 from fuser.ir.fusion import Reduction, Scan, Tensor, TensorExpr, Welford, tensor_inputs, tensor_outputs
 from fuser.ir.integers import Cond, Int, Symbol, equal, symbol
-from fuser.ir.iteration_graph import Group
+from fuser.ir.iteration_graph import Group, GroupSplit
 from fuser.ir.kernel import Buffer
 from fuser.lowering.compensated_sum import compensated_sums
 from fuser.lowering.context import LoweringContext, Storage, is_argument
@@ -71,6 +71,7 @@ class NestState:
         self.cooperative = False
         self.crossing: set[str] = set()
         self._symbol_count = 0
+        self._aligned_rows: dict[GroupSplit, Sequence[tuple[Group, Int]]] = {}
         # Loop variables that unrolling turns into constants: registers can only be indexed by those.
         self._unrolled: set[Symbol] = set()
         self._last_block: dict[str, set[str]] = {}

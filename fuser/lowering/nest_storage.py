@@ -11,9 +11,9 @@ from collections.abc import Callable
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType, ParallelType
-from fuser.ir.fusion import Reduction, Tensor, TensorExpr, Welford, tensor_outputs
+from fuser.ir.fusion import Reduction, Split, Tensor, TensorExpr, Welford, tensor_outputs
 from fuser.ir.integers import ONE, ZERO, Int, Symbol, equal, symbol
-from fuser.ir.iteration_graph import Group
+from fuser.ir.iteration_graph import Group, GroupSplit
 from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Literal, Load, Reduce, Role, Stmt, Store, Value
 from fuser.ir.op_table import REDUCTIONS, compute_dtype
 from fuser.lowering.compensated_sum import COMBINE, finish_sum, rest_of
@@ -150,6 +150,8 @@ class NestStorage(NestValues):
         serial = [is_reduction for is_reduction, _ in self._serial_axes(leader, depth)]
         if serial != sorted(serial, reverse=True):
             return False  # a loop over kept dims runs around one over reduced dims
+        if self._has_cut_lanes(leader, depth):
+            return False
         if expr.partial is None:
             return True
         # Partials that a thread joins have a count in common if they are its own and had one.
@@ -165,6 +167,19 @@ class NestStorage(NestValues):
             and inside == self.sharing.positions[source]
             and self._counts_together(source, inside)
         )
+
+    def _has_cut_lanes(self, leader: str, depth: int) -> bool:
+        """Whether a thread has partials of their own for pieces of a reduced dim that need not be equally long."""
+        state = self.context.state(leader)
+        for axis, group in zip(state.loop[depth:], self.context.loops(leader)[depth:], strict=True):
+            made, origin = axis.definition, group.origin
+            if axis.is_reduction or is_one(group.extent) or state.parallel_type(axis) in THREAD_TYPES:
+                continue
+            while isinstance(made, Split) and isinstance(origin, GroupSplit):
+                if made.source.is_reduction and not origin.divides:
+                    return True
+                made, origin = made.source.definition, origin.source.origin
+        return False
 
     def _serial_axes(self, leader: str, depth: int) -> list[tuple[bool, Group]]:
         """(is reduced, group) of the loops from `depth` on that a thread runs through."""

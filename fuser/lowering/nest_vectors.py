@@ -1,6 +1,8 @@
 """Moves in loop nests whose reads are displaced (resize, gather) or wide: a copy inside a vectorized axis is one access.
 
-A wide access is made only where contiguity, the alignment of the base, the offset and every extent are known to allow it.
+A wide access is made only where contiguity, the alignment of the base, the offset and every extent are known to allow it, or
+where the schedule lets it be misaligned: then what is read comes from any address, and vectors that the ends of a row cut are
+moved by element.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ from fuser.ir.facts import Aligned
 from fuser.ir.fusion import Gather, Resize, Tensor, TensorExpr, is_copy, tensor_inputs, tensor_outputs
 from fuser.ir.integers import FALSE, ONE, ZERO, Int, Symbol, all_of, const
 from fuser.ir.iteration_graph import Group
-from fuser.ir.kernel import Allocate, Buffer, Cast, If, Load, LoadIndex, Stmt, Store, VectorMove
+from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Load, LoadIndex, Role, Stmt, Store, VectorMove
 from fuser.lowering.context import Storage
 from fuser.lowering.displaced_reads import operand_indices, result_index, window_tests
 from fuser.lowering.indexing import Indexer
-from fuser.lowering.nest_predicates import inexact_splits, padded_index
+from fuser.lowering.nest_predicates import hardest, inexact_splits
 from fuser.lowering.nest_state import Nest
 from fuser.lowering.nest_storage import NestStorage
 from fuser.lowering.nest_values import LEVEL_2
@@ -119,7 +121,9 @@ class NestVectors(NestStorage):
         if isinstance(expr, (Resize, Gather)):
             before, source_indexer = self._displaced(expr, indexer, lane)
         crosses = self._crosses_blocks(source_tensor, source_indexer)
+        may_cut = self.context.state(t.name).misaligned and not isinstance(expr, (Resize, Gather))
         starts: list[Int] = []
+        problems: list[str] = []
         for storage, tensor, indices in ((target, t, indexer), (source, source_tensor, source_indexer)):
             offset = self._offset(indices, storage.axes, tensor)
             start = offset.substitute({lane: 0})
@@ -129,18 +133,14 @@ class NestVectors(NestStorage):
                     f"(its offset is {offset}); the extents must be divisible by {width} and the stride must be 1",
                     location=t.location,
                 )
-            if not storage.buffer.is_register and start.multiple % width != 0:
-                raise SchedulingError(
-                    f"{t.name} cannot be vectorized by {width}: the offset {start} of {tensor.name} is not known to be a "
-                    f"multiple of {width} elements ({nbytes} bytes)",
-                    location=t.location,
-                )
-            self._check_alignment(t, tensor, storage.buffer, nbytes)
+            problem = self._misalignment(tensor, storage.buffer, start, width, nbytes)
+            if problem and not may_cut:
+                raise SchedulingError(f"{t.name} cannot be vectorized by {width}: {problem}", location=t.location)
             self._claim(f"vector of {tensor.name}", offset, "==", ("+", start, lane))
-            if not storage.buffer.is_register:
+            if not storage.buffer.is_register and not problem:
                 self._claim(f"start of the vector of {tensor.name}", start, "|", const(width))
             starts.append(start)
-        self._check_whole_vectors(t, loops, indexer, lane, width)
+            problems.append(problem)
         at_zero = self._indexer({g: i.substitute({lane: 0}) for g, i in nest.indices.items()})
         touches_device = source.buffer.is_global or target.buffer.is_global
         cache = self.context.state(t.name).cache_op if touches_device else CacheOp.unspecified
@@ -150,33 +150,71 @@ class NestVectors(NestStorage):
         elif width == 1:
             stmt = Store(target.buffer, starts[0], Load(source.buffer, starts[1], cache))
         else:
-            stmt = VectorMove(target.buffer, starts[0], source.buffer, starts[1], width, cache)
+            aligned = not problems[1]
+            stmt = VectorMove(target.buffer, starts[0], source.buffer, starts[1], width, cache, aligned)
         stmts: list[Stmt] = [stmt]
+        if may_cut and width > 1:
+            # A row that crosses other threads' elements in device memory is stored by element where it is not aligned.
+            whole = [] if problems[0] or (not target.buffer.is_register and problems[1]) else stmts
+            cut = self._cut_vectors(leader, (target.buffer, starts[0]), (source.buffer, starts[1], cache), nest, whole)
+            if cut is not None:
+                return self._predicated(cut, self._owner_condition(leader, target, at_zero), Role.owner)
+        else:
+            self._check_whole_vectors(t, loops, indexer, lane, width)
         if isinstance(expr, (Resize, Gather)):
             targets = [starts[0] + v for v in range(width)]
             stmts = before + self._windowed(expr, stmt, targets, target.buffer, indexer, lane)
         return _tested_at_once(self._guarded(stmts, at_zero, loops, leader, target))
 
-    def _check_alignment(self, t: Tensor, tensor: Tensor, buffer: Buffer, nbytes: int) -> None:
-        """A wide access to an argument needs a base that the facts call aligned; what the launch allocates is."""
+    def _misalignment(self, tensor: Tensor, buffer: Buffer, start: Int, width: int, nbytes: int) -> str:
+        """Why the address of a wide access is not known to be aligned, or "". A wide access to an argument needs a base that
+        the facts call aligned; what the launch allocates is."""
+        if buffer.is_register:
+            return ""
+        if start.multiple % width != 0:
+            return f"the offset {start} of {tensor.name} is not known to be a multiple of {width} elements ({nbytes} bytes)"
         argument = self.context.alias_of.get(tensor.name, tensor)
         if not buffer.is_global or argument.name not in self.builder.input_names:
-            return
-        if not any(
+            return ""
+        if any(
             isinstance(f, Aligned) and f.tensor == argument.name and f.bytes % nbytes == 0 for f in self.context.facts
         ):
-            raise SchedulingError(
-                f"{t.name} cannot be vectorized: the base address of {argument.name} is not known to be aligned to "
-                f"{nbytes} bytes",
-                location=t.location,
-            )
+            return ""
+        return f"the base address of {argument.name} is not known to be aligned to {nbytes} bytes"
+
+    def _cut_vectors(
+        self,
+        leader: str,
+        target: tuple[Buffer, Int],
+        source: tuple[Buffer, Int, CacheOp],
+        nest: Nest,
+        whole: list[Stmt],
+    ) -> list[Stmt] | None:
+        """`whole` where all elements of a vector are inside, else (and always where `whole` is empty) one element after the
+        other; None if one test decides for all of them, and `whole` does."""
+        assert nest.vector is not None
+        lane, width = nest.vector
+        loops = self.context.loops(leader)
+        tests = self._predicate_list(leader, loops, self._indexer(nest.indices))
+        own = [test for test in tests if lane in test.symbols]
+        if whole and not own:
+            return None
+        element = self._new_symbol(const(width), "v")
+        self._unrolled.add(element)
+        value = Load(source[0], source[1] + element, source[2])
+        move: list[Stmt] = [Store(target[0], target[1] + element, value)]
+        inside = all_of(*(test.substitute({lane: element}) for test in own))
+        single: Stmt = For(element, ZERO, const(width), ONE, tuple(self._predicated(move, inside)), unroll=True)
+        if whole:
+            single = If(all_of(*(hardest(test, lane, width) for test in own)), tuple(whole), (single,), Role.predicate)
+        return self._predicated([single], all_of(*(test for test in tests if lane not in test.symbols)))
 
     def _check_whole_vectors(
         self, t: Tensor, loops: Sequence[Group], indexer: Indexer, lane: Symbol, width: int
     ) -> None:
         """Predicates see the first element of a vector: the others must be inside whenever it is."""
         for split in inexact_splits(loops):
-            index = padded_index(split, indexer)
+            index = indexer.padded(split)
             if index is None or lane not in index.symbols:
                 continue
             first = index.substitute({lane: 0})

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from fuser.errors import SchedulingError
 from fuser.ir.integers import Int, less, prove_less
@@ -126,8 +127,7 @@ def _into(loads: tuple[Stmt, ...], ahead: dict[Buffer, Buffer]) -> tuple[Stmt, .
             case Store():
                 return (Store(ahead[stmt.buffer], stmt.index, stmt.value, stmt.role),)
             case VectorMove():
-                target = ahead[stmt.dst]
-                return (VectorMove(target, stmt.dst_index, stmt.src, stmt.src_index, stmt.width, stmt.cache),)
+                return (replace(stmt, dst=ahead[stmt.dst]),)
             case _:
                 return None
 

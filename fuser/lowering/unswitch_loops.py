@@ -3,13 +3,14 @@
 Before: for (i) { if (f(i) < n) a }                          with For.unswitch
 After:  if (f(last i) < n) { for (i) a } else { for (i) { if (f(i) < n) a } }
 
-A test is hoisted if its index never decreases as the loops inside go on, so the last iteration decides for all. Loops that
-hold a barrier keep their tests: the hoisted one differs between threads.
+A test is hoisted if its index never decreases as the loops inside go on, so the last iteration decides for all, or never
+increases, so the first one does. What another side does where a test fails is dropped with it. Loops that hold a barrier keep
+their tests: the hoisted one differs between threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fuser.ir.integers import TRUE, AllOf, Compare, Cond, Int, Symbol, all_of, const
 from fuser.ir.kernel import (
@@ -63,42 +64,63 @@ def _unswitch(loop: For, proofs: ProofLog | None) -> Stmt:
         return loop
     symbols = {s.symbol: s for s in inner}
     hoisted: dict[Cond, Cond] = {}
-    for stmt in walk((loop,)):
-        if isinstance(stmt, If) and stmt.role is Role.predicate and not stmt.orelse:
-            for part in _parts(stmt.condition):
-                last = _at_last(part, symbols)
-                if last is not None:
-                    hoisted[part] = last
-                    if proofs is not None and isinstance(part, Compare):
-                        claim = Claim("unswitch_loops", "hoisted test", const(-1), "<", part.operand, (last,))
-                        proofs.add(claim)
+    for part in _tests((loop,)):
+        last = _at_hardest(part, symbols)
+        if last is not None:
+            hoisted[part] = last
+            if proofs is not None and isinstance(part, Compare):
+                proofs.add(Claim("unswitch_loops", "hoisted test", const(-1), "<", part.operand, (last,)))
     if not hoisted:
         return loop
 
     def drop(s: Stmt) -> tuple[Stmt, ...] | None:
-        if not isinstance(s, If) or s.role is not Role.predicate or s.orelse:
+        if not isinstance(s, If) or s.role is not Role.predicate:
             return None
         rest = all_of(*(p for p in _parts(s.condition) if p not in hoisted))
-        return s.then if rest is TRUE else (If(rest, s.then, role=s.role),)
+        return s.then if rest is TRUE else (If(rest, s.then, s.orelse, s.role),)
 
     return If(all_of(*hoisted.values()), map_body((loop,), drop), (loop,), role=Role.unswitch)
+
+
+def _tests(body: Sequence[Stmt]) -> Iterator[Cond]:
+    """The parts of all predicates; what is done where one fails has none that matter where it holds."""
+    for stmt in body:
+        if isinstance(stmt, For):
+            yield from _tests(stmt.body)
+        elif isinstance(stmt, If):
+            if stmt.role is Role.predicate:
+                yield from _parts(stmt.condition)
+            yield from _tests(stmt.then)
+            if stmt.role is not Role.predicate:
+                yield from _tests(stmt.orelse)
 
 
 def _parts(condition: Cond) -> Sequence[Cond]:
     return condition.arguments if isinstance(condition, AllOf) else (condition,)
 
 
-def _at_last(condition: Cond, loops: dict[Symbol, For]) -> Cond | None:
-    """The condition (`operand >= 0`) with every inner loop at its last iteration, if that one is the hardest to meet."""
+def _at_hardest(condition: Cond, loops: dict[Symbol, For]) -> Cond | None:
+    """The condition (`operand >= 0`) with every inner loop at the iteration where it is hardest to meet: the last or the first,
+    or None where that is not known."""
     if not isinstance(condition, Compare) or condition.kind != ">=":
         return None
     values: dict[Symbol, Int | int] = {}
     for s in sorted(condition.operand.symbols & loops.keys(), key=lambda s: s.name):
         loop = loops[s]
-        if not is_prefix(condition, s) or loop.stop.symbols & loops.keys():
+        if (loop.start.symbols | loop.stop.symbols) & loops.keys():
             return None
-        values[s] = loop.stop - 1
+        if is_prefix(condition, s):
+            values[s] = loop.stop - 1
+        elif _is_suffix(condition, s):
+            values[s] = loop.start
+        else:
+            return None
     return condition.substitute(values)
+
+
+def _is_suffix(condition: Compare, index: Symbol) -> bool:
+    step = condition.operand.substitute({index: index + 1}) - condition.operand
+    return step.lo is not None and step.lo >= 0
 
 
 def is_prefix(condition: Cond, index: Symbol) -> bool:

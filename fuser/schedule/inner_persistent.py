@@ -23,8 +23,9 @@ from fuser.ir.fusion import Fusion, Reduction, Welford
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
+from fuser.schedule.alignment import choose_accesses
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
-from fuser.schedule.pointwise import cache_arguments, vectorize
+from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
 from fuser.schedule.reads import input_reads
 from fuser.schedule.reduction import (
     ReductionScheduler,
@@ -33,7 +34,7 @@ from fuser.schedule.reduction import (
     reference_reduction,
     separate_results,
 )
-from fuser.schedule.reference import choose_vector, dim_groups, dim_order, resolving_graph, vector_limit
+from fuser.schedule.reference import dim_groups, dim_order, resolving_graph, vector_limit
 from fuser.schedule.rows_in_shared import (
     choose_shared_shape,
     inline_rows,
@@ -108,27 +109,32 @@ class InnerPersistentScheduler:
         full = [read.tensor for read in reads]
         fastest = groups[order[-1]]
         limit = vector_limit(graph, segment, fastest)
-        vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
+        row = [groups[d] for d in order if groups[d] in reduced and not groups[d].is_broadcast] or [fastest]
+        accesses = choose_accesses(graph, segment, row, inputs, limit)
+        vector = accesses.vector
         loaded = sum(t.dtype.itemsize for t in full)
         narrowest = min(t.dtype.itemsize for t in full)
         inputs_only = False
         per_element = kept_bytes(segment)
-        shape = choose_row_shape(length, rows, vector, per_element, loaded, narrowest, device)
+        # The first part of a row that is cut where it is aligned may hold a single element of it.
+        cut = vector - 1 if accesses.aligned_to else 0
+        spread = length + cut
+        shape = choose_row_shape(spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0)
         if isinstance(shape, Refused) and kept_bytes(segment, inputs_only=True) < per_element:
             inputs_only = True
             per_element = kept_bytes(segment, inputs_only=True)
-            shape = choose_row_shape(length, rows, vector, per_element, loaded, narrowest, device)
-        in_shared = rows_to_place(reads, vectorized, vector, device)
+            shape = choose_row_shape(spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0)
+        in_shared = () if accesses.misaligned else rows_to_place(reads, accesses.vectorized, vector, device)
         if in_shared and (isinstance(shape, Refused) or shape.cluster > 1 or shape.is_alone(vector * loaded)):
             placed = choose_shared_shape(length, rows, vector, loaded, device)
             if placed is not None:
                 capacity = placed.threads * placed.batch * placed.cluster * vector
                 bounds = row_bounds(segment, graph, reduced, inputs, capacity, order, groups)
                 if not isinstance(bounds, Refused):
-                    return params_in_shared(placed, order, vector, vectorized, bounds, in_shared, length)
+                    return params_in_shared(placed, order, vector, accesses.vectorized, bounds, in_shared, length)
         if isinstance(shape, Refused):
             return shape
-        capacity = shape.threads * shape.batch * shape.cluster * vector
+        capacity = shape.threads * shape.batch * shape.cluster * vector - cut
         bounds = row_bounds(segment, graph, reduced, inputs, capacity, order, groups)
         if isinstance(bounds, Refused):
             return bounds
@@ -138,12 +144,14 @@ class InnerPersistentScheduler:
             shape.rows,
             shape.batch,
             vector,
-            vectorized,
+            accesses.vectorized,
             bounds,
             shape.cluster,
             inputs_only,
+            misaligned=accesses.misaligned,
+            aligned_to=accesses.aligned_to,
             reasons=(
-                f"a row of {length} elements is {-(-length // vector)} accesses of {vector}: {shape.batch} for each of "
+                f"a row of {length} elements is {-(-spread // vector)} accesses of {vector}: {shape.batch} for each of "
                 f"{shape.threads} threads, {shape.rows} rows a block, {shape.cluster} blocks a row",
                 f"{per_element} bytes kept per element: about {shape.registers} registers a thread, "
                 f"{shape.in_flight} bytes in flight per SM",
@@ -168,7 +176,8 @@ class InnerPersistentScheduler:
         keep_stages(builder, inputs_only=params.inputs_only)
         name = _reference_name(builder)
         self._transform(builder, name, params, params.blocks or blocks)
-        vectorize(builder, copies, [a for a in params.vectorized if a in copies and a not in params.in_shared])
+        in_registers = [a for a in params.vectorized if a in copies and a not in params.in_shared]
+        vectorize(builder, copies, in_registers, misaligned=params.misaligned)
         vectorize_rows(builder, placed)
         inline_rows(builder, placed, persistent=params.blocks > 0)
         return builder
@@ -196,7 +205,7 @@ class InnerPersistentScheduler:
             if params.rows > 1:
                 types.append((at - 1, ParallelType.block_y))
         if params.vector > 1:
-            builder.split(name, at, params.vector)
+            split_vector(builder, name, at, params.vector, params.aligned_to)
         builder.split(name, at, params.threads)
         builder.split(name, at, params.batch)
         if params.cluster > 1:
@@ -210,6 +219,9 @@ class InnerPersistentScheduler:
             builder.split(name, at + 1, at_once)
             types[-1] = at + 3, ParallelType.block_x
             types.append((at + 2, ParallelType.unroll))
+        if params.aligned_to:
+            # Only the first and the last vectors of a row test their elements.
+            types.append((at + 3, ParallelType.unswitch))
         builder.transform_like(name)
         for position, parallel_type in types:
             builder.parallelize(name, position, parallel_type)
@@ -249,7 +261,15 @@ def kept_bytes(segment: Fusion, *, inputs_only: bool = False) -> int:
 
 
 def choose_row_shape(
-    length: int, rows: int, vector: int, per_element: int, loaded: int, itemsize: int, device: DeviceInfo
+    length: int,
+    rows: int,
+    vector: int,
+    per_element: int,
+    loaded: int,
+    itemsize: int,
+    device: DeviceInfo,
+    *,
+    is_cut: bool = False,
 ) -> RowShape | Refused:
     """The spread of a row over threads that keeps most bytes in flight, up to what the memory needs.
 
@@ -257,13 +277,14 @@ def choose_row_shape(
     per_element  bytes kept per element
     loaded       bytes read per element of a row
     itemsize     bytes of an element of the narrowest row tensor
+    is_cut       the ends of a row may cut its first and its last vector: each vector of a thread has code for both cases
     """
     best: tuple[tuple[float, ...], RowShape] | None = None
     for cluster in (1, 2, 4, 8, 16):
         if cluster > device.max_cluster or (cluster > 1 and length < cluster * vector * WARP):
             break
         accesses = math.ceil(length / (vector * cluster))
-        for batch in range(1, 65):
+        for batch in range(1, (MOST_CUT if is_cut else 64) + 1):
             shape = _row_shape(accesses, batch, cluster, rows, vector, per_element, loaded, itemsize, device)
             if shape is None:
                 continue
@@ -328,6 +349,9 @@ def _row_shape(
     in_flight = resident * warps * WARP * elements * loaded
     return RowShape(threads, batch, per_block, registers, in_flight, cluster), resident
 
+
+MOST_CUT = 8
+"""Vectors of a thread that may be cut: the code for whole ones is there twice, with tests and without."""
 
 ALONE = 0.8
 """What a block without another one beside it on its SM gets done: nothing is loaded while it waits for its own row."""

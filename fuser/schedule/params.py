@@ -52,6 +52,8 @@ class PointwiseParams:
     unroll    further rows of a thread (one part: further vectors), all of whose loads are issued before the first use
     rows_of   which part those rows are of, counted from the last one, 0
     merged    blocks are counted along one axis of the grid: more than three parts, or more than y and z can count
+    misaligned  accesses begin anywhere, and the ends of a row (the last loop's dims) cut them
+    aligned_to  the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     reasons   why, in words
     """
 
@@ -63,6 +65,8 @@ class PointwiseParams:
     unroll: int = 1
     rows_of: int = 1
     merged: bool = False
+    misaligned: bool = False
+    aligned_to: str = ""
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -111,6 +115,8 @@ class ReductionParams:
     unroll_outer    those accesses are along that axis
     blocks_per_sm   that a thread's registers leave room for (0: as they come)
     ahead           accesses are issued a turn before they are used
+    misaligned      their accesses begin anywhere, and the ends of a row cut them
+    aligned_to      the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     reasons         why, in words; no part of what is compared
     """
 
@@ -126,6 +132,8 @@ class ReductionParams:
     unroll_outer: bool = False
     blocks_per_sm: int = 0
     ahead: bool = False
+    misaligned: bool = False
+    aligned_to: str = ""
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -144,6 +152,8 @@ class InnerPersistentParams:
     vector      consecutive elements of an access
     vectorized  arguments that are contiguous along them: one access each
     bounds      (input, dim, low, high): extents for which the row fits
+    misaligned  their accesses begin anywhere, and the ends of a row cut them
+    aligned_to  the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     reasons     why, in words; no part of the kernel's key
     """
 
@@ -158,6 +168,8 @@ class InnerPersistentParams:
     inputs_only: bool = False
     in_shared: tuple[str, ...] = ()
     blocks: int = 0
+    misaligned: bool = False
+    aligned_to: str = ""
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

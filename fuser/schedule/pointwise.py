@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
@@ -12,6 +13,7 @@ from fuser.ir.fusion import Fusion, Pointwise, Reduction, Scan, Tensor, Welford,
 from fuser.ir.integers import const
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.alignment import LEAST_VECTORS, row_to_follow
 from fuser.schedule.layout import ACCESS_BYTES, AccessWidths, arguments_of, joined_dims
 from fuser.schedule.params import Accepted, Params, ParamsClass, PointwiseParams, Refused, SegmentInputs
 from fuser.schedule.reads import displaced_name, is_displaced
@@ -116,7 +118,11 @@ class PointwiseScheduler:
             builder.parallelize(name, position, parallel_type)
         if types:
             builder.parallelize_like(name)
-        vectorize_by(builder, copies, dict(params.widths))
+        if params.misaligned:
+            # Only the vectors at the ends of a row test their elements.
+            builder.parallelize(name, _innermost(builder, name), ParallelType.unswitch)
+            builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
+        vectorize_by(builder, copies, dict(params.widths), misaligned=params.misaligned)
         ask_for_unclamped(builder)
         # What is read stays outside the loops of a thread's elements: all of its loads are issued before the first use.
         loads = [made for read, made in copies.items() if read not in builder.output_names]
@@ -136,7 +142,7 @@ def _tile(builder: ScheduleBuilder, name: str, params: PointwiseParams) -> list[
     wide, high = params.threads
     last = parts - 1
     if params.vector > 1:
-        builder.split(name, last, params.vector)
+        split_vector(builder, name, last, params.vector, params.aligned_to)
     if wide:
         builder.split(name, last, wide)
     # [outer parts, rows, columns / wide if they are more than a block takes, columns, elements]
@@ -182,12 +188,27 @@ class _Choice:
         self.weight = max((_WEIGHTS.get(e.op, 1) for e in segment.tensor_exprs if isinstance(e, Pointwise)), default=1)
         self.parts = joined_dims(order, sizes, self.arguments, tested_groups(graph, segment, inputs.evaluate))
         self.inputs = segment.input_tensors
+        updated = {o.tensor.name for o in segment.outputs if o.alias_of is not None}
+        # Where the launch puts them, their base is aligned.
+        self.outputs = [t.name for t in segment.output_tensors if t not in self.inputs and t.name not in updated]
 
     def params(self, order: tuple[int, ...]) -> PointwiseParams:
         """The choice."""
-        vector, widths = self._accesses()
+        accesses = self._misaligned_accesses()
+        if accesses is not None:
+            vector, widths, aligned_to = accesses
+            found = self._params(order, vector, widths, aligned_to)
+            # One linear index of all dims has no rows whose ends could be cut.
+            if len(self.parts) == 1 or len(found.parts) > 1:
+                return replace(found, misaligned=True, aligned_to=aligned_to)
+        return self._params(order, *self._accesses())
+
+    def _params(
+        self, order: tuple[int, ...], vector: int, widths: tuple[tuple[str, int], ...], aligned_to: str = ""
+    ) -> PointwiseParams:
         lengths = [math.prod(self.sizes[g] for g in part) for part in self.parts]
-        vectors = -(-lengths[-1] // vector)
+        # The first part of a row that is cut where it is aligned may hold a single element of it.
+        vectors = -(-(lengths[-1] + (vector - 1 if aligned_to else 0)) // vector)
         few = self.total < vector * self.device.sm_count * self.device.max_threads_per_sm
         block = SMALL_BLOCK if few else BLOCK
         words = [f"{vector} elements a thread"]
@@ -207,6 +228,9 @@ class _Choice:
         rows_of, shared = self._shared_part(vector) if len(parts) > 1 else (1, 0)
         count = lengths[-1 - rows_of] // (threads[1] if rows_of == 1 else 1) if len(parts) > 1 else 0
         unroll = self._unroll(vector, count or self.total // (vector * block), shared)
+        if aligned_to and shared:
+            # Rows are cut at places of their own: what they have in common is read at others for each.
+            unroll = 1
         if unroll > 1:
             words.append(f"{unroll} {'rows' if len(parts) > 1 else 'vectors'} a thread")
             words += [f"{shared} bytes are read once for them"] if shared else []
@@ -216,7 +240,7 @@ class _Choice:
             blocks[len(lengths) - 1 - rows_of] = -(-blocks[len(lengths) - 1 - rows_of] // unroll)
             by_y_and_z = [math.prod(blocks[:-2]), *blocks[-2:-1]]
             is_merged = max(by_y_and_z) > GRID_LIMIT
-        return PointwiseParams(order, parts, vector, widths, threads, unroll, rows_of, is_merged, tuple(words))
+        return PointwiseParams(order, parts, vector, widths, threads, unroll, rows_of, is_merged, reasons=tuple(words))
 
     def _shared_part(self, vector: int) -> tuple[int, int]:
         """The best part to take more rows of: its place, counted from the last, and how many bytes are the same in all."""
@@ -228,8 +252,28 @@ class _Choice:
             best = max(best, (place, shared), key=lambda p: (p[1], -p[0]))
         return best
 
-    def _accesses(self) -> tuple[int, tuple[tuple[str, int], ...]]:
-        """(elements of a thread, width of each argument's accesses)."""
+    def _misaligned_accesses(self) -> tuple[int, tuple[tuple[str, int], ...], str] | None:
+        """(elements of a thread, width of each argument's accesses, the output to align to) where accesses that are aligned and
+        whole would be less than half as wide as they could be; else None."""
+        run, limit = self.parts[-1], self._most_elements()
+        length = math.prod(self.sizes[g] for g in run)
+        solid = [g for g in run if self.sizes[g] != 1]
+        if not solid or limit == 1 or length < LEAST_VECTORS * limit:
+            return None
+        along = [a for a in self.arguments if a.stride(solid[-1]) == 1]
+        if any(a.displaced is not None for a in self.arguments) or not any(a.tensor in self.inputs for a in along):
+            return None
+        wanted = {a.name: min(limit, ACCESS_BYTES // a.tensor.dtype.itemsize) for a in along}
+        aligned = self.widths.along(run, limit)
+        if max(aligned.values()) * 2 >= limit and all(
+            aligned[a.name] * 2 >= wanted[a.name] for a in along if a.tensor in self.inputs
+        ):
+            return None
+        widths = tuple((n, w) for n, w in wanted.items() if w > 1)
+        return limit, widths, row_to_follow(self.arguments, run, self.sizes, limit, self.outputs)
+
+    def _most_elements(self) -> int:
+        """Most elements of a thread."""
         run = self.parts[-1]
         along = [a for a in self.arguments if any(a.stride(g) for g in run)]
         narrow = min((a.tensor.dtype.itemsize for a in along), default=4)
@@ -238,7 +282,11 @@ class _Choice:
         # Narrow accesses beat idle processors: halve until every SM has some warps.
         while limit > 1 and self.total < limit * LEAST_THREADS * self.device.sm_count:
             limit //= 2
-        widths = self.widths.along(run, limit)
+        return limit
+
+    def _accesses(self) -> tuple[int, tuple[tuple[str, int], ...]]:
+        """(elements of a thread, width of each argument's accesses)."""
+        widths = self.widths.along(self.parts[-1], self._most_elements())
         return max(widths.values(), default=1), tuple((n, w) for n, w in widths.items() if w > 1)
 
     def _unroll(self, vector: int, count: int, shared: int) -> int:
@@ -304,21 +352,41 @@ def cache_arguments(builder: ScheduleBuilder) -> dict[str, str]:
     return copies
 
 
-def vectorize(builder: ScheduleBuilder, copies: Mapping[str, str], arguments: Iterable[str]) -> None:
-    """Vectorize the innermost loop axis of the copies of some arguments (dims of one element may come after it)."""
+def split_vector(builder: ScheduleBuilder, name: str, axis: int, vector: int, aligned_to: str) -> None:
+    """Cut an axis into vectors: at its multiples of `vector`, or at those of an argument's memory."""
+    if aligned_to:
+        builder.split_aligned(name, axis, vector, aligned_to)
+    else:
+        builder.split(name, axis, vector)
+
+
+def vectorize(
+    builder: ScheduleBuilder, copies: Mapping[str, str], arguments: Iterable[str], *, misaligned: bool = False
+) -> None:
+    """Vectorize the innermost loop axis of the copies of some arguments (dims of one element may come after it).
+
+    misaligned   they may begin anywhere, and be cut by the ends of a row
+    """
     for argument in arguments:
         name = copies.get(argument)
         if name is not None:
             builder.parallelize(name, _innermost(builder, name), ParallelType.vectorize)
+            if misaligned:
+                builder.allow_misaligned(name)
 
 
-def vectorize_by(builder: ScheduleBuilder, copies: Mapping[str, str], widths: Mapping[str, int]) -> None:
+def vectorize_by(
+    builder: ScheduleBuilder, copies: Mapping[str, str], widths: Mapping[str, int], *, misaligned: bool = False
+) -> None:
     """The same with an own width for each argument, a divisor of the axis: a wider type needs several accesses."""
     for argument, width in widths.items():
         name = copies.get(argument)
         if name is None:
             continue
         innermost = _innermost(builder, name)
+        if misaligned:
+            builder.parallelize(name, innermost, ParallelType.serial)
+            builder.allow_misaligned(name)
         if builder.state(name).loop[innermost].extent is not const(width):
             builder.split(name, innermost, width)
             innermost += 1

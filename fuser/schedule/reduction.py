@@ -35,12 +35,12 @@ from fuser.ir.fusion import (
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
+from fuser.schedule.alignment import choose_accesses
 from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
 from fuser.schedule.plan_reduction import Space, plan_reduction
-from fuser.schedule.pointwise import cache_arguments, vectorize
+from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
 from fuser.schedule.reads import input_reads
 from fuser.schedule.reference import (
-    choose_vector,
     concrete_dims,
     dim_groups,
     dim_order,
@@ -125,15 +125,19 @@ class ReductionScheduler:
         limit = max(1, 16 // max([*(size for size, dims in reads if dims == largest), *outputs], default=4))
         while not inner and limit > 1 and limit * registers > _ACCUMULATORS:
             limit //= 2
-        vector, vectorized = choose_vector(graph, segment, groups[order[-1]], inputs, limit)
+        row = _fastest_groups([groups[d] for d in order], reduced)
+        heavy = any(isinstance(e, Welford) for e in reductions)
+        # The lanes of a row's last vector would have seen fewer values than others: counts would not be in common.
+        accesses = choose_accesses(graph, segment, row, inputs, limit, may_cut=not (inner and heavy))
+        vector = accesses.vector
         space = Space(
             inner=inner,
             kept=math.prod(extent[g] for g in groups if g not in reduced),
             reduced=math.prod(extent[g] for g in groups if g in reduced),
-            run=_fastest_run([groups[d] for d in order], reduced, extent),
+            run=math.prod(extent[g] for g in row if g in reduced),
             vector=vector,
             bytes_per_step=vector * sum(size for size, _ in reads),
-            heavy=any(isinstance(e, Welford) for e in reductions),
+            heavy=heavy,
             may_split=len(set(stage_levels(ScheduleBuilder(segment)).values())) == 1
             and not _full_size_outputs(segment, graph, reduced),
         )
@@ -144,11 +148,13 @@ class ReductionScheduler:
             plan.block_reduce,
             plan.block_iterate,
             vector,
-            vectorized,
+            accesses.vectorized,
             plan.grid_reduce,
             plan.unroll,
             plan.block_outer,
             plan.unroll_outer,
+            misaligned=accesses.misaligned,
+            aligned_to=accesses.aligned_to if inner else "",
             reasons=plan.reasons,
         )
 
@@ -178,7 +184,7 @@ class ReductionScheduler:
             made = copies.get(argument)
             if made is not None:
                 for copy in (made, *stages.get(made, ())):
-                    vectorize(builder, {argument: copy}, [argument])
+                    vectorize(builder, {argument: copy}, [argument], misaligned=params.misaligned)
         if params.blocks_per_sm:
             builder.ask_blocks_per_sm(params.blocks_per_sm)
         partial = self._split_partials(builder, params, steps)
@@ -252,7 +258,7 @@ class ReductionScheduler:
                     types.append((at - 1, ParallelType.block_y))
             # The vector is cut off first: every part of the grid then starts at a multiple of it.
             if params.vector > 1:
-                builder.split(name, at + planes, params.vector)
+                split_vector(builder, name, at + planes, params.vector, params.aligned_to)
             along = ParallelType.block_x
         else:
             # K/v/tx, tx, [grid part,] R/ty/u, ty, u, v
@@ -358,14 +364,15 @@ def _merge_runs(builder: ScheduleBuilder, name: str, at: int, runs: list[int]) -
         builder.merge(name, at, at + 1)
 
 
-def _fastest_run(order: list[Group], reduced: frozenset[Group], extent: dict[Group, int]) -> int:
-    """Elements of the reduced dims that follow one another in memory up to the fastest dim."""
-    run = 1
+def _fastest_groups(order: list[Group], reduced: frozenset[Group]) -> list[Group]:
+    """The dims that follow one another in memory up to the fastest one, and are all reduced or all kept as it is."""
+    found: list[Group] = []
     for group in reversed(order):
-        if group not in reduced and not group.is_broadcast:
+        if (group in reduced) is not (order[-1] in reduced) and not group.is_broadcast:
             break
-        run *= extent[group] if group in reduced else 1
-    return run
+        if not group.is_broadcast or group is order[-1]:
+            found.insert(0, group)
+    return found
 
 
 def _partial_output(graph: IterationGraph, segment: Fusion, reduced: frozenset[Group]) -> Tensor | None:

@@ -404,9 +404,11 @@ class _Compiler:
         if stmt.width * stmt.src.dtype.itemsize not in (1, 2, 4, 8, 16, 32):
             raise self._broken("no vector access has this width")
         to, origin = self._evaluate(k, stmt.dst_index, stmt.src_index)
-        self._note(stmt.src, stmt.width, writes=False)
+        # An access at any address counts as one of each element: what it takes of their neighbours is dropped.
+        self._note(stmt.src, stmt.width if stmt.aligned else 1, writes=False)
         self._note(stmt.dst, stmt.width, writes=True)
-        rows = f"{src}.load_row({origin}, {stmt.width}, {k}, {self._site('read', stmt.src)})"
+        load = "load_row" if stmt.aligned else "load_elements"
+        rows = f"{src}.{load}({origin}, {stmt.width}, {k}, {self._site('read', stmt.src)})"
         self._emit(f"{dst}.store_row({to}, {rows}, {k}, {self._site('write', stmt.dst)})")
 
     def _async_copy(self, stmt: AsyncCopy, k: str) -> None:

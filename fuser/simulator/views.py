@@ -215,6 +215,10 @@ class MemoryView:
         rows = data.take(np.broadcast_to(row, lanes.shape))
         return rows.view(self.data.dtype).reshape(*lanes.shape, width)
 
+    def load_elements(self, index: Index, width: int, lanes: Lanes, site: int) -> Array:
+        """`width` elements from any address, as picked lanes: shape (*lanes.shape, width)."""
+        return np.stack([lanes.pick(self.load(index + k, lanes, site)) for k in range(width)], axis=-1)
+
     def store_row(self, index: Index, rows: Array, lanes: Lanes, site: int) -> None:
         width = rows.shape[-1]
         place = np.broadcast_to(self._locate(index, width, lanes, site), lanes.shape)

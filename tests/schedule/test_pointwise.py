@@ -114,9 +114,10 @@ def test_every_type_takes_sixteen_bytes() -> None:
     assert body(kernel).count("uint4") == 6
 
 
-def test_what_cannot_be_vectorized_does_not_stop_the_others() -> None:
+def test_what_is_less_aligned_does_not_stop_the_others() -> None:
     inputs = tensor(BFloat16, 8192, 8192), tensor(Float, 8192, 8192, alignment=4)
-    assert dict(compiled(mixed, *inputs)[1].widths) == {"t0": 8, "t4": 8}
+    params = compiled(mixed, *inputs)[1]
+    assert (dict(params.widths), params.misaligned) == ({"t0": 8, "t1": 4, "t4": 8}, True)
     inputs = tensor(BFloat16, 8192, 8192), tensor(Float, 8192, 8192, alignment=8)
     assert dict(compiled(mixed, *inputs)[1].widths) == {"t0": 8, "t1": 2, "t4": 8}
     inputs = tensor(BFloat16, 8192, 8192), tensor(Float, 8192, 8192, strides=(8194, 1))
@@ -143,9 +144,19 @@ def test_tiny_runs_take_a_linear_index() -> None:
     assert "linear" in " ".join(params.reasons)
 
 
-def test_scalar_accesses_are_several_a_thread() -> None:
+def test_the_last_vector_of_one_run_may_be_cut() -> None:
     _, params = compiled(added, tensor(Float, 8191, 8191), tensor(Float, 8191, 8191))
-    assert (params.vector, params.unroll) == (1, 2)
+    assert (params.vector, params.misaligned, params.aligned_to) == (4, True, "")
+
+
+def test_rows_are_cut_where_the_output_is_aligned() -> None:
+    _, params = compiled(column_scale, tensor(Float, 8191, 8191), tensor(Float, 8191))
+    assert (params.vector, params.misaligned, params.aligned_to) == (4, True, "t3")
+
+
+def test_scalar_accesses_are_several_a_thread() -> None:
+    _, params = compiled(added, tensor(Float, 1 << 24, 3, strides=(4, 1)), tensor(Float, 1 << 24, 3, strides=(5, 1)))
+    assert (params.vector, params.misaligned) == (1, False)
 
 
 def run(define: Define, arrays: Sequence[Array], shift: int = 0) -> list[Any]:

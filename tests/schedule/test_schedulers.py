@@ -112,7 +112,8 @@ def test_pointwise_width_follows_size_dtype_and_alignment() -> None:
     assert (large.vector, dict(large.widths)) == (4, {"t0": 4, "t2": 4})
     assert propose(SchedulerType.pointwise, fusion, (4096, 4095)).vector == 4, "dense rows are one run of 4096 x 4095"
     assert propose(SchedulerType.pointwise, fusion, (4095, 4094)).vector == 2
-    assert propose(SchedulerType.pointwise, fusion, (4095, 4095)).vector == 1
+    odd = propose(SchedulerType.pointwise, fusion, (4095, 4095))
+    assert (odd.vector, odd.misaligned) == (4, True), "the last vector is cut"
     assert propose(SchedulerType.pointwise, fusion, (16, 16)).vector == 1, "every SM needs work first"
     half = fusion_of(lambda fd: fd.add_output(fd.ops.relu(fd.define_tensor([-1, -1], True, Half))))
     assert propose(SchedulerType.pointwise, half, (4096, 4096), dtype=Half).vector == 8

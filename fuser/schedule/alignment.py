@@ -1,0 +1,117 @@
+"""Accesses along rows whose starts are not aligned: how wide they may be all the same, and what the loops then follow.
+
+A row of 50257 elements, or a base that is off by one element, leaves no width above one element at which every access is
+aligned. Reads may begin anywhere (three accesses of half the width, and shifts). Writes may not: where there are any, the
+parts of a row are cut where its output is aligned, and only the first and the last part of a row are moved by element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from fuser.ir.fusion import Fusion, memory_order
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.records import record
+from fuser.schedule.layout import Argument, arguments_of
+from fuser.schedule.params import SegmentInputs
+from fuser.schedule.reads import input_reads
+from fuser.schedule.reference import choose_vector, fastest_dim
+
+ACCESS = 16
+"""Bytes of the widest access."""
+LEAST_VECTORS = 16
+"""Accesses of a row of which no more than two are cut: below, elements one by one are as good."""
+
+
+@record
+class RowAccesses:
+    """How the arguments of a segment are accessed along its fastest dim.
+
+    vector       consecutive elements of an access
+    vectorized   names of reads of inputs and of outputs that are so wide
+    misaligned   some of them begin anywhere, or the ends of a row cut them
+    aligned_to   the output at whose aligned places the row is cut into vectors; "": at its multiples
+    """
+
+    vector: int
+    vectorized: tuple[str, ...]
+    misaligned: bool = False
+    aligned_to: str = ""
+
+
+def choose_accesses(
+    graph: IterationGraph,
+    segment: Fusion,
+    row: Sequence[Group],
+    inputs: SegmentInputs,
+    limit: int,
+    *,
+    may_cut: bool = True,
+) -> RowAccesses:
+    """Accesses along a row, whose dims (slowest first) end in the fastest one; up to `limit` elements.
+
+    They are aligned and whole where that leaves at least half as many for every input that lies along the row, and where
+    they may not be cut.
+    """
+    fastest = row[-1]
+    vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
+    length = math.prod(inputs.evaluate(g.extent) for g in row)
+    if not may_cut or limit == 1 or length < LEAST_VECTORS * limit:
+        return RowAccesses(vector, vectorized)
+    along = _reads_along(graph, segment, fastest, inputs, limit)
+    if not along or (vector * 2 >= limit and all(name in vectorized for name in along)):
+        return RowAccesses(vector, vectorized)
+    outputs = _outputs_along(graph, segment, fastest, inputs, limit)
+    updated = {o.tensor.name for o in segment.outputs if o.alias_of is not None}
+    arguments = arguments_of(graph, segment, inputs)
+    sizes = {g: inputs.evaluate(g.extent) for g in row}
+    to = row_to_follow(arguments, row, sizes, limit, [name for name in outputs if name not in updated])
+    return RowAccesses(limit, (*along, *outputs), True, to)
+
+
+def _reads_along(
+    graph: IterationGraph, segment: Fusion, fastest: Group, inputs: SegmentInputs, vector: int
+) -> tuple[str, ...]:
+    """Inputs, read at the loops' own indices, whose neighbours along `fastest` are neighbours in memory."""
+    names: list[str] = []
+    for read in input_reads(segment):
+        dim = fastest_dim(inputs.tensors[read.tensor.name])
+        followed = None if dim is None else read.dims[dim]
+        fits = vector * read.tensor.dtype.itemsize <= ACCESS
+        if read.name == read.tensor.name and followed is not None and graph.group(followed) is fastest and fits:
+            names.append(read.name)
+    return tuple(names)
+
+
+def _outputs_along(
+    graph: IterationGraph, segment: Fusion, fastest: Group, inputs: SegmentInputs, vector: int
+) -> tuple[str, ...]:
+    names: list[str] = []
+    aliases = {o.tensor.name: o.alias_of for o in segment.outputs if o.alias_of is not None}
+    for t in segment.output_tensors:
+        if t in segment.input_tensors or not t.visible or vector * t.dtype.itemsize > ACCESS:
+            continue
+        source = aliases.get(t.name)
+        dim = memory_order(t.stride_order)[-1] if source is None else fastest_dim(inputs.tensors[source.name])
+        if dim is not None and not t.visible[dim].is_broadcast and graph.group(t.visible[dim]) is fastest:
+            names.append(t.name)
+    return tuple(names)
+
+
+def row_to_follow(
+    arguments: Sequence[Argument], row: Sequence[Group], sizes: Mapping[Group, int], vector: int, outputs: Sequence[str]
+) -> str:
+    """The first of some outputs that has the whole row as one run of memory, if its rows begin at other places than multiples
+    of the vector; else ""."""
+    solid = [g for g in row if sizes[g] != 1]
+    for argument in arguments:
+        if argument.name not in outputs:
+            continue
+        running, is_one_run = 1, True
+        for group in reversed(solid):
+            is_one_run = is_one_run and argument.stride(group) == running
+            running *= sizes[group]
+        if is_one_run and any(s % vector for g, s in argument.strides.items() if g not in row):
+            return argument.name
+    return ""
