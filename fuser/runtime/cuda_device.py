@@ -98,6 +98,11 @@ class CudaDevice:
         if allocation.address:
             self._run("cuMemFreeAsync", allocation.address, stream)
 
+    def trim(self, kept: int = 0) -> None:
+        """Give memory that nothing uses any more back to the driver, but for `kept` bytes; other processes can then have it."""
+        if self._pool is not None:
+            self._run("cuMemPoolTrimTo", self._pool, kept)
+
     def copy_from_host(self, address: int, data: np.ndarray, stream: int) -> None:
         """Copy a C-contiguous host array to `address`; complete on return, so `data` may be changed."""
         _check_contiguous(data)

@@ -118,7 +118,7 @@ def test_torch_tensors(calls: list[str]) -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("size", [base + d for base in (2**30, 2**31) for d in (-1, 0, 1)])
-def test_index_width(size: int) -> None:
+def test_index_width(size: int, much_memory: None) -> None:
     """Bool tensors around 2^30 and 2^31 elements: pointwise, a reduction of rows, and strides alone."""
     torch = pytest.importorskip("torch")
     free, _ = torch.cuda.mem_get_info()

@@ -3,15 +3,19 @@
     RANDOM_SCHEDULES=5000 RANDOM_SCHEDULES_FIRST=0 python3 -m pytest -s tests/gpu/test_random_schedules.py
 
 Kernels are compiled in batches, one program each, by a pool of threads, while this one lowers the next batch and runs the
-last ones.
+last ones. Each test takes a part of the cases, so that several processes share them: `pytest -n 16`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
 
 from fuser.codegen.generate import generate_cuda
 from fuser.errors import FuserError, LaunchError, SchedulingError
@@ -27,7 +31,9 @@ from tests.random_schedules import RandomCase, check_shares, features, generate,
 CASES = int(os.environ.get("RANDOM_SCHEDULES", "5000"))
 FIRST = int(os.environ.get("RANDOM_SCHEDULES_FIRST", "0"))
 BATCH = 20
-THREADS = min(16, os.cpu_count() or 1)
+PER_TEST = 250
+# The processes of a run share its cores.
+THREADS = max(1, min(16, os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 OPTIONS = ("-DFUSER_MAX_THREADS=1024",)
 LARGEST_BLOCK = 1024
 
@@ -78,7 +84,24 @@ def run_batch(device: Device, batch: Batch, failures: list[str], refusals: Count
             failures.append(f"seed {case.seed}: {error}\n{case.schedule}")
 
 
-def test_random_schedules_on_the_gpu() -> None:
+def check_shares_of_all(folder: Path, first: int, counts: Counter[str], accepted: int) -> None:
+    """The quotas, of all parts together: whoever finds that no part is missing asserts them."""
+    mine = folder / f"random_schedules_{first}.json"
+    mine.with_suffix(".part").write_text(json.dumps({"accepted": accepted, "counts": counts}), encoding="utf-8")
+    mine.with_suffix(".part").replace(mine)
+    parts = [folder / f"random_schedules_{f}.json" for f in range(FIRST, FIRST + CASES, PER_TEST)]
+    if not all(p.exists() for p in parts):
+        return
+    found = [json.loads(p.read_text(encoding="utf-8")) for p in parts]
+    total: Counter[str] = Counter()
+    for part in found:
+        total.update(part["counts"])
+    check_shares(total, sum(part["accepted"] for part in found), CASES)
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + CASES, PER_TEST))
+def test_random_schedules_on_the_gpu(first: int, run_folder: Path) -> None:
+    end = min(first + PER_TEST, FIRST + CASES)
     device = get_device("cuda")
     counts: Counter[str] = Counter()
     refusals: Counter[str] = Counter()
@@ -86,10 +109,10 @@ def test_random_schedules_on_the_gpu() -> None:
     failures: list[str] = []
     waiting: deque[Batch] = deque()
     with ThreadPoolExecutor(THREADS) as pool:
-        for start in range(FIRST, FIRST + CASES, BATCH):
+        for start in range(first, end, BATCH):
             cases: list[tuple[RandomCase, Kernel]] = []
             texts: dict[str, str] = {}
-            for seed in range(start, min(start + BATCH, FIRST + CASES)):
+            for seed in range(start, min(start + BATCH, end)):
                 try:
                     case = generate(seed)
                     kernel = lower_fusion(case.schedule, case.facts, name=f"case_{seed}")
@@ -109,6 +132,6 @@ def test_random_schedules_on_the_gpu() -> None:
                 run_batch(device, waiting.popleft(), failures, refusals)
         while waiting:
             run_batch(device, waiting.popleft(), failures, refusals)
-    print("\n" + share_report(counts, accepted, CASES, refusals))
+    print("\n" + share_report(counts, accepted, end - first, refusals))
     assert not failures, f"{len(failures)} of {accepted} cases are wrong\n\n" + "\n\n".join(failures[:5])
-    check_shares(counts, accepted, CASES)
+    check_shares_of_all(run_folder, first, counts, accepted)

@@ -85,7 +85,7 @@ def test_results_repeat() -> None:
             assert all(torch.equal(first, scan("cumsum", x, dim)) for _ in range(3))
 
 
-def test_more_than_2_to_the_31_elements() -> None:
+def test_more_than_2_to_the_31_elements(much_memory: None) -> None:
     if torch.cuda.mem_get_info()[0] < 20 * 2**30:
         pytest.skip("needs 20 GiB of free device memory")
     x = torch.ones((3, 2**30), device="cuda", dtype=torch.float16)

@@ -112,6 +112,9 @@ class FakeDriver:
     def _cuMemPoolSetAttribute(self, pool: int, attribute: Any, value: Any) -> Any:
         return (0,)
 
+    def _cuMemPoolTrimTo(self, pool: int, kept: int) -> Any:
+        return (0,)
+
     def _cuMemAllocFromPoolAsync(self, nbytes: int, pool: int, stream: int) -> Any:
         raw = ctypes.create_string_buffer(b"\xab" * (nbytes + 512))
         address = -(-ctypes.addressof(raw) // 256) * 256

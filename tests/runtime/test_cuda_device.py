@@ -115,6 +115,14 @@ def test_allocations_are_ordered_on_the_stream(fake: FakeDriver, device: CudaDev
     assert fake.names().count("cuMemPoolCreate") == 1
 
 
+def test_trim(device: CudaDevice, fake: FakeDriver) -> None:
+    device.trim()
+    assert "cuMemPoolTrimTo" not in fake.names(), "there is no pool yet"
+    device.release(device.allocate(64, 0), 0)
+    device.trim(1 << 20)
+    assert fake.names()[-1] == "cuMemPoolTrimTo"
+
+
 def test_no_bytes_need_no_memory(fake: FakeDriver, device: CudaDevice) -> None:
     empty = device.allocate(0, 0)
     assert (empty.address, empty.nbytes) == (0, 0)
