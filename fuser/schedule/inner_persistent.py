@@ -64,9 +64,12 @@ class RowShape:
     in_flight: int
     cluster: int = 1
 
-    def is_alone(self, access_bytes: int) -> bool:
-        """Whether an SM holds one such block only, whose accesses have `access_bytes`."""
-        return self.in_flight < 2 * self.threads * self.rows * self.batch * access_bytes
+    def is_crowded(self, vector: int, loaded: int, per_element: int) -> bool:
+        """Whether registers hold the row badly: blocks share it, or an SM holds one such block only, or many threads keep more
+        than was loaded."""
+        is_alone = self.in_flight < 2 * self.threads * self.rows * self.batch * vector * loaded
+        keeps_more = per_element > loaded and (self.threads > SMALL_BLOCK or self.registers > LARGE_THREAD)
+        return is_alone or self.cluster > 1 or keeps_more
 
 
 class InnerPersistentScheduler:
@@ -98,11 +101,15 @@ class InnerPersistentScheduler:
         rows = math.prod(extent[g] for g in groups if g not in reduced)
         if length < 1 or rows < 1:
             return Refused("there is no element")
-        reads = [
+        along = [
             read
             for read in input_reads(segment)
             if any(d is not None and graph.group(d) in reduced and not d.is_broadcast for d in read.dims)
-            and any(d is not None and graph.group(d) not in reduced and not d.is_broadcast for d in read.dims)
+        ]
+        reads = [
+            read
+            for read in along
+            if any(d is not None and graph.group(d) not in reduced and not d.is_broadcast for d in read.dims)
         ]
         if not reads:
             return Refused("no input has rows")
@@ -125,8 +132,10 @@ class InnerPersistentScheduler:
             per_element = kept_bytes(segment, inputs_only=True)
             shape = choose_row_shape(spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0)
         in_shared = () if accesses.misaligned else rows_to_place(reads, accesses.vectorized, vector, device)
-        if in_shared and (isinstance(shape, Refused) or shape.cluster > 1 or shape.is_alone(vector * loaded)):
-            placed = choose_shared_shape(length, rows, vector, loaded, device)
+        if in_shared and (isinstance(shape, Refused) or shape.is_crowded(vector, loaded, per_element)):
+            exchanges = len(set(stage_levels(ScheduleBuilder(segment)).values())) - 1
+            beside = len(along) > len(reads)
+            placed = choose_shared_shape(length, vector, loaded, exchanges, device, reads_beside=beside)
             if placed is not None:
                 capacity = placed.threads * placed.batch * placed.cluster * vector
                 bounds = row_bounds(segment, graph, reduced, inputs, capacity, order, groups)
@@ -352,6 +361,13 @@ def _row_shape(
 
 MOST_CUT = 8
 """Vectors of a thread that may be cut: the code for whole ones is there twice, with tests and without."""
+
+LARGE_THREAD = 96
+"""Registers of a thread above which bodies are long and warps few."""
+
+SMALL_BLOCK = 256
+"""Threads of a block up to which registers hold a row well, even if they keep more than was loaded (H200: softmax of 16384
+elements takes 73 us in registers, 69 in shared memory)."""
 
 ALONE = 0.8
 """What a block without another one beside it on its SM gets done: nothing is loaded while it waits for its own row."""

@@ -7,7 +7,7 @@ Loops, with the names of `inner_persistent`, G blocks that go over the rows, and
 Nothing of a row stays in registers between stages, so that threads are small and shared memory, not registers, says how many
 blocks an SM holds. Each thread copies what it reads itself: no barrier stands between copy and reads. Where blocks go over the
 rows, each copies the next row, access by access, behind the last read of this one: the load overlaps with the last stage and
-its stores.
+its stores. That is never proposed: blocks that are handed out one by one share an SM's time better (benchmarks/NOTES.md).
 """
 
 from __future__ import annotations
@@ -35,27 +35,38 @@ SCRATCH = 2048
 WANTED_IN_FLIGHT = 96 * 1024
 """Bytes per SM from which more do not help: twice what latency times bandwidth is, because stages and stores take turns."""
 
-WANTED_THREADS = 1024
+WANTED_THREADS = 512
 """Threads per SM that keep its instruction pipes busy."""
 
-OVERLAP = (0.75, 0.9, 1.0)
-"""What one, two, three or more blocks of an SM get done: a block that waits for its row or its peers needs another to work."""
+HIDING_THREADS = 1536
+"""Threads per SM that hide the latency of what is read beside the row, weights say."""
 
-CLUSTER_STEP = 0.97
-"""What each doubling of a cluster costs: one exchange takes longer the more blocks take part."""
+ALONE = 0.85
+"""What each further exchange leaves of the speed of a block that has its SM to itself: nothing is loaded meanwhile."""
+
+CLUSTER = 0.9
+"""What rows over two blocks cost: both have to be there, and wait for each other."""
+
+CLUSTER_STEP = 0.96
+"""What each further doubling of a cluster costs."""
+
+ACCESSES = 8
+"""Accesses of a thread that are best where nothing else decides."""
+
+FEW_ACCESSES = (0.6, 0.7, 0.9)
+"""What blocks get done whose threads have one, two or three accesses: most of their time goes into exchanges."""
 
 WARP = 32
 
 
 @record
 class SharedShape:
-    """How a row is spread: over `cluster` blocks, `threads` of each along it, `batch` accesses of a thread; `blocks` (clusters)
-    go over all rows, 0 for one row each; `resident` blocks share an SM and hold `in_flight` bytes."""
+    """How a row is spread: over `cluster` blocks, `threads` of each along it, `batch` accesses of a thread; `resident` blocks
+    share an SM and hold `in_flight` bytes."""
 
     threads: int
     batch: int
     cluster: int
-    blocks: int
     resident: int
     in_flight: int
 
@@ -71,8 +82,15 @@ def rows_to_place(
     return tuple(r.name for r in full) if fits and device.compute_capability >= (8, 0) else ()
 
 
-def choose_shared_shape(length: int, rows: int, vector: int, loaded: int, device: DeviceInfo) -> SharedShape | None:
-    """The spread of rows of `length` elements, `loaded` bytes read for each; None if no cluster holds a row."""
+def choose_shared_shape(
+    length: int, vector: int, loaded: int, exchanges: int, device: DeviceInfo, *, reads_beside: bool = False
+) -> SharedShape | None:
+    """The spread of rows of `length` elements, `loaded` bytes read for each; None if no cluster holds a row.
+
+    exchanges      how often the threads of a row have to wait for one another
+    reads_beside   whether the elements of a row need others that all rows share
+    """
+    wanted = HIDING_THREADS if reads_beside else WANTED_THREADS
     best: tuple[tuple[float, ...], SharedShape] | None = None
     for cluster in (1, 2, 4, 8, 16):
         if cluster > device.max_cluster or length < cluster * vector * WARP:
@@ -80,26 +98,25 @@ def choose_shared_shape(length: int, rows: int, vector: int, loaded: int, device
         accesses = math.ceil(length / (vector * cluster))
         for threads in (32, 64, 128, 256, 512, 1024):
             batch = -(-accesses // threads)
-            found = _shared_shape(threads, batch, cluster, rows, vector * loaded, device)
+            found = _shared_shape(threads, batch, cluster, vector * loaded, device)
             if found is None or accesses < threads:
                 continue
             used = accesses / (threads * batch)
-            score = (
-                min(found.in_flight * used, WANTED_IN_FLIGHT)
-                * OVERLAP[min(found.resident, len(OVERLAP)) - 1]
-                * min(1.0, found.resident * threads / WANTED_THREADS)
-                * used
-                * CLUSTER_STEP ** (cluster.bit_length() - 1),
-                -threads,
-            )
-            if best is None or score > best[0]:
-                best = score, found
+            score = min(found.in_flight * used, WANTED_IN_FLIGHT) * used
+            score *= min(1.0, found.resident * threads / wanted)
+            if found.resident == 1:
+                score *= ALONE ** (exchanges - 1)
+            if cluster > 1:
+                score *= CLUSTER * CLUSTER_STEP ** (cluster.bit_length() - 2)
+            if batch <= len(FEW_ACCESSES):
+                score *= FEW_ACCESSES[batch - 1]
+            key = score, -abs(math.log2(batch / ACCESSES))
+            if best is None or key > best[0]:
+                best = key, found
     return None if best is None else best[1]
 
 
-def _shared_shape(
-    threads: int, batch: int, cluster: int, rows: int, access_bytes: int, device: DeviceInfo
-) -> SharedShape | None:
+def _shared_shape(threads: int, batch: int, cluster: int, access_bytes: int, device: DeviceInfo) -> SharedShape | None:
     held = threads * batch * access_bytes
     if held + SCRATCH > device.shared_per_block_optin or threads > device.max_threads_per_block:
         return None
@@ -109,12 +126,7 @@ def _shared_shape(
         device.registers_per_sm // (REGISTERS * threads),
         device.max_blocks_per_sm,
     )
-    if resident < 1:
-        return None
-    # Few blocks of an SM leave its memory idle between a row and the next: they had better stay, and load ahead.
-    together = resident * device.sm_count // cluster
-    blocks = together if resident < len(OVERLAP) and rows >= 2 * together > 0 else 0
-    return SharedShape(threads, batch, cluster, blocks, resident, resident * held)
+    return SharedShape(threads, batch, cluster, resident, resident * held) if resident else None
 
 
 def params_in_shared(
@@ -127,9 +139,6 @@ def params_in_shared(
     length: int,
 ) -> InnerPersistentParams:
     """The parameters for a shape, with reasons."""
-    stay = (
-        f"{shape.blocks} groups of blocks go over the rows, and load ahead" if shape.blocks else "a block has one row"
-    )
     return InnerPersistentParams(
         order,
         shape.threads,
@@ -141,11 +150,10 @@ def params_in_shared(
         shape.cluster,
         True,
         in_shared,
-        shape.blocks,
-        (
+        reasons=(
             f"a row of {length} elements lies in the shared memory of {shape.cluster} blocks of {shape.threads} threads, "
             f"{shape.batch} accesses of {vector} each",
-            f"{shape.resident} blocks and {shape.in_flight} bytes of rows per SM; {stay}",
+            f"{shape.resident} blocks and {shape.in_flight} bytes of rows per SM",
         ),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.kernel import AsyncCopy, AsyncWait, walk
 from fuser.runtime import nvrtc
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
-from fuser.schedule.params import InnerPersistentParams, SegmentInputs
+from fuser.schedule.params import InnerPersistentParams, Params, Refused, SegmentInputs
 from fuser.schedule.rows_in_shared import SCRATCH, choose_shared_shape
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import run_on
@@ -59,10 +60,22 @@ def shapes_of(define: Definition, rows: int, length: int) -> list[tuple[int, ...
     return shapes[define]
 
 
+def go_over_rows(monkeypatch: pytest.MonkeyPatch, blocks: int) -> None:
+    """Let proposals have so many groups of blocks that go over the rows."""
+    propose = InnerPersistentScheduler.propose
+
+    def changed(self: InnerPersistentScheduler, *arguments: Any) -> Params | Refused:
+        params = propose(self, *arguments)
+        assert isinstance(params, InnerPersistentParams)
+        return replace(params, blocks=blocks)
+
+    monkeypatch.setattr(InnerPersistentScheduler, "propose", changed)
+
+
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
 @pytest.mark.parametrize("dtype", [DataType.Float, DataType.BFloat16])
 @pytest.mark.parametrize(("rows", "length"), [(3, 1000), (33, 1544)])
-@pytest.mark.parametrize(("held", "resident"), [(1 << 14, 4), (7168, 1), (2048, 3), (2048, 1)])
+@pytest.mark.parametrize(("held", "resident", "blocks"), [(7168, 1, 0), (7168, 1, 5), (2048, 3, 0), (2048, 1, 4)])
 def test_values(
     define: Definition,
     dtype: DataType,
@@ -70,17 +83,18 @@ def test_values(
     length: int,
     held: int,
     resident: int,
+    blocks: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One block a row and several, one row a block and many, whole and ragged accesses."""
     monkeypatch.setenv("FUSER_VERIFY", "passes")
     shapes = shapes_of(define, rows, length)
     device = device_for(held, resident)
+    go_over_rows(monkeypatch, blocks)
     params = proposed(define, device, *shapes, dtype=dtype)
     assert params.in_shared == tuple(t.name for t in fusion_of(define, dtype).input_tensors if t.ndim == 2)
-    if held == 2048 and resident == 1 and length > 1000 and rows > 3:
+    if held == 2048 and length > 1000:
         assert params.cluster > 1
-        assert params.blocks > 0
     fusion = fusion_of(define, dtype)
     kernel = KernelCompiler(SimulatorDevice(info=device)).compile(fusion, [described(dtype, *s) for s in shapes])
     rng = np.random.default_rng(3)
@@ -92,8 +106,9 @@ def test_values(
         assert np.all(np.abs(found[t.name].astype(np.float64) - expected) <= tolerance * scale + 1e-6)
 
 
-def test_the_data_is_read_once_and_copied_wide() -> None:
+def test_the_data_is_read_once_and_copied_wide(monkeypatch: pytest.MonkeyPatch) -> None:
     device = device_for(2048, 1)
+    go_over_rows(monkeypatch, 4)
     kernel = KernelCompiler(SimulatorDevice(info=device)).compile(
         fusion_of(softmax, DataType.BFloat16), [described(DataType.BFloat16, 33, 1024)]
     )
@@ -121,9 +136,11 @@ def test_threads_are_small(define: Definition, rows: int, length: int) -> None:
 
 
 def test_rows_that_registers_hold_well_stay_there() -> None:
-    for length in (1024, 4096, 16384):
+    for length in (1024, 4096, 8192):
         assert not proposed(softmax, H200, (4096, length), dtype=DataType.BFloat16).in_shared
-    assert proposed(softmax, H200, (2048, 65536), dtype=DataType.BFloat16).in_shared
+    for length in (16384, 32768, 65536):
+        assert proposed(softmax, H200, (2048, length), dtype=DataType.BFloat16).in_shared
+    assert not proposed(layer_norm, H200, (4096, 32768), (32768,), dtype=DataType.BFloat16).in_shared
 
 
 def test_what_cannot_be_copied_in_whole_accesses_stays_in_registers() -> None:
@@ -134,8 +151,9 @@ def test_what_cannot_be_copied_in_whole_accesses_stays_in_registers() -> None:
 
 @pytest.mark.parametrize("length", [1024, 3072, 50000, 65536, 131072, 1 << 20, 1_000_000])
 @pytest.mark.parametrize("loaded", [2, 4, 8])
-def test_shapes(length: int, loaded: int) -> None:
-    shape = choose_shared_shape(length, 2048, 4, loaded, H200)
+@pytest.mark.parametrize("exchanges", [1, 2])
+def test_shapes(length: int, loaded: int, exchanges: int) -> None:
+    shape = choose_shared_shape(length, 4, loaded, exchanges, H200)
     if shape is None:
         assert length * loaded > 16 * (H200.shared_per_block_optin - 4 * SCRATCH)
         return
@@ -143,4 +161,13 @@ def test_shapes(length: int, loaded: int) -> None:
     held = shape.threads * shape.batch * 4 * loaded
     assert held + SCRATCH <= H200.shared_per_block_optin
     assert shape.resident * held == shape.in_flight <= H200.shared_per_sm
-    assert shape.blocks * shape.cluster <= shape.resident * H200.sm_count
+
+
+def test_shapes_that_were_best_on_an_h200() -> None:
+    """(length, bytes read for each element, exchanges) -> (blocks of a cluster, threads), with accesses of 8 elements."""
+    found = {
+        key: choose_shared_shape(key[0], 8, key[1], key[2], H200)
+        for key in ((65536, 2, 2), (1 << 20, 2, 2), (16384, 2, 2), (32768, 4, 1))
+    }
+    shapes = [(s.cluster, s.threads) for s in found.values() if s is not None]
+    assert shapes == [(2, 512), (16, 1024), (1, 256), (1, 512)]
