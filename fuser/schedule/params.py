@@ -214,6 +214,8 @@ class ScanParams:
     batch           accesses of a thread along the scanned dim that it holds in registers at once
     vector          consecutive elements of a thread along the fastest dim
     vectorized      arguments that are contiguous along them: one access each
+    misaligned      their accesses begin anywhere, and the ends of a row cut them
+    aligned_to      the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     reasons         why, in words; no part of what is compared
     """
 
@@ -224,6 +226,8 @@ class ScanParams:
     batch: int
     vector: int
     vectorized: tuple[str, ...]
+    misaligned: bool = False
+    aligned_to: str = ""
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -13,14 +13,16 @@ single long dim keeps one processor busy.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fusion import Fusion, Reduction, Scan, Welford, tensor_inputs
 from fuser.ir.iteration_graph import IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.alignment import choose_accesses
 from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, ScanParams, SegmentInputs
-from fuser.schedule.pointwise import cache_arguments, vectorize
+from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
 from fuser.schedule.reference import (
     choose_vector,
     concrete_dims,
@@ -100,8 +102,11 @@ class ScanScheduler:
         limit = vector_limit(graph, segment, fastest)
         widest = _ACCESS_BYTES // limit
         if fastest is scanned:
-            vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
-            return _inner(order, length, kept, vector, vectorized, widest, device)
+            accesses = choose_accesses(graph, segment, [fastest], inputs, limit)
+            # The first part of a row that is cut where it is aligned may hold a single element of it.
+            spread = length + (accesses.vector - 1 if accesses.aligned_to else 0)
+            params = _inner(order, spread, kept, accesses.vector, accesses.vectorized, widest, device)
+            return replace(params, misaligned=accesses.misaligned, aligned_to=accesses.aligned_to)
         vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
         return _outer(order, length, kept, vector, vectorized, widest, device)
 
@@ -117,7 +122,7 @@ class ScanScheduler:
         if definition is not None and not isinstance(definition, Scan):
             name = tensor_inputs(definition)[0].name
         held = _transform(builder, name, scan.dim, params)
-        vectorize(builder, copies, params.vectorized)
+        vectorize(builder, copies, params.vectorized, misaligned=params.misaligned)
         loads = [copy for argument, copy in copies.items() if copy != argument]
         others = [t.name for t in builder.tensors if t.name not in builder.input_names and t.name not in loads]
         builder.inline_most(others)
@@ -151,7 +156,7 @@ def _inner(
         f"{threads} threads a row, {tiles} accesses each in registers, {rows} rows a block",
         "a row is read in one go" if steps == 1 else f"{steps} steps a row, each carries into the next",
     )
-    return ScanParams(order, True, threads, rows, tiles, vector, vectorized, reasons)
+    return ScanParams(order, True, threads, rows, tiles, vector, vectorized, reasons=reasons)
 
 
 def _outer(
@@ -180,7 +185,7 @@ def _outer(
         f"{columns} columns of {vector} elements, {length} rows",
         f"{along} columns a block, {down} threads a column, {batch} rows of each in registers",
     )
-    return ScanParams(order, False, down, along, batch, vector, vectorized, reasons)
+    return ScanParams(order, False, down, along, batch, vector, vectorized, reasons=reasons)
 
 
 def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams) -> int:
@@ -203,7 +208,7 @@ def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams
                 types.append((1, ParallelType.block_y))
                 at = 2
         if params.vector > 1:
-            builder.split(name, at, params.vector)
+            split_vector(builder, name, at, params.vector, params.aligned_to)
         builder.split(name, at, params.block_scan)
         if params.batch > 1:
             builder.split(name, at, params.batch)

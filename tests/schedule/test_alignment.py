@@ -89,6 +89,8 @@ def expected(define: Define, arrays: Sequence[Array]) -> list[Array]:
         return [e / e.sum(1, keepdims=True)]
     if define is scaled:
         return [(x - x.sum(1, keepdims=True)) * arrays[1].astype(np.float64)]
+    if define is running:
+        return [x.cumsum(1)]
     if define is added:
         return [np.maximum(x + arrays[1].astype(np.float64), 0)]
     if define is biased:
@@ -202,6 +204,26 @@ def test_rows_of_a_thread_have_vectors_of_their_own() -> None:
     for dtype in (D.BFloat16, D.Float):
         found = moves_of(weighted, dtype, described(dtype, 40960, 50257), described(dtype, 50257))
         assert [m.aligned for m in found if m.src.is_global].count(True) >= 1
+
+
+def running(fd: FusionDefinition, dtype: DataType) -> None:
+    x = fd.define_tensor(shape=[-1, -1], dtype=dtype)
+    fd.add_output(fd.ops.cast(fd.ops.cumsum(fd.ops.cast(x, D.Float), 1), dtype))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "columns", "offset", "padding"),
+    [
+        (D.BFloat16, 9, 257, 0, 0),
+        (D.BFloat16, 3, 1001, 3, 0),
+        (D.Half, 3, 264, 1, 0),
+        (D.Float, 5, 131, 1, 1),
+        (D.Float, 2, 9001, 0, 0),
+        (D.Float, 1, 9000, 1, 0),
+    ],
+)
+def test_scans(dtype: DataType, rows: int, columns: int, offset: int, padding: int) -> None:
+    check(running, dtype, rows, columns, (offset,), padding)
 
 
 def described(dtype: DataType, *sizes: int, alignment: int = 256) -> TensorDescriptor:

@@ -120,7 +120,7 @@ def test_a_reduction_of_a_scan_is_another_segment() -> None:
     [
         # threads along the row, rows of a block, tiles, vector
         ((16384, 4096), (512, 1, 2, 4)),
-        ((16384, 4095), (512, 1, 8, 1)),
+        ((16384, 4095), (512, 1, 2, 4)),
         ((65536, 1024), (128, 1, 2, 4)),
         ((65536, 512), (64, 2, 2, 4)),
         ((65536, 256), (32, 4, 2, 4)),
