@@ -174,6 +174,14 @@ INLINE float fuser_coarse_exp(float x) {
   return h * h;
 }
 """,
+    # For x <= 0 and nan. 2**e (1 + r) with e near x * log2(e) and r what it misses; log(2) as a float is off by 2**-28.4,
+    # relative, so r is off by 2**-22 at most, from x = -88 on. Below, ex2 flushes to 0, and infinity is kept out of r.
+    "fuser_coarse_exp_of_negative": """
+INLINE float fuser_coarse_exp_of_negative(float x) {
+  float y = fuser_max(x, -128.0f), e = y * 0x1.715476p+0f, p = fuser_exp2_approx(e);
+  return fmaf(p, fmaf(e, -0x1.62e43p-1f, y), p);
+}
+""",
     # 2**-64 / (2**-64 + 2**-64 exp(-x)): the sum stays below 2**126, where its reciprocal would be flushed, until the result is
     # 2**-190. k = 7 for results above 2**-64, 8 below.
     "fuser_coarse_sigmoid": """

@@ -8,7 +8,7 @@ Rows are those of the op table in every respect: dtype rule, NumPy semantics (of
 bound in ulp. They are no ops of the front end, and a definition prints what they stand for.
 
 Errors are relative; a result below 2**-126 may be off by 2**-142 besides, that of coarse_one_plus_tanh by 2**-126. Where that
-is so, 1 + tanh(x) in Float has been 0 for long: it is so from x = -9.
+is so, 1 + tanh(x) in Float has been 0 for long: it is so from x = -9. coarse_exp_of_negative is for sums of at least 1 only.
 """
 
 from __future__ import annotations
@@ -98,6 +98,28 @@ _ONE_PLUS_TANH = PointwiseOp(
     parameters=("x",),
 )
 
+
+def _large_exp(x: Array) -> Array:
+    # The bound in ulps of this is more than 2**-126, which covers what is flushed.
+    with np.errstate(all="ignore"):
+        return np.maximum(np.exp(x), x.dtype.type(2.0**-105))
+
+
+# Where terms of a sum that is 1 or more are all that it is for.
+_EXP_OF_NEGATIVE = PointwiseOp(
+    "coarse_exp_of_negative",
+    1,
+    DtypeRule.FLT,
+    "exp(x) for x <= 0; 0 below 2**-126.",
+    POINTWISE["exp"].numpy,
+    _text("fuser_coarse_exp_of_negative({0})"),
+    kinds="f",
+    ulp=(12.0, 0.0),
+    magnitude=_large_exp,
+    samples=(Samples(-100.0, 0.0, -100, 0, specials=False),),
+    parameters=("x",),
+)
+
 COARSE: dict[str, CoarseOp] = {
     op.row.name: op
     for op in (
@@ -108,6 +130,7 @@ COARSE: dict[str, CoarseOp] = {
         _coarse("truediv", "fuser_coarse_divide({0}, {1})", 2.0**-21, constant=_times_reciprocal),
         _coarse("reciprocal", "fuser_coarse_divide(1.0f, {0})", 2.0**-21),
         _coarse("rsqrt", "rsqrtf({0})", 2.0**-22),
+        CoarseOp(_EXP_OF_NEGATIVE, 2.0**-20.5, "exp({0})"),
         CoarseOp(_ONE_PLUS_TANH, 2.0**-16, "add(fd.ops.tanh({0}), 1.00000)"),
     )
 }

@@ -4,14 +4,16 @@ Terms join a running total in a chain, and the totals of threads and blocks in a
 the total; here what a step loses is added up beside it, and added to the total at the end. A sum of n terms is then off by
 half an ulp of its own and n**2 squared roundings, instead of n roundings of the largest total on the way.
 
-A sum is compensated where something wider than 16 bits comes of it: a rounding to 16 bits hides what it would gain.
+A sum is compensated where something wider than 16 bits comes of it: a rounding to 16 bits hides what it would gain, and so do
+terms that are coarse themselves.
 """
 
 from __future__ import annotations
 
+from fuser.ir.coarse_ops import COARSE
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
-from fuser.ir.fusion import Reduction
+from fuser.ir.fusion import Pointwise, Reduction
 from fuser.ir.integers import ONE, ZERO, Int
 from fuser.ir.kernel import Allocate, Buffer, Call, Load, Stmt, Store, Value
 from fuser.ir.schedule import ScheduleBuilder
@@ -22,10 +24,11 @@ COMBINE = "compensated_add"
 
 
 def compensated_sums(builder: ScheduleBuilder) -> frozenset[str]:
-    """Names of the sums of Float or Double that show in an output to more than 16 bits."""
+    """Names of the sums of Float or Double that show in an output to more than 16 bits, those of coarse terms left out."""
     wide = wide_results(builder)
-    sums = (e.output.name for e in builder.exprs if isinstance(e, Reduction) and e.op == "sum")
-    return frozenset(name for name in sums if name in wide)
+    coarse = {e.output.name for e in builder.exprs if isinstance(e, Pointwise) and e.op in COARSE}
+    sums = [e for e in builder.exprs if isinstance(e, Reduction) and e.op == "sum"]
+    return frozenset(e.output.name for e in sums if e.output.name in wide and e.input.name not in coarse)
 
 
 def rest_of(total: Buffer) -> Buffer:

@@ -11,6 +11,9 @@ coarse form (`ir/coarse_ops.py`) where that form's error fits.
                           4 units of a float: a rounding that goes the other way shows in what follows, and should be rare
     products, quotients, roots, magnitudes, selections, maxima, and sums of numbers that are never negative
                           pass on what is allowed their results, products half of it to each factor
+    terms exp(x - max(x)) of a sum over what the maximum is of
+                          what a few units of a float change: the sum is 1 or more, so it does not matter how small terms are
+                          rounded, whatever the sum is for
     all else              nothing: differences and sums of both signs magnify an error, comparisons and integers may jump,
                           a Float or Double output is the result itself
 """
@@ -56,13 +59,11 @@ _NEVER_NEGATIVE = frozenset(("exp", "exp2", "sigmoid", "abs", "sqrt", "rsqrt"))
 
 def use_coarse_ops(fusion: Fusion) -> Fusion:
     """The same outputs, to within their dtypes' last places."""
-    if not any(t.dtype in _OUTPUT_ERROR for t in fusion.tensors):
-        return fusion
-    allowed = _allowed_errors(fusion)
+    allowed = _allowed_errors(fusion) if any(t.dtype in _OUTPUT_ERROR for t in fusion.tensors) else {}
     replaced: dict[Expr, Pointwise] = {}
     for expr in fusion.exprs:
-        if isinstance(expr, Pointwise) and expr.output in allowed:
-            coarse = _coarse_form(expr, allowed[expr.output], fusion)
+        if isinstance(expr, Pointwise):
+            coarse = _coarse_form(expr, allowed.get(expr.output, 0.0), fusion)
             if coarse is not None:
                 replaced[expr] = coarse
     if not replaced:
@@ -80,7 +81,9 @@ def _coarse_form(expr: Pointwise, allowed: float, fusion: Fusion) -> Pointwise |
         name, inputs = f"coarse_{expr.op}", expr.inputs
     found = COARSE.get(name)
     if found is None or inputs is None or found.error > allowed:
-        return None
+        if expr.op != "exp" or not _is_term_beside_one(expr, fusion):
+            return None
+        name, inputs = "coarse_exp_of_negative", expr.inputs
     return Pointwise(name, inputs, expr.output)
 
 
@@ -102,6 +105,29 @@ def _tanh_plus_one(expr: Pointwise, fusion: Fusion) -> tuple[Val, ...] | None:
         ):
             return source.inputs
     return None
+
+
+def _is_term_beside_one(expr: Pointwise, fusion: Fusion) -> bool:
+    """Whether an exp(x - max(x)) is only summed, over the dims of the maximum: one term is 1, and none is more."""
+    difference = fusion.definitions.get(expr.inputs[0])
+    if not (isinstance(difference, Pointwise) and difference.op == "sub"):
+        return False
+    value, subtracted = difference.inputs
+    spread = fusion.definitions.get(subtracted)
+    largest = None if not isinstance(spread, Broadcast) else fusion.definitions.get(spread.input)
+    if not (isinstance(largest, Reduction) and largest.op == "max" and largest.input is value):
+        return False
+    flags = [d.is_reduction for d in largest.output.produced]
+    uses = [] if expr.output in fusion.output_tensors else fusion.uses(expr.output)
+    assert isinstance(spread, Broadcast)
+    return (
+        bool(uses)
+        and list(spread.flags) == flags
+        and all(
+            isinstance(u, Reduction) and u.op == "sum" and [d.is_reduction for d in u.output.produced] == flags
+            for u in uses
+        )
+    )
 
 
 def _without_unused(fusion: Fusion, exprs: list[Expr]) -> Fusion:

@@ -373,6 +373,8 @@ def test_bounds_hold_for_approximate_instructions(host: ctypes.CDLL, name: str, 
     row, dtype = ROWS[name], DataType.Float
     with np.errstate(invalid="ignore"):  # signalling nans
         x = np.concatenate([numpy_cast(halves, dtype), floats])
+        if row.samples[0].high == 0:
+            x = x[~(x > 0)]
     host.set_direction(direction)
     try:
         got = _run(host, f"op_{name}_Float", [x], dtype)

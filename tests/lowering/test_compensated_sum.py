@@ -9,6 +9,7 @@ import pytest
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import ParallelType
+from fuser.ir.fusion import Tensor
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.kernel import walk
 from fuser.ir.schedule import ScheduleBuilder
@@ -90,3 +91,13 @@ def test_other_reductions_have_one_partial() -> None:
     assert compensated_sums(s) == frozenset()
     kernel = Lowered.of(s).kernel
     assert not any("rest" in str(stmt) for stmt in walk(kernel.body))
+
+
+@pytest.mark.parametrize(("op", "is_plain"), [("exp", False), ("coarse_exp_of_negative", True)])
+def test_sums_of_coarse_terms_stay_plain(op: str, is_plain: bool) -> None:
+    b = FusionBuilder()
+    terms = b.pointwise(op, [b.input_tensor(Float, [-1, -1])], Float)
+    assert isinstance(terms, Tensor)
+    total = b.reduction("sum", terms, [1], Float)
+    b.add_output(total)
+    assert compensated_sums(ScheduleBuilder(b.freeze())) == (frozenset() if is_plain else {total.name})

@@ -128,6 +128,34 @@ def test_what_does_not_show_is_coarse(name: str) -> None:
     assert ops(fusion) == expected
 
 
+def log_sum_exp(fd: Any, x: Any, *, dim: int = 1, also: bool = False) -> Any:
+    """log(sum(exp(x - max(x)))) as a Float; the exponentials too, if asked."""
+    e = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, 1, keepdim=True)))
+    total = fd.ops.log(fd.ops.sum(e, dim))
+    return [total, e] if also else total
+
+
+def test_terms_beside_one() -> None:
+    """Of Floats, the terms of a sum that is 1 or more need not be exact where they are small."""
+    fusion = use_coarse_ops(fusion_of(lambda fd, x, y: log_sum_exp(fd, x)))
+    verify_fusion(fusion, "use_coarse_ops")
+    assert ops(fusion) == ["sub", "coarse_exp_of_negative", "log"]
+    rng = np.random.default_rng(4)
+    x = rng.normal(0, 20, (50, 300)).astype(np.float32)
+    x[::5, ::3] = -np.inf
+    x[7, 9] = np.nan
+    (found,) = evaluate_fusion(fusion, [x, x])
+    exact = np.log(np.exp(x.astype(float) - x.max(1, keepdims=True)).sum(1))
+    np.testing.assert_allclose(found, exact, rtol=1e-6, atol=1e-7)
+    for plain in (
+        fusion_of(lambda fd, x, y: log_sum_exp(fd, x, also=True)),
+        fusion_of(lambda fd, x, y: log_sum_exp(fd, x, dim=0)),
+        fusion_of(lambda fd, x, y: fd.ops.sum(fd.ops.exp(fd.ops.sub(x, fd.ops.max(y, 1, keepdim=True))), 1)),
+        fusion_of(lambda fd, x, y: fd.ops.sum(fd.ops.exp(x), 1)),
+    ):
+        assert "exp" in ops(use_coarse_ops(plain))
+
+
 def test_results_of_16_bits_themselves() -> None:
     assert ops(use_coarse_ops(fusion_of(lambda fd, x, y: fd.ops.silu(x), BFloat16))) == ["coarse_silu"]
     assert ops(use_coarse_ops(fusion_of(lambda fd, x, y: fd.ops.relu(fd.ops.silu(x)), BFloat16)))[0] == "coarse_silu"
