@@ -20,6 +20,7 @@ from fuser.ir.fusion import (
     Broadcast,
     Cat,
     Expand,
+    ExpSum,
     ExtentOp,
     Full,
     Fusion,
@@ -103,6 +104,8 @@ def evaluate(fusion: Fusion, inputs: Sequence[Array | Number], state: tuple[int,
                     known[expr.output] = _reduce(expr, np.asarray(known[expr.input]))
                 case Welford():
                     known.update(_welford(expr, np.asarray(known[expr.input])))
+                case ExpSum():
+                    known.update(_exp_sum(expr, np.asarray(known[expr.input])))
                 case Scan():
                     init = None if expr.init is None else value(expr.init)
                     known[expr.output] = _scan(expr, np.asarray(known[expr.input]), init)
@@ -213,6 +216,18 @@ def _scan(expr: Scan, x: Array, init: Any) -> Array:
         carried = source[i] if carried is None else fold(carried, source[i])
         result[i] = carried
     return numpy_cast(np.moveaxis(result, 0, expr.dim), expr.output.dtype)
+
+
+def _exp_sum(expr: ExpSum, x: Array) -> Mapping[Val, Array]:
+    assert expr.partial is None, "a fusion has no second stages; schedules do"
+    axes = _reduced_axes(expr.total)
+    wide = x.astype(np.float64)
+    largest = wide.max(axis=axes, keepdims=True, initial=-np.inf)
+    total = np.exp(wide - largest).sum(axis=axes)
+    return {
+        expr.largest: numpy_cast(largest.reshape(total.shape), expr.largest.dtype),
+        expr.total: numpy_cast(np.asarray(total), expr.total.dtype),
+    }
 
 
 def _welford(expr: Welford, x: Array) -> Mapping[Val, Array]:

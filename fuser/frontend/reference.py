@@ -24,6 +24,7 @@ from fuser.ir.fusion import (
     Cat,
     Expand,
     Expr,
+    ExpSum,
     ExtentOp,
     Full,
     Fusion,
@@ -117,6 +118,8 @@ class _State:
                 self.tensors[expr.output.name] = _reduce(expr, self.tensors[expr.input.name])
             case Welford():
                 self._welford(expr)
+            case ExpSum():
+                self._exp_sum(expr)
             case Scan():
                 self.tensors[expr.output.name] = self._scan(expr)
             case Broadcast():
@@ -185,6 +188,18 @@ class _State:
         self.tensors[expr.mean.name] = np.asarray(mean.reshape(m2.shape).astype(expr.mean.dtype.numpy))
         self.tensors[expr.m2.name] = np.asarray(m2.astype(expr.m2.dtype.numpy))
         self.tensors[expr.count.name] = np.full(m2.shape, count, expr.count.dtype.numpy)
+
+    def _exp_sum(self, expr: ExpSum) -> None:
+        """Step by step as max, sub, exp and sum give it."""
+        assert expr.partial is None, "a scheduled fusion is not evaluated here"
+        array, axes = self.tensors[expr.input.name], _reduced_axes(expr.total)
+        wider = _WIDER[f"f{array.dtype.itemsize}"]
+        with np.errstate(all="ignore"):
+            largest = REDUCTIONS["max"].numpy(array, axes, True)
+            powers = POINTWISE["exp"].numpy(POINTWISE["sub"].numpy(array, largest))
+            total = REDUCTIONS["sum"].numpy(powers.astype(wider), axes, False)
+        self.tensors[expr.total.name] = np.asarray(np.asarray(total).astype(array.dtype))
+        self.tensors[expr.largest.name] = np.asarray(largest).reshape(np.shape(total))
 
     def _scan(self, expr: Scan) -> Array:
         array = self.tensors[expr.input.name]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from fuser.ir import numpy_functions as npf
-from fuser.ir.cuda_spelling import ConstantRule, CudaRule, CudaSpelling, cuda_literal
+from fuser.ir.cuda_spelling import ConstantRule, CudaRule, CudaSpelling, cuda_literal, spelled
 from fuser.ir.dtypes import DataType
 from fuser.ir.numpy_functions import Array, numpy_cast
 from fuser.ir.op_table import POINTWISE, PointwiseOp, Samples
@@ -161,9 +161,25 @@ DEFINITIONS: dict[str, str] = {
 }
 """What ops that are no ops of the front end stand for, as calls of `fd.ops` with `{0}` for the operands."""
 
+_EXP_SUMMAND = PointwiseOp(
+    "exp_summand",
+    1,
+    DtypeRule.FLT,
+    "exp(x), x <= 0, of what is added to a sum of at least 1.",
+    POINTWISE["exp"].numpy,
+    spelled(floating=("fuser_exp2_approx({0} * 1.44269504f)", "exp({0})")),
+    kinds="f",
+    ulp=(130.0, 1.0),
+    samples=(Samples(-80.0, 0.0),),
+    parameters=("x",),
+)
+# Lowering alone uses it, in Float and Double. In Float the rounding of the product is worth |x| 2**-24 of a summand that is
+# exp(-|x|) of the largest, and results below 2**-126 are 0.
+
 ROWS: dict[str, PointwiseOp] = {
     **POINTWISE,
     **{name: op.row for name, op in COARSE.items()},
     ROUND_TO_BFLOAT16.name: ROUND_TO_BFLOAT16,
+    _EXP_SUMMAND.name: _EXP_SUMMAND,
 }
 """Every row that an expr of a fusion or a call of a kernel may name."""

@@ -23,6 +23,7 @@ from fuser.ir.fusion import (
     Cat,
     Expand,
     Expr,
+    ExpSum,
     ExtentOp,
     Full,
     Fusion,
@@ -283,6 +284,8 @@ class _Rebuild:
                 return (self._random(expr),)
             case ScalarOp() | ExtentOp():
                 raise AssertionError("scalars are not rebuilt")
+            case ExpSum():
+                raise AssertionError("sums of exponentials are made later, by optimize_fusion")
             case unreachable:
                 assert_never(unreachable)
 

@@ -8,6 +8,7 @@ Grammar
     expr   := Pointwise(op, inputs, output)        one row of the op table; `set` and `cast` included
             | Reduction(op, input, output)         sum, prod, max, min; reduced dims are output.logical of kind reduction
             | Welford(input, mean, m2, count)
+            | ExpSum(input, largest, total)        the maximum and the sum of exp(input - maximum); only `optimize` makes it
             | Scan(op, input, init, output, dim)   cumsum, cumprod, cummin, cummax along a dim, from the value init (or None)
             | Broadcast(input, output, flags)      flags[d] True: output dim d is new, of extent 1
             | Squeeze(input, output, flags)        flags[d] True: input dim d (extent 1, or expanded) is dropped
@@ -30,7 +31,7 @@ Semantics
       Extents that an op requires to be equal and that are not equal by structure are listed in `constraints`.
     * A Random is a pure function of (seed, offset, position of the element): computing it twice gives the same numbers.
       Without a `state` of its own it takes the generator's, which the execution supplies (`GENERATOR_STATE`).
-    * Result dims of Reduction/Welford of kind reduction are not visible to users or consumers.
+    * Result dims of Reduction/Welford/ExpSum of kind reduction are not visible to users or consumers.
     * Resize and Gather read their input at other indices than their own: such dims of the input are *displaced*
       (`displaced_dims`). No loop over the result is a loop over them.
 """
@@ -206,6 +207,23 @@ class Welford:
     m2: Tensor
     count: Tensor
     partial: tuple[Tensor, Tensor] | None = None
+
+
+@record(eq=False)
+class ExpSum:
+    """The largest element over the reduced dims, and the sum of exp(element - largest): what a softmax and the logarithm of a
+    sum of exponentials need of a row, in one pass.
+
+    As max, sub, exp and sum give it: a nan makes both nan, an infinity the sum, and so does a row of nothing but -infinity. An
+    rfactored second stage takes the pair of the first (`partial` = its total). `op` is what the exponentials were in the
+    definition: exp, or a coarse form of it.
+    """
+
+    input: Tensor
+    largest: Tensor
+    total: Tensor
+    op: str = "exp"
+    partial: Tensor | None = None
 
 
 @record(eq=False)
@@ -405,6 +423,7 @@ TensorExpr = (
     Pointwise
     | Reduction
     | Welford
+    | ExpSum
     | Scan
     | Broadcast
     | Squeeze
@@ -419,6 +438,8 @@ TensorExpr = (
     | Random
 )
 Expr = TensorExpr | ScalarOp | ExtentOp
+Reducing = Reduction | Welford | ExpSum
+"""The exprs whose results lack dims of their operand."""
 
 
 def expr_inputs(expr: Expr) -> tuple[Val, ...]:
@@ -432,6 +453,8 @@ def expr_inputs(expr: Expr) -> tuple[Val, ...]:
             return (expr.input, expr.index)
         case Welford():
             return (expr.input, *(expr.partial or ()))
+        case ExpSum():
+            return (expr.input,) if expr.partial is None else (expr.input, expr.partial)
         case Scan():
             return (expr.input,) if expr.init is None else (expr.input, expr.init)
         case Reduction() | Broadcast() | Squeeze() | Expand() | Permute() | Reshape():
@@ -448,9 +471,7 @@ def expr_inputs(expr: Expr) -> tuple[Val, ...]:
 
 def expr_outputs(expr: Expr) -> tuple[Val, ...]:
     """Results, in order."""
-    if isinstance(expr, Welford):
-        return (expr.mean, expr.m2, expr.count)
-    return (expr.output,)
+    return (expr.output,) if isinstance(expr, (ScalarOp, ExtentOp)) else tensor_outputs(expr)
 
 
 def extent_operands(expr: Expr) -> tuple[Scalar, ...]:
@@ -484,7 +505,9 @@ def tensor_inputs(expr: Expr) -> tuple[Tensor, ...]:
 
 def tensor_outputs(expr: TensorExpr) -> tuple[Tensor, ...]:
     """Tensor results."""
-    return (expr.mean, expr.m2, expr.count) if isinstance(expr, Welford) else (expr.output,)
+    if isinstance(expr, Welford):
+        return (expr.mean, expr.m2, expr.count)
+    return (expr.largest, expr.total) if isinstance(expr, ExpSum) else (expr.output,)
 
 
 def dim_pairs(expr: TensorExpr, producer: Tensor, consumer: Tensor) -> Iterator[tuple[IterDomain, IterDomain]]:
@@ -494,7 +517,7 @@ def dim_pairs(expr: TensorExpr, producer: Tensor, consumer: Tensor) -> Iterator[
     """
     source, target = producer.visible, consumer.produced
     match expr:
-        case Pointwise() | Reduction() | Welford() | Scan() | Expand() | Cat():
+        case Pointwise() | Reduction() | Welford() | ExpSum() | Scan() | Expand() | Cat():
             # Expand may add dims on the left.
             yield from zip(source, target[len(target) - len(source) :], strict=True)
         case Broadcast():
@@ -580,6 +603,9 @@ def map_expr(expr: TensorExpr, tensors: dict[Tensor, Tensor]) -> TensorExpr:
         case Welford():
             partial = (get(expr.partial[0]), get(expr.partial[1])) if expr.partial else None
             return Welford(get(expr.input), get(expr.mean), get(expr.m2), get(expr.count), partial)
+        case ExpSum():
+            total = None if expr.partial is None else get(expr.partial)
+            return ExpSum(get(expr.input), get(expr.largest), get(expr.total), expr.op, total)
         case Scan():
             return Scan(expr.op, get(expr.input), expr.init, get(expr.output), expr.dim)
         case Broadcast():

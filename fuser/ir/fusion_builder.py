@@ -18,6 +18,7 @@ from fuser.ir.fusion import (
     Distribution,
     Expand,
     Expr,
+    ExpSum,
     ExtentConstraint,
     ExtentOp,
     Full,
@@ -223,6 +224,12 @@ class FusionBuilder:
         count = self._reduced(tensor, axes, DataType.Index)
         self.exprs.append(Welford(tensor, mean, m2, count))
         return mean, m2, count
+
+    def exp_sum(self, tensor: Tensor, axes: Sequence[int], op: str = "exp") -> tuple[Tensor, Tensor]:
+        """(largest, total) over visible dims `axes`."""
+        largest, total = self._reduced(tensor, axes, tensor.dtype), self._reduced(tensor, axes, tensor.dtype)
+        self.exprs.append(ExpSum(tensor, largest, total, op))
+        return largest, total
 
     def scan(self, op: str, tensor: Tensor, dim: int, init: Scalar | None = None) -> Tensor:
         """A running fold along visible dim `dim` (non-negative; neither of kind broadcast nor expanded), from `init`."""

@@ -15,6 +15,7 @@ from fuser.ir.fusion import (
     Cat,
     Expand,
     Expr,
+    ExpSum,
     ExtentOp,
     Full,
     Fusion,
@@ -94,6 +95,8 @@ def _expr_structure(expr: Expr, numbers: dict[Val, int]) -> object:
             return "Reduction", expr.op, expr.output.dtype, _reduced_dims(expr.output), operands
         case Welford():
             return "Welford", expr.mean.dtype, _reduced_dims(expr.mean), operands
+        case ExpSum():
+            return "ExpSum", expr.op, expr.total.dtype, _reduced_dims(expr.total), operands
         case Scan():
             return "Scan", expr.op, expr.output.dtype, expr.dim, operands
         case Broadcast() | Squeeze():

@@ -23,6 +23,7 @@ from fuser.ir.fusion import (
     Cat,
     Expand,
     Expr,
+    ExpSum,
     ExtentOp,
     Full,
     Fusion,
@@ -174,6 +175,8 @@ def call_text(expr: Expr) -> str:
             return f"{expr.op}({operands}, dims={_reduced_dims(expr.output)}{dtype})"
         case Welford():
             return f"welford({operands}, dims={_reduced_dims(expr.mean)})"
+        case ExpSum():
+            return f"exp_sum({operands}, dims={_reduced_dims(expr.total)})"
         case Scan():
             init = "" if expr.init is None else f", init={operand_text(expr.init)}"
             return f"{expr.op}({operand_text(expr.input)}, dim={expr.dim}{init})"

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Sequence
 from fuser.errors import NotSupportedError, SchedulingError
 from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType
 from fuser.ir.fusion import (
+    ExpSum,
     IterDomain,
     IterKind,
     Pointwise,
+    Reducing,
     Reduction,
     Split,
     Tensor,
@@ -232,10 +234,11 @@ class TensorVerbs(ScheduledFusion):
         return result
 
     def two_pass(self, name: str) -> None:
-        """Compute the Welford triple of which `name` is a member from two sums: see fuser.ir.two_pass."""
-        from fuser.ir.two_pass import two_pass_welford
+        """Compute the results of the Welford or ExpSum of which `name` is one by simple reductions: see fuser.ir.two_pass."""
+        from fuser.ir.two_pass import two_pass_exp_sum, two_pass_welford
 
-        two_pass_welford(self, name)
+        rewrite = two_pass_exp_sum if isinstance(self.definition(name), ExpSum) else two_pass_welford
+        rewrite(self, name)
         self.records.append(Record("two_pass", name, ()))
 
     def rfactor(self, name: str, axes: Sequence[int]) -> str | tuple[str, ...]:
@@ -245,7 +248,7 @@ class TensorVerbs(ScheduledFusion):
         """
         state = self.state(name)
         expr = self.definition(name)
-        if not isinstance(expr, (Reduction, Welford)):
+        if not isinstance(expr, Reducing):
             raise SchedulingError(f"cannot rfactor {name}: it is not produced by a reduction")
         if state.inline_at:
             raise SchedulingError(f"cannot rfactor {name}: it is already inlined")
@@ -267,6 +270,10 @@ class TensorVerbs(ScheduledFusion):
             new_mean, new_m2, new_count = (second for _, second in stages)
             before: TensorExpr = Welford(expr.input, mean, m2, count, expr.partial)
             after: TensorExpr = Welford(mean, new_mean, new_m2, new_count, (m2, count))
+        elif isinstance(expr, ExpSum):
+            (largest, total), (new_largest, new_total) = firsts, (second for _, second in stages)
+            before = ExpSum(expr.input, largest, total, expr.op, expr.partial)
+            after = ExpSum(largest, new_largest, new_total, expr.op, total)
         else:
             before = Reduction(expr.op, expr.input, firsts[0])
             after = Reduction(expr.op, firsts[0], stages[0][1])

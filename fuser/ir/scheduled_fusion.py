@@ -14,6 +14,7 @@ from fuser.errors import SchedulingError
 from fuser.ir.enums import GLOBAL_MEMORY, CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fuser.ir.facts import ExtentWithin
 from fuser.ir.fusion import (
+    ExpSum,
     Fusion,
     IterDomain,
     IterKind,
@@ -141,7 +142,7 @@ class ScheduledFusion:
         self.output_names = frozenset(outputs)
 
     def _note_siblings(self, expr: TensorExpr) -> None:
-        if isinstance(expr, Welford):
+        if isinstance(expr, (Welford, ExpSum)):
             names = tuple(t.name for t in tensor_outputs(expr))
             for name in names:
                 self._siblings[name] = names
@@ -220,6 +221,10 @@ class ScheduledFusion:
                 self.states[t.name] = TensorState(t, list(t.logical), memory)
             self._note_siblings(e)
         self._graph = None
+
+    def add_unscheduled(self, tensor: Tensor) -> None:
+        """Note a tensor of registers whose expr a verb is about to put in. For modules that define verbs."""
+        self.states[tensor.name] = TensorState(tensor, list(tensor.logical), MemoryType.local)
 
     def new_name(self, base: str, suffix: str) -> str:
         """A fresh stable name for a tensor that a verb makes of `base`."""

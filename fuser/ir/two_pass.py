@@ -1,4 +1,6 @@
-"""The moments of a row that stays on chip: sums of the values and of their deviations, instead of Welford's update.
+"""Statistics of a row that stays on chip, by simple reductions one after another.
+
+The moments are sums of the values and of their deviations, instead of Welford's update:
 
     shift = sum(x) / n;  d = x - shift;  e = sum(d) / n
     mean = shift + e;    m2 = sum(d^2) - n e^2
@@ -9,6 +11,8 @@ row that is held in registers can be summed twice for less, and more accurately.
 
 A difference x - mean is computed as d - e where it shows to more than 16 bits: the mean of data far from zero is rounded to
 much more than what d - e is.
+
+The sum of exponentials below a maximum is that again: the maximum first, then exponentials that serve other uses too.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     Broadcast,
+    ExpSum,
     Full,
     IterDomain,
     IterKind,
@@ -31,6 +36,7 @@ from fuser.ir.fusion import (
     Welford,
     row_major_order,
     tensor_inputs,
+    tensor_outputs,
 )
 from fuser.ir.integers import ONE, Int, const
 from fuser.ir.wide_results import wide_results
@@ -52,10 +58,7 @@ def two_pass_welford(builder: ScheduledFusion, name: str) -> None:
         raise SchedulingError(f"cannot compute {name} in two passes: it is not the result of a Welford reduction")
     if expr.input.dtype.is_complex:
         raise SchedulingError(f"cannot compute {name} in two passes: {expr.input.dtype.name} is complex")
-    for t in (expr.mean, expr.m2, expr.count):
-        state = builder.state(t.name)
-        if state.inline_at or state.loop != list(t.logical):
-            raise SchedulingError(f"cannot compute {name} in two passes: {t.name} is already scheduled")
+    _check_unscheduled(builder, name, (expr.mean, expr.m2, expr.count))
     x = expr.input
     count: Int = ONE
     for d in expr.mean.logical:
@@ -144,6 +147,68 @@ def _centred(builder: ScheduledFusion, expr: Welford) -> list[str]:
             if e.output.name in wide and not state.inline_at and state.loop == list(e.output.logical):
                 found.append(e.output.name)
     return found
+
+
+def two_pass_exp_sum(builder: ScheduledFusion, name: str) -> None:
+    """Replace the ExpSum expr that defines `name` by a maximum and a sum; the names of its results stay.
+
+    Exponentials that are there already, for other uses, are those that are summed. Raises SchedulingError for a tensor that no
+    ExpSum expr of full-size data defines, or that is already scheduled.
+    """
+    expr = builder.definition(name)
+    if not isinstance(expr, ExpSum) or expr.partial is not None:
+        raise SchedulingError(f"cannot compute {name} in two passes: it is not the result of a sum of exponentials")
+    _check_unscheduled(builder, name, (expr.largest, expr.total))
+    x, largest, kinds = expr.input, expr.largest, tuple(d.is_reduction for d in expr.largest.logical)
+    powers = _powers_below(builder, expr)
+    if powers:
+        builder.exprs = [e for e in builder.exprs if e not in powers]
+    else:
+
+        def tensor(suffix: str, dims: Sequence[IterDomain]) -> Tensor:
+            label = builder.new_name(expr.total.name, suffix)
+            logical = tuple(IterDomain(f"{label}.{i}", d.extent, d.kind, d.expanded) for i, d in enumerate(dims))
+            dense = tuple(None if d.is_broadcast or d.expanded else True for d in logical)
+            return Tensor(label, x.dtype, logical, row_major_order(len(dims)), dense, location=expr.total.location)
+
+        one = [
+            IterDomain("", const(1), IterKind.broadcast) if gone else d
+            for d, gone in zip(x.visible, kinds, strict=True)
+        ]
+        wide, below, power = tensor("wide", one), tensor("below", x.visible), tensor("power", x.visible)
+        powers = [
+            Broadcast(largest, wide, kinds),
+            Pointwise("sub", (x, wide), below),
+            Pointwise(expr.op, (below,), power),
+        ]
+        for t in (wide, below, power):
+            builder.add_unscheduled(t)
+    total = Reduction("sum", tensor_outputs(powers[-1])[0], expr.total)
+    builder.replace_expr(expr, [Reduction("max", x, largest), total], {})
+    at = builder.exprs.index(total)
+    builder.exprs[at:at] = powers
+
+
+def _powers_below(builder: ScheduledFusion, expr: ExpSum) -> list[TensorExpr]:
+    """The exprs of exp(x - largest), where something computes it already; else nothing."""
+    x, kinds = expr.input, tuple(d.is_reduction for d in expr.largest.logical)
+    for wide in builder.uses(expr.largest.name):
+        if not (isinstance(wide, Broadcast) and wide.flags == kinds):
+            continue
+        for below in builder.uses(wide.output.name):
+            if not (isinstance(below, Pointwise) and below.op == "sub" and below.inputs == (x, wide.output)):
+                continue
+            for power in builder.uses(below.output.name):
+                if isinstance(power, Pointwise) and power.op == expr.op and power.output.dtype is x.dtype:
+                    return [wide, below, power]
+    return []
+
+
+def _check_unscheduled(builder: ScheduledFusion, name: str, tensors: Sequence[Tensor]) -> None:
+    for t in tensors:
+        state = builder.state(t.name)
+        if state.inline_at or state.loop != list(t.logical):
+            raise SchedulingError(f"cannot compute {name} in two passes: {t.name} is already scheduled")
 
 
 def _kept(tensor: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ What is checked
     meeting      operands and results of an expr have the ranks it asks for, and dims that meet (`dim_pairs`) are of one
                  extent, by structure or by a constraint
     dtypes       as the row of the op table says
-    reductions   something is reduced, nothing of kind broadcast is; results of a welford agree
+    reductions   something is reduced, nothing of kind broadcast is; results of a welford or of a sum of exponentials agree
     outputs      defined tensors; an alias is an input of the same rank and dtype
     extents      every extent symbol is the size of an input or a scalar of the fusion
 """
@@ -28,6 +28,7 @@ from fuser.ir.fusion import (
     Cat,
     Expand,
     Expr,
+    ExpSum,
     ExtentOp,
     Full,
     Fusion,
@@ -40,6 +41,7 @@ from fuser.ir.fusion import (
     Permute,
     Pointwise,
     Random,
+    Reducing,
     Reduction,
     Reshape,
     Resize,
@@ -247,7 +249,7 @@ class _Check:
             self._operand(v, name)
         for e in expr_extents(expr):
             self.extents.setdefault(e, name)
-        is_reduction = isinstance(expr, (Reduction, Welford))
+        is_reduction = isinstance(expr, Reducing)
         for v in outputs:
             self._define(v)
             if isinstance(v, Tensor):
@@ -265,6 +267,8 @@ class _Check:
                 self._reduced(expr, source, output)
             case Welford():
                 self._welford(expr)
+            case ExpSum():
+                self._exp_sum(expr)
             case Scan():
                 self._scan(expr)
             case Broadcast(source, output, flags):
@@ -452,7 +456,7 @@ class _Check:
                 if d.expanded or (d.kind is IterKind.broadcast) is concrete:
                     self._find(f"{output.name}: dim {d!r} does not follow from the operands", output)
 
-    def _reduced(self, expr: Reduction | Welford, source: Tensor, output: Tensor) -> None:
+    def _reduced(self, expr: Reducing, source: Tensor, output: Tensor) -> None:
         if source.ndim != len(output.logical):
             self._find(
                 f"{output.name}: rank {source.ndim} of {source.name} does not meet {len(output.logical)}", output
@@ -512,6 +516,20 @@ class _Check:
             self._reduced(expr, expr.input, t)
             if [d.kind for d in t.logical] != [d.kind for d in mean.logical]:
                 self._find(f"{mean.name} and {t.name}, of one welford, are reduced over different dims", t)
+
+    def _exp_sum(self, expr: ExpSum) -> None:
+        largest, total, dtype = expr.largest, expr.total, expr.input.dtype
+        if expr.partial is not None:
+            self._find(f"{total.name}: only a schedule makes sums of exponentials of partial results", total)
+        if not (dtype.is_floating and largest.dtype is total.dtype is dtype):
+            found = f"{largest.dtype.name} and {total.dtype.name}"
+            self._find(f"{total.name}: the exponentials of {dtype.name} give {found}", total)
+        if dtype is not compute_dtype(dtype):
+            self._find(f"{total.name}: exponentials are summed in Float; {expr.input.name} is {dtype.name}", total)
+        for t in (largest, total):
+            self._reduced(expr, expr.input, t)
+        if [d.kind for d in largest.logical] != [d.kind for d in total.logical]:
+            self._find(f"{largest.name} and {total.name}, of one sum, are reduced over different dims", total)
 
     # --- dtypes -------------------------------------------------------------------------------------------------------
 

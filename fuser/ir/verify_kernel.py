@@ -80,7 +80,7 @@ _MOST_FINDINGS = 8
 
 _INDEX_DTYPES = (DataType.Int, DataType.Int32, DataType.Index)
 # Collectives over several partials: how many.
-_TUPLES = {"welford": 3, "compensated_add": 2}
+_TUPLES = {"welford": 3, "exp_sum": 2, "compensated_add": 2}
 
 
 def verify_kernel(kernel: Kernel, pass_name: str = "", *, is_final: bool = False) -> None:

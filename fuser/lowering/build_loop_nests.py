@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from fuser.errors import InternalError, SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import THREAD_TYPES, MemoryType, ParallelType
-from fuser.ir.fusion import Reduction, Welford, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import Reducing, tensor_inputs, tensor_outputs
 from fuser.ir.integers import ONE, ZERO, Symbol
 from fuser.ir.iteration_graph import Group
 from fuser.ir.kernel import Allocate, Buffer, For, If, Role, Stmt, stmt_reads, stmt_writes, walk
@@ -189,11 +189,15 @@ class NestBuilder(NestStatements):
                 state = self.context.state(t.name)
                 if state.memory is MemoryType.local and (t.name not in node or state.inline_at <= depth):
                     return True
-        return any(
-            self._accumulator_depth(n) <= depth
-            for n in node
-            if isinstance(self.exprs[n], (Reduction, Welford)) and not self.context.state(n).loop[depth].is_reduction
-        ) or any(self.scans[n].indexes_registers(depth) for n in node if n in self.scans)
+        return (
+            any(
+                self._accumulator_depth(n) <= depth
+                for n in node
+                if isinstance(self.exprs[n], Reducing) and not self.context.state(n).loop[depth].is_reduction
+            )
+            or any((start := self._group_depth(n)) is not None and start <= depth for n in node)
+            or any(self.scans[n].indexes_registers(depth) for n in node if n in self.scans)
+        )
 
     def _widest(self, node: list[str], depth: int) -> Group:
         raise InternalError(

@@ -69,6 +69,7 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.op_table import compute_dtype
 from fuser.lowering.compensated_sum import COMBINE, join_sums
+from fuser.lowering.exp_sum import exp_sum_combine, exp_sum_parts, exp_sum_scaled
 from fuser.lowering.expand_cluster import enter_cluster, exchange_in_cluster
 from fuser.lowering.expand_scan import BlockThreads, expand_scan
 from fuser.lowering.welford import CommonJoin, pool_statistics, welford_combine
@@ -386,6 +387,14 @@ class _Expander:
         if r.combine == "welford" and not r.partials[0].dtype.is_complex:
             name = f"{r.name}_c{self._number()}"
             return pool_statistics(r.partials, others, number, lambda make: self._elements(r, make), self._symbol, name)
+        if r.combine == "exp_sum":
+            name = f"{r.name}_p{self._number()}"
+            return self._elements(
+                r,
+                lambda e: exp_sum_parts(
+                    r.partials, e, number, lambda i, k: others(i, e, k), name, self._symbol, unroll
+                ),
+            )
         k = self._symbol("k", number)
 
         def first(i: int, e: Int) -> list[Stmt]:
@@ -401,6 +410,8 @@ class _Expander:
         if r.combine == COMBINE:
             self._count += 1
             return join_sums(r.partials, at, other, f"{r.name}_c{self._count - 1}")
+        if r.combine == "exp_sum":
+            return exp_sum_combine(r.partials, at, other, f"{r.name}_c{self._number()}")
         partial = r.partials[0]
         dtype = partial.dtype
         return [Store(partial, at, Call(r.combine, (Load(partial, at), other[0]), compute_dtype(dtype), dtype))]
@@ -426,6 +437,8 @@ class _Expander:
         return self._exchange(r, reduced, total, count)
 
     def _butterflies(self, r: Reduce, width: int) -> list[Stmt]:
+        if r.combine == "exp_sum":
+            return self._butterflies_of_pair(r, width)
         if not _is_common(r, 2):
             return self._elements(r, lambda e: self._butterfly(r, e, width))
         stmts: list[Stmt] = []
@@ -442,6 +455,23 @@ class _Expander:
             stmts += self._combine_each(r, lambda i, e, got=got: Load(got[i], e))
             offset //= 2
         return stmts
+
+    def _butterflies_of_pair(self, r: Reduce, width: int) -> list[Stmt]:
+        """The maximum of all lanes first: then each scales its total once, and the totals are added."""
+        largest = r.partials[0]
+        old = Buffer(f"{largest.name}_own{self._number()}", largest.dtype, MemoryType.local, largest.size)
+
+        def alone(partial: int, combine: str) -> list[Stmt]:
+            one = replace(r, partials=(r.partials[partial],), identity=(r.identity[partial],), combine=combine)
+            return self._butterflies(one, width)
+
+        return [
+            Allocate(old),
+            *self._elements(r, lambda e: [Store(old, e, Load(largest, e))]),
+            *alone(0, "maximum"),
+            *self._elements(r, lambda e: exp_sum_scaled(r.partials, e, old)),
+            *alone(1, "add"),
+        ]
 
     def _butterfly(self, r: Reduce, at: Int, width: int) -> list[Stmt]:
         """All lanes of each aligned group of `width` end with the group's result."""

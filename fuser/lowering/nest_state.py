@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GLOBAL_MEMORY, GRID_TYPES, THREAD_TYPES, ParallelType
-from fuser.ir.fusion import Reduction, Scan, Tensor, TensorExpr, Welford, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import Reducing, Scan, Tensor, TensorExpr, tensor_inputs, tensor_outputs
 from fuser.ir.integers import Cond, Int, Symbol, equal, symbol
 from fuser.ir.iteration_graph import Group, GroupSplit
 from fuser.ir.kernel import Buffer
 from fuser.lowering.compensated_sum import compensated_sums
 from fuser.lowering.context import LoweringContext, Storage, is_argument
+from fuser.lowering.exp_sum import HeldGroup
 from fuser.lowering.scan_nests import ScanNest, plan_scan
 from fuser.lowering.welford import WelfordStep
 from fuser.records import record
@@ -37,7 +38,8 @@ class Accumulator:
     """Per-thread partials of a reduction: one register array per result, over the axes inside `depth`.
 
     `step` (Welford) holds what all elements of a thread have in common: how many values each has seen.
-    `rest` (compensated sums) holds what rounding has lost of the one buffer.
+    `rest` (compensated sums) holds what rounding has lost of the one buffer. `group` (ExpSum) are the values that a thread
+    collects before it folds them.
     """
 
     depth: int
@@ -46,6 +48,7 @@ class Accumulator:
     last_block: Symbol | None = None
     step: WelfordStep | None = None
     rest: Buffer | None = None
+    group: HeldGroup | None = None
 
 
 class NestState:
@@ -163,7 +166,7 @@ class NestState:
         self, leader: str, among: Sequence[ParallelType], *, in_cluster: bool = False
     ) -> tuple[ParallelType, ...]:
         """Parallel types of the reduction axes of the expr that computes `leader`; those of a cluster are apart."""
-        if not isinstance(self.exprs[leader], (Reduction, Welford)):
+        if not isinstance(self.exprs[leader], Reducing):
             return ()
         state = self.context.state(leader)
         sizes = self.context.sizes

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from fuser.errors import InternalError
 from fuser.ir.enums import LoadStoreOpType
-from fuser.ir.fusion import Cat, Gather, Reduction, Resize, Scan, Welford, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import (
+    Cat,
+    ExpSum,
+    Gather,
+    Reducing,
+    Reduction,
+    Resize,
+    Scan,
+    Welford,
+    tensor_inputs,
+    tensor_outputs,
+)
 from fuser.ir.integers import FALSE, Cond, Int, Symbol, all_of, equal
 from fuser.ir.iteration_graph import Group
 from fuser.ir.kernel import Buffer, Call, If, Load, Role, Stmt, Store
 from fuser.ir.op_table import REDUCTIONS, compute_dtype
 from fuser.lowering.compensated_sum import add_term
 from fuser.lowering.displaced_reads import result_index
+from fuser.lowering.exp_sum import exp_sum_combine, exp_sum_element
 from fuser.lowering.indexing import Indexer
 from fuser.lowering.nest_state import Accumulator, Nest
 from fuser.lowering.nest_vectors import NestVectors
@@ -28,7 +40,7 @@ class NestStatements(NestVectors):
         expr = self.exprs[leader]
         indexer = self._indexer(nest.indices)
         loops = self.context.loops(leader)
-        if isinstance(expr, (Reduction, Welford)):
+        if isinstance(expr, Reducing):
             stmts = self._accumulate(leader, expr, indexer)
             if self._reads_partials(expr, indexer):
                 return stmts
@@ -87,7 +99,7 @@ class NestStatements(NestVectors):
         result = Store(target.buffer, offset, Load(carry, at))
         return [*self._predicated([folded], within), *self._guarded([result], indexer, loops, leader, target)]
 
-    def _accumulate(self, leader: str, expr: Reduction | Welford, indexer: Indexer) -> list[Stmt]:
+    def _accumulate(self, leader: str, expr: Reducing, indexer: Indexer) -> list[Stmt]:
         accumulator = self.accumulators[leader]
         offset = self._offset(indexer, accumulator.axes, tensor_outputs(expr)[0])
         self._check_register_index(accumulator.buffers[0], offset, tensor_outputs(expr)[0])
@@ -99,6 +111,8 @@ class NestStatements(NestVectors):
             compute = compute_dtype(buffer.dtype)
             combined = Call(REDUCTIONS[expr.op].combine, (Load(buffer, offset), value), compute, buffer.dtype)
             return [Store(buffer, offset, combined)]
+        if isinstance(expr, ExpSum):
+            return self._add_exponential(leader, expr, indexer, offset)
         name = f"{leader}_w{self._next()}"
         step = accumulator.step
         if step is not None and step.shift is not None:
@@ -135,6 +149,17 @@ class NestStatements(NestVectors):
                 found.append(equal(index, 0))
         return all_of(*found)
 
+    def _add_exponential(self, leader: str, expr: ExpSum, indexer: Indexer, offset: Int) -> list[Stmt]:
+        accumulator, x = self.accumulators[leader], self._read(expr.input, indexer)
+        group, name = accumulator.group, f"{leader}_e{self._next()}"
+        if expr.partial is not None:
+            return exp_sum_combine(accumulator.buffers, offset, (x, self._read(expr.partial, indexer)), name)
+        if group is None:
+            return exp_sum_element(accumulator.buffers, offset, x, name)
+        at = self._offset(indexer, group.axes, expr.input)
+        self._check_register_index(group.values, at, expr.input)
+        return [Store(group.values, at, x)]
+
     def _lane(self, leader: str, expr: Welford, indexer: Indexer) -> Int | None:
         """Which of a thread's partials is read, if all are joined from the first to the last; else None."""
         accumulator, storage = self.accumulators[leader], self.storage[expr.input.name]
@@ -143,7 +168,7 @@ class NestStatements(NestVectors):
             return None
         return indexer.index(joined[0])
 
-    def _reads_partials(self, expr: Reduction | Welford, indexer: Indexer) -> bool:
+    def _reads_partials(self, expr: Reducing, indexer: Indexer) -> bool:
         """Whether the operands are partials of the same reduction in registers: outside its extents a thread holds the
         identity there, so that adding it needs no test."""
         for t in tensor_inputs(expr):
@@ -155,7 +180,7 @@ class NestStatements(NestVectors):
                 return False
             if isinstance(expr, Reduction) and not (isinstance(first, Reduction) and first.op == expr.op):
                 return False
-            if isinstance(expr, Welford) and (expr.partial is None or not isinstance(first, Welford)):
+            if isinstance(expr, (Welford, ExpSum)) and (expr.partial is None or type(first) is not type(expr)):
                 return False
             for group, _ in storage.axes:
                 index = indexer.index(group)

@@ -6,18 +6,20 @@ that joins the partials of threads and blocks, and the copy of the result to whe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType, ParallelType
-from fuser.ir.fusion import Reduction, Split, Tensor, TensorExpr, Welford, tensor_outputs
-from fuser.ir.integers import ONE, ZERO, Int, Symbol, equal, symbol
+from fuser.ir.fusion import ExpSum, Reducing, Reduction, Split, Tensor, TensorExpr, Welford, tensor_outputs
+from fuser.ir.integers import ONE, TRUE, ZERO, Int, Symbol, const, equal, less, symbol
 from fuser.ir.iteration_graph import Group, GroupSplit
 from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Literal, Load, Reduce, Role, Stmt, Store, Value
 from fuser.ir.op_table import REDUCTIONS, compute_dtype
 from fuser.lowering.compensated_sum import COMBINE, finish_sum, rest_of
 from fuser.lowering.context import Storage, is_argument, local_storage
+from fuser.lowering.exp_sum import MAX_GROUP, HeldGroup, exp_sum_complete, exp_sum_group
 from fuser.lowering.nest_state import Accumulator, Nest, is_one
 from fuser.lowering.nest_values import NestValues
 from fuser.lowering.scan_nests import ScanNest
@@ -48,7 +50,7 @@ class NestStorage(NestValues):
         """What must stand before the loop at `depth`: storage, and partials with their identities."""
         expr = self.exprs[leader]
         stmts: list[Stmt] = []
-        reduces = isinstance(expr, (Reduction, Welford))
+        reduces = isinstance(expr, Reducing)
         accumulator_depth = self._accumulator_depth(leader) if reduces else -1
         if reduces and accumulator_depth == depth:
             accumulator = self._make_accumulator(leader, depth)
@@ -67,6 +69,9 @@ class NestStorage(NestValues):
                 stmts.append(Store(step.count, ZERO, Literal(0, step.count.dtype), Role.initialise))
                 if step.shift is not None:
                     stmts += [Allocate(step.shift), *self._fill(step.shift, Literal(0.0, step.shift.dtype))]
+        group = self.accumulators[leader].group if leader in self.accumulators else None
+        if group is not None and group.depth == depth:
+            stmts += [Allocate(group.values), *self._fill(group.values, self._identities(expr)[0])]
         if leader in self.scans:
             stmts += self._open_scan(leader, self.scans[leader], depth)
         position = self.sharing.positions[leader]
@@ -125,7 +130,43 @@ class NestStorage(NestValues):
         )
         step = self._welford_step(leader, depth, buffers)
         rest = rest_of(buffers[0]) if leader in self.compensated else None
-        return Accumulator(depth, buffers, tuple(reversed(axes)), step=step, rest=rest)
+        accumulator = Accumulator(depth, buffers, tuple(reversed(axes)), step=step, rest=rest)
+        accumulator.group = self._held_group(leader, accumulator)
+        return accumulator
+
+    def _held_group(self, leader: str, accumulator: Accumulator) -> HeldGroup | None:
+        """The innermost loops of an ExpSum whose values a thread can hold; None where that is one, or a pair to join."""
+        start = self._group_depth(leader)
+        expr = self.exprs[leader]
+        if start is None or not isinstance(expr, ExpSum):
+            return None
+        kept = accumulator.buffers[0].size.value
+        axes, running = list(accumulator.axes), kept
+        for is_reduction, group in reversed(self._serial_axes(leader, start)):
+            if is_reduction:
+                axes.append((group, const(running)))
+                running *= group.extent.value
+        values = Buffer(f"{leader}_values", accumulator.buffers[0].dtype, MemoryType.local, const(running))
+        return HeldGroup(start, values, tuple(axes), kept)
+
+    def _group_depth(self, leader: str) -> int | None:
+        """Depth of the loops whose values an ExpSum holds before it folds them."""
+        expr = self.exprs[leader]
+        if not isinstance(expr, ExpSum) or expr.partial is not None:
+            return None
+        state, loops = self.context.state(leader), self.context.loops(leader)
+        outside = self._accumulator_depth(leader)
+        start, held = len(loops), 1
+        for k in reversed(range(outside, len(loops))):
+            group = loops[k]
+            if not group.is_broadcast and state.parallel_type(state.loop[k]) not in THREAD_TYPES:
+                held *= group.extent.value if group.extent.is_const else MAX_GROUP + 1
+            if held > MAX_GROUP:
+                break
+            start = k
+        inside = [is_reduction for is_reduction, _ in self._serial_axes(leader, start)]
+        before = self._serial_axes(leader, outside)[: len(self._serial_axes(leader, outside)) - len(inside)]
+        return start if any(inside) and all(is_reduction for is_reduction, _ in before) else None
 
     def _welford_step(self, leader: str, depth: int, buffers: tuple[Buffer, ...]) -> WelfordStep | None:
         """A count for all elements of a thread, where every step of the reduced loops visits each of them once."""
@@ -194,6 +235,8 @@ class NestStorage(NestValues):
         if isinstance(expr, Reduction):
             dtype = accumulator_dtype(expr.output.dtype)
             return (Literal(REDUCTIONS[expr.op].identity(dtype), dtype),)
+        if isinstance(expr, ExpSum):
+            return Literal(-math.inf, expr.largest.dtype), Literal(0.0, expr.total.dtype)
         assert isinstance(expr, Welford)
         return tuple(
             Literal(0 if t.dtype.is_integral else 0.0, accumulator_dtype(t.dtype)) for t in tensor_outputs(expr)
@@ -238,10 +281,15 @@ class NestStorage(NestValues):
     def _close(self, leader: str, depth: int, nest: Nest) -> list[Stmt]:
         """What must stand after the loop at `depth`: the collective of a reduction, and its stores."""
         accumulator = self.accumulators.get(leader)
-        if accumulator is None or accumulator.depth != depth:
+        if accumulator is None:
             return []
-        expr = self.exprs[leader]
         stmts: list[Stmt] = []
+        if accumulator.group is not None and accumulator.group.depth == depth:
+            name = f"{leader}_g{self._next()}"
+            stmts += exp_sum_group(accumulator.buffers, accumulator.group, name, self._new_symbol)
+        if accumulator.depth != depth:
+            return stmts
+        expr = self.exprs[leader]
         block_axes = self._reduction_types(leader, BLOCK_TYPES)
         grid_axes = self._reduction_types(leader, GRID_TYPES)
         scan = self.scans.get(leader)
@@ -251,6 +299,8 @@ class NestStorage(NestValues):
             stmts += unshift(accumulator.buffers, accumulator.step, self._over(accumulator.buffers[0].size))
         if block_axes or grid_axes or self._cluster_types(leader):
             stmts.append(self._collective(leader, accumulator, block_axes, grid_axes, nest))
+        if isinstance(expr, ExpSum):
+            stmts += self._completed(expr, accumulator.buffers)
         if accumulator.step is not None:
             stmts += self._spread_count(accumulator.buffers[2], accumulator.step.count)
         if accumulator.rest is not None:
@@ -280,6 +330,22 @@ class NestStorage(NestValues):
         i = self._new_symbol(total.size)
         return [For(i, ZERO, total.size, ONE, tuple(finish_sum(total, rest, i, name)), unroll=True)]
 
+    def _completed(self, expr: ExpSum, partials: tuple[Buffer, ...]) -> list[Stmt]:
+        """What a whole row of -infinity gives; an rfactored first stage has parts of rows."""
+        if any(isinstance(e, ExpSum) and e.partial is expr.total for e in self.exprs.values()):
+            return []
+        count: Int = ONE
+        for d in expr.total.logical:
+            if d.is_reduction:
+                count = count * self.graph.group(d).extent
+        size = partials[0].size
+        i = ZERO if size is ONE else self._new_symbol(size)
+        stmts: list[Stmt] = exp_sum_complete(partials, i)
+        if isinstance(i, Symbol):
+            stmts = [For(i, ZERO, size, ONE, tuple(stmts), unroll=True)]
+        test = less(0, count)
+        return stmts if test is TRUE else list[Stmt]([If(test, tuple(stmts))])
+
     def _collective(
         self,
         leader: str,
@@ -301,6 +367,8 @@ class NestStorage(NestValues):
         combine = (
             "welford"
             if isinstance(expr, Welford)
+            else "exp_sum"
+            if isinstance(expr, ExpSum)
             else REDUCTIONS[expr.op].combine
             if isinstance(expr, Reduction)
             else ""

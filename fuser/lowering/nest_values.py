@@ -15,6 +15,7 @@ from fuser.ir.fusion import (
     Broadcast,
     Cat,
     Expand,
+    ExpSum,
     Full,
     Gather,
     Iota,
@@ -149,7 +150,7 @@ class NestValues(NestPredicates):
                 return self._iota(expr, indexer)
             case Random():
                 return self._random(expr, indexer)
-            case Reduction() | Welford() | Scan():
+            case Reduction() | Welford() | ExpSum() | Scan():
                 raise InternalError("a reduction or scan is no value", pass_name="build_loop_nests")
 
     def _hinted(self, value: Value, copy: Tensor) -> Value:

@@ -10,6 +10,7 @@ from fuser.ir.print_fusion import definition_text
 from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.assign_output_layouts import assign_output_layouts
 from fuser.optimize.drop_exact_roundings import drop_exact_roundings
+from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.remove_dead_code import remove_dead_code
 from fuser.optimize.round_as_floats import round_as_floats
@@ -22,6 +23,7 @@ PASSES: tuple[Callable[[Fusion], Fusion], ...] = (
     assign_output_layouts,
     split_reshaped_dims,
     hoist_displaced_reads,
+    fuse_exp_sums,
     drop_exact_roundings,
     round_as_floats,
 )

@@ -20,6 +20,7 @@ from fuser.ir.fusion import (
     Cat,
     Expand,
     Expr,
+    ExpSum,
     ExtentOp,
     Full,
     Fusion,
@@ -334,6 +335,9 @@ class _Rebuild:
             case Welford():
                 self._named(expr.mean, expr.m2, expr.count)
                 return b.welford(new[expr.input], self._axes(expr.mean))
+            case ExpSum():
+                self._named(expr.largest, expr.total)
+                return b.exp_sum(new[expr.input], self._axes(expr.total), expr.op)
             case Scan():
                 self._named(expr.output)
                 return (b.scan(expr.op, new[expr.input], self._position(expr.output.visible, expr.dim), expr.init),)

@@ -25,9 +25,10 @@ from collections.abc import Collection, Iterable
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import GLOBAL_MEMORY, ParallelType, SchedulerType
 from fuser.ir.fusion import (
+    ExpSum,
     Fusion,
     IterDomain,
-    Reduction,
+    Reducing,
     Scan,
     Tensor,
     TensorExpr,
@@ -469,7 +470,7 @@ class _Pass:
         row, _ = self._reductions()
         for name in row:
             expr = b.definition(name)
-            if isinstance(expr, Welford) and not expr.input.dtype.is_complex:
+            if isinstance(expr, ExpSum) or (isinstance(expr, Welford) and not expr.input.dtype.is_complex):
                 b.two_pass(name)
         kept = keep_stages(b, few_registers=True)
         return late, copies, [k.name for k in kept]
@@ -479,7 +480,7 @@ class _Pass:
         b = self.builder
         graph = b.graph()
         along = frozenset(map(graph.group, self.along))
-        results = [tensor_outputs(e)[0] for e in b.exprs if isinstance(e, (Reduction, Welford))]
+        results = [tensor_outputs(e)[0] for e in b.exprs if isinstance(e, Reducing)]
         row = [t.name for t in results if _reduced(graph, t) == along]
         return row, [t.name for t in results if t.name not in row]
 

@@ -19,7 +19,7 @@ from functools import lru_cache
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.fusion import Fusion, Reduction, Welford
+from fuser.ir.fusion import ExpSum, Fusion, Reduction, Welford, tensor_outputs
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
@@ -238,10 +238,10 @@ class InnerPersistentScheduler:
 
 
 def in_two_passes(builder: ScheduleBuilder) -> None:
-    """Welford's update only pays where data is read once: what is kept is summed twice."""
+    """Welford's update only pays where data is read once: what is kept is summed twice. So are exponentials."""
     for expr in row_reductions(builder):
-        if isinstance(expr, Welford) and not expr.input.dtype.is_complex:
-            builder.two_pass(expr.mean.name)
+        if isinstance(expr, ExpSum) or (isinstance(expr, Welford) and not expr.input.dtype.is_complex):
+            builder.two_pass(tensor_outputs(expr)[0].name)
 
 
 def _reference_name(builder: ScheduleBuilder) -> str:

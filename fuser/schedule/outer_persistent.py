@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import CacheOp, SchedulerType
-from fuser.ir.fusion import Fusion, Pointwise, Reduction, Tensor, Welford, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import Fusion, Pointwise, Reducing, Tensor, Welford, tensor_inputs, tensor_outputs
 from fuser.ir.iteration_graph import Group
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
@@ -159,7 +159,7 @@ def _last_accesses(builder: ScheduleBuilder, reduced: frozenset[Group]) -> list[
     before: set[str] = set()
     for expr in reversed(builder.exprs):
         outputs = {t.name for t in tensor_outputs(expr)}
-        if isinstance(expr, (Reduction, Welford)) or outputs & before:
+        if isinstance(expr, Reducing) or outputs & before:
             before |= {t.name for t in tensor_inputs(expr)}
     found: list[str] = []
     for expr in builder.exprs:

@@ -43,6 +43,7 @@ class Space:
     bytes_per_step  bytes of one access to every full-size input
     heavy           the combining step costs more than an access (Welford): threads should reduce much before they combine
     may_split       several blocks may share one reduction
+    held            elements of a step that a thread may hold widened, beside those on their way (sums of exponentials)
     """
 
     inner: bool
@@ -53,6 +54,7 @@ class Space:
     bytes_per_step: int
     heavy: bool
     may_split: bool
+    held: int = 0
 
 
 @record
@@ -160,7 +162,8 @@ def _plan_outer(space: Space, device: DeviceInfo) -> ReductionPlan:
 
 def _most_in_flight(space: Space) -> int:
     """Accesses that a thread may have on their way, by the registers they take."""
-    return max(1, min(_THREAD_BYTES // max(1, space.bytes_per_step), _MAX_UNROLL))
+    most = space.held // space.vector if space.held else _MAX_UNROLL
+    return max(1, min(_THREAD_BYTES // max(1, space.bytes_per_step), most, _MAX_UNROLL))
 
 
 def _even_unroll(steps: int, most: int) -> int:

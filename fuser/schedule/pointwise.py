@@ -9,7 +9,7 @@ from dataclasses import replace
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fact_collection import GRID_LIMIT
-from fuser.ir.fusion import Fusion, Pointwise, Reduction, Scan, Tensor, Welford, tensor_outputs
+from fuser.ir.fusion import Fusion, Pointwise, Reducing, Scan, Tensor, tensor_outputs
 from fuser.ir.integers import const
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
@@ -64,7 +64,7 @@ class PointwiseScheduler:
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
         """See Scheduler."""
-        reduced = next((e for e in segment.tensor_exprs if isinstance(e, (Reduction, Welford))), None)
+        reduced = next((e for e in segment.tensor_exprs if isinstance(e, Reducing)), None)
         if reduced is not None:
             return Refused(f"{reduced.input.name} is reduced")
         scanned = next((e for e in segment.tensor_exprs if isinstance(e, Scan)), None)

@@ -22,8 +22,10 @@ import math
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fusion import (
+    ExpSum,
     ExtentOp,
     Fusion,
+    Reducing,
     Reduction,
     ScalarOp,
     Scan,
@@ -54,11 +56,13 @@ from fuser.schedule.total_reductions import rfactor_totals
 
 # Accumulators of a thread along kept dims: more would push the loads in flight out of its registers.
 _ACCUMULATORS = 32
+# Elements of a step of sums of exponentials, of which a thread first needs the largest.
+_HELD = 32
 
 
-def reductions_of(segment: Fusion) -> list[Reduction | Welford]:
+def reductions_of(segment: Fusion) -> list[Reducing]:
     """Reductions in order."""
-    return [e for e in segment.tensor_exprs if isinstance(e, (Reduction, Welford))]
+    return [e for e in segment.tensor_exprs if isinstance(e, Reducing)]
 
 
 def reference_reduction(segment: Fusion, graph: IterationGraph) -> Tensor:
@@ -114,7 +118,7 @@ class ReductionScheduler:
         extent = {g: inputs.evaluate(g.extent) for g in groups}
         inner = groups[order[-1]] in reduced
         reductions = reductions_of(segment)
-        registers = sum(3 if isinstance(e, Welford) else 1 for e in reductions)
+        registers = sum(len(tensor_outputs(e)) for e in reductions)
         reads = _reduced_reads(segment, graph, reduced)
         largest = max((dims for _, dims in reads), default=0)
         outputs = [
@@ -138,6 +142,7 @@ class ReductionScheduler:
             vector=vector,
             bytes_per_step=vector * sum(size for size, _ in reads),
             heavy=heavy,
+            held=_HELD if any(isinstance(e, ExpSum) for e in reductions) else 0,
             may_split=len(set(stage_levels(ScheduleBuilder(segment)).values())) == 1
             and not _full_size_outputs(segment, graph, reduced),
         )
@@ -174,7 +179,7 @@ class ReductionScheduler:
         copies = cache_arguments(builder)
         # An output that is itself the reference becomes a copy; the reduction goes on under the copy's source.
         definition = builder.definition(name)
-        if definition is not None and not isinstance(definition, (Reduction, Welford)):
+        if definition is not None and not isinstance(definition, Reducing):
             name = tensor_inputs(definition)[0].name
         _, stages = split_stages(builder)
         steps = self._transform(builder, name, params, blocks)
@@ -211,6 +216,10 @@ class ReductionScheduler:
         made: dict[str, str] = {}
         for e in row_reductions(builder):
             result = name = tensor_outputs(e)[0].name
+            if isinstance(e, ExpSum):
+                # Its elements of a step are folded together, side by side.
+                made[result] = name
+                continue
             if params.inner and params.vector > 1:
                 name = _first(builder.rfactor(name, list(steps.serial)))
             made[result] = name
@@ -341,11 +350,11 @@ def _column_values(builder: ScheduleBuilder) -> set[str]:
     wide = {t.name for t in builder.tensors if _has_rows(builder, t.name)}
     found: set[str] = set()
     for e in builder.exprs:
-        if isinstance(e, (Reduction, Welford)) or tensor_outputs(e)[0].name not in wide:
+        if isinstance(e, Reducing) or tensor_outputs(e)[0].name not in wide:
             continue
         for t in tensor_inputs(e):
             computed = builder.definition(t.name)
-            if t.name not in wide and computed is not None and not isinstance(computed, (Reduction, Welford)):
+            if t.name not in wide and computed is not None and not isinstance(computed, Reducing):
                 found.add(t.name)
     return found - builder.output_names
 
@@ -387,7 +396,7 @@ def _partial_output(graph: IterationGraph, segment: Fusion, reduced: frozenset[G
             if own or (value in segment.input_tensors and _resolved(graph, value, reduced)):
                 return t
             expr = segment.definitions.get(value)
-            if expr is None or isinstance(expr, (ScalarOp, ExtentOp, Reduction, Welford)):
+            if expr is None or isinstance(expr, (ScalarOp, ExtentOp, Reduction, Welford, ExpSum)):
                 continue
             if _resolved(graph, value, reduced):
                 pending += tensor_inputs(expr)

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.fusion import Fusion, Reduction, Scan, Welford, tensor_inputs
+from fuser.ir.fusion import Fusion, Reducing, Scan, tensor_inputs
 from fuser.ir.iteration_graph import IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.alignment import choose_accesses
@@ -69,7 +69,7 @@ class ScanScheduler:
         scans = scans_of(segment)
         if not scans:
             return Refused("nothing is scanned")
-        reduced = next((e for e in segment.tensor_exprs if isinstance(e, (Reduction, Welford))), None)
+        reduced = next((e for e in segment.tensor_exprs if isinstance(e, Reducing)), None)
         if reduced is not None:
             return Refused(f"{reduced.input.name} is reduced")
         graph = resolving_graph(segment)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fuser.ir.fusion import Pointwise, Reduction, Tensor, TensorExpr, Welford, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import Pointwise, Reducing, Tensor, TensorExpr, tensor_inputs, tensor_outputs
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
@@ -31,7 +31,7 @@ def chained_reductions(exprs: Iterable[TensorExpr], graph: IterationGraph) -> fr
     reduced: dict[TensorExpr, frozenset[Group]] = {}
     size: dict[TensorExpr, int] = {}
     for e in exprs:
-        if isinstance(e, (Reduction, Welford)):
+        if isinstance(e, Reducing):
             result = tensor_outputs(e)[0]
             groups = [(d.is_reduction, graph.group(d)) for d in result.logical]
             reduced[e] = frozenset(g for is_reduced, g in groups if is_reduced and not g.is_broadcast)
@@ -48,10 +48,10 @@ def chained_reductions(exprs: Iterable[TensorExpr], graph: IterationGraph) -> fr
     )
 
 
-def row_reductions(builder: ScheduleBuilder) -> list[Reduction | Welford]:
+def row_reductions(builder: ScheduleBuilder) -> list[Reducing]:
     """The reductions of a schedule that are not chained, in order."""
     chained = chained_reductions(builder.exprs, builder.graph())
-    return [e for e in builder.exprs if isinstance(e, (Reduction, Welford)) and e not in chained]
+    return [e for e in builder.exprs if isinstance(e, Reducing) and e not in chained]
 
 
 def reduced_groups_of(builder: ScheduleBuilder) -> frozenset[Group]:
@@ -86,7 +86,9 @@ def stage_levels(builder: ScheduleBuilder) -> dict[str, int]:
 def is_cheap(builder: ScheduleBuilder, name: str) -> bool:
     """Whether computing a tensor again from its operands costs next to nothing."""
     expr = builder.definition(name)
-    return not isinstance(expr, (Pointwise, Reduction, Welford)) or (isinstance(expr, Pointwise) and expr.op in _CHEAP)
+    if isinstance(expr, Pointwise):
+        return expr.op in _CHEAP
+    return not isinstance(expr, Reducing)
 
 
 @record

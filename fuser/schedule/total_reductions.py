@@ -17,11 +17,11 @@ from fuser.ir.fusion import (
     Fusion,
     IterDomain,
     IterKind,
+    Reducing,
     Reduction,
     ScalarOp,
     Tensor,
     TensorExpr,
-    Welford,
     map_expr,
     row_major_order,
     tensor_outputs,
@@ -37,10 +37,10 @@ def total_reductions(exprs: Iterable[TensorExpr], graph: IterationGraph) -> dict
 
     `graph`: the resolving view.
     """
-    reduced: dict[Reduction | Welford, frozenset[Group]] = {}
-    size: dict[Reduction | Welford, int] = {}
+    reduced: dict[Reducing, frozenset[Group]] = {}
+    size: dict[Reducing, int] = {}
     for e in exprs:
-        if isinstance(e, (Reduction, Welford)):
+        if isinstance(e, Reducing):
             dims = [(d.is_reduction, graph.group(d)) for d in tensor_outputs(e)[0].logical]
             reduced[e] = frozenset(g for is_reduced, g in dims if is_reduced and not g.is_broadcast)
             size[e] = sum(not g.is_broadcast for _, g in dims)

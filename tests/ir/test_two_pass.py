@@ -1,4 +1,4 @@
-"""The verb that turns a Welford reduction into two sums."""
+"""The verb that turns a Welford reduction or a sum of exponentials into simple reductions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.errors import SchedulingError
-from fuser.ir.fusion import Fusion, Pointwise, Reduction, Welford
+from fuser.ir.fusion import ExpSum, Fusion, Pointwise, Reduction, Welford
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from tests.harness import Lowered, run
 
 
@@ -111,3 +112,36 @@ def test_refusals() -> None:
     builder.split(name, 1, 4)
     with pytest.raises(SchedulingError, match="is already scheduled"):
         builder.two_pass(name)
+
+
+def exponentials(*, keep: bool) -> Fusion:
+    """Rows' sums of exponentials; `keep`: the exponentials are an output, too."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], dtype=DataType.Float, contiguity=True)
+        powers = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, [1], keepdim=True)))
+        fd.add_output(fd.ops.log(fd.ops.sum(powers, [1])))
+        if keep:
+            fd.add_output(powers)
+    assert fd.fusion is not None
+    return fuse_exp_sums(fd.fusion.ir_fusion)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_exponentials_are_computed_once(keep: bool) -> None:
+    fusion = exponentials(keep=keep)
+    (pair,) = (e for e in fusion.tensor_exprs if isinstance(e, ExpSum))
+    builder = ScheduleBuilder(fusion)
+    builder.two_pass(pair.total.name)
+    assert sorted(e.op for e in builder.exprs if isinstance(e, Reduction)) == ["max", "sum"]
+    assert sum(isinstance(e, Pointwise) and e.op == "exp" for e in builder.exprs) == 1
+    again = ScheduleBuilder(fusion)
+    again.replay(builder.records)
+    assert [str(e) for e in again.exprs] == [str(e) for e in builder.exprs]
+    builder.inline_most()
+    x = np.random.default_rng(1).normal(size=(3, 37)).astype(np.float32) * 9
+    found = run(Lowered.of(builder), [x]).check()
+    below = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    results = [found[t.name] for t in fusion.output_tensors]
+    np.testing.assert_allclose(results[0], np.log(below.sum(1)), rtol=1e-5, atol=1e-7)
+    if keep:
+        np.testing.assert_allclose(results[1], below, rtol=5e-6)

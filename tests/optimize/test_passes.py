@@ -11,6 +11,7 @@ from fuser.ir.live_order import undefined_leaves
 from fuser.ir.output_layout import output_stride_orders
 from fuser.optimize.assign_output_layouts import assign_output_layouts, with_stride_orders
 from fuser.optimize.drop_exact_roundings import drop_exact_roundings
+from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.pipeline import PASSES, optimize_fusion
 from fuser.optimize.remove_dead_code import remove_dead_code
@@ -48,6 +49,7 @@ def test_passes_keep_the_meaning() -> None:
         assign_output_layouts,
         split_reshaped_dims,
         hoist_displaced_reads,
+        fuse_exp_sums,
         drop_exact_roundings,
         round_as_floats,
     ]

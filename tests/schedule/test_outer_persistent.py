@@ -149,7 +149,7 @@ def check(
 
 
 DEFINITIONS: list[Definition] = [batch_norm, batch_norm_backward, softmax_of_columns]
-WAITS: dict[Definition, int] = {batch_norm: 1, batch_norm_backward: 1, softmax_of_columns: 2}
+WAITS: dict[Definition, int] = {batch_norm: 1, batch_norm_backward: 1, softmax_of_columns: 1}
 
 
 @pytest.mark.parametrize("define", DEFINITIONS)
