@@ -48,11 +48,12 @@ def choose_accesses(
     limit: int,
     *,
     may_cut: bool = True,
+    may_follow: bool = True,
 ) -> RowAccesses:
     """Accesses along a row, whose dims (slowest first) end in the fastest one; up to `limit` elements.
 
     They are aligned and whole where that leaves at least half as many for every input that lies along the row, and where
-    they may not be cut.
+    they may not be cut, or would have to follow an output and may not, or stores would not be aligned all the same.
     """
     fastest = row[-1]
     vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
@@ -63,10 +64,10 @@ def choose_accesses(
     if not along or (vector * 2 >= limit and all(name in vectorized for name in along)):
         return RowAccesses(vector, vectorized)
     outputs = _outputs_along(graph, segment, fastest, inputs, limit)
-    updated = {o.tensor.name for o in segment.outputs if o.alias_of is not None}
     arguments = arguments_of(graph, segment, inputs)
-    sizes = {g: inputs.evaluate(g.extent) for g in row}
-    to = row_to_follow(arguments, row, sizes, limit, [name for name in outputs if name not in updated])
+    to = row_to_follow(arguments, row, {g: inputs.evaluate(g.extent) for g in row}, limit, outputs)
+    if to is None or (to and not may_follow):
+        return RowAccesses(vector, vectorized)
     return RowAccesses(limit, (*along, *outputs), True, to)
 
 
@@ -101,17 +102,17 @@ def _outputs_along(
 
 def row_to_follow(
     arguments: Sequence[Argument], row: Sequence[Group], sizes: Mapping[Group, int], vector: int, outputs: Sequence[str]
-) -> str:
-    """The first of some outputs that has the whole row as one run of memory, if its rows begin at other places than multiples
-    of the vector; else ""."""
-    solid = [g for g in row if sizes[g] != 1]
-    for argument in arguments:
-        if argument.name not in outputs:
-            continue
-        running, is_one_run = 1, True
-        for group in reversed(solid):
-            is_one_run = is_one_run and argument.stride(group) == running
-            running *= sizes[group]
-        if is_one_run and any(s % vector for g, s in argument.strides.items() if g not in row):
-            return argument.name
-    return ""
+) -> str | None:
+    """The output at whose aligned places a row is cut, so that all stores of whole vectors are aligned; "" where multiples of
+    the vector are such places, None where there are none."""
+    written = [a for a in arguments if a.name in outputs]
+    if any(a.alignment % (vector * a.tensor.dtype.itemsize) and a.alignment % ACCESS for a in written):
+        return None
+    starts = [{g: s % vector for g, s in a.strides.items() if g not in row and s % vector} for a in written]
+    if not any(starts):
+        return ""
+    running, is_one_run = 1, True
+    for group in reversed([g for g in row if sizes[g] != 1]):
+        is_one_run = is_one_run and written[0].stride(group) == running
+        running *= sizes[group]
+    return written[0].name if is_one_run and all(s == starts[0] for s in starts) else None

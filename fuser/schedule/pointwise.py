@@ -188,9 +188,6 @@ class _Choice:
         self.weight = max((_WEIGHTS.get(e.op, 1) for e in segment.tensor_exprs if isinstance(e, Pointwise)), default=1)
         self.parts = joined_dims(order, sizes, self.arguments, tested_groups(graph, segment, inputs.evaluate))
         self.inputs = segment.input_tensors
-        updated = {o.tensor.name for o in segment.outputs if o.alias_of is not None}
-        # Where the launch puts them, their base is aligned.
-        self.outputs = [t.name for t in segment.output_tensors if t not in self.inputs and t.name not in updated]
 
     def params(self, order: tuple[int, ...]) -> PointwiseParams:
         """The choice."""
@@ -270,7 +267,10 @@ class _Choice:
         ):
             return None
         widths = tuple((n, w) for n, w in wanted.items() if w > 1)
-        return limit, widths, row_to_follow(self.arguments, run, self.sizes, limit, self.outputs)
+        to = row_to_follow(
+            self.arguments, run, self.sizes, limit, [a.name for a in along if a.tensor not in self.inputs]
+        )
+        return None if to is None else (limit, widths, to)
 
     def _most_elements(self) -> int:
         """Most elements of a thread."""

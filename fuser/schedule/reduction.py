@@ -132,7 +132,7 @@ class ReductionScheduler:
         row = _fastest_groups([groups[d] for d in order], reduced)
         heavy = any(isinstance(e, Welford) for e in reductions)
         # The lanes of a row's last vector would have seen fewer values than others: counts would not be in common.
-        accesses = choose_accesses(graph, segment, row, inputs, limit, may_cut=not (inner and heavy))
+        accesses = choose_accesses(graph, segment, row, inputs, limit, may_cut=not (inner and heavy), may_follow=inner)
         vector = accesses.vector
         space = Space(
             inner=inner,
@@ -159,7 +159,7 @@ class ReductionScheduler:
             plan.block_outer,
             plan.unroll_outer,
             misaligned=accesses.misaligned,
-            aligned_to=accesses.aligned_to if inner else "",
+            aligned_to=accesses.aligned_to,
             reasons=plan.reasons,
         )
 

@@ -193,6 +193,47 @@ def test_pointwise(
     check(define, dtype, rows, columns, offsets, padding)
 
 
+def updated_rows(fd: FusionDefinition, dtype: DataType) -> None:
+    x = fd.define_tensor(shape=[-1, -1], dtype=dtype)
+    e = fd.ops.sub(x, fd.ops.sum(x, [1], keepdim=True))
+    fd.add_output(e, x)
+
+
+def updated(fd: FusionDefinition, dtype: DataType) -> None:
+    x = fd.define_tensor(shape=[-1, -1], dtype=dtype)
+    r = fd.define_tensor(shape=[-1, -1], dtype=dtype)
+    fd.add_output(fd.ops.add(x, r), x)
+
+
+def outer_norm(fd: FusionDefinition, dtype: DataType) -> None:
+    x = fd.define_tensor(shape=[-1, -1], dtype=dtype)
+    fd.add_output(fd.ops.sub(x, fd.ops.sum(x, [0], keepdim=True)))
+
+
+@pytest.mark.parametrize("define", [updated_rows, updated])
+@pytest.mark.parametrize(("columns", "offset", "padding"), [(1001, 0, 0), (1001, 3, 0), (1000, 1, 0), (1001, 0, 7)])
+def test_updates_in_place(define: Define, columns: int, offset: int, padding: int) -> None:
+    rng = np.random.default_rng(0)
+    x, r = (
+        laid_out(rng.integers(-1, 2, (40, columns)).astype(np.float32), columns + padding, offset) for _ in range(2)
+    )
+    want = x + r if define is updated else x - x.sum(1, keepdims=True)
+    with FusionDefinition() as fd:
+        define(fd, D.Float)
+    fd.execute([x, r] if define is updated else [x], device="simulator")
+    np.testing.assert_array_equal(x, want)
+
+
+def test_stores_that_no_cut_aligns_are_not_vectors() -> None:
+    """Rows of columns that all threads walk down, and updates of what lies off by an element."""
+    x = described(D.Float, 4096, 50257)
+    assert not any(m.dst.is_global for m in moves_of(outer_norm, D.Float, x))
+    off = described(D.Float, 4096, 50257, alignment=4)
+    assert not moves_of(updated, D.Float, off, off)
+    found = {m.src.name: m.aligned for m in moves_of(updated, D.Float, x, off) if m.src.is_global}
+    assert found == {"t0": True, "t1": False}
+
+
 def test_rows_of_a_thread_have_vectors_of_their_own() -> None:
     """Heavy ops and weights: rows would share a thread, if their weights were at the same places."""
 
