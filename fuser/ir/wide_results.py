@@ -6,13 +6,13 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import tensor_inputs, tensor_outputs
 from fuser.ir.scheduled_fusion import ScheduledFusion
 
-_WIDE = (DataType.Float, DataType.Double)
+WIDE = (DataType.Float, DataType.Double)
 
 
 def wide_results(builder: ScheduledFusion) -> frozenset[str]:
     """Names of the Float and Double tensors that an output of these dtypes depends on, without a 16-bit value between."""
-    wide = {name for name in builder.output_names if builder.state(name).tensor.dtype in _WIDE}
+    wide = {name for name in builder.output_names if builder.state(name).tensor.dtype in WIDE}
     for expr in reversed(builder.exprs):
         if any(t.name in wide for t in tensor_outputs(expr)):
-            wide.update(t.name for t in tensor_inputs(expr) if t.dtype in _WIDE)
+            wide.update(t.name for t in tensor_inputs(expr) if t.dtype in WIDE)
     return frozenset(wide)

@@ -5,30 +5,46 @@ the total; here what a step loses is added up beside it, and added to the total 
 half an ulp of its own and n**2 squared roundings, instead of n roundings of the largest total on the way.
 
 A sum is compensated where something wider than 16 bits comes of it: a rounding to 16 bits hides what it would gain, and so do
-terms that are coarse themselves.
+terms that are coarse themselves. It does not where the sum is subtracted from elements, as in the gradient of softmax: what is
+left may be small beside either.
 """
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from fuser.ir.coarse_ops import COARSE
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
-from fuser.ir.fusion import Pointwise, Reduction
+from fuser.ir.fusion import Broadcast, Pointwise, Reduction, TensorExpr, tensor_inputs
 from fuser.ir.integers import ONE, ZERO, Int
 from fuser.ir.kernel import Allocate, Buffer, Call, Load, Stmt, Store, Value
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.ir.wide_results import wide_results
+from fuser.ir.wide_results import WIDE, wide_results
 
 COMBINE = "compensated_add"
 """What a collective over (total, rest) is called."""
 
 
 def compensated_sums(builder: ScheduleBuilder) -> frozenset[str]:
-    """Names of the sums of Float or Double that show in an output to more than 16 bits, those of coarse terms left out."""
+    """Names of the sums in Float or Double that show in an output to more than 16 bits, or are subtracted from elements.
+
+    Those of coarse terms are left out.
+    """
     wide = wide_results(builder)
-    coarse = {e.output.name for e in builder.exprs if isinstance(e, Pointwise) and e.op in COARSE}
-    sums = [e for e in builder.exprs if isinstance(e, Reduction) and e.op == "sum"]
-    return frozenset(e.output.name for e in sums if e.output.name in wide and e.input.name not in coarse)
+    coarse = {e.output for e in builder.exprs if isinstance(e, Pointwise) and e.op in COARSE}
+    sums = {e.output for e in builder.exprs if _is_sum(e) for t in tensor_inputs(e) if t not in coarse}
+    spread = {e.output: e.input for e in builder.exprs if isinstance(e, Broadcast) and e.input in sums}
+    subtracted = {spread[v].name for e in builder.exprs if _subtracts(e) for v in tensor_inputs(e) if v in spread}
+    return frozenset(t.name for t in sums if t.name in wide) | subtracted
+
+
+def _is_sum(expr: TensorExpr) -> TypeGuard[Reduction]:
+    return isinstance(expr, Reduction) and expr.op == "sum" and expr.output.dtype in WIDE
+
+
+def _subtracts(expr: TensorExpr) -> bool:
+    return isinstance(expr, Pointwise) and expr.op == "sub"
 
 
 def rest_of(total: Buffer) -> Buffer:
@@ -37,44 +53,36 @@ def rest_of(total: Buffer) -> Buffer:
 
 
 def add_term(total: Buffer, rest: Buffer, at: Int, term: Value, name: str) -> list[Stmt]:
-    """Add a term (Kahan's difference, with the losses summed apart as Neumaier 1974 does).
-
-    s = total + x; rest += x - (s - total); total = s
-
-    Exact unless |x| exceeds |total|, as in the first steps; then what is lost is an ulp of x, not of a sum. `total` is what
-    a plain sum would be, so infinities and nan are where they would be.
-    """
-    dtype = total.dtype
-    x, s = (Buffer(f"{name}_{part}", dtype, MemoryType.local, ONE) for part in ("x", "s"))
-    lost = _call("sub", Load(x, ZERO), _call("sub", Load(s, ZERO), Load(total, at), dtype), dtype)
-    return [
-        Allocate(x),
-        Allocate(s),
-        Store(x, ZERO, term),
-        Store(s, ZERO, _call("add", Load(total, at), Load(x, ZERO), dtype)),
-        Store(rest, at, _call("add", Load(rest, at), lost, dtype)),
-        Store(total, at, Load(s, ZERO)),
-    ]
+    """Add a term: the losses are summed apart (Neumaier 1974), and `total` is what a plain sum would be, so that infinities
+    and nan are where they would be."""
+    return _add(total, rest, at, term, [], name)
 
 
 def join_sums(pair: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], name: str) -> list[Stmt]:
-    """Add another pair: the sum of the totals is split exactly (Knuth's TwoSum), whichever is the larger.
-
-    s = a + b; z = s - a; rest = (rest_a + rest_b) + ((a - (s - z)) + (b - z))
-
-    Threads that join the same two pairs in either order get the same pair.
-    """
+    """Add another pair. Threads that join the same two pairs in either order get the same pair."""
     total, rest = pair
+    term, more = other
+    joined = Store(rest, at, _call("add", Load(rest, at), more, rest.dtype))
+    return _add(total, rest, at, term, [joined], name)
+
+
+def _add(total: Buffer, rest: Buffer, at: Int, term: Value, before: list[Stmt], name: str) -> list[Stmt]:
+    """The sum of a total and a term is split exactly (Knuth's TwoSum), whichever is the larger; `before`: what happens to
+    `rest` first.
+
+    s = total + x; z = s - total; rest += (total - (s - z)) + (x - z); total = s
+    """
     dtype = total.dtype
-    b, s, z = (Buffer(f"{name}_{part}", dtype, MemoryType.local, ONE) for part in ("b", "s", "z"))
+    x, s, z = (Buffer(f"{name}_{part}", dtype, MemoryType.local, ONE) for part in ("x", "s", "z"))
     first = _call("sub", Load(total, at), _call("sub", Load(s, ZERO), Load(z, ZERO), dtype), dtype)
-    lost = _call("add", first, _call("sub", Load(b, ZERO), Load(z, ZERO), dtype), dtype)
+    lost = _call("add", first, _call("sub", Load(x, ZERO), Load(z, ZERO), dtype), dtype)
     return [
-        *(Allocate(made) for made in (b, s, z)),
-        Store(b, ZERO, other[0]),
-        Store(s, ZERO, _call("add", Load(total, at), Load(b, ZERO), dtype)),
+        *(Allocate(made) for made in (x, s, z)),
+        Store(x, ZERO, term),
+        Store(s, ZERO, _call("add", Load(total, at), Load(x, ZERO), dtype)),
         Store(z, ZERO, _call("sub", Load(s, ZERO), Load(total, at), dtype)),
-        Store(rest, at, _call("add", _call("add", Load(rest, at), other[1], dtype), lost, dtype)),
+        *before,
+        Store(rest, at, _call("add", Load(rest, at), lost, dtype)),
         Store(total, at, Load(s, ZERO)),
     ]
 

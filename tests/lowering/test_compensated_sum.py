@@ -82,6 +82,15 @@ def test_an_output_of_16_bits_needs_none() -> None:
     assert compensated_sums(ScheduleBuilder(b.freeze())) == {shown.name}
 
 
+def test_what_is_subtracted_from_elements_is_compensated() -> None:
+    b = FusionBuilder()
+    x = b.input_tensor(BF16, [-1, -1])
+    wide = b.pointwise("cast", [x], Float)
+    total = b.reduction("sum", wide, [1], Float)
+    b.add_output(b.pointwise("cast", [b.pointwise("sub", [wide, b.broadcast(total, [False, True])], Float)], BF16))
+    assert compensated_sums(ScheduleBuilder(b.freeze())) == {total.name}
+
+
 def test_other_reductions_have_one_partial() -> None:
     b = FusionBuilder()
     x = b.input_tensor(Float, [-1, -1])

@@ -101,6 +101,12 @@ def test_loop_around_a_grid_reduction_has_its_own_semaphores() -> None:
     assert str(kernel.plan.semaphores) == "t0_size0"
 
 
+def two_sum(a: np.float32, b: np.float32) -> tuple[np.float32, np.float32]:
+    s = a + b
+    z = s - a
+    return s, (a - (s - z)) + (b - z)
+
+
 def test_partials_of_blocks_are_summed_in_block_order() -> None:
     """Several are asked for at a time; they are added one after another all the same, so that results repeat bit for bit."""
     b = FusionBuilder()
@@ -119,11 +125,10 @@ def test_partials_of_blocks_are_summed_in_block_order() -> None:
         for part in row.reshape(-1, 16):
             own = lost = np.float32(0)
             for term in part:
-                step = own + term
-                lost, own = lost + (term - (step - own)), step
-            step = total + own
-            z = step - total
-            rest, total = (rest + lost) + ((total - (step - z)) + (own - z)), step
+                own, error = two_sum(own, term)
+                lost = lost + error
+            total, error = two_sum(total, own)
+            rest = (rest + lost) + error
         assert total + rest == result
 
 

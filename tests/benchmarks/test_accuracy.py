@@ -1,0 +1,154 @@
+"""Errors against float64 where inputs are unkind: ours, on the simulator, are at most those of plain Float arithmetic.
+
+benchmarks/accuracy.py compares with torch eager on a GPU. Without one, what torch computes is modelled here: the formulas of
+its kernels in NumPy float32, sums by halves (NumPy's own), every op rounded, 16-bit results rounded once. A third is allowed
+for chance: where no sum shows, the largest error of some thousand roundings is compared with that of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.case import Case, NumpyWide, define_fusion
+from benchmarks.inputs import BF16, F16, F32, numpy_inputs
+from benchmarks.norm_cases import (
+    LAYER_EPS,
+    RMS_EPS,
+    group_norm,
+    layer_norm,
+    layer_norm_backward,
+    rms_norm,
+    softmax,
+    softmax_backward,
+)
+from benchmarks.reduction_cases import cross_entropy, sum_over
+from tests.benchmarks.float64_error import largest_error
+
+Array = np.ndarray[Any, Any]
+ROWS, COLUMNS = 10, 2003
+GROUPS = 2
+CHANCE = 4 / 3
+LEAST = 1.5
+"""Ulps that are always granted: three roundings."""
+
+
+def _moments(rows: Array) -> tuple[Array, Array]:
+    mean = rows.mean(-1, keepdims=True, dtype=rows.dtype)
+    centred = rows - mean
+    return mean, (centred * centred).mean(-1, keepdims=True, dtype=rows.dtype)
+
+
+def _one(x: Array, value: float) -> Any:
+    return x.dtype.type(value)
+
+
+def _softmax(x: Array) -> list[Array]:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return [e / e.sum(-1, keepdims=True)]
+
+
+def _softmax_backward(dy: Array, y: Array) -> list[Array]:
+    return [y * (dy - (dy * y).sum(-1, keepdims=True))]
+
+
+def _layer_norm(x: Array, weight: Array, bias: Array) -> list[Array]:
+    mean, variance = _moments(x)
+    return [(x - mean) * (1 / np.sqrt(variance + _one(x, LAYER_EPS))) * weight + bias]
+
+
+def _rms_norm(x: Array, weight: Array) -> list[Array]:
+    return [x * (1 / np.sqrt((x * x).mean(-1, keepdims=True) + _one(x, RMS_EPS))) * weight]
+
+
+def _layer_norm_backward(dy: Array, x: Array, weight: Array, mean: Array, rstd: Array) -> list[Array]:
+    normalized, weighted = (x - mean) * rstd, dy * weight
+    c1, c2 = ((t).mean(-1, keepdims=True) for t in (normalized * weighted, weighted))
+    sums = [np.ascontiguousarray(t.T).sum(-1) for t in (dy * normalized, dy)]
+    return [(weighted - (normalized * c1 + c2)) * rstd, *sums]
+
+
+def _cross_entropy(logits: Array, target: Array) -> list[Array]:
+    below = logits - logits.max(-1, keepdims=True)
+    losses = np.log(np.exp(below).sum(-1)) - np.take_along_axis(below, target[:, None], 1)[:, 0]
+    return [np.asarray(losses.mean(dtype=losses.dtype))]
+
+
+def _group_norm(x: Array, weight: Array, bias: Array) -> list[Array]:
+    mean, variance = _moments(x.reshape(x.shape[0], GROUPS, -1))
+    rows = (x.reshape(*mean.shape[:2], -1) - mean) * (1 / np.sqrt(variance + _one(x, LAYER_EPS)))
+    return [rows.reshape(x.shape) * weight.reshape(1, -1, 1, 1) + bias.reshape(1, -1, 1, 1)]
+
+
+def _sum_inner(x: Array) -> list[Array]:
+    return [x.sum(-1)]
+
+
+Model = Callable[..., list[Array]]
+
+FAMILIES: dict[str, tuple[Callable[..., Case], Model]] = {
+    "softmax": (lambda dtype: softmax(ROWS, COLUMNS, dtype), _softmax),
+    "softmax of seven": (lambda dtype: softmax(300, 7, dtype), _softmax),
+    "softmax_backward": (lambda dtype: softmax_backward(ROWS, COLUMNS, dtype), _softmax_backward),
+    "layer_norm": (lambda dtype: layer_norm(ROWS, COLUMNS, dtype), _layer_norm),
+    "layer_norm of seven": (lambda dtype: layer_norm(300, 7, dtype), _layer_norm),
+    "rms_norm": (lambda dtype: rms_norm(ROWS, COLUMNS, dtype), _rms_norm),
+    "layer_norm_backward": (lambda dtype: layer_norm_backward(ROWS, COLUMNS, dtype), _layer_norm_backward),
+    "cross_entropy": (lambda dtype: cross_entropy(ROWS, COLUMNS, dtype), _cross_entropy),
+    "group_norm": (lambda dtype: group_norm(4, 6, 17, 19, GROUPS, dtype), _group_norm),
+    "sum_inner": (lambda dtype: sum_over(1, ROWS, COLUMNS, dtype), _sum_inner),
+}
+
+
+def _scaled_rows(x: Array) -> Array:
+    return x * np.logspace(-4, 4, len(x)).reshape(-1, *[1] * (x.ndim - 1))
+
+
+KINDS: dict[str, Callable[[Array], Array]] = {
+    "normal": lambda x: x,
+    "mean 1000": lambda x: x + 1000,
+    "mean 1000, deviation 1/8": lambda x: x / 8 + 1000,
+    "wide range": lambda x: (np.sign(x) * np.exp(np.abs(x) * 6) * 1e-4).clip(-1e4, 1e4),
+    "rows from 1e-4 to 1e4": _scaled_rows,
+    "constant 3.25": lambda x: x * 0 + 3.25,
+    "constant 12345": lambda x: x * 0 + 12345,
+    "tiny": lambda x: x * 1e-6,
+}
+"""What is made of the first of the largest inputs, as in benchmarks/accuracy.py."""
+
+
+def errors(name: str, dtype: Any, seed: int = 0) -> dict[str, list[tuple[float, float]]]:
+    """(ours, the model's) for every output, by kind of input."""
+    make, model = FAMILIES[name]
+    case = make(dtype)
+    fd = define_fusion(case)
+    found: dict[str, list[tuple[float, float]]] = {}
+    for kind, change in KINDS.items():
+        inputs = numpy_inputs(case.inputs, seed)
+        data = inputs[max(range(len(inputs)), key=lambda k: case.inputs[k].numel)]
+        with np.errstate(all="ignore"):
+            data[...] = change(data.astype(np.float64))
+            wide = [x.astype(np.float32) if x.dtype.kind not in "iu" else x for x in inputs]
+            references = case.reference(NumpyWide(), *inputs)
+            outputs: Sequence[Array] = fd.execute(inputs)
+            modelled = [m.astype(o.dtype) for m, o in zip(model(*wide), outputs, strict=True)]
+        found[kind] = [
+            (largest_error(o, r), largest_error(m, r)) for o, m, r in zip(outputs, modelled, references, strict=True)
+        ]
+    return found
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16, F16], ids=lambda d: d.name)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_errors_are_at_most_those_of_plain_arithmetic(name: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    wrong = [
+        f"{kind}, output {k}: {ours:.2f} ulp, plain arithmetic {plain:.2f}"
+        for kind, pairs in errors(name, dtype).items()
+        for k, (ours, plain) in enumerate(pairs)
+        if not ours <= max(LEAST, CHANCE * plain)
+    ]
+    assert not wrong, wrong
