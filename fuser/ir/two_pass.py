@@ -186,7 +186,7 @@ def two_pass_exp_sum(builder: ScheduledFusion, name: str) -> None:
     total = Reduction("sum", tensor_outputs(powers[-1])[0], expr.total)
     builder.replace_expr(expr, [Reduction("max", x, largest), total], {})
     at = builder.exprs.index(total)
-    builder.exprs[at:at] = powers
+    builder.exprs = [*builder.exprs[:at], *powers, *builder.exprs[at:]]
 
 
 def _powers_below(builder: ScheduledFusion, expr: ExpSum) -> list[TensorExpr]:

@@ -18,7 +18,7 @@ from fuser.ir.kernel import Allocate, Buffer, Call, For, Literal, Load, Stmt, St
 from fuser.lowering.welford import temporary
 from fuser.records import record
 
-MAX_GROUP = 64
+MAX_GROUP = 32
 """Values that a thread holds before it folds them: one maximum and one scaling serve all of them."""
 _CHAINS = 8
 

@@ -70,7 +70,7 @@ from fuser.ir.kernel import (
 from fuser.ir.op_table import compute_dtype
 from fuser.lowering.compensated_sum import COMBINE, join_sums
 from fuser.lowering.exp_sum import exp_sum_combine, exp_sum_parts, exp_sum_scaled
-from fuser.lowering.expand_cluster import enter_cluster, exchange_in_cluster
+from fuser.lowering.expand_cluster import enter_cluster, exchange_by_lanes, exchange_in_cluster
 from fuser.lowering.expand_scan import BlockThreads, expand_scan
 from fuser.lowering.welford import CommonJoin, pool_statistics, welford_combine
 from fuser.records import record
@@ -260,10 +260,10 @@ class _Expander:
         for item in _joined(_gathered(stmts)):
             match item:
                 case tuple():
-                    if item[0].block_axes:
-                        result += self._blocks(item)
                     if item[0].cluster_axes:
                         result += self._exchanged(item)
+                    elif item[0].block_axes:
+                        result += self._blocks(item)
                     if item[0].grid_axes:
                         broadcast = item[0].grid_broadcast
                         result += self._grid_broadcast(item) if broadcast else self._grid_last_block(item)
@@ -328,21 +328,39 @@ class _Expander:
 
     def expand(self, r: Reduce) -> list[Stmt]:
         """Statements of one collective."""
-        stmts = self._blocks((r,)) if r.block_axes else []
-        if r.cluster_axes:
-            stmts += self._exchanged((r,))
+        stmts = self._exchanged((r,)) if r.cluster_axes else self._blocks((r,)) if r.block_axes else []
         if r.grid_axes:
             stmts += self._grid_broadcast((r,)) if r.grid_broadcast else self._grid_last_block((r,))
         return stmts
 
     def _exchanged(self, reduces: Sequence[Reduce]) -> list[Stmt]:
-        """Reductions over the blocks of a cluster, whose blocks have their values already."""
+        """Reductions over the blocks of a cluster, and the threads of each block where there are several."""
         r = reduces[0]
         (axis,) = r.cluster_axes
         size = self.cluster[axis]
+        total = self._count_of(self.active)
+        if total.is_const and total.value % WARP == 0 and set(self.active) == set(r.block_axes):
+            values = total.value // WARP
+            if size * values <= _TOLD_BY_WARPS:
+                alone = [s for one in reduces for s in self._butterflies(one, WARP)]
+            else:
+                alone, values = self._blocks(reduces), 1
+            return alone + exchange_by_lanes(
+                reduces,
+                size,
+                self.threads[axis] % size,
+                self._linear(self.active),
+                values,
+                self._symbol,
+                self._each,
+                self._combine_each,
+                self._butterflies,
+                execution=self.execution,
+            )
         spread = [p for p in self.active if p in r.block_axes]
         lanes = [p for p in self.active if p not in r.block_axes]
-        return exchange_in_cluster(
+        blocks = self._blocks(reduces) if r.block_axes else []
+        return blocks + exchange_in_cluster(
             reduces,
             size,
             self.threads[axis] % size,
@@ -764,6 +782,8 @@ class _Expander:
 
 
 _LEVEL_2 = CacheOp["global"]
+# Values that the warps of a cluster may tell each of its blocks: two for each lane.
+_TOLD_BY_WARPS = 64
 # Partials that a thread reads from shared memory rather than wait for another thread to join them.
 _OWN_WORK = 16
 # Partials that a thread of the last block asks for at once.

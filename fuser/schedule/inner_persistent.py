@@ -121,7 +121,7 @@ class InnerPersistentScheduler:
         vector = accesses.vector
         loaded = sum(t.dtype.itemsize for t in full)
         narrowest = min(t.dtype.itemsize for t in full)
-        inputs_only = False
+        inputs_only = one_pass = False
         per_element = kept_bytes(segment)
         # The first part of a row that is cut where it is aligned may hold a single element of it.
         cut = vector - 1 if accesses.aligned_to else 0
@@ -141,6 +141,13 @@ class InnerPersistentScheduler:
                 bounds = row_bounds(segment, graph, reduced, inputs, capacity, order, groups)
                 if not isinstance(bounds, Refused):
                     return params_in_shared(placed, order, vector, accesses.vectorized, bounds, in_shared, length)
+        if any(isinstance(e, ExpSum) for e in segment.tensor_exprs) and (
+            isinstance(shape, Refused) or shape.cluster > 1
+        ):
+            # Blocks that wait for one another had better do so once.
+            one_pass = True
+            per_element = kept_bytes(segment, inputs_only=inputs_only, one_pass=True)
+            shape = choose_row_shape(spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0)
         if isinstance(shape, Refused):
             return shape
         capacity = shape.threads * shape.batch * shape.cluster * vector - cut
@@ -159,6 +166,7 @@ class InnerPersistentScheduler:
             inputs_only,
             misaligned=accesses.misaligned,
             aligned_to=accesses.aligned_to,
+            one_pass=one_pass,
             reasons=(
                 f"a row of {length} elements is {-(-spread // vector)} accesses of {vector}: {shape.batch} for each of "
                 f"{shape.threads} threads, {shape.rows} rows a block, {shape.cluster} blocks a row",
@@ -178,7 +186,7 @@ class InnerPersistentScheduler:
         rfactor_totals(builder)
         for tensor, dim, low, high in params.bounds:
             builder.ask_extent_within(tensor, dim, low, high)
-        in_two_passes(builder)
+        in_two_passes(builder, exponentials=not params.one_pass)
         separate_results(builder)
         copies = cache_arguments(builder)
         placed = place_rows(builder, copies, params)
@@ -237,10 +245,12 @@ class InnerPersistentScheduler:
         builder.parallelize_like(name)
 
 
-def in_two_passes(builder: ScheduleBuilder) -> None:
-    """Welford's update only pays where data is read once: what is kept is summed twice. So are exponentials."""
+def in_two_passes(builder: ScheduleBuilder, *, exponentials: bool = True) -> None:
+    """Welford's update only pays where data is read once: what is kept is summed twice. So may exponentials be."""
     for expr in row_reductions(builder):
-        if isinstance(expr, ExpSum) or (isinstance(expr, Welford) and not expr.input.dtype.is_complex):
+        if (exponentials and isinstance(expr, ExpSum)) or (
+            isinstance(expr, Welford) and not expr.input.dtype.is_complex
+        ):
             builder.two_pass(tensor_outputs(expr)[0].name)
 
 
@@ -250,18 +260,18 @@ def _reference_name(builder: ScheduleBuilder) -> str:
     from fuser.schedule.reference import concrete_dims
 
     results = [e.output for e in builder.exprs if isinstance(e, Reduction)]
-    results += [e.mean for e in builder.exprs if isinstance(e, Welford)]
+    results += [tensor_outputs(e)[0] for e in builder.exprs if isinstance(e, (Welford, ExpSum))]
     return max(results, key=lambda t: concrete_dims(graph, t)).name
 
 
 @lru_cache(maxsize=256)
-def kept_bytes(segment: Fusion, *, inputs_only: bool = False) -> int:
+def kept_bytes(segment: Fusion, *, inputs_only: bool = False, one_pass: bool = False) -> int:
     """Bytes per element of the row that are on chip at once, at most: what is kept between a stage and the next.
 
     It follows from the structure alone, which is how fusions compare: asked once for all shapes.
     """
     builder = ScheduleBuilder(segment)
-    in_two_passes(builder)
+    in_two_passes(builder, exponentials=not one_pass)
     cache_arguments(builder)
     kept = keep_stages(builder, inputs_only=inputs_only)
     size = {k.name: builder.state(k.name).tensor.dtype.itemsize for k in kept}

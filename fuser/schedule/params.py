@@ -147,6 +147,7 @@ class InnerPersistentParams:
     batch       accesses of a thread along the row
     cluster     blocks that share a row
     inputs_only whether costly values are computed again, too, and only the row tensors kept
+    one_pass    whether maximum and sum of exponentials come from one pass and one exchange
     in_shared   row tensors that lie in shared memory, which asynchronous copies fill; none: in registers
     blocks      that go over the rows (times `cluster`), each loading the next row while it works on one; 0: one row each
     vector      consecutive elements of an access
@@ -170,6 +171,7 @@ class InnerPersistentParams:
     blocks: int = 0
     misaligned: bool = False
     aligned_to: str = ""
+    one_pass: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -150,6 +150,7 @@ def params_in_shared(
         shape.cluster,
         True,
         in_shared,
+        one_pass=True,
         reasons=(
             f"a row of {length} elements lies in the shared memory of {shape.cluster} blocks of {shape.threads} threads, "
             f"{shape.batch} accesses of {vector} each",

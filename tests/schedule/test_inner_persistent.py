@@ -14,7 +14,8 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
-from fuser.ir.kernel import BlockBarrier, walk
+from fuser.ir.kernel import BlockBarrier, ClusterWait, walk
+from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule.inner_persistent import InnerPersistentScheduler, choose_row_shape
 from fuser.schedule.params import InnerPersistentParams, Refused, SegmentInputs
@@ -265,3 +266,38 @@ def test_what_is_costly_is_computed_again_where_it_would_not_fit() -> None:
     params = InnerPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
     assert isinstance(params, InnerPersistentParams)
     assert (params.cluster, params.inputs_only) == (16, True)
+
+
+@pytest.mark.parametrize("length", [600, 1000])
+@pytest.mark.parametrize("in_shared", [False, True])
+def test_long_rows_meet_once(length: int, in_shared: bool) -> None:
+    """Maximum and sum of exponentials in one exchange of the cluster; rows with nothing but -infinity, with nan, far apart."""
+    room = 8192 if in_shared else 2048
+    small = replace(
+        H200,
+        registers_per_sm=16384,
+        max_threads_per_block=32,
+        max_threads_per_sm=32,
+        registers_per_thread=48,
+        shared_per_block_optin=room,
+    )
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(6, length)).astype(np.float32)
+    x[1] = -np.inf
+    x[2, ::3] = -np.inf
+    x[3, 7] = np.nan
+    x[4] *= 60
+    x[5, -1] = np.inf
+    fusion = fuse_exp_sums(fusion_of(softmax))
+    kernel = KernelCompiler(SimulatorDevice(info=small)).compile(fusion, [described(DataType.Float, *x.shape)])
+    assert kernel.plan is not None
+    assert kernel.kernel_ir is not None
+    if kernel.plan.cluster is not None:
+        waits = [s for s in walk(kernel.kernel_ir.body) if isinstance(s, ClusterWait)]
+        assert len(waits) == 2, "one for the start, one for the exchange"
+    assert in_shared or kernel.plan.cluster is not None
+    found = run_on(SimulatorDevice(info=H200), kernel, fusion, [x])
+    with np.errstate(all="ignore"):
+        below = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+        want = below / below.sum(1, keepdims=True)
+    np.testing.assert_allclose(found[fusion.output_tensors[0].name], want, rtol=2e-5, atol=1e-30)
