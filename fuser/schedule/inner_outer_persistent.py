@@ -38,6 +38,7 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.wide_results import wide_results
 from fuser.records import record
 from fuser.runtime.variants import rung_of
 from fuser.schedule.inner_persistent import NEEDED_IN_FLIGHT, row_bounds
@@ -48,12 +49,14 @@ from fuser.schedule.reference import choose_vector, dim_groups, dim_order, resol
 from fuser.schedule.stages import keep_stages
 
 WARP = 32
-BLOCK = 128
+BLOCK = 256
 """Threads that a block has at least, if there are rows for them."""
 MOST_SIDE_BY_SIDE = 64
 """Threads of z that a block can have."""
 OWN_REGISTERS = 30
 """Registers of a thread beside row data and column sums: addresses, statistics, temporaries."""
+SAFE_REGISTERS = 208
+"""Registers that a thread is estimated to need at most, where there is a choice."""
 PARTIAL_BYTES = 4
 """Bytes of a column sum, in registers and between blocks."""
 SUMMING_BLOCKS = 100
@@ -276,9 +279,11 @@ def _registers(tensors: Iterable[Tensor], vector: int) -> int:
 
 
 def _sums(segment: Fusion, sides: Sides) -> int:
-    """Registers of a column's sums: Welford has a mean, a sum of squares and, at the end, a long count."""
+    """Registers of a column's sums: Welford has a mean, a sum of squares, what they are differences from and, at the end, a long
+    count; beside a sum that shows to more than 16 bits is what its roundings left over."""
+    wide = wide_results(ScheduleBuilder(segment))
     column = [e for e in reductions_of(segment) if tensor_outputs(e)[0] in sides.column]
-    return sum(4 if isinstance(e, Welford) else 1 for e in column)
+    return sum(5 if isinstance(e, Welford) else 2 if e.output.name in wide else 1 for e in column)
 
 
 # --- shape ------------------------------------------------------------------------------------------------------------
@@ -341,7 +346,8 @@ def choose_pass_shape(length: int, rows: int, vector: int, load: Load, device: D
                     load,
                     device,
                 )
-                key = (cost, float(per_sm))
+                # The last registers are those that the model may miss.
+                key = (registers > SAFE_REGISTERS, cost, float(per_sm))
                 if best is None or key < best[0]:
                     best = key, shape
     if best is None:

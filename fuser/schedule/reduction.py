@@ -208,10 +208,11 @@ class ReductionScheduler:
         return builder
 
     def _split_partials(self, builder: ScheduleBuilder, params: ReductionParams, steps: _Steps) -> dict[str, str]:
-        """Give a thread a partial result for each lane of a vector along a reduced dim.
+        """Give a thread several partial results: for each lane of a vector along a reduced dim, and for each step of Welford.
 
-        As many chains of additions, and shorter sums: both faster and more accurate. Returns the tensor with all loops for each
-        result.
+        One chain of additions per lane instead of one for all, and shorter sums: both faster and more accurate. A step of
+        Welford adds up differences from its first value, few enough to lose no digits. Returns the tensor with all loops for
+        each result.
         """
         made: dict[str, str] = {}
         for e in row_reductions(builder):
@@ -222,6 +223,8 @@ class ReductionScheduler:
                 continue
             if params.inner and params.vector > 1:
                 name = _first(builder.rfactor(name, list(steps.serial)))
+            if isinstance(e, Welford) and params.unroll > 1:
+                name = _first(builder.rfactor(name, [steps.unrolled]))
             made[result] = name
         return made
 
