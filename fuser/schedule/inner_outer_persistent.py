@@ -55,6 +55,8 @@ MOST_SIDE_BY_SIDE = 64
 """Threads of z that a block can have."""
 OWN_REGISTERS = 30
 """Registers of a thread beside row data and column sums: addresses, statistics, temporaries."""
+REST_REGISTERS = 16
+"""Temporaries of sums that keep what their roundings leave over."""
 SAFE_REGISTERS = 208
 """Registers that a thread is estimated to need at most, where there is a choice."""
 PARTIAL_BYTES = 4
@@ -143,6 +145,7 @@ class InnerOuterPersistentScheduler:
         weights = [
             t for t in segment.input_tensors if not t.is_cpu and t not in read and _concrete(graph, t) & sides.along
         ]
+        names = {tensor_outputs(e)[0].name for e in reductions_of(segment)}
         load = Load(
             loaded=sum(t.dtype.itemsize for t in read),
             moved=sum(t.dtype.itemsize for t in (*read, *written)),
@@ -150,6 +153,7 @@ class InnerOuterPersistentScheduler:
             held_registers=_registers(weights, vector) + vector * _sums(segment, sides),
             kept_registers=_registers(_Pass(segment, order, sides.reference.name).kept(), vector),
             sums=len(sides.column),
+            own_registers=OWN_REGISTERS + (REST_REGISTERS if wide_results(ScheduleBuilder(segment)) & names else 0),
         )
         shape = choose_pass_shape(length, rows, vector, load, device)
         if isinstance(shape, Refused):
@@ -279,8 +283,8 @@ def _registers(tensors: Iterable[Tensor], vector: int) -> int:
 
 
 def _sums(segment: Fusion, sides: Sides) -> int:
-    """Registers of a column's sums: Welford has a mean, a sum of squares, what they are differences from and, at the end, a long
-    count; beside a sum that shows to more than 16 bits is what its roundings left over."""
+    """Registers of a column's sums: Welford has a mean, a sum of squares, what they are differences from and, at the end, a
+    long count; beside a sum that shows to more than 16 bits is what its roundings left over."""
     wide = wide_results(ScheduleBuilder(segment))
     column = [e for e in reductions_of(segment) if tensor_outputs(e)[0] in sides.column]
     return sum(5 if isinstance(e, Welford) else 2 if e.output.name in wide else 1 for e in column)
@@ -292,7 +296,8 @@ def _sums(segment: Fusion, sides: Sides) -> int:
 @record
 class Load:
     """What a row costs. Bytes of an element: `loaded` from memory, `moved` in all. Registers of an access: for a row, those
-    held for all rows, and those that values kept between stages take while a row is computed. `sums`: how many a column has."""
+    held for all rows, and those that values kept between stages take while a row is computed. `sums`: how many a column has.
+    `own_registers`: of a thread beside those."""
 
     loaded: int
     moved: int
@@ -300,6 +305,7 @@ class Load:
     held_registers: int
     kept_registers: int
     sums: int
+    own_registers: int = OWN_REGISTERS
 
 
 def choose_pass_shape(length: int, rows: int, vector: int, load: Load, device: DeviceInfo) -> PassShape | Refused:
@@ -326,7 +332,7 @@ def choose_pass_shape(length: int, rows: int, vector: int, load: Load, device: D
             # When the second row is computed the registers of the first are free again.
             loads = 2 * trip * load.row_registers - (trip - 1) * load.row_registers // 2
             per_access = loads + load.held_registers + load.kept_registers + tests
-            registers = OWN_REGISTERS + 8 * (side_by_side > 1) + batch * per_access
+            registers = load.own_registers + 8 * (side_by_side > 1) + batch * per_access
             registers = -(-registers // 8) * 8
             if registers > device.registers_per_thread:
                 continue
