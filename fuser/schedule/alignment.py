@@ -65,7 +65,10 @@ def choose_accesses(
         return RowAccesses(vector, vectorized)
     outputs = _outputs_along(graph, segment, fastest, inputs, limit)
     arguments = arguments_of(graph, segment, inputs)
-    to = row_to_follow(arguments, row, {g: inputs.evaluate(g.extent) for g in row}, limit, outputs)
+    sizes = {g: inputs.evaluate(g.extent) for g in row}
+    if not all(_is_one_run(a, row, sizes) for a in arguments if a.name in along or a.name in outputs):
+        return RowAccesses(vector, vectorized)
+    to = row_to_follow(arguments, row, sizes, limit, outputs)
     if to is None or (to and not may_follow):
         return RowAccesses(vector, vectorized)
     return RowAccesses(limit, (*along, *outputs), True, to)
@@ -111,8 +114,15 @@ def row_to_follow(
     starts = [{g: s % vector for g, s in a.strides.items() if g not in row and s % vector} for a in written]
     if not any(starts):
         return ""
-    running, is_one_run = 1, True
-    for group in reversed([g for g in row if sizes[g] != 1]):
-        is_one_run = is_one_run and written[0].stride(group) == running
-        running *= sizes[group]
+    is_one_run = _is_one_run(written[0], row, sizes)
     return written[0].name if is_one_run and all(s == starts[0] for s in starts) else None
+
+
+def _is_one_run(argument: Argument, row: Sequence[Group], sizes: Mapping[Group, int]) -> bool:
+    """Whether the elements of a row follow one another in memory."""
+    running = 1
+    for group in reversed([g for g in row if sizes[g] != 1]):
+        if argument.stride(group) != running:
+            return False
+        running *= sizes[group]
+    return True

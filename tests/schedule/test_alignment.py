@@ -89,6 +89,8 @@ def expected(define: Define, arrays: Sequence[Array]) -> list[Array]:
         return [e / e.sum(1, keepdims=True)]
     if define is scaled:
         return [(x - x.sum(1, keepdims=True)) * arrays[1].astype(np.float64)]
+    if define is all_sums:
+        return [x.sum()]
     if define is running:
         return [x.cumsum(1)]
     if define is added:
@@ -171,6 +173,17 @@ def test_rows_in_registers(
 )
 def test_reductions(define: Define, dtype: DataType, rows: int, columns: int, offset: int, padding: int) -> None:
     check(define, dtype, rows, columns, (offset,), padding)
+
+
+def all_sums(fd: FusionDefinition, dtype: DataType) -> None:
+    x = fd.define_tensor(shape=[-1, -1], dtype=dtype)
+    fd.add_output(fd.ops.sum(fd.ops.cast(x, D.Float), [0, 1]))
+
+
+@pytest.mark.parametrize(("columns", "offset", "padding"), [(1001, 0, 0), (1001, 3, 0), (1001, 0, 7), (1000, 1, 0)])
+def test_rows_that_are_summed_as_one(columns: int, offset: int, padding: int) -> None:
+    """Padded rows are no run of memory: no vector may lie across the end of one."""
+    check(all_sums, D.BFloat16, 3, columns, (offset,), padding)
 
 
 @pytest.mark.parametrize("define", [added, biased])
