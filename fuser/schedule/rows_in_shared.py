@@ -137,6 +137,8 @@ def params_in_shared(
     bounds: tuple[tuple[str, int, int, int], ...],
     in_shared: tuple[str, ...],
     length: int,
+    *,
+    one_pass: bool,
 ) -> InnerPersistentParams:
     """The parameters for a shape, with reasons."""
     return InnerPersistentParams(
@@ -150,7 +152,7 @@ def params_in_shared(
         shape.cluster,
         True,
         in_shared,
-        one_pass=True,
+        one_pass=one_pass,
         reasons=(
             f"a row of {length} elements lies in the shared memory of {shape.cluster} blocks of {shape.threads} threads, "
             f"{shape.batch} accesses of {vector} each",

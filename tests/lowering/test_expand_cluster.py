@@ -16,6 +16,7 @@ from fuser.ir.fusion import Tensor
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import ZERO
 from fuser.ir.kernel import (
+    BlockBarrier,
     ClusterArrive,
     ClusterWait,
     For,
@@ -70,7 +71,7 @@ def sum_and_max(
 
 
 @pytest.mark.parametrize("cluster", [2, 4, 8, 16])
-@pytest.mark.parametrize("threads", [8, 32, 64])
+@pytest.mark.parametrize("threads", [8, 32, 64, 96, 160])
 def test_values(cluster: int, threads: int) -> None:
     s = sum_and_max(cluster, threads)
     length = cluster * threads * 2
@@ -191,3 +192,10 @@ def test_a_device_without_clusters_refuses() -> None:
             DeviceMemory(),
             info=DeviceInfo.preset("sm_80"),
         )
+
+
+@pytest.mark.parametrize(("cluster", "threads", "barriers"), [(8, 256, 0), (16, 160, 1)])
+def test_warps_tell_peers_themselves_where_they_are_few(cluster: int, threads: int, barriers: int) -> None:
+    """Up to two values for each lane of what reads them; else the warps of a block meet first."""
+    kernel = check(sum_and_max(cluster, threads, 1), [integers((1, cluster * threads))])
+    assert sum(isinstance(s, BlockBarrier) for s in walk(kernel.body)) == barriers
