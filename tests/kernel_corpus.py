@@ -454,7 +454,7 @@ def chained_one_row_a_block() -> ScheduleBuilder:
     return chained_rows(["sum"], 32, 1, 1)
 
 
-@_case("chained", *_CHAINED)
+@_case("chained", *_CHAINED, whole=False)
 def chained_in_trips() -> ScheduleBuilder:
     return chained_rows(["sum"], 64, 3, 1)
 
