@@ -122,6 +122,7 @@ class InnerPersistentScheduler:
         loaded = sum(t.dtype.itemsize for t in full)
         narrowest = min(t.dtype.itemsize for t in full)
         inputs_only = one_pass = False
+        sums_exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
         per_element = kept_bytes(segment)
         # The first part of a row that is cut where it is aligned may hold a single element of it.
         cut = vector - 1 if accesses.aligned_to else 0
@@ -140,10 +141,17 @@ class InnerPersistentScheduler:
                 capacity = placed.threads * placed.batch * placed.cluster * vector
                 bounds = row_bounds(segment, graph, reduced, inputs, capacity, order, groups)
                 if not isinstance(bounds, Refused):
-                    return params_in_shared(placed, order, vector, accesses.vectorized, bounds, in_shared, length)
-        if any(isinstance(e, ExpSum) for e in segment.tensor_exprs) and (
-            isinstance(shape, Refused) or shape.cluster > 1
-        ):
+                    return params_in_shared(
+                        placed,
+                        order,
+                        vector,
+                        accesses.vectorized,
+                        bounds,
+                        in_shared,
+                        length,
+                        one_pass=sums_exponentials,
+                    )
+        if sums_exponentials and (isinstance(shape, Refused) or shape.cluster > 1):
             # Blocks that wait for one another had better do so once.
             one_pass = True
             per_element = kept_bytes(segment, inputs_only=inputs_only, one_pass=True)
