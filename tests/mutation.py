@@ -1,4 +1,5 @@
-"""Mutants of lowered kernels: each lacks one barrier, fence, term of a predicate, initialisation or semaphore reset.
+"""Mutants of lowered kernels: each lacks one barrier, wait or commit of copies, fence, term of a predicate, initialisation or
+semaphore reset.
 
 A mutant ends in one class
     reported      the simulator names the defect: kind, buffer and the accesses
@@ -16,7 +17,7 @@ import numpy as np
 
 from fuser.errors import FuserError
 from fuser.ir.integers import AllOf, Cond, all_of
-from fuser.ir.kernel import BlockBarrier, Fence, For, If, Kernel, Role, Stmt, Store, WarpBarrier
+from fuser.ir.kernel import AsyncCommit, AsyncWait, BlockBarrier, Fence, For, If, Kernel, Role, Stmt, Store, WarpBarrier
 from fuser.ir.print_kernel import print_kernel
 from fuser.simulator.errors import Kind, SimulatorError
 from tests.harness import Lowered, Outcome, run
@@ -68,6 +69,8 @@ def _mutated(body: tuple[Stmt, ...]) -> Iterator[tuple[What, str, tuple[Stmt, ..
     for i, stmt in enumerate(body):
         before, after = body[:i], body[i + 1 :]
         match stmt:
+            case AsyncCommit() | AsyncWait():
+                yield What.barrier, type(stmt).__name__, (*before, *after)
             case BlockBarrier() | WarpBarrier():
                 yield What.barrier, f"barrier ({stmt.reason})", (*before, *after)
             case Fence():

@@ -22,6 +22,8 @@ from fuser.runtime import nvrtc
 from fuser.schedule.stages import keep_stages
 from fuser.simulator.errors import Kind, SimulatorError
 from tests.harness import Lowered, check, collect_facts, integers, run
+from tests.kernel_corpus import Case
+from tests.mutation import Judge, Verdict, What, describe, mutants
 
 GX, BX, VECTOR = ParallelType.grid_x, ParallelType.block_x, ParallelType.vectorize
 Float = DataType.Float
@@ -154,6 +156,21 @@ def test_a_missing_commit_is_reported(blocks: int) -> None:
 def test_a_wait_for_too_few_groups_is_reported() -> None:
     error = reported(rows_in_shared_memory(96, 8), lambda s: (AsyncWait(1),) if isinstance(s, AsyncWait) else None)
     assert error.kind is Kind.uninitialised_read
+
+
+@pytest.mark.parametrize("blocks", [0, 3])
+def test_every_missing_barrier_commit_and_wait_is_reported(blocks: int) -> None:
+    def make() -> ScheduleBuilder:
+        return rows_in_shared_memory(96, 8, blocks=blocks)
+
+    case = Case(f"rows_in_shared_memory_{blocks}", "copies", make, (((7, 96),),))
+    made, _ = lowered(make())
+    judge = Judge(case, made)
+    found = [m for m in mutants(made.kernel) if m.what is What.barrier]
+    assert {"AsyncCommit", "AsyncWait"} <= {m.key for m in found}
+    for mutant in found:
+        verdict, evidence = judge.verdict(mutant)
+        assert verdict is Verdict.reported, f"{evidence}\n{describe(case, mutant)}"
 
 
 def test_a_copy_that_overtakes_a_read_is_reported() -> None:
