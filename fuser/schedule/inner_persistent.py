@@ -134,7 +134,7 @@ class InnerPersistentScheduler:
             shape = choose_row_shape(spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0)
         in_shared = () if accesses.misaligned else rows_to_place(reads, accesses.vectorized, vector, device)
         if in_shared and (isinstance(shape, Refused) or shape.is_crowded(vector, loaded, per_element)):
-            exchanges = len(set(stage_levels(ScheduleBuilder(segment)).values())) - 1
+            exchanges = stages_on_chip(segment) - 1
             beside = len(along) > len(reads)
             placed = choose_shared_shape(length, vector, loaded, exchanges, device, reads_beside=beside)
             if placed is not None:
@@ -270,6 +270,14 @@ def _reference_name(builder: ScheduleBuilder) -> str:
     results = [e.output for e in builder.exprs if isinstance(e, Reduction)]
     results += [tensor_outputs(e)[0] for e in builder.exprs if isinstance(e, (Welford, ExpSum))]
     return max(results, key=lambda t: concrete_dims(graph, t)).name
+
+
+@lru_cache(maxsize=256)
+def stages_on_chip(segment: Fusion) -> int:
+    """How many stages the row goes through, statistics in two passes counted as what they become."""
+    builder = ScheduleBuilder(segment)
+    in_two_passes(builder)
+    return len(set(stage_levels(builder).values()))
 
 
 @lru_cache(maxsize=256)

@@ -169,5 +169,7 @@ def test_shapes_that_were_best_on_an_h200() -> None:
         key: choose_shared_shape(key[0], 8, key[1], key[2], H200)
         for key in ((65536, 2, 2), (1 << 20, 2, 2), (16384, 2, 2), (32768, 4, 1))
     }
+    params = proposed(softmax, H200, (2048, 65536), dtype=DataType.BFloat16)
+    assert (params.cluster, params.threads) == (2, 512), "its maximum and its sum are two exchanges"
     shapes = [(s.cluster, s.threads) for s in found.values() if s is not None]
     assert shapes == [(2, 512), (16, 1024), (1, 256), (1, 512)]
