@@ -141,6 +141,7 @@ class InnerPersistentScheduler:
                 capacity = placed.threads * placed.batch * placed.cluster * vector
                 bounds = row_bounds(segment, graph, reduced, inputs, capacity, order, groups)
                 if not isinstance(bounds, Refused):
+                    # One pass takes registers, and saves an exchange during which no other block of an SM loads.
                     return params_in_shared(
                         placed,
                         order,
@@ -149,7 +150,7 @@ class InnerPersistentScheduler:
                         bounds,
                         in_shared,
                         length,
-                        one_pass=sums_exponentials,
+                        one_pass=sums_exponentials and placed.resident == 1,
                     )
         if sums_exponentials and (isinstance(shape, Refused) or shape.cluster > 1):
             # Blocks that wait for one another had better do so once.
