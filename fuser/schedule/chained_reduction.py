@@ -98,6 +98,10 @@ class ChainedReductionScheduler:
             together = rows.block_iterate * (1 if rows.inner else rows.vector)
         found = -(-count // together)
         is_long = isinstance(rows, ReductionParams) and length * together > LONG
+        if isinstance(rows, ReductionParams) and rows.grid_reduce > 1:
+            if is_long:
+                return Refused("several blocks share a result of a row")
+            rows = replace(rows, grid_reduce=1)
         if whole is not segment and is_long and found < device.sm_count // 2:
             return Refused(f"{found} blocks leave SMs idle: by itself, a result of all elements is shared by more")
         blocks = MOST_BLOCKS if found > MOST_BLOCKS else 0
@@ -118,7 +122,7 @@ class ChainedReductionScheduler:
 def _rows_params(
     head: Fusion, inputs: SegmentInputs, device: DeviceInfo, *, is_kept: bool
 ) -> ReductionParams | InnerPersistentParams | Refused:
-    """Loops for the rows alone, as the first scheduler makes them that takes them; several blocks must not share a row."""
+    """Loops for the rows alone, as the first scheduler makes them that takes them."""
     if is_kept:
         found = InnerPersistentScheduler().propose(head, inputs, device)
         if isinstance(found, InnerPersistentParams):
@@ -130,7 +134,7 @@ def _rows_params(
     if isinstance(streamed, Refused):
         return streamed
     assert isinstance(streamed, ReductionParams)
-    return Refused("several blocks share a result of a row") if streamed.grid_reduce > 1 else streamed
+    return streamed
 
 
 @lru_cache(maxsize=256)
