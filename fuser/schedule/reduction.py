@@ -182,9 +182,14 @@ class ReductionScheduler:
         if definition is not None and not isinstance(definition, Reducing):
             name = tensor_inputs(definition)[0].name
         _, stages = split_stages(builder)
+        graph, along = builder.graph(), reduced_groups_of(builder)
+        lasting = {t.name for t in builder.tensors if not any(graph.group(d) in along for d in t.visible)}
         steps = self._transform(builder, name, params, blocks)
         loaded = [made for argument, made in copies.items() if argument not in builder.output_names]
         loads = [copy for made in loaded for copy in (made, *stages.get(made, ()))]
+        if blocks:
+            # What a row has one of is loaded anew in each trip.
+            loads = [copy for copy in loads if copy not in lasting]
         for argument in params.vectorized:
             made = copies.get(argument)
             if made is not None:
