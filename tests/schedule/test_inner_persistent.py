@@ -303,8 +303,13 @@ def test_long_rows_meet_once(length: int, in_shared: bool) -> None:
     np.testing.assert_allclose(found[fusion.output_tensors[0].name], want, rtol=2e-5, atol=1e-30)
 
 
-def test_rows_in_shared_memory_are_passed_over_once() -> None:
-    for define, shapes, expected in ((softmax, [(2048, 65536)], True), (layer_norm, [(2048, 65536), (65536,)], False)):
+def test_rows_in_shared_memory_are_passed_over_once_where_a_block_is_alone() -> None:
+    cases: list[tuple[Definition, list[tuple[int, ...]], bool]] = [
+        (softmax, [(64, 1 << 20)], True),
+        (softmax, [(2048, 65536)], False),
+        (layer_norm, [(64, 1 << 20), (1 << 20,)], False),
+    ]
+    for define, shapes, expected in cases:
         fusion = fuse_exp_sums(fusion_of(define, DataType.BFloat16))
         bound = bind_inputs(fusion, [described(DataType.BFloat16, *s) for s in shapes])
         params = InnerPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
