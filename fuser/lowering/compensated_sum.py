@@ -16,7 +16,7 @@ from typing import TypeGuard
 from fuser.ir.coarse_ops import COARSE
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
-from fuser.ir.fusion import Broadcast, Pointwise, Reduction, TensorExpr, tensor_inputs
+from fuser.ir.fusion import Broadcast, Pointwise, Reduction, Tensor, TensorExpr, tensor_inputs
 from fuser.ir.integers import ONE, ZERO, Int
 from fuser.ir.kernel import Allocate, Buffer, Call, Load, Stmt, Store, Value
 from fuser.ir.schedule import ScheduleBuilder
@@ -34,9 +34,26 @@ def compensated_sums(builder: ScheduleBuilder) -> frozenset[str]:
     wide = wide_results(builder)
     coarse = {e.output for e in builder.exprs if isinstance(e, Pointwise) and e.op in COARSE}
     sums = {e.output for e in builder.exprs if _is_sum(e) for t in tensor_inputs(e) if t not in coarse}
-    spread = {e.output: e.input for e in builder.exprs if isinstance(e, Broadcast) and e.input in sums}
-    subtracted = {spread[v].name for e in builder.exprs if _subtracts(e) for v in tensor_inputs(e) if v in spread}
+    subtracted = {t.name for t in _subtracted(builder) if t in sums}
     return frozenset(t.name for t in sums if t.name in wide) | subtracted
+
+
+def cancelling_sums(builder: ScheduleBuilder) -> frozenset[str]:
+    """Names of sums that are subtracted from elements, and of the partial sums that make them up.
+
+    What is left after the subtraction may be far smaller than the terms, and a total may come close to zero on the way: there
+    each step's loss has to be exact, `add_term(exact=True)`.
+    """
+    found = set(_subtracted(builder))
+    for e in reversed(builder.exprs):
+        if _is_sum(e) and e.output in found:
+            found.update(tensor_inputs(e))
+    return frozenset(t.name for t in found)
+
+
+def _subtracted(builder: ScheduleBuilder) -> set[Tensor]:
+    spread = {e.output: e.input for e in builder.exprs if isinstance(e, Broadcast)}
+    return {spread[v] for e in builder.exprs if _subtracts(e) for v in tensor_inputs(e) if v in spread}
 
 
 def _is_sum(expr: TensorExpr) -> TypeGuard[Reduction]:
@@ -52,10 +69,26 @@ def rest_of(total: Buffer) -> Buffer:
     return Buffer(f"{total.name}_rest", total.dtype, MemoryType.local, total.size)
 
 
-def add_term(total: Buffer, rest: Buffer, at: Int, term: Value, name: str) -> list[Stmt]:
+def add_term(total: Buffer, rest: Buffer, at: Int, term: Value, name: str, *, exact: bool) -> list[Stmt]:
     """Add a term: the losses are summed apart (Neumaier 1974), and `total` is what a plain sum would be, so that infinities
-    and nan are where they would be."""
-    return _add(total, rest, at, term, [], name)
+    and nan are where they would be.
+
+    exact   what a step loses is found whichever of total and term is the larger: six operations, and one for the rest.
+            Else three and one (Dekker's FastTwoSum), exact where the total is the larger; where a term is, at most a
+            rounding of that term is lost, which is small beside a sum that does not cancel.
+    """
+    if exact:
+        return _add(total, rest, at, term, [], name)
+    dtype = total.dtype
+    x, s = (Buffer(f"{name}_{part}", dtype, MemoryType.local, ONE) for part in ("x", "s"))
+    kept = _call("sub", Load(s, ZERO), Load(total, at), dtype)
+    return [
+        *(Allocate(made) for made in (x, s)),
+        Store(x, ZERO, term),
+        Store(s, ZERO, _call("add", Load(total, at), Load(x, ZERO), dtype)),
+        Store(rest, at, _call("add", Load(rest, at), _call("sub", Load(x, ZERO), kept, dtype), dtype)),
+        Store(total, at, Load(s, ZERO)),
+    ]
 
 
 def join_sums(pair: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], name: str) -> list[Stmt]:

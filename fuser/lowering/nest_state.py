@@ -16,7 +16,7 @@ from fuser.ir.fusion import Reducing, Scan, Tensor, TensorExpr, tensor_inputs, t
 from fuser.ir.integers import Cond, Int, Symbol, equal, symbol
 from fuser.ir.iteration_graph import Group, GroupSplit
 from fuser.ir.kernel import Buffer
-from fuser.lowering.compensated_sum import compensated_sums
+from fuser.lowering.compensated_sum import cancelling_sums, compensated_sums
 from fuser.lowering.context import LoweringContext, Storage, is_argument
 from fuser.lowering.exp_sum import HeldGroup
 from fuser.lowering.scan_nests import ScanNest, plan_scan
@@ -71,6 +71,7 @@ class NestState:
         self.scalars: dict[str, DataType] = {}
         self.shared_reads: dict[str, bool] = {}
         self.compensated = compensated_sums(self.builder)
+        self.cancelling = cancelling_sums(self.builder) if self.compensated else frozenset[str]()
         self.cooperative = False
         self.crossing: set[str] = set()
         self._symbol_count = 0

@@ -107,7 +107,8 @@ class NestStatements(NestVectors):
             buffer = accumulator.buffers[0]
             value = self._read(expr.input, indexer)
             if accumulator.rest is not None:
-                return add_term(buffer, accumulator.rest, offset, value, f"{leader}_k{self._next()}")
+                name, exact = f"{leader}_k{self._next()}", leader in self.cancelling
+                return add_term(buffer, accumulator.rest, offset, value, name, exact=exact)
             compute = compute_dtype(buffer.dtype)
             combined = Call(REDUCTIONS[expr.op].combine, (Load(buffer, offset), value), compute, buffer.dtype)
             return [Store(buffer, offset, combined)]

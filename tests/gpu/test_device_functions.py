@@ -21,6 +21,7 @@ from fuser.runtime.rtc_kernel import RtcKernel
 _DOUBLE = {
     "sqrt": "sqrt(x)",
     "reciprocal": "1.0 / x",
+    "rsqrt": "1.0 / sqrt(x)",
     "sigmoid": "1.0 / (1.0 + exp(-x))",
     "silu": "x / (1.0 + exp(-x))",
 }
