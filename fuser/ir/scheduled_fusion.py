@@ -115,15 +115,6 @@ def merge_axes(outer: IterDomain, inner: IterDomain) -> Merge:
     return result.definition
 
 
-@record
-class KeptTurns:
-    """What tensor `name` loads in the last `turns` of its loop is kept in shared memory for `again`."""
-
-    name: str
-    again: str
-    turns: int
-
-
 class ScheduledFusion:
     """State and queries. The verbs of `ScheduleBuilder` change it."""
 
@@ -136,7 +127,6 @@ class ScheduledFusion:
         self.blocks_per_sm = 0
         # Blocks of a cluster along a grid axis: a reduction axis of that type and constant extent is one of the cluster.
         self.cluster: dict[ParallelType, int] = {}
-        self.kept_turns: list[KeptTurns] = []
         self.states: dict[str, TensorState] = {}
         self._siblings: dict[str, tuple[str, ...]] = {}
         self._created: dict[str, int] = {}

@@ -3,7 +3,7 @@
 One cooperative kernel of as many blocks as the device holds, over the loops of the reduction scheduler. A block takes one line
 of columns and a share of the rows: narrow, so that few blocks share a column and each can join what all of them found by
 itself. Between the stages the blocks wait for one another; then each goes over its rows again, from the last to the first: what
-it read last is in shared memory, as far as that has room, and what it read before that is still in the second-level cache.
+it read last is still in the second-level cache.
 """
 
 from __future__ import annotations
@@ -44,8 +44,6 @@ OWN_REGISTERS = 40
 """Registers of a thread beside data on the way and values of columns: addresses, temporaries."""
 ADDRESS_REGISTERS = 2
 """Registers of an address: rows lie a stride apart that is known only at run time."""
-EXCHANGED_BYTES = 8192
-"""Of shared memory, beside what each thread has of every result, for results and counts of the threads that join them."""
 TRIPS_AXIS = 3
 """The serial loop over a thread's rows: after the blocks and threads along the columns, and the blocks along the rows."""
 
@@ -103,12 +101,11 @@ class OuterPersistentScheduler:
         columns = math.prod(n for g, n in extent.items() if g not in reduced)
         if rows < 1 or columns < 1:
             return Refused("there is no element")
-        rows_of = [
-            t
+        read = [
+            t.dtype.itemsize
             for t in segment.input_tensors
             if not t.is_cpu and any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
         ]
-        read = [t.dtype.itemsize for t in rows_of]
         if not read:
             return Refused("no input has rows")
         partials = sum(3 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
@@ -120,22 +117,12 @@ class OuterPersistentScheduler:
         if isinstance(shape, Refused):
             return shape
         tiles = -(-columns // (shape.across * loops.vector))
-        turns = -(-rows // (shape.sharing * shape.along * shape.unroll))
-        # A statistic is a mean and a sum of squares, a sum may have what its rounding left over beside it.
-        results_of = [tensor_outputs(e)[0].dtype for e in reductions_of(segment)]
-        each = sum(2 * loops.vector * max(4, t.itemsize) + 8 for t in results_of)
-        scratch = EXCHANGED_BYTES + each * shape.across * shape.along
-        two_passes = len(set(stage_levels(ScheduleBuilder(segment)).values())) == 2
-        wide = loops.vector > 1 and shape.unroll > 1 and all(t.name in loops.vectorized for t in rows_of)
-        room = max(0, device.shared_per_block_optin - scratch) if two_passes and wide else 0
-        kept = min(turns, room // shape.in_flight)
         reasons = (
             f"{columns} columns are {tiles} lines of {shape.across} accesses: {shape.sharing} blocks share the rows of each, "
             f"{tiles * shape.sharing} on {device.sm_count} SMs",
             f"{shape.unroll} accesses in flight a thread: about {shape.registers} registers, "
             f"{shape.in_flight} bytes in flight per SM",
             "the blocks wait for one another and go over their rows again, from the last to the first",
-            f"the rows of the last {kept} of {turns} turns stay in shared memory",
         )
         made = replace(
             loops,
@@ -145,7 +132,7 @@ class OuterPersistentScheduler:
             unroll=shape.unroll,
             reasons=(),
         )
-        return OuterPersistentParams(made, 1, kept_turns=kept, reasons=reasons)
+        return OuterPersistentParams(made, 1, reasons=reasons)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
@@ -160,27 +147,10 @@ class OuterPersistentScheduler:
             # Every other pass runs the other way.
             if has_rows and t.name in levels and levels[t.name] % 2 == 1:
                 builder.run_backwards(t.name, TRIPS_AXIS)
-        if params.kept_turns:
-            for first, again in _read_again(builder, reduced_groups_of(builder)):
-                builder.keep_last_turns(first, again, params.kept_turns)
         if params.streaming:
             for name in _last_accesses(builder, reduced_groups_of(builder)):
                 builder.set_cache_op(name, CacheOp.streaming)
         return builder
-
-
-def _read_again(builder: ScheduleBuilder, reduced: frozenset[Group]) -> list[tuple[str, str]]:
-    """The copies of inputs with rows that the first pass reads, and those of the second."""
-    graph = builder.graph()
-    copies: dict[str, list[str]] = {}
-    for expr in builder.exprs:
-        if isinstance(expr, Pointwise) and expr.op == "set" and isinstance(expr.inputs[0], Tensor):
-            t = expr.output
-            if expr.inputs[0].name in builder.input_names and any(
-                graph.group(d) in reduced and not d.is_broadcast for d in t.visible
-            ):
-                copies.setdefault(expr.inputs[0].name, []).append(t.name)
-    return [(made[0], made[1]) for made in copies.values() if len(made) == 2]
 
 
 def _last_accesses(builder: ScheduleBuilder, reduced: frozenset[Group]) -> list[str]:

@@ -181,7 +181,6 @@ class OuterPersistentParams:
 
     reduction       the loops; `grid_reduce` blocks share the rows of some columns
     blocks_per_sm   that must fit on a processor: the whole grid is resident
-    kept_turns      turns of the first pass whose rows stay in shared memory for the second (0: none)
     streaming       what the last pass reads and writes leaves the second-level cache first: it is not needed again
     reasons         why, in words; no part of what is compared
     """
@@ -189,7 +188,6 @@ class OuterPersistentParams:
     reduction: ReductionParams
     blocks_per_sm: int
     streaming: bool = True
-    kept_turns: int = 0
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
