@@ -50,6 +50,8 @@ from fuser.schedule.total_reductions import rfactor_totals
 WARP = 32
 REGISTERS_FOR_ADDRESSES = 32
 """Registers of a thread beside the row: addresses, the row's statistics, temporaries."""
+REGISTERS_FOR_DOUBLES = 48
+"""As many more where rows are Doubles, whose quotients, roots and statistics take twice the registers and longer code."""
 
 
 @record
@@ -321,7 +323,10 @@ def choose_row_shape(
             break
         accesses = math.ceil(length / (vector * cluster))
         for batch in range(1, (MOST_CUT if is_cut else 64) + 1):
-            shape = _row_shape(accesses, batch, cluster, rows, vector, per_element, loaded, itemsize, device)
+            # Beside what is kept, a quarter of the row is on its way through the arithmetic: what would take the last register
+            # spills. The vectors of a cut row go through it one after another.
+            moving = vector if is_cut else batch * vector // 4
+            shape = _row_shape(accesses, batch, cluster, rows, vector, per_element, loaded, itemsize, moving, device)
             if shape is None:
                 continue
             found, resident = shape
@@ -330,6 +335,8 @@ def choose_row_shape(
             distance = abs(math.log2(batch * vector * loaded / BYTES_PER_THREAD))
             alone = 1.0 if resident > 1 else ALONE
             score = (
+                # Long cut rows: few blocks, and as many vectors a thread as may be, hide the tests and shifts of each best.
+                *((-cluster, batch) if is_cut and length > MOST_CUT * WARP * vector else (0, 0)),
                 min(found.in_flight * used, NEEDED_IN_FLIGHT)
                 * alone
                 * used
@@ -353,6 +360,7 @@ def _row_shape(
     per_element: int,
     loaded: int,
     itemsize: int,
+    moving: int,
     device: DeviceInfo,
 ) -> tuple[RowShape, int] | None:
     """The spread of a block's `accesses` with `batch` a thread, and how many such blocks an SM holds; None if it holds none."""
@@ -365,11 +373,9 @@ def _row_shape(
     if batch > 1 and threads < WARP and threads * vector * itemsize < LINE:
         return None
     elements = batch * vector
-    registers = REGISTERS_FOR_ADDRESSES + elements * per_element // 4
-    # Beside what is kept, a quarter of the row is on its way through the arithmetic: what would take the last register spills.
-    if registers + elements // 4 >= min(
-        device.registers_per_thread, device.registers_per_sm // (-(-threads // WARP) * WARP)
-    ):
+    registers = REGISTERS_FOR_ADDRESSES + elements * per_element // 4 + (REGISTERS_FOR_DOUBLES if itemsize > 4 else 0)
+    limit = device.registers_per_sm // (-(-threads // WARP) * WARP) // REGISTER_STEP * REGISTER_STEP
+    if registers + moving >= min(device.registers_per_thread, limit):
         return None
     # A barrier holds up every row of a block: rows share one only where a row stays within a warp.
     per_block = 1 if threads > WARP else max(1, min(BLOCK // threads, rows // device.sm_count))
@@ -401,6 +407,9 @@ ALONE = 0.8
 
 CLUSTER_STEP = 0.97
 """What each doubling of a cluster costs: one exchange takes longer the more blocks take part."""
+
+REGISTER_STEP = 8
+"""Registers a thread come in multiples of this."""
 
 LINE = 128
 """Bytes of a line of memory."""

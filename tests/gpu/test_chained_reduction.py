@@ -22,6 +22,8 @@ LAUNCHES = 5
 )
 def test_rows(define: chained.Definition, dtype: DataType, rows: int, columns: int) -> None:
     """Right, and the same bits at every launch: the order of the blocks does not count."""
+    if define is chained.norm_of_column_sums and rows > 1000:
+        pytest.skip("blocks share the sum of a column: this is cut into two kernels, which other tests cover")
     device = get_device("cuda", 0)
     arrays = chained.arrays_for(define, rows, columns, dtype)
     fusion = chained.fusion_of(define, dtype)
