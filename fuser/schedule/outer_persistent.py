@@ -9,12 +9,12 @@ it read last is still in the second-level cache.
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import CacheOp, SchedulerType
 from fuser.ir.fusion import Fusion, Pointwise, Reducing, Tensor, Welford, tensor_inputs, tensor_outputs
-from fuser.ir.iteration_graph import Group
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.inner_persistent import NEEDED_IN_FLIGHT
@@ -34,7 +34,7 @@ from fuser.schedule.reduction import (
     reference_reduction,
 )
 from fuser.schedule.reference import dim_groups, resolving_graph
-from fuser.schedule.stages import reduced_groups_of, stage_levels
+from fuser.schedule.stages import stage_levels
 
 RUN = 256
 """Bytes of a row that a block takes: two lines. With fewer the memory is slower, with more each block has more to join."""
@@ -142,20 +142,27 @@ class OuterPersistentScheduler:
         levels = stage_levels(ScheduleBuilder(segment))
         graph = resolving_graph(segment)
         reduced = reduced_groups(graph, reference_reduction(segment, graph))
+        # Asked of the segment: the reductions of the schedule are split into steps, each over a part of the rows.
+        with_rows = {
+            t.name
+            for t in (*segment.input_tensors, *segment.output_tensors)
+            if any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
+        }
         for t in segment.output_tensors:
-            has_rows = any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
             # Every other pass runs the other way.
-            if has_rows and t.name in levels and levels[t.name] % 2 == 1:
+            if t.name in with_rows and t.name in levels and levels[t.name] % 2 == 1:
                 builder.run_backwards(t.name, TRIPS_AXIS)
         if params.streaming:
-            for name in _last_accesses(builder, reduced_groups_of(builder)):
+            for name in _last_accesses(builder, with_rows):
                 builder.set_cache_op(name, CacheOp.streaming)
         return builder
 
 
-def _last_accesses(builder: ScheduleBuilder, reduced: frozenset[Group]) -> list[str]:
-    """The copies that read rows for the last time, and those that write them: what no reduction follows."""
-    graph = builder.graph()
+def _last_accesses(builder: ScheduleBuilder, with_rows: Set[str]) -> list[str]:
+    """The copies that read rows for the last time, and those that write them: what no reduction follows.
+
+    with_rows   names of inputs and outputs that have rows
+    """
     before: set[str] = set()
     for expr in reversed(builder.exprs):
         outputs = {t.name for t in tensor_outputs(expr)}
@@ -165,10 +172,8 @@ def _last_accesses(builder: ScheduleBuilder, reduced: frozenset[Group]) -> list[
     for expr in builder.exprs:
         if isinstance(expr, Pointwise) and expr.op == "set" and expr.output.name not in before:
             source, t = expr.inputs[0], expr.output
-            is_access = t.name in builder.output_names or (
-                isinstance(source, Tensor) and source.name in builder.input_names
-            )
-            if is_access and any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible):
+            reads = isinstance(source, Tensor) and source.name in builder.input_names & with_rows
+            if reads or t.name in builder.output_names & with_rows:
                 found.append(t.name)
     return found
 
