@@ -125,8 +125,8 @@ def test_partials_of_blocks_are_summed_in_block_order() -> None:
         for part in row.reshape(-1, 16):
             own = lost = np.float32(0)
             for term in part:
-                own, error = two_sum(own, term)
-                lost = lost + error
+                after = own + term
+                own, lost = after, lost + (term - (after - own))
             total, error = two_sum(total, own)
             rest = (rest + lost) + error
         assert total + rest == result
