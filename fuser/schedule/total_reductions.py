@@ -83,11 +83,14 @@ def _parts(e: Reduction, first: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """What a total reduction leaves after the dims `first`, and its result."""
     t = e.output
     name = f"{t.name}_rows"
-    kinds = [IterKind.reduction if i in first else IterKind.iteration for i in range(len(t.logical))]
+    # A dim that is not reduced is of one element: it stays in both.
+    left = {IterKind.reduction: IterKind.iteration}
+    kinds = [d.kind if i in first else left.get(d.kind, d.kind) for i, d in enumerate(t.logical)]
     dims = tuple(IterDomain(f"{name}.{i}", d.extent, k) for i, (d, k) in enumerate(zip(t.logical, kinds, strict=True)))
     dtype = compute_dtype(t.dtype) if t.dtype.is_reduced_float else t.dtype
     kept = len(dims) - len(first)
-    rows = Tensor(name, dtype, dims, row_major_order(kept), (True,) * kept, location=t.location)
-    rest = [d.extent for d, k in zip(t.logical, kinds, strict=True) if k is IterKind.iteration]
-    logical = tuple(IterDomain(f"{t.name}.{i}", n, IterKind.reduction) for i, n in enumerate(rest))
-    return rows, Tensor(t.name, t.dtype, logical, (), (), location=t.location)
+    contiguity = tuple(None if k is IterKind.broadcast else True for k in kinds if k is not IterKind.reduction)
+    rows = Tensor(name, dtype, dims, row_major_order(kept), contiguity, location=t.location)
+    rest = [d for i, d in enumerate(t.logical) if i not in first]
+    logical = tuple(IterDomain(f"{t.name}.{i}", d.extent, d.kind) for i, d in enumerate(rest))
+    return rows, replace(t, logical=logical)

@@ -41,6 +41,14 @@ CUT: dict[str, tuple[Callable[[Any, Any], list[Any]], int, list[tuple[int, ...]]
     "all, then rows": (lambda o, x: [o.max(x, [0, 1]), o.max(x, [1])], 2, [(1,), (0,), (1,)]),
     "columns": (lambda o, x: [o.sum(x, [0]), o.sum(x, [0, 1])], 2, [(0,), (0,), (0,)]),
     "three dims": (lambda o, x: [o.max(x, [1, 2]), o.sum(x, [0, 1, 2])], 3, [(1, 2), (1, 2), (0,)]),
+    "a dim of one element stays": (
+        lambda o, x: [
+            o.max(x, [1]),
+            o.broadcast(o.sum(o.broadcast(x, [False, True, False]), [0, 2]), [True, False, True]),
+        ],
+        2,
+        [(1,), (2,), (0,)],
+    ),
     "more follows": (lambda o, x: [o.max(x, [1]), o.sqrt(o.sum(x, [0, 1]))], 2, [(1,), (1,), (0,)]),
 }
 WHOLE: dict[str, tuple[Callable[[Any, Any], list[Any]], int]] = {
