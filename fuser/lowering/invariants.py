@@ -25,7 +25,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from fuser.errors import InternalError
-from fuser.ir.integers import ZERO, Int, prove_divisible, prove_less, prove_less_equal
+from fuser.ir.integers import ZERO, AllOf, Cond, Int, prove_divisible, prove_less, prove_less_equal
 from fuser.ir.kernel import (
     Allocate,
     AsyncCommit,
@@ -383,13 +383,34 @@ def no_unswitch_left(result: PassResult, found: Findings) -> None:
 
 
 def unswitched_sides_agree(result: PassResult, found: Findings) -> None:
-    """Both sides of a hoisted test write the same elements in the same order."""
+    """Both sides of a hoisted test write the same elements in the same order.
+
+    What the tested side does only where a test fails is none of this, unless the other side still tests a part of it.
+    """
     for stmt in walk(result.body):
         if not isinstance(stmt, If) or stmt.role is not Role.unswitch:
             continue
-        sides = [[(b, i) for s in walk(side) for b, i in stmt_writes(s)] for side in (stmt.then, stmt.orelse)]
-        if sides[0] != sides[1]:
+        tests = [s.condition for s in walk(stmt.then) if isinstance(s, If) and s.role is Role.predicate]
+        left = {part for test in tests for part in _conjuncts(test)}
+        hoisted = [(b, i) for s in walk(stmt.then) for b, i in stmt_writes(s)]
+        if hoisted != list(_writes_under(stmt.orelse, left)):
             found.mark(stmt, "the two sides of this test do not write the same elements")
+
+
+def _writes_under(body: Sequence[Stmt], left: AbstractSet[Cond]) -> Iterator[tuple[Buffer, Int]]:
+    """(buffer, index) of all writes but those that are done where a predicate fails of which no part is in `left`."""
+    for stmt in body:
+        yield from stmt_writes(stmt)
+        if isinstance(stmt, For):
+            yield from _writes_under(stmt.body, left)
+        elif isinstance(stmt, If):
+            yield from _writes_under(stmt.then, left)
+            if stmt.role is not Role.predicate or not left.isdisjoint(_conjuncts(stmt.condition)):
+                yield from _writes_under(stmt.orelse, left)
+
+
+def _conjuncts(condition: Cond) -> Sequence[Cond]:
+    return condition.arguments if isinstance(condition, AllOf) else (condition,)
 
 
 def no_equal_neighbours(result: PassResult, found: Findings) -> None:

@@ -5,14 +5,14 @@ After:  if (f(last i) < n) { for (i) a } else { for (i) { if (f(i) < n) a } }
 
 A test is hoisted if its index never decreases as the loops inside go on, so the last iteration decides for all, or never
 increases, so the first one does. What another side does where a test fails is dropped with it. Loops that hold a barrier keep
-their tests: the hoisted one differs between threads.
+their tests, for the hoisted one differs between threads, and so do loops of which some iteration is known to fail.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fuser.ir.integers import TRUE, AllOf, Compare, Cond, Int, Symbol, all_of, const
+from fuser.ir.integers import FALSE, TRUE, AllOf, Compare, Cond, Int, Symbol, all_of, const
 from fuser.ir.kernel import (
     BlockBarrier,
     ClusterArrive,
@@ -68,10 +68,12 @@ def _unswitch(loop: For, proofs: ProofLog | None) -> Stmt:
         last = _at_hardest(part, symbols)
         if last is not None:
             hoisted[part] = last
-            if proofs is not None and isinstance(part, Compare):
-                proofs.add(Claim("unswitch_loops", "hoisted test", const(-1), "<", part.operand, (last,)))
-    if not hoisted:
+    if not hoisted or all_of(*hoisted.values()) is FALSE:
         return loop
+    if proofs is not None:
+        for part, last in hoisted.items():
+            assert isinstance(part, Compare)
+            proofs.add(Claim("unswitch_loops", "hoisted test", const(-1), "<", part.operand, (last,)))
 
     def drop(s: Stmt) -> tuple[Stmt, ...] | None:
         if not isinstance(s, If) or s.role is not Role.predicate:

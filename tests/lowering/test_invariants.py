@@ -5,7 +5,7 @@ import pytest
 from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GLOBAL_MEMORY, MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, Int, const, less, symbol
+from fuser.ir.integers import ONE, ZERO, Int, all_of, const, less, symbol
 from fuser.ir.kernel import (
     THREAD_SYMBOLS,
     Allocate,
@@ -198,6 +198,25 @@ def test_unswitched_sides_agree():
         "unswitch_loops", *ALLOCATED, If(less(N, 4), (WRITE_A,), (WRITE_B,), Role.unswitch)
     )
     holds("unswitch_loops", *ALLOCATED, If(less(N, 4), (WRITE_A,), (inner,), Role.unswitch))
+
+
+def test_unswitched_side_leaves_out_what_is_done_where_a_test_fails():
+    def verdict(check, hoisted, tested):
+        return check("unswitch_loops", *ALLOCATED, If(less(N, 4), hoisted, (tested,), Role.unswitch))
+
+    one, other = less(I, 4), less(TID, 4)
+    whole = If(one, (WRITE_A,), (WRITE_B,))
+    verdict(holds, (WRITE_A,), whole)
+    for wrong in ((WRITE_B,), (WRITE_A, WRITE_B), ()):
+        assert "do not write the same elements" in verdict(broken, wrong, whole)
+    # The other part of a test goes on deciding.
+    two_parts = If(all_of(one, other), (WRITE_A,), (WRITE_B,))
+    verdict(holds, (If(other, (WRITE_A,), (WRITE_B,)),), two_parts)
+    assert "do not write the same elements" in verdict(broken, (If(other, (WRITE_A,)),), two_parts)
+    # Only predicates are dropped.
+    assert "do not write the same elements" in verdict(
+        broken, (WRITE_A,), If(one, (WRITE_A,), (WRITE_B,), Role.last_block)
+    )
 
 
 def test_no_equal_neighbours():

@@ -52,6 +52,18 @@ def test_loop_without_predicates_stays() -> None:
     assert hoisted_tests(check(s, [integers((3, 8))])) == []
 
 
+def test_loop_that_never_passes_its_tests_stays() -> None:
+    b = FusionBuilder()
+    out = b.pointwise("neg", [b.input_tensor(Float, [-1, 9])], Float)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    s.split(out.name, 1, 4)
+    schedule_axes(s, out.name, (GX, UNSWITCH, UNROLL))
+    kernel = check(s, [integers((3, 9))])
+    assert hoisted_tests(kernel) == []
+    assert any(isinstance(x, If) and x.role is Role.predicate for x in walk(kernel.body))
+
+
 def test_loop_that_holds_a_barrier_keeps_its_tests() -> None:
     b = FusionBuilder()
     x = b.input_tensor(Float, [8, -1])
