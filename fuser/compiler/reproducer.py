@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fuser import options
 from fuser.compiler.bind_inputs import BoundInputs
 from fuser.errors import InternalError
-from fuser.ir.fusion import Fusion, Tensor, expr_outputs
+from fuser.ir.fusion import ExpSum, Fusion, Tensor, expr_outputs
 from fuser.ir.kernel import Allocate, Stmt
 from fuser.ir.live_order import live_exprs
 from fuser.ir.print_fusion import definition_text
@@ -59,6 +59,9 @@ def reproducer_text(error: InternalError, scheduled: ScheduleBuilder, bound: Bou
     inputs = "\n".join(f"    {_argument(v.name, bound)}," for v in fusion.inputs)
     records = "\n".join(f"    {r!r}," for r in scheduled.records)
     fault = f'os.environ["FUSER_FAULT"] = {options.FAULT.get()!r}\n' if options.FAULT.get() else ""
+    # A definition has the two reductions that a pass joined.
+    joins = any(isinstance(e, ExpSum) for e in fusion.exprs)
+    defined = "fuse_exp_sums(fd.fusion.ir_fusion)" if joins else "fd.fusion.ir_fusion"
     return f'''"""Raises: {error.message.splitlines()[0]}"""
 import os
 
@@ -68,6 +71,7 @@ from fuser.compiler.reproducer import laid_out, renamed, result_names
 from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.schedule import Record, ScheduleBuilder
+from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 
 {definition_text(fusion)}
 
@@ -82,7 +86,7 @@ records = [
 ]
 # The tensors' names where the schedule was made; here they have others.
 names = {result_names(fusion)!r}
-fusion = laid_out(fd.fusion.ir_fusion, {[t.stride_order for t in _values(fusion)]!r})
+fusion = laid_out({defined}, {[t.stride_order for t in _values(fusion)]!r})
 schedule = ScheduleBuilder(fusion)
 schedule.replay(renamed(records, dict(zip(names, result_names(fusion)))))
 KernelCompiler(DeviceInfo.preset("H200")).compile(schedule, inputs)

@@ -3,7 +3,7 @@
 Grammar of the definition
     text  := header line*                    header is byte-exact, tools search for it
     line  := <name> = fd.define_tensor(...) | <name> = fd.define_scalar(...)
-           | <names> = fd.ops.<op>(...) | fd.add_output(<name>[, <input>])
+           | <names> = fd.ops.<op>(...)[  # <op of the optimiser that this stands for>] | fd.add_output(<name>[, <input>])
     name  := tv<k> | c<k>                    k is the creation number of the value
 
 Inputs come first in registration order, then exprs in canonical order (fuser.ir.live_order), then outputs. Constants of
@@ -108,6 +108,9 @@ def definition_text(fusion: Fusion, comments: Sequence[str] = ()) -> str:
                 if operand.name not in written:
                     written.add(operand.name)
                     lines.append(_constant_line(operand))
+        if isinstance(expr, ExpSum):
+            lines += _exp_sum_lines(expr)
+            continue
         note = f"  # {expr.op}" if isinstance(expr, Pointwise) and expr.op in DEFINITIONS else ""
         lines.append(expr_line(expr) + note)
     for output in fusion.outputs:
@@ -156,6 +159,19 @@ def operand_text(value: Val) -> str:
 def expr_line(expr: Expr) -> str:
     """`tv2 = fd.ops.mul(tv0, 2.00000)`."""
     return f"{', '.join(printed_name(v) for v in expr_outputs(expr))} = fd.ops.{call_text(expr)}"
+
+
+def _exp_sum_lines(expr: ExpSum) -> list[str]:
+    """The two reductions that an ExpSum, which no front end has, stands for; `fuse_exp_sums` joins them again."""
+    source, largest, total = (printed_name(t) for t in (expr.input, expr.largest, expr.total))
+    dims = _reduced_dims(expr.total)
+    flags = [d.is_reduction for d in expr.total.produced]
+    below = f"fd.ops.sub({source}, fd.ops.broadcast({largest}, is_broadcast_dim={flags}))"
+    power = DEFINITIONS.get(expr.op, f"{expr.op}({{0}})").format(below)
+    return [
+        f"{largest} = fd.ops.max({source}, dims={dims})  # exp_sum",
+        f"{total} = fd.ops.sum(fd.ops.{power}, dims={dims}, dtype={expr.total.dtype!r})  # exp_sum",
+    ]
 
 
 def call_text(expr: Expr) -> str:

@@ -9,6 +9,8 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.ir.fusion import ExpSum, Fusion, Pointwise, Reduction
+from fuser.ir.fusion_equality import structure_of
+from fuser.ir.print_fusion import definition_text
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 
 Float, BFloat16 = DataType.Float, DataType.BFloat16
@@ -52,6 +54,22 @@ def test_exponentials_that_others_use_stay() -> None:
     fused = fuse_exp_sums(rows(softmax))
     assert sum(isinstance(e, ExpSum) for e in fused.tensor_exprs) == 1
     assert [e.op for e in fused.tensor_exprs if isinstance(e, Pointwise)] == ["sub", "exp", "div"]
+
+
+@pytest.mark.parametrize("build", [logarithm, softmax, lambda fd, x: list(parts(fd, x, [1]))])
+@pytest.mark.parametrize("dtype", [Float, BFloat16])
+def test_the_text_of_a_fused_definition_rebuilds_it(build: Callable[[Any, Any], list[Any]], dtype: DataType) -> None:
+    """What the front end has no op for is printed as what it stands for, and joined again."""
+    wide = build if dtype is Float else lambda fd, x: build(fd, fd.ops.cast(x, Float))
+    fused = fuse_exp_sums(rows(wide, dtype))
+    text = definition_text(fused)
+    assert text.count("# exp_sum\n") == 2
+    with FusionDefinition() as fd:
+        namespace: dict[str, Any] = {"FusionDefinition": FusionDefinition, "DataType": DataType}
+        exec(text, namespace)
+        namespace["nvfuser_fusion"](fd)
+    assert fd.fusion is not None
+    assert structure_of(fuse_exp_sums(fd.fusion.ir_fusion)) == structure_of(fused)
 
 
 def test_several_dims() -> None:
