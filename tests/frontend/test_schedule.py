@@ -48,7 +48,7 @@ def test_arguments_of_other_kinds(call, text: str) -> None:
     ("verb", "text"),
     [
         (lambda copy: copy.axis(0).parallelize(ParallelType.tma), "ParallelType.tma is not supported yet"),
-        (lambda copy: copy.cache_after(LoadStoreOpType.cp_async), "LoadStoreOpType.cp_async is not supported yet"),
+        (lambda copy: copy.cache_after(LoadStoreOpType.tma), "LoadStoreOpType.tma is not supported yet"),
         (lambda copy: copy.set_memory_type(MemoryType.tensor), "MemoryType.tensor is not supported yet"),
     ],
 )
@@ -57,6 +57,45 @@ def test_later_verbs(verb, text: str) -> None:
     copy = fd.fusion.inputs()[0].cache_after()
     with pytest.raises(NotSupportedError, match=text):
         verb(copy)
+
+
+@pytest.mark.parametrize("columns", [64, 128, 512])
+def test_asynchronous_copies(columns: int) -> None:
+    """A row in shared memory, filled by asynchronous copies, is read by other threads than those that copied it."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        total = fd.ops.sum(x, 1)
+        wide = fd.ops.broadcast(total, [False, True])
+        out = fd.ops.sub(x, wide)
+        fd.add_output(out)
+
+        placed = x.cache_after(LoadStoreOpType.cp_async)
+        placed.split(1, 4)
+        placed.split(1, 16)  # [rows, columns/64, 16, 4]
+        for tensor in (total, wide, out):
+            tensor.split(1, 16)  # [rows, columns/16, 16]
+        for tensor in (placed, total, wide, out):
+            tensor.axis(0).parallelize(ParallelType.grid_x)
+            tensor.axis(2).parallelize(ParallelType.block_x)
+        placed.axis(3).parallelize(ParallelType.vectorize)
+        fd.sched.inline_most([wide])
+    values = np.random.default_rng(0).integers(-9, 9, (3, columns)).astype(np.float32)
+    (found,) = fd.manual_execute([values])
+    np.testing.assert_array_equal(found, values - values.sum(1, keepdims=True))
+    source = fd.ke.kernel.source
+    assert "cp.async" in source
+    assert source.count("&t0[") == 1, "device memory is read once"
+
+
+def test_only_inputs_are_copied_asynchronously() -> None:
+    with FusionDefinition() as fd:
+        copy = fd.define_tensor([-1, -1], contiguity=True)
+        fd.add_output(fd.ops.sum(copy, 1))
+        copy = copy.cache_after()
+        with pytest.raises(
+            SchedulingError, match="copy t0_cache_after_0 asynchronously: it is no input in device memory"
+        ):
+            copy.cache_after(LoadStoreOpType.cp_async)
 
 
 def test_schedulers_by_name() -> None:
