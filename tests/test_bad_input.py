@@ -17,6 +17,7 @@ from fuser import DataType, FusionDefinition, ParallelType
 from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.errors import FuserError, InputError, InputRuntimeError
 from fuser.ir.facts import Aligned
+from fuser.ir.kernel import VectorMove, walk
 from fuser.runtime.device import Device
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
@@ -312,16 +313,24 @@ def check_another_kernel(device: Device) -> None:
     assert fusion is not None
     cache = FusionExecutorCache(fusion)
     values = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
-    widths: dict[tuple[int, int], int] = {}
+    reads: dict[tuple[int, int], tuple[int, bool]] = {}
     for shift, padding in ((0, 0), (4, 0), (8, 0), (12, 0), (16, 0), (0, 1), (0, 2), (0, 4), (4, 4)):
         x = place(device, values, (64 + padding, 1), shift)
         (out,) = cache.execute([x])
         np.testing.assert_array_equal(np.asarray(out), values * 2)
         (kernel,) = cache.kernels([x])
-        widths[shift, padding] = max((f.bytes for f in kernel.facts if isinstance(f, Aligned)), default=4)
-    assert widths[0, 0] == widths[16, 0] == widths[0, 4] == 16
-    assert widths[8, 0] == widths[0, 2] == 8
-    assert widths[4, 0] == widths[12, 0] == widths[0, 1] == widths[4, 4] == 4
+        (read,) = {
+            (s.width * s.src.dtype.itemsize, s.aligned)
+            for s in walk(kernel.kernel_ir.body)
+            if isinstance(s, VectorMove) and s.src.name == "t0"
+        }
+        reads[shift, padding] = read
+        # What an access of any address needs of its base is nothing.
+        assert any(isinstance(f, Aligned) and f.bytes >= read[0] for f in kernel.facts) or not read[1]
+    # (bytes of an access, the address is a multiple of them)
+    assert reads[0, 0] == reads[16, 0] == reads[0, 4] == (16, True)
+    assert reads[8, 0] == reads[0, 2] == (8, True)
+    assert reads[4, 0] == reads[12, 0] == reads[0, 1] == reads[4, 4] == (16, False)
 
 
 def test_misaligned_input_takes_another_kernel() -> None:
