@@ -202,6 +202,13 @@ class ReductionScheduler:
         held = set() if params.inner else _column_values(builder)
         if held:
             loads = [n for n in loads if _has_rows(builder, n)]
+            # What needs a result is in the loops around a column, not in a nest of its own: that could stand neither before nor
+            # behind a nest which makes the result and needs others that it is for.
+            axes = builder.state(name).loop
+            around = next((i for i, axis in enumerate(axes) if axis.is_reduction), len(axes))
+            after = sorted(held & _behind_reductions(builder))
+            if after:
+                builder.inline_at(name, around, True, after)
         if params.unroll > 1:
             # All loads of a step stand before the first use: they are kept outside the unrolled loop.
             builder.inline_most([n for n in names if n not in held and n not in loads])
@@ -365,6 +372,15 @@ def _column_values(builder: ScheduleBuilder) -> set[str]:
             if t.name not in wide and computed is not None and not isinstance(computed, Reducing):
                 found.add(t.name)
     return found - builder.output_names
+
+
+def _behind_reductions(builder: ScheduleBuilder) -> set[str]:
+    """Names of reductions' results and of what is computed from them."""
+    found: set[str] = set()
+    for e in builder.exprs:
+        if isinstance(e, Reducing) or any(t.name in found for t in tensor_inputs(e)):
+            found.update(t.name for t in tensor_outputs(e))
+    return found
 
 
 def _first(made: str | tuple[str, ...]) -> str:

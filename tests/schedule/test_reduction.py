@@ -134,6 +134,26 @@ def test_extremes_of_lanes_keep_nan_and_infinities(op: str, dims: list[int], sha
     np.testing.assert_array_equal(found, getattr(np, op)(x, axis=tuple(dims)))
 
 
+def test_values_of_columns_stand_between_what_they_need_and_what_needs_them() -> None:
+    """The broadcast maximum is held for a column's second pass; the first one also has a sum that is for the end."""
+    with FusionDefinition() as fd:
+        x, w = fd.define_tensor([-1, -1], True, D.Float), fd.define_tensor([-1], True, D.Float)
+        largest = fd.ops.broadcast(fd.ops.max(x, [0]), [True, False])
+        total = fd.ops.sum(fd.ops.exp(fd.ops.sub(x, largest)), [0])
+        other = fd.ops.sum(fd.ops.mul(x, fd.ops.broadcast(w, [True, False])), [0])
+        fd.add_output(fd.ops.sub(fd.ops.add(total, fd.ops.squeeze(largest, [0])), other))
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    rng = np.random.default_rng(3)
+    for shape in ((20, 3), (130, 40)):
+        inputs = [rng.standard_normal(shape).astype(np.float32), rng.standard_normal(shape[1]).astype(np.float32)]
+        (result,) = simulate(fusion, inputs, propose(fusion, inputs))
+        x64, w64 = (a.astype(np.float64) for a in inputs)
+        top = x64.max(axis=0)
+        expected = np.exp(x64 - top).sum(axis=0) + top - (x64 * w64).sum(axis=0)
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_several_reductions_read_their_data_once() -> None:
     with FusionDefinition() as fd:
         x, y = fd.define_tensor([-1, -1], True, D.Float), fd.define_tensor([-1, -1], True, D.BFloat16)
