@@ -292,8 +292,16 @@ class _Prover:
         decision = claim.decision
         if not isinstance(decision, Compare) or decision.kind != ">=" or claim.relation != "<":
             return False
-        return self._zero(
-            self._polynomial(decision.operand) - (self._polynomial(claim.right) - self._polynomial(claim.left) - 1)
+        operand = self._polynomial(decision.operand)
+        rest = self._polynomial(claim.right) - self._polynomial(claim.left) - 1
+        if self._zero(operand - rest):
+            return True
+        # Where rest = f * operand + r and 0 <= r < f, one is negative where the other is.
+        scale, terms = (self.sympy.expand(p).as_coefficients_dict() for p in (operand, rest))
+        factors = {n / scale[m] for m, n in terms.items() if m != 1 and scale[m] != 0}
+        return any(
+            self._nonnegative(rest - f * operand) and self._nonnegative(f - 1 - rest + f * operand)
+            for f in sorted(f for f in factors if f.is_Integer and f > 1)
         )
 
     def _equal(self, left: Term, right: Term) -> bool:

@@ -38,6 +38,7 @@ TRUE_CLAIMS = [
     claim(ceil_div(N, 128), "==", ("//", ("+", N, const(127)), const(128))),
     claim(BLOCK, "<", ceil_div(N, 128), premises=(less(BLOCK * 128 + J, N),)),
     claim(BLOCK * 128 + J, "<", N, decision=less(BLOCK * 128 + J, N)),
+    claim(J * 4 + symbol("l", 0, 3), "<", N * 4, decision=less(J, N)),
     claim(U, "|", const(8)),
     claim(U * 3 + 16, "|", const(8)),
     claim(minimum(I, M), "<", N),
@@ -63,6 +64,8 @@ FALSE_CLAIMS = [
     claim(U, "|", const(16)),
     claim(BLOCK * 128 + J, "<", N, decision=less(BLOCK * 128 + J, N + 1)),
     claim(BLOCK * 128 + J, "<", N, decision=TRUE),
+    claim(J * 4 + symbol("l", 0, 4), "<", N * 4, decision=less(J, N)),
+    claim(J * 4 + symbol("l", 0, 3), "<", N * 4 - 1, decision=less(J, N)),
     claim(BLOCK + 1, "<", ceil_div(N, 128), premises=(less(BLOCK * 128 + J, N),)),
     claim(ceil_div(N, 128), "==", ("//", N, const(128))),
 ]
