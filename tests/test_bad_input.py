@@ -319,6 +319,7 @@ def check_another_kernel(device: Device) -> None:
         (out,) = cache.execute([x])
         np.testing.assert_array_equal(np.asarray(out), values * 2)
         (kernel,) = cache.kernels([x])
+        assert kernel.kernel_ir is not None
         (read,) = {
             (s.width * s.src.dtype.itemsize, s.aligned)
             for s in walk(kernel.kernel_ir.body)
