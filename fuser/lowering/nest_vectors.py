@@ -205,8 +205,10 @@ class NestVectors(NestStorage):
         move: list[Stmt] = [Store(target[0], target[1] + element, value)]
         inside = all_of(*(test.substitute({lane: element}) for test in own))
         single: Stmt = For(element, ZERO, const(width), ONE, tuple(self._predicated(move, inside)), unroll=True)
-        if whole:
-            single = If(all_of(*(hardest(test, lane, width) for test in own)), tuple(whole), (single,), Role.predicate)
+        is_whole = all_of(*(hardest(test, lane, width) for test in own)) if whole else FALSE
+        # A row that is shorter than a vector has no whole one.
+        if is_whole is not FALSE:
+            single = If(is_whole, tuple(whole), (single,), Role.predicate)
         return self._predicated([single], all_of(*(test for test in tests if lane not in test.symbols)))
 
     def _check_whole_vectors(

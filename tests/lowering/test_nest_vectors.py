@@ -104,3 +104,16 @@ def test_vectorized_symbolic_extent_is_refused() -> None:
     for name in ("t0_cache_after_0", "t1_cache_before_0"):
         s.set_memory_type(name, SHARED)
     assert "needs a constant extent" in refusal(s)
+
+
+def test_rows_shorter_than_a_vector_have_no_whole_one() -> None:
+    s, loaded, _, out = copied(3)
+    s.split(out, 0, 4)
+    s.transform_like(out)
+    s.parallelize(out, 0, GX)
+    s.parallelize_like(out)
+    s.parallelize(loaded, 1, VECTOR)
+    s.allow_misaligned(loaded)
+    s.inline_most()
+    kernel = check(s, [integers((3,))])
+    assert not of_type(kernel, VectorMove)
