@@ -20,7 +20,8 @@ def round_as_floats(fusion: Fusion) -> Fusion:
     gone: dict[Expr, Pointwise] = {}
     replaced: dict[Expr, Pointwise] = {}
     for expr in fusion.exprs:
-        rounding = fusion.definitions.get(_cast_of(expr, DataType.BFloat16, DataType.Float))
+        narrow = _cast_of(expr, DataType.BFloat16, DataType.Float)
+        rounding = None if narrow is None else fusion.definitions.get(narrow)
         if rounding is None or expr_outputs(rounding)[0] in kept:
             continue
         wide = _cast_of(rounding, DataType.Float, DataType.BFloat16)

@@ -287,7 +287,7 @@ def _sums(segment: Fusion, sides: Sides) -> int:
     long count; beside a sum that shows to more than 16 bits is what its roundings left over."""
     wide = wide_results(ScheduleBuilder(segment))
     column = [e for e in reductions_of(segment) if tensor_outputs(e)[0] in sides.column]
-    return sum(5 if isinstance(e, Welford) else 2 if e.output.name in wide else 1 for e in column)
+    return sum(5 if isinstance(e, Welford) else 2 if tensor_outputs(e)[0].name in wide else 1 for e in column)
 
 
 # --- shape ------------------------------------------------------------------------------------------------------------

@@ -197,11 +197,13 @@ class ReductionScheduler:
                     vectorize(builder, {argument: copy}, [argument], misaligned=params.misaligned)
         if params.blocks_per_sm:
             builder.ask_blocks_per_sm(params.blocks_per_sm)
-        partial = self._split_partials(builder, params, steps)
-        names = [t.name for e in builder.exprs for t in tensor_outputs(e)]
+        # Asked before results are split into partial ones: those are reduced over a part of a row each.
         held = set() if params.inner else _column_values(builder)
         if held:
             loads = [n for n in loads if _has_rows(builder, n)]
+        partial = self._split_partials(builder, params, steps)
+        names = [t.name for e in builder.exprs for t in tensor_outputs(e)]
+        if held:
             # What needs a result is in the loops around a column, not in a nest of its own: that could stand neither before nor
             # behind a nest which makes the result and needs others that it is for.
             axes = builder.state(name).loop

@@ -201,6 +201,7 @@ def test_rows_are_read_again_from_the_last_one() -> None:
     assert [("__ldcs(" in line) for line in backwards] == [True, True], "what is read for the last time"
     assert text.count("__ldcs(") == 2
     assert text.count("__stcs(") == 2, "what is written leaves the cache to what is read again"
+    assert text.count("= fuser_rsqrt(") == 1, "once for a column, before the second pass"
 
 
 def test_a_loop_runs_backwards() -> None:
