@@ -113,8 +113,6 @@ class ReductionParams:
     block_outer     threads (y) along the reduced dims that are no neighbours in memory of the fastest one, as an axis of their
                     own; 0: all reduced dims are one axis
     unroll_outer    those accesses are along that axis
-    blocks_per_sm   that a thread's registers leave room for (0: as they come)
-    ahead           accesses are issued a turn before they are used
     misaligned      their accesses begin anywhere, and the ends of a row cut them
     aligned_to      the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     reasons         why, in words; no part of what is compared
@@ -130,8 +128,6 @@ class ReductionParams:
     unroll: int = 1
     block_outer: int = 0
     unroll_outer: bool = False
-    blocks_per_sm: int = 0
-    ahead: bool = False
     misaligned: bool = False
     aligned_to: str = ""
     reasons: tuple[str, ...] = field(default=(), compare=False)

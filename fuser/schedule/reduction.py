@@ -195,8 +195,6 @@ class ReductionScheduler:
             if made is not None:
                 for copy in (made, *stages.get(made, ())):
                     vectorize(builder, {argument: copy}, [argument], misaligned=params.misaligned)
-        if params.blocks_per_sm:
-            builder.ask_blocks_per_sm(params.blocks_per_sm)
         # Asked before results are split into partial ones: those are reduced over a part of a row each.
         held = set() if params.inner else _column_values(builder)
         if held:
@@ -215,8 +213,6 @@ class ReductionScheduler:
             # All loads of a step stand before the first use: they are kept outside the unrolled loop.
             builder.inline_most([n for n in names if n not in held and n not in loads])
             builder.inline_at(partial.get(name, name), steps.unrolled, True, loads)
-            for copy in loads if params.ahead else ():
-                builder.load_ahead(copy, best_effort=True)
         else:
             builder.inline_most([n for n in names if n not in held])
         return builder

@@ -279,19 +279,6 @@ def test_compiles_are_counted_for_numbers_of_rows() -> None:
     assert fd.fec.counters()["kernels_compiled"] <= 3
 
 
-@pytest.mark.parametrize("op", ["sum", "var_mean"])
-@pytest.mark.parametrize("rows", [1, 100, 3000])
-def test_loads_of_the_next_turn(op: str, rows: int) -> None:
-    x = np.random.default_rng(3).normal(3.0, 2.0, (rows, 48)).astype("f4")
-    fusion = reduction(op, [0], 2, D.Float)
-    params = replace(propose(fusion, [x]), unroll=4, block_reduce=16, ahead=True, blocks_per_sm=2)
-    found = simulate(fusion, [x], params)
-    np.testing.assert_allclose(found[-1], (x.astype("f8").sum if op == "sum" else x.astype("f8").mean)(0), rtol=4e-6)
-    kernel = lower_fusion(*scheduled_with_facts(fusion, [x], params))
-    assert kernel.min_blocks >= 1
-    assert any("_next" in buffer.name for s in walk(kernel.body) for buffer, _ in stmt_reads(s))
-
-
 def test_outliers_that_come_first() -> None:
     """Differences are taken from the first value a thread sees, however far that is from the others."""
     x = np.random.default_rng(8).normal(0.0, 1.0, (4, 6000)).astype("f4")
