@@ -43,7 +43,7 @@ format: $(VENV)/.test  ## rewrite files in the project's format, with the safe l
 golden: $(VENV)/.test  ## rewrite the tests' golden files; review the difference before committing
 	$(RUN) -m pytest -n 2 -m "not gpu" --update-golden $(ARGS)
 
-bench:  ## the public cases against a copy of the same bytes (needs a GPU and torch); CASE=softmax, ARGS="--peers all"
+bench:  ## the public cases against a copy of the same bytes (needs a GPU and torch); CASE=softmax, ARGS="--peers none"
 	@if $(PYTHON) -c 'import torch, ml_dtypes, cuda.bindings' 2>/dev/null; then python=$(PYTHON); \
 	  else $(MAKE) --no-print-directory $(VENV)/.bench && python=$(RUN); fi && \
 	  $$python -m benchmarks.run $(if $(CASE),--case $(CASE)) $(ARGS)

@@ -1,8 +1,8 @@
 """The public cases: are they right, how fast, against a plain copy of the same bytes and against other systems.
 
-    make bench                      all cases, peers as they were recorded
+    make bench                      all cases, torch eager and both modes of torch.compile measured beside them
     make bench CASE=softmax         those with `softmax` in their name
-    python3 -m benchmarks.run --peers eager|all     torch eager, torch.compile measured here, too
+    python3 -m benchmarks.run --peers none|eager    without torch.compile: its times as they were recorded, scaled
     python3 -m benchmarks.run --explain             parameters and launches of every kernel
 
 Needs a GPU and torch. Cases run in a worker process, so that one that faults or hangs costs nothing but itself. The exit
@@ -36,7 +36,7 @@ ENVIRONMENT = "environment"
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m benchmarks.run", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--case", action="append", default=[], help="only cases with this in their name; repeatable")
-    parser.add_argument("--peers", choices=("none", "eager", "all"), default="none", help="what else to measure here")
+    parser.add_argument("--peers", choices=("none", "eager", "all"), default="all", help="what else to measure here")
     parser.add_argument("--out", type=Path, help="folder for public.txt, public.json, public.svg")
     parser.add_argument("--explain", action="store_true", help="print parameters and launches of every case")
     parser.add_argument("--seed", type=int, help="of the inputs; new ones each time without")
