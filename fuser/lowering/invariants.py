@@ -450,6 +450,7 @@ ENSURES: dict[str, tuple[Invariant, ...]] = {
     "expand_collectives": (no_collectives, semaphores_are_reset),
     "allocate_shared": (shared_memory_is_placed, shared_values_survive),
     "insert_syncs": (no_unsynchronised_pair,),
+    "peel_loops": (),
     "unswitch_loops": (no_unswitch_left, unswitched_sides_agree),
     "merge_predicates": (no_equal_neighbours,),
     "finish_kernel": (),

@@ -25,6 +25,7 @@ from fuser.lowering.in_place import in_place_outputs
 from fuser.lowering.insert_grid_barriers import insert_grid_barriers
 from fuser.lowering.insert_syncs import insert_syncs
 from fuser.lowering.merge_predicates import merge_predicates
+from fuser.lowering.peel_loops import peel_loops
 from fuser.lowering.pipeline_copies import pipeline_copies
 from fuser.lowering.prefetch_loads import prefetch_loads
 from fuser.lowering.unswitch_loops import unswitch_loops
@@ -40,6 +41,7 @@ PASSES = (
     "expand_collectives",
     "allocate_shared",
     "insert_syncs",
+    "peel_loops",
     "unswitch_loops",
     "merge_predicates",
     "finish_kernel",
@@ -111,6 +113,7 @@ def lower_fusion(
     body = seen("allocate_shared", body)
     private, one_thread = lowered.private_buffers, context.one_thread
     body = step("insert_syncs", lambda: insert_syncs(body, layout.offsets, private, exchanged, one_thread=one_thread))
+    body = step("peel_loops", lambda: peel_loops(body, proofs))
     body = step("unswitch_loops", lambda: unswitch_loops(body, proofs))
     body = step("merge_predicates", lambda: merge_predicates(body))
     kernel = _named("finish_kernel", lambda: finish_kernel(name, body, context, lowered, expanded, layout))

@@ -54,6 +54,7 @@ class PointwiseParams:
     merged    blocks are counted along one axis of the grid: more than three parts, or more than y and z can count
     misaligned  accesses begin anywhere, and the ends of a row (the last loop's dims) cut them
     aligned_to  the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
+    bounds    (input, dim, low, high): extents with which a thread's elements lie in two rows at most
     reasons   why, in words
     """
 
@@ -67,6 +68,7 @@ class PointwiseParams:
     merged: bool = False
     misaligned: bool = False
     aligned_to: str = ""
+    bounds: tuple[tuple[str, int, int, int], ...] = ()
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -103,6 +103,8 @@ class PointwiseScheduler:
         reference = reference_output(segment)
         assert reference is not None
         builder = ScheduleBuilder(segment)
+        for tensor, dim, low, high in params.bounds:
+            builder.ask_extent_within(tensor, dim, low, high)
         copies = cache_arguments(builder)
         name = reference.name
         types: list[ParallelType] = []
@@ -121,6 +123,10 @@ class PointwiseScheduler:
         if params.misaligned:
             # Only the vectors at the ends of a row test their elements.
             builder.parallelize(name, _innermost(builder, name), ParallelType.unswitch)
+            builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
+        elif params.unroll > 1 and params.vector == 1:
+            # A test for each element would be a branch, behind which loads wait for one another.
+            builder.parallelize(name, len(types), ParallelType.unswitch)
             builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
         vectorize_by(builder, copies, dict(params.widths), misaligned=params.misaligned)
         ask_for_unclamped(builder)

@@ -10,6 +10,7 @@ from fuser.ir.fusion import ExtentOp, Fusion, ScalarOp, memory_order
 from fuser.ir.live_order import undefined_leaves
 from fuser.ir.output_layout import output_stride_orders
 from fuser.optimize.assign_output_layouts import assign_output_layouts, with_stride_orders
+from fuser.optimize.compute_before_broadcast import compute_before_broadcast
 from fuser.optimize.drop_exact_roundings import drop_exact_roundings
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
@@ -51,6 +52,7 @@ def test_passes_keep_the_meaning() -> None:
         hoist_displaced_reads,
         fuse_exp_sums,
         drop_exact_roundings,
+        compute_before_broadcast,
         round_as_floats,
     ]
     handles = [c.define().fusion for c in CORPUS] + [generate(seed).fd.fusion for seed in range(40)]

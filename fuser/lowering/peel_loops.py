@@ -1,0 +1,107 @@
+"""Test the end of an unrolled loop in its last trip only.
+
+Before: for (i < 9, unrolled) { if (32 i + t < n) a(i) }          with n known to be 257 or more, and t below 32
+After:  for (i < 8, unrolled) { a(i) } if (256 + t < n) { a(8) }
+
+A predicate under which a load stands is a branch around it, and loads behind different branches wait for one another: where
+only the last trip can fail its tests, the others have none. What bounds an extent from below is a fact that a schedule asks for.
+Loops that hold barriers or shuffles are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fuser.ir.integers import TRUE, AllOf, Compare, Cond, Truth, all_of, const, less
+from fuser.ir.kernel import (
+    BlockBarrier,
+    ClusterArrive,
+    ClusterWait,
+    For,
+    If,
+    Role,
+    Shuffle,
+    Stmt,
+    WarpBarrier,
+    map_body,
+    substitute_symbols,
+    walk,
+)
+from fuser.ir.proofs import Claim, ProofLog
+from fuser.lowering.unswitch_loops import is_prefix
+
+_MEETINGS = (BlockBarrier, ClusterArrive, ClusterWait, WarpBarrier, Shuffle)
+
+
+def peel_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tuple[Stmt, ...]:
+    """Take the last trip out of every unrolled loop whose other trips pass tests that it may fail.
+
+    Loops whose tests are hoisted are left as they are. `proofs` is told that the tests left out hold.
+    """
+    out: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case For(unswitch=False):
+                inner = peel_loops(stmt.body, proofs)
+                out += _peeled(For(stmt.symbol, stmt.start, stmt.stop, stmt.step, inner, stmt.unroll), proofs)
+            case If():
+                out.append(
+                    If(stmt.condition, peel_loops(stmt.then, proofs), peel_loops(stmt.orelse, proofs), stmt.role)
+                )
+            case _:
+                out.append(stmt)
+    return tuple(out)
+
+
+def _peeled(loop: For, proofs: ProofLog | None) -> list[Stmt]:
+    if not loop.unroll or not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):
+        return [loop]
+    trips = range(loop.start.value, loop.stop.value, loop.step.value)
+    if len(trips) < 2 or any(isinstance(s, _MEETINGS) for s in walk(loop.body)):
+        return [loop]
+    before = const(trips[-2])
+    passed = {
+        part
+        for part in _tests(loop.body)
+        if loop.symbol in part.symbols
+        and is_prefix(part, loop.symbol)
+        and part.substitute({loop.symbol: before}) is TRUE
+    }
+    if not passed:
+        return [loop]
+    last = const(trips[-1])
+    if proofs is not None:
+        for part in passed:
+            assert isinstance(part, Compare)
+            given = (less(loop.symbol, last),)
+            proofs.add(Claim("peel_loops", "test of all trips but the last", const(-1), "<", part.operand, given))
+
+    def drop(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        if not isinstance(stmt, If) or stmt.role is not Role.predicate:
+            return None
+        rest = all_of(*(p for p in _parts(stmt.condition) if p not in passed))
+        return stmt.then if rest is TRUE else (If(rest, stmt.then, stmt.orelse, stmt.role),)
+
+    ending = map_body(substitute_symbols(loop.body, {loop.symbol: last}), _decided)
+    return [
+        For(loop.symbol, loop.start, last, loop.step, map_body(loop.body, drop), True),
+        # A loop still, for what it declares.
+        For(loop.symbol, last, loop.stop, loop.step, ending, True),
+    ]
+
+
+def _decided(stmt: Stmt) -> tuple[Stmt, ...] | None:
+    """What is left of a test whose outcome is known."""
+    if isinstance(stmt, If) and isinstance(stmt.condition, Truth):
+        return stmt.then if stmt.condition is TRUE else stmt.orelse
+    return None
+
+
+def _tests(body: tuple[Stmt, ...]) -> Iterator[Cond]:
+    for stmt in walk(body):
+        if isinstance(stmt, If) and stmt.role is Role.predicate:
+            yield from _parts(stmt.condition)
+
+
+def _parts(condition: Cond) -> Sequence[Cond]:
+    return condition.arguments if isinstance(condition, AllOf) else (condition,)
