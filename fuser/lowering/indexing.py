@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 
-from fuser.ir.integers import ONE, ZERO, FloorDiv, Int, Mod, Symbol, const, exclusive_or, less, prove_less, select
+from fuser.ir.integers import ZERO, Int, const, exclusive_or
 from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle, IterationGraph
 from fuser.ir.proofs import Claim, ProofLog, Term
 
@@ -17,9 +16,6 @@ class Indexer:
     // and % by the inner extent, forwards outer * inner_extent + inner; a swizzle is its own inverse, j ^ (i % extent). A group
     of extent 1 has index 0. `rows` has the axes of each tensor to which splits are aligned, (group, stride) without the one
     along the row: their sum, modulo the factor, is what the first part of a row has before it.
-
-    `unrolled` are indices of short loops without jumps. Where such an i runs through fewer elements than an extent n has,
-    (a + i) // n and (a + i) % n are those of a, and one row further at most once: one division serves all trips.
     """
 
     def __init__(
@@ -28,13 +24,11 @@ class Indexer:
         loops: Mapping[Group, Int],
         proofs: ProofLog | None = None,
         rows: Callable[[GroupSplit], Sequence[tuple[Group, Int]]] = lambda split: (),
-        unrolled: AbstractSet[Symbol] = frozenset(),
     ) -> None:
         self.graph = graph
         self.loops = loops
         self.proofs = proofs
         self.rows = rows
-        self.unrolled = unrolled
         self._known: dict[Group, Int | None] = dict(loops)
 
     def index(self, group: Group) -> Int | None:
@@ -130,24 +124,11 @@ class Indexer:
     def _quotient(self, group: Group, is_outer: bool, index: Int, extent: Int) -> Int:
         if extent is ZERO:
             return ZERO  # inside a loop over nothing
-        found = index // extent if is_outer else index % extent
-        for i in sorted(found.symbols & self.unrolled, key=lambda s: s.name):
-            found = _divided_once(found, i, index, extent, is_outer)
-        return self._logged(group, found, ("//" if is_outer else "%", index, extent))
+        if is_outer:
+            return self._logged(group, index // extent, ("//", index, extent))
+        return self._logged(group, index % extent, ("%", index, extent))
 
     def _logged(self, group: Group, index: Int, unsimplified: Term) -> Int:
         if self.proofs is not None:
             self.proofs.add(Claim("build_loop_nests", f"index of {group.name}", index, "==", unsimplified))
         return index
-
-
-def _divided_once(found: Int, i: Symbol, index: Int, extent: Int, is_outer: bool) -> Int:
-    """`found`, index // extent or index % extent, without a division that depends on i, where that can be."""
-    start = index.substitute({i: ZERO})
-    if not isinstance(found, (FloorDiv, Mod)) or index - start is not i or not prove_less(i, extent):
-        return found
-    place = start % extent
-    is_same = less(place + i, extent)
-    if is_outer:
-        return start // extent + select(is_same, ZERO, ONE)
-    return select(is_same, place + i, place + i - extent)

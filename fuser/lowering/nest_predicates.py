@@ -24,7 +24,7 @@ class NestPredicates(NestState):
     """Indices, offsets, tests and claims."""
 
     def _indexer(self, indices: Mapping[Group, Int]) -> Indexer:
-        return Indexer(self.graph, indices, self.context.proofs, self._rows_of, self._unrolled)
+        return Indexer(self.graph, indices, self.context.proofs, self._rows_of)
 
     def _rows_of(self, split: GroupSplit) -> Sequence[tuple[Group, Int]]:
         """The axes of the tensor to which a split is aligned, without the one that is split."""

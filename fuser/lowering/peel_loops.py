@@ -4,8 +4,8 @@ Before: for (i < 9, unrolled) { if (32 i + t < n) a(i) }          with n known t
 After:  for (i < 8, unrolled) { a(i) } if (256 + t < n) { a(8) }
 
 A predicate under which a load stands is a branch around it, and loads behind different branches wait for one another: where
-only the last trip can fail its tests, the others have none. What bounds an extent from below is a fact that a schedule asks for.
-Loops that hold barriers or shuffles are left alone.
+only the last trip can fail its tests, the others have none. What bounds an extent from below is a fact that a schedule asks
+for. Loops of two trips are left alone, and those that hold barriers or shuffles.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.proofs import Claim, ProofLog
 from fuser.lowering.unswitch_loops import is_prefix
+
+LEAST_TRIPS = 3
+"""Trips of a loop of which most lose their tests when the last is taken out."""
 
 _MEETINGS = (BlockBarrier, ClusterArrive, ClusterWait, WarpBarrier, Shuffle)
 
@@ -57,7 +60,7 @@ def _peeled(loop: For, proofs: ProofLog | None) -> list[Stmt]:
     if not loop.unroll or not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):
         return [loop]
     trips = range(loop.start.value, loop.stop.value, loop.step.value)
-    if len(trips) < 2 or any(isinstance(s, _MEETINGS) for s in walk(loop.body)):
+    if len(trips) < LEAST_TRIPS or any(isinstance(s, _MEETINGS) for s in walk(loop.body)):
         return [loop]
     before = const(trips[-2])
     passed = {

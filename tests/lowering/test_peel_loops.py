@@ -64,6 +64,7 @@ def test_what_the_last_trip_cannot_reach_is_gone() -> None:
         loop(guarded(less(32 * K + T, N)), BlockBarrier()),
         loop(guarded(less(T, N - 250))),  # the same in all trips
         loop(guarded(less(32 * K + T, symbol("m", 1, 288)))),
+        loop(guarded(less(32 * K + T, symbol("m", 33, 64))), trips=2),
     ],
 )
 def test_loops_that_stay(unchanged: For) -> None:
