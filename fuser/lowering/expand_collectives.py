@@ -531,6 +531,14 @@ class _Expander:
             return [Store(scratch[i], e * warps + linear // WARP, Load(r.partials[i], e))]
 
         stmts.append(If(equal(linear % WARP, 0), tuple(self._each(r, write)), role=Role.owner))
+        if r.combine == COMBINE and per_group <= WARP and per_group & (per_group - 1) == 0:
+            # Each addition waits for six: lanes read a slot each and join them in few steps.
+            own = linear % per_group
+
+            def read(i: int, e: Int) -> list[Stmt]:
+                return [Store(r.partials[i], e, Load(scratch[i], place(e) + own))]
+
+            return stmts, [*self._each(r, read), *self._butterflies(r, per_group)]
         join = self._join_all(r, lambda i, e, k: Load(scratch[i], place(e) + k), const(per_group), unroll=True)
         return stmts, join
 
@@ -633,6 +641,12 @@ class _Expander:
             *_guarded(one_thread, list(after)),
         ]
 
+    def _warps_finish(self, g: _GridParts, most: int) -> bool:
+        """Whether each warp of the last block joins all partials by itself: few of them, and one result a block."""
+        threads = self._count_of(self.active)
+        whole = threads.is_const and threads.value % WARP == 0 and not g.lanes
+        return whole and g.blocks.is_const and g.blocks.value <= min(most, _OWN_TURNS) * WARP
+
     def _finish(self, r: Reduce, g: _GridParts) -> list[Stmt]:
         """Join the partials of all blocks; threads along the block's reduced axes, and those with copies, share the work.
 
@@ -641,7 +655,14 @@ class _Expander:
         # A block has a thread, though an extent that nothing bounds from below may be 0: then nothing is launched.
         count = maximum(self._count_of(g.spread), ONE)
         size = r.partials[0].size
-        batch = const(max(1, _FINISH_BATCH // size.value))
+        most = max(1, _FINISH_BATCH // size.value)
+        by_warps = self._warps_finish(g, most)
+        mine = self._linear(g.spread)
+        if by_warps:
+            count, mine = const(WARP), mine % WARP
+        if count.is_const and g.blocks.is_const:
+            most = min(most, -(-g.blocks.value // count.value))
+        batch = const(most)
         stmts: list[Stmt] = []
 
         def start(i: int, e: Int) -> list[Stmt]:
@@ -677,8 +698,10 @@ class _Expander:
             return self._combine_each(r, lambda i, e: Load(got[i], j * r.partials[i].size + e))
 
         turn = (*(Allocate(t) for t in got), *each(load), *each(add))
-        stmts.append(For(b, self._linear(g.spread), g.blocks, count * batch, turn))
-        if g.spread:
+        stmts.append(For(b, mine, g.blocks, count * batch, turn))
+        if by_warps:
+            stmts += self._butterflies(r, WARP)
+        elif g.spread:
             stmts += self._blocks((replace(r, block_axes=tuple(g.spread)),))
         return stmts
 
@@ -786,6 +809,8 @@ _LEVEL_2 = CacheOp["global"]
 _TOLD_BY_WARPS = 64
 # Partials that a thread reads from shared memory rather than wait for another thread to join them.
 _OWN_WORK = 16
+# Partials of other blocks that a lane joins rather than wait for the other warps of its block.
+_OWN_TURNS = 4
 # Partials that a thread of the last block asks for at once.
 _FINISH_BATCH = 16
 

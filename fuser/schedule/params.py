@@ -117,6 +117,7 @@ class ReductionParams:
     unroll_outer    those accesses are along that axis
     misaligned      their accesses begin anywhere, and the ends of a row cut them
     aligned_to      the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
+    cluster         blocks that share a reduction are a cluster, and join their parts through shared memory
     reasons         why, in words; no part of what is compared
     """
 
@@ -132,6 +133,7 @@ class ReductionParams:
     unroll_outer: bool = False
     misaligned: bool = False
     aligned_to: str = ""
+    cluster: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

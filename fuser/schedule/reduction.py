@@ -296,6 +296,8 @@ class ReductionScheduler:
             builder.split(name, at, params.grid_reduce, False)
             types.append((at, ParallelType.grid_y))
             at += 1
+            if params.cluster:
+                builder.set_cluster(ParallelType.grid_y, params.grid_reduce)
         serial: list[int] = []
         unrolled = -1
         if planes:
