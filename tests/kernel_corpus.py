@@ -498,9 +498,16 @@ def scanned(
 
 
 def scan_rows(
-    fusion: Fusion, s: Tensor, run: int, threads: int, tiles: int, rows: int = 0, row_type: ParallelType = GX
+    fusion: Fusion,
+    s: Tensor,
+    run: int,
+    threads: int,
+    tiles: int,
+    rows: int = 0,
+    row_type: ParallelType = GX,
+    cluster: int = 0,
 ) -> ScheduleBuilder:
-    """Loop axes: i[/rows, %rows], j/(run threads tiles), tile, thread, run."""
+    """Loop axes: i[/rows, %rows], j/(run threads tiles cluster)[, block of the cluster], tile, thread, run."""
     b = ScheduleBuilder(fusion)
     n = s.name
     types = [row_type]
@@ -508,23 +515,33 @@ def scan_rows(
         b.split(n, 1, run)
     b.split(n, 1, threads)
     b.split(n, 1, tiles)
+    if cluster:
+        b.split(n, 1, cluster)
+        b.set_cluster(GY, cluster)
     if rows:
         b.split(n, 0, rows)
         types.append(BY)
-    spread(b, n, (*types, SERIAL, UNROLL, BX))
+    spread(b, n, (*types, SERIAL, *((GY,) if cluster else ()), UNROLL, BX))
     return b
 
 
-def scan_columns(fusion: Fusion, s: Tensor, columns: int, rows: int, threads: int, vector: int = 1) -> ScheduleBuilder:
-    """Loop axes: j/(columns vector), thread, i/(rows threads), thread along i, row, column of the vector."""
+def scan_columns(
+    fusion: Fusion, s: Tensor, columns: int, rows: int, threads: int, vector: int = 1, cluster: int = 0
+) -> ScheduleBuilder:
+    """Loop axes: j/(columns vector), thread, i/(rows threads cluster)[, block], thread along i, row, column of the vector."""
     b = ScheduleBuilder(fusion)
     n = s.name
     b.split(n, 1, vector)
     b.split(n, 1, columns)
     b.split(n, 0, rows)
     b.split(n, 0, threads)
-    b.reorder(n, {3: 0, 4: 1})
-    spread(b, n, (GX, BX, SERIAL, BY))
+    if cluster:
+        b.split(n, 0, cluster)
+        b.set_cluster(GY, cluster)
+        b.reorder(n, {4: 0, 5: 1})
+    else:
+        b.reorder(n, {3: 0, 4: 1})
+    spread(b, n, (GX, BX, SERIAL, *((GY,) if cluster else ()), BY))
     return b
 
 
@@ -573,6 +590,12 @@ def scan_of_a_scan() -> ScheduleBuilder:
 def scan_odd_block() -> ScheduleBuilder:
     """Threads that are no group of lanes read all totals in turn."""
     return scan_rows(*scanned(), 2, 20, 2, rows=3)
+
+
+@_case("scan", *_ROWS)
+def scan_over_a_cluster() -> ScheduleBuilder:
+    """Several steps a row, whose totals the blocks exchange through two sets of slots."""
+    return scan_rows(*scanned(start=True), 1, 64, 2, cluster=2)
 
 
 @_case("scan", ((70, 3),), ((33, 5),), ((64, 8),))

@@ -436,7 +436,8 @@ class Scan:
     `values` holds an element (the identity where there is none), and `carry`, one element per kept one, what is folded in
     before the first. Afterwards `values` holds the running folds, and `carry`, in every thread, the fold of all.
 
-    The axes of `values`: its element for a kept one, a tile and a position in the run is the sum of index times stride.
+    The axes of `values`: its element for a kept one, a tile and a position in the run is the sum of index times stride. With
+    `cluster_axes` the blocks of a cluster along that grid axis come before the tiles, in order of rank.
     """
 
     values: Buffer
@@ -448,6 +449,7 @@ class Scan:
     tiles: Axes
     run: Axes
     name: str
+    cluster_axes: tuple[ParallelType, ...] = ()
 
 
 Stmt = (

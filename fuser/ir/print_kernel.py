@@ -248,7 +248,7 @@ def _reduce(stmt: Reduce) -> str:
 
 
 def _scan(stmt: Scan) -> str:
-    axes = ", ".join(axis.name for axis in stmt.block_axes)
+    axes = ", ".join(axis.name for axis in (*stmt.cluster_axes, *stmt.block_axes))
     parts = (("kept", stmt.kept), ("tiles", stmt.tiles), ("run", stmt.run))
     layout = "".join(f", {what} {' '.join(f'{n}:{stride}' for n, stride in part)}" for what, part in parts if part)
     values = f"({stmt.values.name}, carry {stmt.carry.name})"

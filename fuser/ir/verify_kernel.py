@@ -438,8 +438,8 @@ class _Check:
                 self._mark(stmt, f"identity of {buffer.name} is {stmt.identity.dtype.name}, not {buffer.dtype.name}")
         if stmt.combine not in POINTWISE:
             self._mark(stmt, f"combines by {stmt.combine!r}, which the op table does not have")
-        if not all(p.is_block for p in stmt.block_axes):
-            self._mark(stmt, "a scan runs over axes of a block")
+        if not all(p.is_block for p in stmt.block_axes) or not all(p.is_grid for p in stmt.cluster_axes):
+            self._mark(stmt, "a scan runs over axes of a block, and over one of the grid within a cluster")
         self._uniform(stmt, "a collective", whole_block=True)
 
     def _counter(self, stmt: Stmt, buffer: Buffer, index: Int) -> None:

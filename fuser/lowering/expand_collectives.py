@@ -72,6 +72,7 @@ from fuser.lowering.compensated_sum import COMBINE, join_sums
 from fuser.lowering.exp_sum import exp_sum_combine, exp_sum_parts, exp_sum_scaled
 from fuser.lowering.expand_cluster import enter_cluster, exchange_by_lanes, exchange_in_cluster
 from fuser.lowering.expand_scan import BlockThreads, expand_scan
+from fuser.lowering.expand_scan_cluster import expand_scan_of_cluster
 from fuser.lowering.welford import CommonJoin, pool_statistics, welford_combine
 from fuser.records import record
 
@@ -272,7 +273,7 @@ class _Expander:
                 case GridBarrier():
                     result += self._grid_barrier(item)
                 case Scan():
-                    result += expand_scan(item, self._block_threads())
+                    result += self._scanned(item)
                 case For():
                     outer = self.execution
                     self.execution = _executions(outer, item)
@@ -332,6 +333,14 @@ class _Expander:
         if r.grid_axes:
             stmts += self._grid_broadcast((r,)) if r.grid_broadcast else self._grid_last_block((r,))
         return stmts
+
+    def _scanned(self, scan: Scan) -> list[Stmt]:
+        block = self._block_threads()
+        if not scan.cluster_axes:
+            return expand_scan(scan, block)
+        (axis,) = scan.cluster_axes
+        size = self.cluster[axis]
+        return expand_scan_of_cluster(scan, block, size, self.threads[axis] % size, execution=self.execution)
 
     def _exchanged(self, reduces: Sequence[Reduce]) -> list[Stmt]:
         """Reductions over the blocks of a cluster, and the threads of each block where there are several."""

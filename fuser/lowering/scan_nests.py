@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from fuser.errors import SchedulingError
-from fuser.ir.enums import THREAD_TYPES, MemoryType
+from fuser.ir.enums import THREAD_TYPES, MemoryType, ParallelType
 from fuser.ir.fusion import Scan as ScanExpr
 from fuser.ir.integers import Int, const
 from fuser.ir.iteration_graph import Group
@@ -60,13 +60,8 @@ def plan_scan(context: LoweringContext, expr: ScanExpr) -> ScanNest:
     loops = context.loops(name)
     positions = scanned_positions(expr, state)
     types = [state.parallel_type(axis) for axis in state.loop]
-    spread = next((types[k] for k in positions if types[k].is_grid), None)
-    if spread is not None:
-        raise SchedulingError(
-            f"{name} is scanned along {spread.name}: blocks run in any order, a scan has to stay within one",
-            location=expr.output.location,
-        )
     depth, start = collective_depth(expr, state), positions[0]
+    cluster = _cluster_axes(context, expr, depth)
     if context.sharing.positions[name] > depth:
         raise SchedulingError(
             f"the consumers of {name} share loop {depth} with it, which threads scan together: parallelize {name} before "
@@ -124,6 +119,7 @@ def plan_scan(context: LoweringContext, expr: ScanExpr) -> ScanNest:
             layout(tiles),
             layout(run),
             name,
+            cluster,
         )
     return ScanNest(
         expr,
@@ -137,6 +133,32 @@ def plan_scan(context: LoweringContext, expr: ScanExpr) -> ScanNest:
         collective,
         frozenset(inside if threads else kept),
     )
+
+
+def _cluster_axes(context: LoweringContext, expr: ScanExpr, depth: int) -> tuple[ParallelType, ...]:
+    """The grid axis that the blocks of a cluster scan along, if there is one: right outside the collective."""
+    name = expr.output.name
+    state = context.state(name)
+    positions = scanned_positions(expr, state)
+    spread = [k for k in positions if state.parallel_type(state.loop[k]).is_grid]
+    if not spread:
+        return ()
+    axis = state.parallel_type(state.loop[spread[-1]])
+    size = context.builder.cluster.get(axis)
+    if len(spread) > 1 or size is None:
+        raise SchedulingError(
+            f"{name} is scanned along {axis.name}: blocks run in any order, a scan has to stay within one or within a cluster",
+            location=expr.output.location,
+        )
+    inside = [k for k in positions if k > spread[0]]
+    extent = context.loops(name)[spread[0]].extent
+    if not inside or inside[0] != depth or not (extent.is_const and extent.value == size):
+        raise SchedulingError(
+            f"{name} is scanned along {axis.name}, a cluster of {size} blocks: that axis must have the extent {size} and stand "
+            "right outside those of the threads and of what each of them holds",
+            location=expr.output.location,
+        )
+    return (axis,)
 
 
 def _strides(expr: ScanExpr, loops: Sequence[Group], chosen: Sequence[int]) -> dict[int, int]:

@@ -218,6 +218,7 @@ class ScanParams:
     vectorized      arguments that are contiguous along them: one access each
     misaligned      their accesses begin anywhere, and the ends of a row cut them
     aligned_to      the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
+    cluster         blocks that share a row
     reasons         why, in words; no part of what is compared
     """
 
@@ -230,6 +231,7 @@ class ScanParams:
     vectorized: tuple[str, ...]
     misaligned: bool = False
     aligned_to: str = ""
+    cluster: int = 1
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -214,6 +214,12 @@ def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams
             builder.split(name, at, params.batch)
             types.append((at + 1, ParallelType.unroll))
         types.append((at + (2 if params.batch > 1 else 1), ParallelType.block_x))
+        if params.cluster > 1:
+            builder.split(name, at, params.cluster)
+            builder.set_cluster(ParallelType.grid_y, params.cluster)
+            types = [(p if p <= at else p + 1, t) for p, t in types]
+            types.append((at + 1, ParallelType.grid_y))
+            at += 1
     else:
         if params.vector > 1:
             builder.split(name, 0, params.vector)
