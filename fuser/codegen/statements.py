@@ -128,8 +128,9 @@ class StatementWriter:
                 line(f"{indent}{result}{call}")
             case RemoteStore():
                 self._remote_store(stmt, indent)
-            case ClusterArrive(reason):
-                line(f'{indent}asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");{_note(reason)}')
+            case ClusterArrive(reason, relaxed):
+                order = "relaxed" if relaxed else "release"
+                line(f'{indent}asm volatile("barrier.cluster.arrive.{order}.aligned;" ::: "memory");{_note(reason)}')
             case ClusterWait(reason):
                 line(f'{indent}asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");{_note(reason)}')
             case SpinWait(buffer, index, target):

@@ -359,9 +359,13 @@ class RemoteStore:
 
 @record(eq=False)
 class ClusterArrive:
-    """Every thread of every block of the cluster arrives; what it stored before is seen behind the ClusterWait."""
+    """Every thread of every block of the cluster arrives; what it stored before is seen behind the ClusterWait.
+
+    A `relaxed` one says no more than that the threads run: nothing is waited for, which saves a fence of the whole device.
+    """
 
     reason: str = ""
+    relaxed: bool = False
 
 
 @record(eq=False)

@@ -154,8 +154,8 @@ def print_stmt(stmt: Stmt) -> str:
             return "warp barrier" + _note(reason)
         case RemoteStore(buffer, index, value, rank):
             return f"{buffer.name}[{index}] of block {rank} = {print_value(value)}"
-        case ClusterArrive(reason):
-            return "cluster arrive" + _note(reason)
+        case ClusterArrive(reason, relaxed):
+            return ("cluster arrive relaxed" if relaxed else "cluster arrive") + _note(reason)
         case ClusterWait(reason):
             return "cluster wait" + _note(reason)
         case SpinWait(buffer, index, target):

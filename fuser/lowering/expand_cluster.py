@@ -195,5 +195,5 @@ def enter_cluster(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     for position, stmt in enumerate(body):
         if any(isinstance(s, RemoteStore) for s in walk((stmt,))):
             wait = ClusterWait("every block of the cluster runs")
-            return (ClusterArrive("this block runs"), *body[:position], wait, *body[position:])
+            return (ClusterArrive("this block runs", relaxed=True), *body[:position], wait, *body[position:])
     return body

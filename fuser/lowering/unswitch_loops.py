@@ -4,7 +4,7 @@ Before: for (i) { if (f(i) < n) a }                          with For.unswitch
 After:  if (f(last i) < n) { for (i) a } else { for (i) { if (f(i) < n) a } }
 
 A test is hoisted if its index never decreases as the loops inside go on, so the last iteration decides for all, or never
-increases, so the first one does. What another side does where a test fails is dropped with it. Loops that hold a barrier keep
+increases, so the first one does, or if its values are known numbers apart, so that the one farthest out decides. What another side does where a test fails is dropped with it. Loops that hold a barrier keep
 their tests, for the hoisted one differs between threads, and so do loops of which some iteration is known to fail.
 """
 
@@ -27,6 +27,9 @@ from fuser.ir.kernel import (
     walk,
 )
 from fuser.ir.proofs import Claim, ProofLog
+
+
+_MOST_ITERATIONS = 64
 
 
 def unswitch_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tuple[Stmt, ...]:
@@ -116,8 +119,30 @@ def _at_hardest(condition: Cond, loops: dict[Symbol, For]) -> Cond | None:
         elif _is_suffix(condition, s):
             values[s] = loop.start
         else:
-            return None
+            worst = _worst_iteration(condition, loop)
+            if worst is None:
+                return None
+            values[s] = worst
     return condition.substitute(values)
+
+
+def _worst_iteration(condition: Compare, loop: For) -> Int | None:
+    """The iteration at which the operand is least, where those of all differ by constants: accesses of a thread that go along
+    two dims, one by i // n, the other by i % n."""
+    if not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):
+        return None
+    iterations = range(loop.start.value, loop.stop.value, loop.step.value)
+    if len(iterations) > _MOST_ITERATIONS:
+        return None
+    first = condition.operand.substitute({loop.symbol: loop.start})
+    least, worst = 0, loop.start
+    for k in iterations:
+        apart = condition.operand.substitute({loop.symbol: const(k)}) - first
+        if not apart.is_const:
+            return None
+        if apart.value < least:
+            least, worst = apart.value, const(k)
+    return worst
 
 
 def _is_suffix(condition: Compare, index: Symbol) -> bool:

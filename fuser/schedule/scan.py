@@ -21,6 +21,7 @@ from fuser.ir.fusion import Fusion, Reducing, Scan, tensor_inputs
 from fuser.ir.iteration_graph import IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.alignment import choose_accesses
+from fuser.schedule.inner_persistent import row_bounds
 from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, ScanParams, SegmentInputs
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
 from fuser.schedule.reference import (
@@ -106,7 +107,16 @@ class ScanScheduler:
             # The first part of a row that is cut where it is aligned may hold a single element of it.
             spread = length + (accesses.vector - 1 if accesses.aligned_to else 0)
             params = _inner(order, spread, kept, accesses.vector, accesses.vectorized, widest, device)
-            return replace(params, misaligned=accesses.misaligned, aligned_to=accesses.aligned_to)
+            capacity = params.block_scan * params.batch * params.cluster * params.vector - (spread - length)
+            bounds: tuple[tuple[str, int, int, int], ...] | Refused = ()
+            if 1 < length <= capacity:
+                bounds = row_bounds(segment, graph, frozenset([scanned]), inputs, capacity, order, groups)
+            return replace(
+                params,
+                misaligned=accesses.misaligned,
+                aligned_to=accesses.aligned_to,
+                bounds=() if isinstance(bounds, Refused) else bounds,
+            )
         vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
         return _outer(order, length, kept, vector, vectorized, widest, device)
 
@@ -115,6 +125,8 @@ class ScanScheduler:
         assert isinstance(params, ScanParams)
         scan = reference_scan(segment, resolving_graph(segment))
         builder = ScheduleBuilder(segment)
+        for tensor, at, low, high in params.bounds:
+            builder.ask_extent_within(tensor, at, low, high)
         copies = cache_arguments(builder)
         name = scan.output.name
         # An output that is itself the reference becomes a copy; the scan goes on under the copy's source.

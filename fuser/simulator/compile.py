@@ -371,8 +371,8 @@ class _Compiler:
                 text = self._value(value, k)
                 self._note(buffer, 1, writes=True)
                 self._emit(f"{view}.store_remote({place}, {block}, {text}, {k}, {self._site('write', buffer)})")
-            case ClusterArrive():
-                self._emit(f"w.cluster_arrive({k}, {self._site('barrier')})")
+            case ClusterArrive(_, relaxed):
+                self._emit(f"w.cluster_arrive({k}, {self._site('barrier')}, relaxed={relaxed})")
             case ClusterWait():
                 self._emit(f"w.cluster_wait({k}, {self._site('barrier')})")
             case SpinWait(buffer, index, target):

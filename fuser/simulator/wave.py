@@ -128,10 +128,13 @@ class Wave:
         """Blocks of a cluster, 1 without clusters."""
         return self.clock.cluster_size
 
-    def cluster_arrive(self, lanes: Lanes, site: int) -> None:
-        """The first half of a barrier of the cluster: what comes before it is ordered once all have waited."""
+    def cluster_arrive(self, lanes: Lanes, site: int, *, relaxed: bool) -> None:
+        """The first half of a barrier of the cluster: what comes before it is ordered once all have waited.
+
+        Not before a relaxed one: its time is that of the first accesses there are.
+        """
         self._whole_clusters(lanes, site)
-        self._arrival = self.clock.advance()
+        self._arrival = 1 if relaxed else self.clock.advance()
 
     def cluster_wait(self, lanes: Lanes, site: int) -> None:
         blocks = self._whole_clusters(lanes, site)

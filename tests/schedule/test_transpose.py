@@ -17,7 +17,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.integers import Int, Symbol
-from fuser.ir.kernel import BlockBarrier, Buffer, For, If, Kernel, Load, Stmt, Store, Value, VectorMove, walk
+from fuser.ir.kernel import BlockBarrier, Buffer, For, If, Kernel, Load, Role, Stmt, Store, Value, VectorMove, walk
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.runtime.arrays import row_major
 from fuser.runtime.compiled_kernel import CompiledKernel
@@ -236,8 +236,15 @@ def test_without_a_swizzle_lanes_would_meet(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def statements(body: Sequence[Stmt]) -> Iterator[Stmt]:
-    for stmt in walk(tuple(body)):
-        if not isinstance(stmt, (For, If)):
+    """In order; of an unswitched loop the side without tests."""
+    for stmt in body:
+        if isinstance(stmt, For):
+            yield from statements(stmt.body)
+        elif isinstance(stmt, If):
+            yield from statements(stmt.then)
+            if stmt.role is not Role.unswitch:
+                yield from statements(stmt.orelse)
+        else:
             yield stmt
 
 
