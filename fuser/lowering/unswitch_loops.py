@@ -4,8 +4,9 @@ Before: for (i) { if (f(i) < n) a }                          with For.unswitch
 After:  if (f(last i) < n) { for (i) a } else { for (i) { if (f(i) < n) a } }
 
 A test is hoisted if its index never decreases as the loops inside go on, so the last iteration decides for all, or never
-increases, so the first one does, or if its values are known numbers apart, so that the one farthest out decides. What another side does where a test fails is dropped with it. Loops that hold a barrier keep
-their tests, for the hoisted one differs between threads, and so do loops of which some iteration is known to fail.
+increases, so the first one does, or if its values are known numbers apart, so that the one farthest out decides. What another
+side does where a test fails is dropped with it. Loops that hold a barrier keep their tests, for the hoisted one differs between
+threads, and so do loops of which some iteration is known to fail.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from fuser.ir.kernel import (
     walk,
 )
 from fuser.ir.proofs import Claim, ProofLog
-
 
 _MOST_ITERATIONS = 64
 

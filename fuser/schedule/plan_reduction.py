@@ -26,6 +26,9 @@ _RESIDENT_HEAVY = 512
 _WARP = 32
 # Neighbouring threads whose accesses of 16 bytes make up a line of memory.
 _LINE = 8
+# Blocks of a cluster that share a reduction, and accesses of their threads in a turn.
+_MOST_CLUSTER = 16
+_CLUSTER_ACCESSES = 8
 # Fewer blocks share a reduction by this factor each time the number of reductions grows by it.
 _BUCKET = 8
 # And by this one each time there is too little for as many.
@@ -68,6 +71,7 @@ class ReductionPlan:
     reasons: tuple[str, ...]
     block_outer: int = 0
     unroll_outer: bool = False
+    cluster: bool = False
 
 
 def plan_reduction(space: Space, device: DeviceInfo) -> ReductionPlan:
@@ -94,16 +98,21 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
             rows = max(1, _WARP // threads)
         reasons.append(f"{rows} rows a block of {threads * rows} threads")
     blocks = ceil_div(space.kept, rows)
-    grid = 1
+    grid, cluster = 1, 0
     if space.may_split and blocks < few and steps > _LONG_BLOCK * unroll:
         threads, rows, blocks = _long_block(space), 1, space.kept
-        wanted = _wanted_blocks(space, device, threads)
-        grid = min(_bucketed(wanted, blocks), _parts(wanted, steps, threads * unroll))
-        reasons.append(f"{blocks} rows leave SMs idle: {grid} blocks share a row, the last one joins their results")
-    if grid == 1:
-        unroll = _even_unroll(ceil_div(steps, threads), unroll)
+        cluster = _cluster(space, device, steps)
+        if cluster:
+            grid, threads = cluster, _BLOCK
+            reasons.append(f"{blocks} rows leave SMs idle: the {grid} blocks of a cluster share one")
+        else:
+            wanted = _wanted_blocks(space, device, threads)
+            grid = min(_bucketed(wanted, blocks), _parts(wanted, steps, threads * unroll))
+            reasons.append(f"{blocks} rows leave SMs idle: {grid} blocks share a row, the last one joins their results")
+    turns = ceil_div(steps, grid * threads)
+    unroll = _even_unroll(turns, unroll) if cluster or grid == 1 else min(unroll, power_of_two(turns, 1, _MAX_UNROLL))
     reasons.append(_flight_words(space, device, unroll))
-    return ReductionPlan(threads, rows, grid, unroll, tuple(reasons))
+    return ReductionPlan(threads, rows, grid, unroll, tuple(reasons), cluster=cluster > 0)
 
 
 def _plan_planes(space: Space, device: DeviceInfo) -> ReductionPlan:
@@ -184,6 +193,19 @@ def _wanted_blocks(space: Space, device: DeviceInfo, threads: int) -> int:
     """Twice the blocks that run at once: who is done early takes another."""
     resident = min(_RESIDENT_HEAVY if space.heavy else _RESIDENT, device.max_threads_per_sm)
     return device.sm_count * max(1, resident // threads) * 2
+
+
+def _cluster(space: Space, device: DeviceInfo, steps: int) -> int:
+    """Blocks of the clusters that share rows of `steps` accesses; 0 where that would leave SMs idle, or has no use.
+
+    They join their parts through shared memory, without a last block: on an H200 a sum of 400 KB takes 6.0 us, with one 7.0.
+    """
+    most = min(_MOST_CLUSTER, device.max_cluster)
+    wanted = 1
+    while wanted < most and wanted * space.kept < 2 * device.sm_count:
+        wanted *= 2
+    turns = ceil_div(steps, wanted * _BLOCK * _CLUSTER_ACCESSES)
+    return wanted if wanted > 1 and turns <= 1 + (wanted * space.kept >= device.sm_count) else 0
 
 
 def _bucketed(wanted: int, blocks: int) -> int:

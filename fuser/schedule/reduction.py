@@ -160,6 +160,7 @@ class ReductionScheduler:
             plan.unroll_outer,
             misaligned=accesses.misaligned,
             aligned_to=accesses.aligned_to,
+            cluster=plan.cluster,
             reasons=plan.reasons,
         )
 

@@ -147,7 +147,9 @@ class TransposeScheduler:
             others = [n for n in rest if n != first]
             if others:
                 builder.transform_like(first, others)
-            for position, parallel_type in enumerate((*_GRID[3 - blocks :], ParallelType.block_x, ParallelType.unswitch)):
+            for position, parallel_type in enumerate(
+                (*_GRID[3 - blocks :], ParallelType.block_x, ParallelType.unswitch)
+            ):
                 builder.parallelize(first, position, parallel_type)
             if others:
                 builder.parallelize_like(first, blocks + 2, others)

@@ -127,7 +127,7 @@ def _other_size() -> ScheduleBuilder:
 
 def test_refusals() -> None:
     for make in (lambda: _disordered(2), _other_size):
-        with pytest.raises(SchedulingError, match="must have the extent . and stand right outside"):
+        with pytest.raises(SchedulingError, match=r"must have the extent . and stand right outside"):
             Lowered.of(make())
     with pytest.raises(SchedulingError, match="a scan has to stay within one or within a cluster"):
         Lowered.of(_disordered(1))

@@ -106,6 +106,37 @@ def test_variances_in_every_regime(
         np.testing.assert_allclose(variance, exact.var(tuple(dims), ddof=1), rtol=4e-6)
 
 
+@pytest.mark.parametrize(("shape", "dtype", "cluster"), [
+    ((1, 50257), D.Double, 16),
+    ((2, 128256), D.BFloat16, 16),
+    ((39, 50257), D.Float, 8),
+    ((100, 16385), D.Float, 4),
+    ((200, 16385), D.Float, 2),
+    ((1, 2**20), D.Float, 0),
+    ((264, 50257), D.Float, 0),
+])  # fmt: skip
+def test_clusters_share_few_rows_of_little_data(shape: tuple[int, int], dtype: DataType, cluster: int) -> None:
+    params = propose(reduction("sum", [1], 2, dtype), [described(shape, dtype)], H200)
+    assert params.cluster == (cluster > 0)
+    assert not cluster or params.grid_reduce == cluster
+
+
+@pytest.mark.parametrize("op", ["sum", "max", "prod", "var_mean"])
+@pytest.mark.parametrize(("dims", "shape"), [([0, 1], (3, 8197)), ([1], (2, 20001))])
+@pytest.mark.parametrize("dtype", [D.Float, D.Double])
+def test_results_of_clusters(op: str, dims: list[int], shape: tuple[int, int], dtype: DataType) -> None:
+    values = np.random.default_rng(5).integers(1, 2 if op == "prod" else 9, shape).astype(dtype.numpy)
+    fusion = reduction(op, dims, 2, dtype)
+    params = propose(fusion, [values], H200)
+    assert params.cluster
+    found = simulate(fusion, [values], params)
+    if op == "var_mean":
+        np.testing.assert_allclose(found[0], values.astype("f8").var(tuple(dims), ddof=1), rtol=1e-5)
+        np.testing.assert_allclose(found[1], values.astype("f8").mean(tuple(dims)), rtol=1e-6)
+    else:
+        np.testing.assert_array_equal(found[0], getattr(np, op)(values, axis=tuple(dims)))
+
+
 @pytest.mark.parametrize("name", ["inner", "outer", "channels"])
 @pytest.mark.parametrize("dtype", [D.Half, D.Double, D.Int, D.Int32, D.ComplexFloat, D.ComplexDouble])
 def test_sums_of_every_kind_of_number(name: str, dtype: DataType) -> None:

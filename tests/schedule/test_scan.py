@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -127,7 +128,6 @@ def test_a_reduction_of_a_scan_is_another_segment() -> None:
         ((65536, 128), (32, 4, 1, 4)),
         ((65536, 16), (4, 32, 1, 4)),
         ((65536, 1), (1, 128, 1, 1)),
-        ((4, 2**20), (512, 1, 4, 4)),
         ((1, 0), (1, 1, 1, 1)),
     ],
 )
@@ -137,6 +137,33 @@ def test_rows(shape: tuple[int, int], expected: tuple[int, int, int, int]) -> No
     assert (params.block_scan, params.block_iterate, params.batch, params.vector) == expected
     assert 32 <= params.block_scan * params.block_iterate <= 1024 or shape[0] == 1
     assert params.reasons
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        # threads along the row, tiles, blocks of the cluster
+        ((22, 128256), (256, 4, 16)),
+        ((88, 128256), (256, 4, 4)),
+        ((190, 128256), (256, 4, 2)),
+        ((300, 128256), (512, 4, 1)),
+        ((4, 2**20), (512, 4, 16)),
+        ((1, 20000), (512, 4, 2)),
+        ((1, 8192), (512, 4, 1)),
+    ],
+)
+def test_few_long_rows_take_clusters(shape: tuple[int, int], expected: tuple[int, int, int]) -> None:
+    params = propose(fusion_of(rows), shape)
+    assert (params.block_scan, params.batch, params.cluster) == expected
+    assert bool(params.bounds) == (shape[1] <= params.block_scan * params.batch * params.cluster * params.vector)
+
+
+def test_clusters_are_no_larger_than_the_device_has() -> None:
+    fusion = fusion_of(rows)
+    bound = bind_inputs(fusion, [TensorDescriptor(Float, (22, 128256), (128256, 1))])
+    params = ScanScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), replace(H200, max_cluster=1))
+    assert isinstance(params, ScanParams)
+    assert params.cluster == 1
 
 
 def test_half_rows_are_read_in_eights() -> None:
@@ -199,6 +226,16 @@ def test_lengths_of_rows(length: int) -> None:
     np.testing.assert_array_equal(out, np.cumsum(values, 1))
 
 
+@pytest.mark.parametrize("op", ["cumsum", "cumprod", "cummin", "cummax"])
+@pytest.mark.parametrize("length", [8193, 20000, 40001])
+def test_rows_over_clusters(op: str, length: int) -> None:
+    """One step and several, whole vectors and rows that are cut where they are aligned."""
+    values = np.random.default_rng(length).integers(1, 3 if op == "cumprod" else 10, (3, length)).astype(np.int64)
+    (out,) = execute(lambda fd: getattr(fd.ops, op)(x(fd, 2, Int), 1), values)
+    fold = {"cumsum": np.add, "cumprod": np.multiply, "cummin": np.minimum, "cummax": np.maximum}[op]
+    np.testing.assert_array_equal(out, fold.accumulate(values, 1))
+
+
 @pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 31, 33, 255, 257, 1000])
 @pytest.mark.parametrize("width", [1, 3, 8, 40])
 def test_lengths_of_columns(length: int, width: int) -> None:
@@ -259,6 +296,9 @@ def test_rows_are_read_once_and_written_once() -> None:
     [
         ("rows", rows, [(16384, 4096)], [Float]),
         ("long rows", rows, [(64, 2**20)], [Float]),
+        ("few rows", rows, [(22, 128256)], [Float]),
+        ("few odd rows", lambda fd: rows(fd, DataType.Double), [(88, 50257)], [DataType.Double]),
+        ("complex", lambda fd: rows(fd, DataType.ComplexDouble), [(4, 2**16)], [DataType.ComplexDouble]),
         ("short rows", rows, [(65536, 256)], [Float]),
         ("half rows", lambda fd: rows(fd, Half), [(16384, 4096)], [Half]),
         ("columns", columns, [(16384, 4096)], [Float]),
@@ -278,7 +318,9 @@ def test_kernels_do_not_spill_and_move_16_bytes(
     assert kernel.resources is not None
     assert kernel.resources.spill_bytes == kernel.resources.stack_bytes == 0
     # 64 registers leave room for four blocks of 256 threads on a processor.
-    assert kernel.resources.registers <= (64 if name in ("rows", "long rows", "short rows", "columns") else 128)
+    assert kernel.resources.registers <= (
+        64 if name in ("rows", "few rows", "long rows", "short rows", "columns") else 128
+    )
     # An element of 16 bytes is one access as it is. Of the fused kernel, the Float arguments are the widest.
     if name != "complex":
         read = "t2" if name == "fused" else "t0"
