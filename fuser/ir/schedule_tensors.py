@@ -261,6 +261,7 @@ class TensorVerbs(ScheduledFusion):
         kept = [p for p, a in enumerate(state.loop) if a.is_reduction and p not in positions]
         if not kept:
             raise SchedulingError(f"cannot rfactor all reduction axes of {name}: at least one must remain")
+        pieces = not {state.loop[p] for p in kept} <= set(state.tensor.produced)
         stages = [self._rfactor_one(self.state(s), positions, kept) for s in self.siblings(name)]
         firsts = [first for first, _ in stages]
         replaced = [(self.state(n).tensor, second) for n, (_, second) in zip(self.siblings(name), stages, strict=True)]
@@ -282,6 +283,8 @@ class TensorVerbs(ScheduledFusion):
         for old, new in replaced:
             self._replace_tensor(old, new)
         names = tuple(t.name for t in firsts)
+        if pieces:
+            self.partial_results.update(names)
         self.records.append(Record("rfactor", name, (tuple(positions),), ", ".join(names)))
         return names[0] if len(names) == 1 else names
 

@@ -127,6 +127,9 @@ class ScheduledFusion:
         self.blocks_per_sm = 0
         # Blocks of a cluster along a grid axis: a reduction axis of that type and constant extent is one of the cluster.
         self.cluster: dict[ParallelType, int] = {}
+        # What rfactor made of pieces of dims: a reduction of one of these goes on with the one that it comes from. Where whole
+        # dims are left, it is a reduction of what the first one leaves, as if the user had written two.
+        self.partial_results: set[str] = set()
         self.states: dict[str, TensorState] = {}
         self._siblings: dict[str, tuple[str, ...]] = {}
         self._created: dict[str, int] = {}

@@ -118,6 +118,7 @@ class ReductionParams:
     misaligned      their accesses begin anywhere, and the ends of a row cut them
     aligned_to      the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     cluster         blocks that share a reduction are a cluster, and join their parts through shared memory
+    streaming       what is reduced leaves the second-level cache first: it is read once, and more than the cache holds
     reasons         why, in words; no part of what is compared
     """
 
@@ -134,6 +135,7 @@ class ReductionParams:
     misaligned: bool = False
     aligned_to: str = ""
     cluster: bool = False
+    streaming: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

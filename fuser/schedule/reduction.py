@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import ParallelType, SchedulerType
+from fuser.ir.enums import CacheOp, ParallelType, SchedulerType
 from fuser.ir.fusion import (
     ExpSum,
     ExtentOp,
@@ -147,6 +147,7 @@ class ReductionScheduler:
             and not _full_size_outputs(segment, graph, reduced),
         )
         plan = plan_reduction(space, device)
+        moved = space.kept * space.reduced * sum(size for size, _ in reads)
         return ReductionParams(
             order,
             inner,
@@ -161,6 +162,8 @@ class ReductionScheduler:
             misaligned=accesses.misaligned,
             aligned_to=accesses.aligned_to,
             cluster=plan.cluster,
+            # Where blocks share long rows nothing was gained by it.
+            streaming=space.may_split and moved > device.l2_bytes and not (inner and plan.grid_reduce > 1),
             reasons=plan.reasons,
         )
 
@@ -191,6 +194,9 @@ class ReductionScheduler:
         if blocks:
             # What a row has one of is loaded anew in each trip.
             loads = [copy for copy in loads if copy not in lasting]
+        for copy in loads if params.streaming else ():
+            if copy not in lasting:
+                builder.set_cache_op(copy, CacheOp.streaming)
         for argument in params.vectorized:
             made = copies.get(argument)
             if made is not None:

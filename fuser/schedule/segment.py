@@ -37,6 +37,7 @@ from fuser.ir.integers import Symbol
 from fuser.ir.live_order import exprs_below
 from fuser.ir.views import ViewExpr, view_chain
 from fuser.records import record
+from fuser.schedule.independent_outputs import independent_outputs
 from fuser.schedule.no_op import viewed_input
 from fuser.schedule.params import Refused, Scheduler
 from fuser.schedule.reads import displaced_intermediate
@@ -146,6 +147,9 @@ def segment_fusion(fusion: Fusion, without: Collection[SizesRefused] = ()) -> Se
         scheduler, why = choose_scheduler(part, without)
         if scheduler is not None:
             return SegmentedFusion(fusion, (*segments, Segment(part, scheduler, why, extents), *last))
+    apart = [] if views or after else _apart(fusion, without)
+    if apart:
+        return SegmentedFusion(fusion, tuple(apart))
     start = 0
     while start < len(exprs):
         end = _longest(fusion, exprs, start, without)
@@ -164,6 +168,22 @@ def _segment_of(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collection
             location=tensor_outputs(exprs[0])[0].location,
         )
     return Segment(part, scheduler, why, extents)
+
+
+def _apart(fusion: Fusion, without: Collection[SizesRefused]) -> list[Segment]:
+    """A segment for each lot of outputs that share only cheap values, if a scheduler takes each; else nothing."""
+    found: list[Segment] = []
+    for exprs in independent_outputs(fusion):
+        made = {t for e in exprs for t in tensor_outputs(e)}
+        own = set(exprs)
+        rest = tuple(e for e in fusion.exprs if e in own or not tensor_expr(e))
+        alone = replace(fusion, exprs=rest, outputs=tuple(o for o in fusion.outputs if o.tensor in made))
+        part, extents = sub_fusion(alone, exprs)
+        scheduler, why = choose_scheduler(part, without)
+        if scheduler is None:
+            return []
+        found.append(Segment(part, scheduler, why, extents))
+    return found
 
 
 def _views_of_inputs(fusion: Fusion) -> frozenset[Tensor]:

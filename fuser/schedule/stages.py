@@ -8,7 +8,7 @@ reductions, or in full-size outputs. Between two stages a full-size value is eit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 
 from fuser.ir.fusion import Pointwise, Reducing, Tensor, TensorExpr, tensor_inputs, tensor_outputs
 from fuser.ir.iteration_graph import Group, IterationGraph
@@ -23,19 +23,17 @@ _CHEAP = frozenset(
 """Pointwise ops that cost an instruction or two: computing them again is cheaper than the registers to keep them."""
 
 
-def chained_reductions(exprs: Iterable[TensorExpr], graph: IterationGraph) -> frozenset[TensorExpr]:
+def chained_reductions(
+    exprs: Iterable[TensorExpr], graph: IterationGraph, partial: Set[str] = frozenset()
+) -> frozenset[TensorExpr]:
     """Reductions of what is left after others: over other dims than the largest one, of values without the dims of that.
 
-    `graph`: the resolving view.
+    graph     the resolving view
+    partial   names of partial results: a reduction of one goes on with the reduction that it comes from
     """
-    reduced: dict[TensorExpr, frozenset[Group]] = {}
-    size: dict[TensorExpr, int] = {}
-    for e in exprs:
-        if isinstance(e, Reducing):
-            result = tensor_outputs(e)[0]
-            groups = [(d.is_reduction, graph.group(d)) for d in result.logical]
-            reduced[e] = frozenset(g for is_reduced, g in groups if is_reduced and not g.is_broadcast)
-            size[e] = sum(not g.is_broadcast for _, g in groups)
+    given = list(exprs)
+    reduced = _reduced_groups(given, graph, partial)
+    size = {e: len(reduced[e] | _kept_groups(e, graph)) for e in reduced}
     if len(set(reduced.values())) < 2:
         return frozenset()
     along = reduced[max(size, key=size.__getitem__)]
@@ -48,28 +46,61 @@ def chained_reductions(exprs: Iterable[TensorExpr], graph: IterationGraph) -> fr
     )
 
 
+def _reduced_groups(
+    exprs: Iterable[TensorExpr], graph: IterationGraph, partial: Set[str]
+) -> dict[TensorExpr, frozenset[Group]]:
+    """What each reduction reduces, with all of its parts: the dims themselves, and those that parts reduce of them."""
+    chains: dict[str, list[Reducing]] = {}
+    found: dict[TensorExpr, frozenset[Group]] = {}
+    for e in exprs:
+        if isinstance(e, Reducing):
+            source = tensor_inputs(e)[0].name
+            chain = chains[source] if source in partial else []
+            chain.append(e)
+            chains.update((t.name, chain) for t in tensor_outputs(e))
+    for chain in chains.values():
+        if chain[0] not in found:
+            results = [tensor_outputs(e)[0] for e in chain]
+            dims = (d for t in results for d in (*t.logical, *(t.root or ())) if d.is_reduction)
+            groups = frozenset(g for g in map(graph.group, dims) if not g.is_broadcast)
+            found.update((e, groups) for e in chain)
+    return found
+
+
+def _kept_groups(expr: TensorExpr, graph: IterationGraph) -> set[Group]:
+    return {g for g in map(graph.group, tensor_outputs(expr)[0].visible) if not g.is_broadcast}
+
+
 def row_reductions(builder: ScheduleBuilder) -> list[Reducing]:
     """The reductions of a schedule that are not chained, in order."""
-    chained = chained_reductions(builder.exprs, builder.graph())
+    chained = chained_reductions(builder.exprs, builder.graph(), builder.partial_results)
     return [e for e in builder.exprs if isinstance(e, Reducing) and e not in chained]
 
 
 def reduced_groups_of(builder: ScheduleBuilder) -> frozenset[Group]:
-    """Groups of the dims that the reductions of a schedule reduce, but for chained ones."""
+    """Groups of the dims that the reductions of a schedule reduce, but for chained ones.
+
+    Of a reduction in parts these are the dims of the whole, and what the parts reduce of them.
+    """
     graph = builder.graph()
-    return frozenset(
-        graph.group(d) for e in row_reductions(builder) for d in tensor_outputs(e)[0].logical if d.is_reduction
-    )
+    results = [t for e in row_reductions(builder) for t in tensor_outputs(e)[:1]]
+    dims = (d for t in results for d in (*t.logical, *(t.root or ())) if d.is_reduction)
+    return frozenset(map(graph.group, dims))
 
 
 def stage_levels(builder: ScheduleBuilder) -> dict[str, int]:
-    """Stage of each sink: reduction results and full-size outputs. It is how many reductions must come before, in a row."""
+    """Stage of each sink: reduction results and full-size outputs. It is how many reductions must come before, in a row.
+
+    The parts of a reduction are of one stage.
+    """
     depth: dict[str, int] = {}
     result: dict[str, int] = {}
     own = set(row_reductions(builder))
     for expr in builder.exprs:
         below = max((depth.get(t.name, 0) for t in tensor_inputs(expr)), default=0)
         is_reduction = expr in own
+        if is_reduction and tensor_inputs(expr)[0].name in builder.partial_results:
+            below -= 1
         for t in tensor_outputs(expr):
             depth[t.name] = below + is_reduction
             if is_reduction:

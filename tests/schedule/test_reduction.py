@@ -330,6 +330,15 @@ def test_equal_values_have_no_variance(axis: int) -> None:
     np.testing.assert_array_equal(mean, x[0, 0])
 
 
+@pytest.mark.parametrize(("shape", "expected"), [((65536, 1024), True), ((8192, 1024), False)])
+@pytest.mark.parametrize("dims", [[0], [1]])
+def test_more_than_the_cache_holds_leaves_it_first(shape: tuple[int, int], dims: list[int], expected: bool) -> None:
+    fusion, inputs = reduction("sum", dims, 2, D.BFloat16), [described(shape, D.BFloat16)]
+    assert propose(fusion, inputs, H200).streaming is expected
+    kernel = KernelCompiler(H200).compile(fusion, inputs)
+    assert ("__ldcs(" in kernel.source) is expected
+
+
 def test_reasons_are_told_and_do_not_count() -> None:
     fusion = reduction("sum", [1], 2, D.Float)
     first = propose(fusion, [described((8192, 8192), D.Float)], H200)
