@@ -68,7 +68,7 @@ def test_every_mutant_is_noticed(case: Case) -> None:
     known = {key for name, key in listed() if name == case.name}
     equivalent: set[str] = set()
     for mutant in mutants(lowered(case).kernel):
-        verdict, evidence = judge.verdict(mutant)
+        verdict, evidence = judge.verdict(mutant, mutant.key in known)
         if mutant.what not in MAY_BE_SILENT:
             assert verdict is Verdict.reported, f"{verdict.value} {evidence}\n{describe(case, mutant)}"
         if verdict is Verdict.equivalent:
