@@ -2,7 +2,7 @@
 
 Families, at least five kernels each: exchange through shared memory in a serial loop, two successive block reductions on one
 scratch, last-block grid reduction, grid reduction with broadcast back, reductions chained to others, scans, Welford,
-non-dividing split with unswitch, rfactor, waits of the grid between exprs.
+non-dividing split with unswitch, rfactor, waits of the grid between exprs, groups of blocks that share a row.
 """
 
 from __future__ import annotations
@@ -1022,3 +1022,53 @@ def wait_for_the_first_block() -> ScheduleBuilder:
     s.parallelize_like(out.name, -1, [t.name for t in s.tensors if t.name not in (e.name, *s.input_names)])
     s.inline_most([t.name for t in s.tensors if t.name not in (e.name, *s.input_names)])
     return s
+
+
+# --- groups of blocks that share a row and all go on with the result ------------------------------------------------------
+
+
+def _group(fusion: Fusion, out: Tensor, blocks: int, threads: int, trips: bool) -> ScheduleBuilder:
+    """Rows over `blocks` blocks of `threads`; two groups go over them, or each row has its own. The rest of a row is serial."""
+    s = ScheduleBuilder(fusion)
+    n = out.name
+    s.split(n, 1, threads)
+    s.split(n, 1, blocks)
+    if trips:
+        s.split(n, 0, 2)
+    # rows/2, two, columns, blocks, threads
+    spread(s, n, (*((SERIAL, GX) if trips else (GX,)), SERIAL, GY, BX))
+    return s
+
+
+_GROUPED: tuple[Shapes, ...] = (((3, 250),), ((2, 128),), ((1, 9),))
+
+
+@_case("group", *_GROUPED, whole=False)
+def group_rows() -> ScheduleBuilder:
+    fusion, _ = _row_sum(back=True)
+    return _group(fusion, fusion.output_tensors[0], 3, 64, trips=False)
+
+
+@_case("group", *_GROUPED, whole=False)
+def group_of_warps() -> ScheduleBuilder:
+    fusion, _ = _row_sum("max", back=True)
+    return _group(fusion, fusion.output_tensors[0], 3, 32, trips=False)
+
+
+@_case("group", ((3, 250),), ((5, 128),), ((2, 9),), whole=False)
+def group_in_trips() -> ScheduleBuilder:
+    fusion, _ = _row_sum(back=True)
+    return _group(fusion, fusion.output_tensors[0], 3, 64, trips=True)
+
+
+@_case("group", ((3, 250),), ((5, 128),), ((2, 9),))
+def group_meets_twice() -> ScheduleBuilder:
+    """The second reduction needs the first in every block."""
+    fusion, out = _two_reductions("sum", "sum")
+    return _group(fusion, out, 2, 64, trips=True)
+
+
+@_case("group", *_GROUPED, whole=False)
+def group_of_statistics() -> ScheduleBuilder:
+    fusion, _ = _statistics(1, back=True)
+    return _group(fusion, fusion.output_tensors[0], 3, 64, trips=False)

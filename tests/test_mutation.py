@@ -25,6 +25,7 @@ FAMILIES = (
     "unswitch",
     "rfactor",
     "grid wait",
+    "group",
 )
 
 

@@ -71,6 +71,7 @@ from fuser.ir.op_table import compute_dtype
 from fuser.lowering.compensated_sum import COMBINE, join_sums
 from fuser.lowering.exp_sum import exp_sum_combine, exp_sum_parts, exp_sum_scaled
 from fuser.lowering.expand_cluster import enter_cluster, exchange_by_lanes, exchange_in_cluster
+from fuser.lowering.expand_group import Places, exchange_in_group, leave_group
 from fuser.lowering.expand_scan import BlockThreads, expand_scan
 from fuser.lowering.expand_scan_cluster import expand_scan_of_cluster
 from fuser.lowering.welford import CommonJoin, pool_statistics, welford_combine
@@ -248,11 +249,13 @@ class _Expander:
         self._semaphores = Buffer("semaphores", DataType.Int32, GLOBAL_MEMORY, ZERO)
         self.last_blocks: dict[Symbol, int] = {}
         self._arrivals: tuple[Int, Int] | None = None
+        # Counters of groups of blocks that meet: (index of this block's, blocks, how often they meet).
+        self._groups: list[tuple[Int, int, Int]] = []
         self._count = 0
 
     def whole(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """The body of a kernel without collectives."""
-        body = self.body(stmts)
+        body = (*self.body(stmts), *self._leave_groups())
         return body if self._arrivals is None else (*body, *self._leave_grid(*self._arrivals))
 
     def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -261,6 +264,9 @@ class _Expander:
         for item in _joined(_gathered(stmts)):
             match item:
                 case tuple():
+                    if self._meets_in_group(item[0]):
+                        result += self._group(item)
+                        continue
                     if item[0].cluster_axes:
                         result += self._exchanged(item)
                     elif item[0].block_axes:
@@ -329,6 +335,8 @@ class _Expander:
 
     def expand(self, r: Reduce) -> list[Stmt]:
         """Statements of one collective."""
+        if self._meets_in_group(r):
+            return self._group((r,))
         stmts = self._exchanged((r,)) if r.cluster_axes else self._blocks((r,)) if r.block_axes else []
         if r.grid_axes:
             stmts += self._grid_broadcast((r,)) if r.grid_broadcast else self._grid_last_block((r,))
@@ -774,6 +782,50 @@ class _Expander:
         barrier: list[Stmt] = [BlockBarrier("all blocks have arrived")] if self.active else []
         finish = [s for r, part in zip(reduces, parts, strict=True) for s in self._finish(r, part)]
         return [*self._publish(reduces, parts, wait), *barrier, Fence(), *finish, *_guarded(one_thread, leave)]
+
+    # --- groups of blocks ---
+
+    def _meets_in_group(self, r: Reduce) -> bool:
+        """Whether all blocks of a group go on with the result, and each of them is whole warps that reduce together."""
+        blocks, threads = self._count_of(r.grid_axes), self._count_of(self.active)
+        return (
+            r.grid_broadcast
+            and set(r.block_axes) == set(self.active)
+            and blocks.is_const
+            and threads.is_const
+            and threads.value % WARP == 0
+        )
+
+    def _group(self, reduces: Sequence[Reduce]) -> list[Stmt]:
+        """Reductions over the blocks of a group and all threads of each, with one counter."""
+        parts = [self._grid_parts(r) for r in reduces]
+        kept = [p for p in GRID_TYPES if p in self.sizes and p not in reduces[0].grid_axes]
+        counter = self.semaphores + self._linear(kept)
+        self.semaphores = self.semaphores + self._count_of(kept)
+        blocks = parts[0].blocks.value
+        self._groups.append((counter, blocks, reduces[0].slots))
+        return exchange_in_group(
+            reduces,
+            [Places(g.buffers, g.place) for g in parts],
+            parts[0].block,
+            blocks,
+            self._linear(self.active),
+            self._count_of(self.active).value // WARP,
+            self._semaphores,
+            counter,
+            self._number(),
+            self._each,
+            self._combine_each,
+            self._butterflies,
+        )
+
+    def _leave_groups(self) -> list[Stmt]:
+        one_thread = all_of(*(equal(self.threads[p], 0) for p in self.active))
+        stmts: list[Stmt] = []
+        for counter, blocks, slots in self._groups:
+            left = self._symbol("left", blocks * (slots + 1))
+            stmts += leave_group(self._semaphores, counter, blocks, slots, left)
+        return _guarded(one_thread, stmts) if stmts else []
 
     # --- the whole grid ---
 

@@ -124,7 +124,7 @@ def _rows_params(
 ) -> ReductionParams | InnerPersistentParams | Refused:
     """Loops for the rows alone, as the first scheduler makes them that takes them."""
     if is_kept:
-        found = InnerPersistentScheduler().propose(head, inputs, device)
+        found = InnerPersistentScheduler().propose_near(head, inputs, device)
         if isinstance(found, InnerPersistentParams):
             return found
         together = OuterPersistentScheduler().propose(head, inputs, device)

@@ -15,18 +15,19 @@ other's shared memory. Where what the stages compute would not fit beside the ro
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.fusion import ExpSum, Fusion, Reduction, Welford, tensor_outputs
+from fuser.ir.fusion import ExpSum, Fusion, IterDomain, Reduction, Welford, tensor_outputs
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
-from fuser.schedule.alignment import choose_accesses
+from fuser.schedule.alignment import RowAccesses, choose_accesses
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
-from fuser.schedule.reads import input_reads
+from fuser.schedule.reads import InputRead, input_reads
 from fuser.schedule.reduction import (
     ReductionScheduler,
     cut_trips,
@@ -35,6 +36,7 @@ from fuser.schedule.reduction import (
     separate_results,
 )
 from fuser.schedule.reference import dim_groups, dim_order, resolving_graph, vector_limit
+from fuser.schedule.rows_in_shared import REGISTERS as SHARED_REGISTERS
 from fuser.schedule.rows_in_shared import (
     choose_shared_shape,
     inline_rows,
@@ -44,6 +46,15 @@ from fuser.schedule.rows_in_shared import (
     unrolled,
     vectorize_rows,
 )
+from fuser.schedule.rows_over_grid import (
+    LEAST_ELEMENTS,
+    GridShape,
+    Room,
+    Row,
+    choose_grid_shape,
+    is_worth_it,
+    near_time,
+)
 from fuser.schedule.stages import keep_stages, row_reductions, stage_levels
 from fuser.schedule.total_reductions import rfactor_totals
 
@@ -52,6 +63,95 @@ REGISTERS_FOR_ADDRESSES = 32
 """Registers of a thread beside the row: addresses, the row's statistics, temporaries."""
 REGISTERS_FOR_DOUBLES = 48
 """As many more where rows are Doubles, whose quotients, roots and statistics take twice the registers and longer code."""
+
+
+@record(eq=False)
+class Rows:
+    """The rows of a segment.
+
+    order, groups   dims of the reference, slowest first, and the groups of all of them
+    reduced         groups along a row
+    length, rows    elements of a row, and how many there are
+    along, reads    inputs that lie along a row, and those of them that have rows
+    cut             elements that the first vector of a row may lack
+    loaded, moved   bytes of the reads for an element of a row; of all inputs and outputs along it
+    """
+
+    graph: IterationGraph
+    order: tuple[int, ...]
+    groups: list[Group]
+    reduced: frozenset[Group]
+    length: int
+    rows: int
+    along: list[InputRead]
+    reads: list[InputRead]
+    accesses: RowAccesses
+    cut: int
+    loaded: int
+    moved: int
+
+    def placed(self, device: DeviceInfo) -> tuple[str, ...]:
+        """Names of the row tensors if all can lie in shared memory; else none."""
+        accesses = self.accesses
+        return () if accesses.misaligned else rows_to_place(self.reads, accesses.vectorized, accesses.vector, device)
+
+    def bounds(
+        self, segment: Fusion, inputs: SegmentInputs, capacity: int
+    ) -> tuple[tuple[str, int, int, int], ...] | Refused:
+        """See `row_bounds`."""
+        return row_bounds(segment, self.graph, self.reduced, inputs, capacity, self.order, self.groups)
+
+
+def find_rows(segment: Fusion, inputs: SegmentInputs) -> Rows | Refused:
+    """The rows of a segment whose fastest dim is reduced."""
+    graph = resolving_graph(segment)
+    reference = reference_reduction(segment, graph)
+    order = dim_order(graph, segment, reference, inputs)
+    groups = dim_groups(graph, reference)
+    reduced = reduced_groups(graph, reference)
+    if groups[order[-1]] not in reduced:
+        return Refused("the fastest dim is not reduced")
+    extent = {g: inputs.evaluate(g.extent) for g in groups}
+    length = math.prod(extent[g] for g in groups if g in reduced)
+    rows = math.prod(extent[g] for g in groups if g not in reduced)
+    if length < 1 or rows < 1:
+        return Refused("there is no element")
+
+    def lies_along(dims: Iterable[IterDomain | None]) -> bool:
+        return any(d is not None and graph.group(d) in reduced and not d.is_broadcast for d in dims)
+
+    along = [read for read in input_reads(segment) if lies_along(read.dims)]
+    reads = [
+        read
+        for read in along
+        if any(d is not None and graph.group(d) not in reduced and not d.is_broadcast for d in read.dims)
+    ]
+    if rows == 1 and not reads:
+        # The only row: what has one looks like what all rows share.
+        reads = along
+    if not reads:
+        return Refused("no input has rows")
+    fastest = groups[order[-1]]
+    limit = vector_limit(graph, segment, fastest)
+    row = [groups[d] for d in order if groups[d] in reduced and not groups[d].is_broadcast] or [fastest]
+    accesses = choose_accesses(graph, segment, row, inputs, limit)
+    # The first part of a row that is cut where it is aligned may hold a single element of it.
+    cut = accesses.vector - 1 if accesses.aligned_to else 0
+    written = sum(t.dtype.itemsize for t in segment.output_tensors if lies_along(t.visible))
+    return Rows(
+        graph,
+        order,
+        groups,
+        reduced,
+        length,
+        rows,
+        along,
+        reads,
+        accesses,
+        cut,
+        sum(r.tensor.dtype.itemsize for r in reads),
+        sum(r.tensor.dtype.itemsize for r in along) + written,
+    )
 
 
 @record
@@ -91,62 +191,46 @@ class InnerPersistentScheduler:
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
-        graph = resolving_graph(segment)
-        reference = reference_reduction(segment, graph)
-        order = dim_order(graph, segment, reference, inputs)
-        groups = dim_groups(graph, reference)
-        reduced = reduced_groups(graph, reference)
-        if groups[order[-1]] not in reduced:
-            return Refused("the fastest dim is not reduced")
-        extent = {g: inputs.evaluate(g.extent) for g in groups}
-        length = math.prod(extent[g] for g in groups if g in reduced)
-        rows = math.prod(extent[g] for g in groups if g not in reduced)
-        if length < 1 or rows < 1:
-            return Refused("there is no element")
-        along = [
-            read
-            for read in input_reads(segment)
-            if any(d is not None and graph.group(d) in reduced and not d.is_broadcast for d in read.dims)
-        ]
-        reads = [
-            read
-            for read in along
-            if any(d is not None and graph.group(d) not in reduced and not d.is_broadcast for d in read.dims)
-        ]
-        if not reads:
-            return Refused("no input has rows")
-        full = [read.tensor for read in reads]
-        fastest = groups[order[-1]]
-        limit = vector_limit(graph, segment, fastest)
-        row = [groups[d] for d in order if groups[d] in reduced and not groups[d].is_broadcast] or [fastest]
-        accesses = choose_accesses(graph, segment, row, inputs, limit)
-        vector = accesses.vector
-        loaded = sum(t.dtype.itemsize for t in full)
-        narrowest = min(t.dtype.itemsize for t in full)
+        rows = find_rows(segment, inputs)
+        if isinstance(rows, Refused):
+            return rows
+        near = self._near(segment, rows, inputs, device)
+        wide = self._over_grid(segment, rows, near, inputs, device)
+        return near if wide is None else wide
+
+    def propose_near(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
+        """The same without groups of the grid: a row in a block or a cluster."""
+        rows = find_rows(segment, inputs)
+        return rows if isinstance(rows, Refused) else self._near(segment, rows, inputs, device)
+
+    def _near(
+        self, segment: Fusion, found: Rows, inputs: SegmentInputs, device: DeviceInfo
+    ) -> InnerPersistentParams | Refused:
+        length, rows, reads, accesses = found.length, found.rows, found.reads, found.accesses
+        vector, loaded = accesses.vector, found.loaded
+        narrowest = min(r.tensor.dtype.itemsize for r in reads)
         inputs_only = one_pass = False
         sums_exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
         per_element = kept_bytes(segment)
-        # The first part of a row that is cut where it is aligned may hold a single element of it.
-        cut = vector - 1 if accesses.aligned_to else 0
-        spread = length + cut
+        cut, spread = found.cut, found.length + found.cut
         shape = choose_row_shape(spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0)
         if isinstance(shape, Refused) and kept_bytes(segment, inputs_only=True) < per_element:
             inputs_only = True
             per_element = kept_bytes(segment, inputs_only=True)
             shape = choose_row_shape(spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0)
-        in_shared = () if accesses.misaligned else rows_to_place(reads, accesses.vectorized, vector, device)
+        in_shared = found.placed(device)
         if in_shared and (isinstance(shape, Refused) or shape.is_crowded(vector, loaded, per_element)):
             exchanges = stages_on_chip(segment) - 1
-            beside = len(along) > len(reads)
+            beside = len(found.along) > len(reads)
             placed = choose_shared_shape(length, vector, loaded, exchanges, device, reads_beside=beside)
             if placed is not None:
                 capacity = placed.threads * placed.batch * placed.cluster * vector
-                bounds = row_bounds(segment, graph, reduced, inputs, capacity, order, groups)
+                bounds = found.bounds(segment, inputs, capacity)
                 if not isinstance(bounds, Refused):
                     # One pass takes registers, and saves an exchange during which no other block of an SM loads.
                     return params_in_shared(
                         placed,
-                        order,
+                        found.order,
                         vector,
                         accesses.vectorized,
                         bounds,
@@ -161,12 +245,11 @@ class InnerPersistentScheduler:
             shape = choose_row_shape(spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0)
         if isinstance(shape, Refused):
             return shape
-        capacity = shape.threads * shape.batch * shape.cluster * vector - cut
-        bounds = row_bounds(segment, graph, reduced, inputs, capacity, order, groups)
+        bounds = found.bounds(segment, inputs, shape.threads * shape.batch * shape.cluster * vector - cut)
         if isinstance(bounds, Refused):
             return bounds
         return InnerPersistentParams(
-            order,
+            found.order,
             shape.threads,
             shape.rows,
             shape.batch,
@@ -183,6 +266,80 @@ class InnerPersistentScheduler:
                 f"{shape.threads} threads, {shape.rows} rows a block, {shape.cluster} blocks a row",
                 f"{per_element} bytes kept per element: about {shape.registers} registers a thread, "
                 f"{shape.in_flight} bytes in flight per SM",
+            ),
+        )
+
+    def _over_grid(
+        self,
+        segment: Fusion,
+        found: Rows,
+        near: InnerPersistentParams | Refused,
+        inputs: SegmentInputs,
+        device: DeviceInfo,
+    ) -> InnerPersistentParams | None:
+        """Parameters for rows over groups of the grid, where those should be faster."""
+        if found.length < LEAST_ELEMENTS:
+            return None
+        if (
+            isinstance(near, InnerPersistentParams)
+            and near.cluster == 1
+            and found.rows * 2 > device.sm_count * near.rows
+        ):
+            return None
+        accesses, vector = found.accesses, found.accesses.vector
+        exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
+        is_double = any(t.dtype.itemsize > 4 for t in (*segment.input_tensors, *segment.output_tensors))
+        exchanges = 1 if exponentials else stages_on_chip(segment) - 1
+        row = Row(found.length + found.cut, vector, found.moved, exchanges, is_double)
+        in_shared = found.placed(device) if len(found.along) == len(found.reads) or found.rows > 1 else ()
+        best: tuple[GridShape, bool, tuple[str, ...]] | None = None
+        for inputs_only, placed in ((False, ()), (True, ()), (True, in_shared)):
+            room = _room(
+                segment, found, is_double, inputs_only=inputs_only, one_pass=exponentials, in_shared=bool(placed)
+            )
+            shape = choose_grid_shape(row, found.rows, room, device, may_wait=isinstance(near, Refused))
+            if shape is not None and (best is None or shape.time < 0.95 * best[0].time):
+                best = shape, inputs_only, placed
+        if best is None:
+            return None
+        shape, inputs_only, placed = best
+        others = ""
+        if isinstance(near, InnerPersistentParams):
+            room = _room(
+                segment,
+                found,
+                is_double,
+                inputs_only=near.inputs_only,
+                one_pass=near.one_pass,
+                in_shared=bool(near.in_shared),
+            )
+            time = near_time(row, found.rows, near.cluster, near.threads, near.batch, room, device)
+            if not is_worth_it(shape, time):
+                return None
+            others = f", {time:.1f} over {near.cluster} blocks"
+        bounds = found.bounds(segment, inputs, shape.threads * shape.batch * shape.sharing * vector - found.cut)
+        if isinstance(bounds, Refused):
+            return None
+        return InnerPersistentParams(
+            found.order,
+            shape.threads,
+            1,
+            shape.batch,
+            vector,
+            accesses.vectorized,
+            bounds,
+            shape.sharing,
+            inputs_only,
+            placed,
+            shape.groups,
+            accesses.misaligned,
+            accesses.aligned_to,
+            exponentials,
+            shape.resident,
+            reasons=(
+                f"a row of {found.length} elements lies over a group of {shape.sharing} blocks of the grid, {shape.threads} "
+                f"threads with {shape.batch} accesses of {vector} each; {shape.groups} groups go over {found.rows} rows",
+                f"about {shape.time:.1f} us{others}",
             ),
         )
 
@@ -240,7 +397,10 @@ class InnerPersistentScheduler:
             builder.split(name, at, params.cluster)
             at += 1
             types.append((at, ParallelType.grid_y))
-            builder.set_cluster(ParallelType.grid_y, params.cluster)
+            if params.in_grid:
+                builder.ask_blocks_per_sm(params.in_grid)
+            else:
+                builder.set_cluster(ParallelType.grid_y, params.cluster)
         types.append((at + 2, ParallelType.block_x))
         at_once = unrolled(params.batch) if params.in_shared else 1
         if at_once > 1:
@@ -273,6 +433,15 @@ def _reference_name(builder: ScheduleBuilder) -> str:
     results = [e.output for e in builder.exprs if isinstance(e, Reduction)]
     results += [tensor_outputs(e)[0] for e in builder.exprs if isinstance(e, (Welford, ExpSum))]
     return max(results, key=lambda t: concrete_dims(graph, t)).name
+
+
+def _room(segment: Fusion, found: Rows, is_double: bool, *, inputs_only: bool, one_pass: bool, in_shared: bool) -> Room:
+    """What a thread may hold of a row."""
+    if in_shared:
+        return Room(True, found.loaded, SHARED_REGISTERS, MOST_IN_SHARED)
+    registers = REGISTERS_FOR_ADDRESSES + (REGISTERS_FOR_DOUBLES if is_double else 0) + found.accesses.vector
+    held = kept_bytes(segment, inputs_only=inputs_only, one_pass=one_pass)
+    return Room(False, held, registers, MOST_CUT if found.cut else MOST_IN_REGISTERS)
 
 
 @lru_cache(maxsize=256)
@@ -391,6 +560,9 @@ def _row_shape(
     in_flight = resident * warps * WARP * elements * loaded
     return RowShape(threads, batch, per_block, registers, in_flight, cluster), resident
 
+
+MOST_IN_REGISTERS, MOST_IN_SHARED = 32, 64
+"""Accesses of a thread of a group."""
 
 MOST_CUT = 8
 """Vectors of a thread that may be cut: the code for whole ones is there twice, with tests and without."""

@@ -148,6 +148,7 @@ class InnerPersistentParams:
     rows        rows of a block (threads of y)
     batch       accesses of a thread along the row
     cluster     blocks that share a row
+    in_grid     blocks that an SM must hold, where those of a row are no cluster: they meet in device memory; else 0
     inputs_only whether costly values are computed again, too, and only the row tensors kept
     one_pass    whether maximum and sum of exponentials come from one pass and one exchange
     in_shared   row tensors that lie in shared memory, which asynchronous copies fill; none: in registers
@@ -174,6 +175,7 @@ class InnerPersistentParams:
     misaligned: bool = False
     aligned_to: str = ""
     one_pass: bool = False
+    in_grid: int = 0
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -263,7 +263,7 @@ def test_rows_over_clusters(define: Definition, length: int, cluster: int) -> No
 def test_what_is_costly_is_computed_again_where_it_would_not_fit() -> None:
     fusion = fusion_of(softmax, DataType.BFloat16)
     bound = bind_inputs(fusion, [described(DataType.BFloat16, 64, 1 << 20)])
-    params = InnerPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    params = InnerPersistentScheduler().propose_near(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
     assert isinstance(params, InnerPersistentParams)
     assert (params.cluster, params.inputs_only) == (16, True)
 
@@ -312,7 +312,7 @@ def test_rows_in_shared_memory_are_passed_over_once_where_a_block_is_alone() -> 
     for define, shapes, expected in cases:
         fusion = fuse_exp_sums(fusion_of(define, DataType.BFloat16))
         bound = bind_inputs(fusion, [described(DataType.BFloat16, *s) for s in shapes])
-        params = InnerPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+        params = InnerPersistentScheduler().propose_near(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
         assert isinstance(params, InnerPersistentParams)
         assert params.in_shared
         assert params.one_pass is expected

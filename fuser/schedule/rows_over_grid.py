@@ -1,0 +1,189 @@
+"""Rows over groups of blocks of the grid, which exchange what they have through device memory: where that is worth it.
+
+Loops, with the names of `inner_persistent`, G groups that go over the rows and C blocks of each:
+
+    G -> grid_x, K/G serial, R/(v*tx*B*C) = 1, C -> grid_y, B, tx -> block_x, v -> vector
+
+The launch is cooperative: all blocks are there at once. Any number of them may share a row, so that few rows keep the whole
+device busy, and rows that no cluster could hold stay on chip; but an exchange costs more than one of a cluster. Each shape is
+judged by the time that it should take; all times are microseconds, all rates bytes a microsecond.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.records import record
+
+DEVICE_RATE = 4.1e6
+"""What an H200 reads and writes."""
+
+SM_RATE = 60e3
+"""What one SM does, if most others are idle."""
+
+LATENCY = 1.5
+"""From the first load of a row to its last value, beside what the rates say."""
+
+ACCESS, DOUBLE_ACCESS = 0.45, 0.8
+"""A thread's time for one access, with what is computed from it, where few others share its SM."""
+
+ELEMENT, DOUBLE_ELEMENT = 4.5e-5, 3.6e-4
+"""An SM's arithmetic for an element."""
+
+IN_BLOCK, IN_CLUSTER = 0.4, 1.0
+"""An exchange of the threads of a block, and of the blocks of a cluster."""
+
+IN_GROUP, PER_BLOCK = 1.5, 0.01
+"""An exchange of a group, and what each of its blocks adds to that."""
+
+LARGE_CLUSTER = 0.85
+"""The part of the SMs that clusters of sixteen use: an H200 holds seven at once of one block an SM."""
+
+MOST_RESIDENT = 4
+"""Blocks of an SM: more of them only have more to exchange."""
+
+LEAST_ELEMENTS = 8192
+"""Of a row that is worth a group."""
+
+WORTH, LEAST_GAIN = 0.75, 1.0
+"""The part of the time of clusters that groups are expected to take at most, and what they save: estimates are coarse."""
+
+THREADS = (128, 256, 512, 1024)
+WARP = 32
+
+
+@record
+class Row:
+    """What the time of a row depends on.
+
+    elements     of a row
+    vector       elements of an access
+    moved        bytes read and written for an element
+    exchanges    how often the threads of a row wait for one another
+    is_double    whether it is computed in Double
+    """
+
+    elements: int
+    vector: int
+    moved: int
+    exchanges: int
+    is_double: bool
+
+
+@record
+class Room:
+    """What a thread may hold.
+
+    in_shared        whether rows lie in shared memory
+    held             bytes on chip for an element
+    registers        of a thread beside the row
+    most_accesses    of a thread
+    """
+
+    in_shared: bool
+    held: int
+    registers: int
+    most_accesses: int
+
+
+@record
+class GridShape:
+    """How rows are spread: `groups` of `sharing` blocks, `threads` of each along a row, `batch` accesses of a thread;
+    `resident` blocks share an SM. `time` is what all rows should take."""
+
+    threads: int
+    batch: int
+    sharing: int
+    groups: int
+    resident: int
+    time: float
+
+
+def expected_time(
+    row: Row, rows: int, sharing: int, batch: int, at_once: int, overlap: int, exchange: float, device: DeviceInfo
+) -> float:
+    """Of `rows`, `at_once` of them at the same time, each over `sharing` blocks whose threads have `batch` accesses.
+
+    overlap   rows of which an SM has parts: while one waits, others go on
+    """
+    trips = -(-rows // at_once)
+    blocks = sharing * min(rows, at_once)
+    busy = min(blocks, device.sm_count)
+    # The SM with most blocks is done last.
+    share = row.elements / sharing * -(-blocks // device.sm_count)
+    moving = share * row.moved / min(SM_RATE, DEVICE_RATE / busy)
+    access, element = (DOUBLE_ACCESS, DOUBLE_ELEMENT) if row.is_double else (ACCESS, ELEMENT)
+    alone = max(batch * access, share * element) + LATENCY + row.exchanges * exchange
+    return trips * (moving + (alone / overlap if trips > 1 else alone))
+
+
+def choose_grid_shape(
+    row: Row, rows: int, room: Room, device: DeviceInfo, *, may_wait: bool = False
+) -> GridShape | None:
+    """The shape that should take least time; None if no group of all blocks holds a row.
+
+    may_wait   whether rows in registers may be loaded one after the other
+    """
+    best: GridShape | None = None
+    accesses = -(-row.elements // row.vector)
+    for threads in THREADS:
+        for batch in range(1, room.most_accesses + 1):
+            sharing = -(-accesses // (threads * batch))
+            resident = _resident(threads, batch * row.vector * room.held, room, device)
+            if resident < 1 or sharing < 2:
+                break
+            groups = min(rows, min(resident, MOST_RESIDENT) * device.sm_count // sharing)
+            if groups < 1:
+                continue
+            # Rows in registers are waited for in each trip: what clusters cannot hold may do that, others had better not.
+            if -(-rows // groups) > 1 and not (room.in_shared or may_wait):
+                continue
+            # With as many groups and fewer accesses a thread, threads would be idle.
+            if -(-accesses // (threads * sharing)) < batch:
+                continue
+            per_sm = -(-groups * sharing // device.sm_count)
+            exchange = IN_GROUP + PER_BLOCK * sharing
+            time = expected_time(row, rows, sharing, batch, groups, min(per_sm, groups, 2), exchange, device)
+            if best is None or time < best.time:
+                best = GridShape(threads, batch, sharing, groups, per_sm, time)
+    return best
+
+
+def _resident(threads: int, held: int, room: Room, device: DeviceInfo) -> int:
+    """Blocks of `threads` with `held` bytes of rows each that an SM holds."""
+    if threads > device.max_threads_per_block:
+        return 0
+    resident = min(device.max_threads_per_sm // threads, device.max_blocks_per_sm)
+    registers = room.registers
+    if room.in_shared:
+        shared = threads * held + SCRATCH
+        if shared > device.shared_per_block_optin:
+            return 0
+        resident = min(resident, device.shared_per_sm // shared)
+    else:
+        registers += -(-held // 4)
+    if registers > device.registers_per_thread:
+        return 0
+    registers = -(-registers // REGISTER_STEP) * REGISTER_STEP
+    return min(resident, device.registers_per_sm // (registers * threads))
+
+
+SCRATCH = 2048
+"""Bytes of a block's shared memory beside the row: slots of its reductions, and what the driver takes."""
+
+REGISTER_STEP = 8
+"""Registers of a thread come in multiples of this."""
+
+
+def near_time(row: Row, rows: int, cluster: int, threads: int, batch: int, room: Room, device: DeviceInfo) -> float:
+    """Of rows over the blocks of a cluster, or of one block each, for comparison."""
+    exchange = IN_CLUSTER if cluster > 1 else IN_BLOCK
+    resident = max(1, _resident(threads, batch * row.vector * room.held, room, device))
+    slots = device.sm_count * resident * (LARGE_CLUSTER if cluster > 8 else 1.0)
+    return expected_time(row, rows, cluster, batch, max(1, math.floor(slots / cluster)), resident, exchange, device)
+
+
+def is_worth_it(shape: GridShape, near: float) -> bool:
+    """Whether a shape should be enough faster than the `near` one."""
+    return shape.time < WORTH * near and shape.time < near - LEAST_GAIN

@@ -1,0 +1,94 @@
+"""Reductions over a group of blocks that all go on with the result: values, and what is there to wait and to reset."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import ParallelType
+from fuser.ir.fusion import Tensor
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.kernel import BlockBarrier, SpinWait, walk
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.runtime.device import Launch
+from fuser.simulator.errors import SimulatorError
+from fuser.simulator.machine import run_kernel
+from fuser.simulator.memory import DeviceMemory
+from tests.harness import Lowered, check, integers
+
+GX, GY, BX = ParallelType.grid_x, ParallelType.grid_y, ParallelType.block_x
+
+
+def sum_and_max(
+    blocks: int, threads: int = 32, batch: int = 2, dtype: DataType = DataType.Float, groups: int = 0
+) -> ScheduleBuilder:
+    """x - max(row) + sum(row), rows over groups of `blocks` that leave a few threads idle; `groups` go over the rows."""
+    length = blocks * threads * batch - 7
+    b = FusionBuilder()
+    x = b.input_tensor(dtype, [-1, length])
+
+    def wide(t: Tensor) -> Tensor:
+        return b.broadcast(t, [False, True])
+
+    top = b.reduction("max", x, [1], dtype)
+    total = b.reduction("sum", x, [1], dtype)
+    out = b.pointwise("add", [b.pointwise("sub", [x, wide(top)], dtype), wide(total)], dtype)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    s.cache_after(x.name)
+    name = top.name
+    first = 0
+    if groups:
+        s.split(name, 0, groups)
+        s.reorder(name, {0: 1})
+        first = 1
+    s.split(name, first + 1, threads)
+    s.split(name, first + 1, batch)
+    s.split(name, first + 1, blocks)
+    s.transform_like(name)
+    for position, kind in ((first, GX), (first + 2, GY), (first + 4, BX)):
+        s.parallelize(name, position, kind)
+    s.parallelize_like(name)
+    s.inline_most()
+    return s
+
+
+@pytest.mark.parametrize("blocks", [2, 3, 11, 33])
+@pytest.mark.parametrize("threads", [32, 64, 96])
+def test_values(blocks: int, threads: int) -> None:
+    kernel = check(sum_and_max(blocks, threads), [integers((3, blocks * threads * 2 - 7))], seeds=(0, 1))
+    assert kernel.plan.cooperative
+    assert kernel.plan.cluster is None
+    assert sum(isinstance(s, SpinWait) for s in walk(kernel.body)) == 1, "the maximum and the sum meet at once"
+    assert sum(isinstance(s, BlockBarrier) for s in walk(kernel.body)) == (0 if threads == 32 else 2)
+
+
+@pytest.mark.parametrize("dtype", [DataType.Double, DataType.Int, DataType.Int32, DataType.BFloat16])
+def test_other_types(dtype: DataType) -> None:
+    x = np.random.default_rng(0).integers(-2, 3, size=(3, 249)).astype(dtype.numpy)
+    check(sum_and_max(2, 64, 2, dtype), [x])
+
+
+@pytest.mark.parametrize(("rows", "groups"), [(7, 2), (1, 2), (6, 3), (5, 1)])
+def test_groups_go_over_rows(rows: int, groups: int) -> None:
+    """Rows do not divide evenly, and some groups may have none: they meet all the same."""
+    kernel = check(sum_and_max(3, 64, groups=groups), [integers((rows, 377))], seeds=(0, 1, 2))
+    assert sum(isinstance(s, BlockBarrier) for s in walk(kernel.body)) == 2, "no other between the rows"
+
+
+def test_more_blocks_than_the_device_holds() -> None:
+    lowered = Lowered.of(sum_and_max(4, 64, groups=2))
+    small = replace(DeviceInfo.preset("H200"), sm_count=1, max_blocks_per_sm=7)
+    report = run_kernel(
+        lowered.kernel,
+        Launch((2, 4, 1), (64, 1, 1), 4096, None, cooperative=True),
+        [0] * len(lowered.kernel.parameters),
+        DeviceMemory(),
+        info=small,
+    )
+    with pytest.raises(SimulatorError, match="holds 7 of them at once"):
+        report.check()

@@ -1,0 +1,193 @@
+"""Rows over groups of blocks of the grid: which rows go there, values, single rows, that all blocks fit, and few registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser import DataType
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.fusion import ExpSum, Fusion
+from fuser.ir.kernel import SpinWait, walk
+from fuser.optimize.fuse_exp_sums import fuse_exp_sums
+from fuser.schedule.inner_persistent import InnerPersistentScheduler, find_rows
+from fuser.schedule.params import InnerPersistentParams, Params, Refused, SegmentInputs
+from fuser.schedule.rows_over_grid import Room, Row, choose_grid_shape
+from fuser.simulator.device import SimulatorDevice
+from tests.harness import run_on
+from tests.schedule.test_inner_persistent import (
+    H200,
+    Definition,
+    add_norm,
+    described,
+    fusion_of,
+    layer_norm,
+    reference,
+    softmax,
+)
+from tests.schedule.test_rows_in_shared import shapes_of
+
+
+def over_grid(
+    segment: Fusion,
+    inputs: SegmentInputs,
+    device: DeviceInfo,
+    threads: int,
+    batch: int,
+    groups: int,
+    *,
+    in_shared: bool = False,
+) -> InnerPersistentParams:
+    """Parameters for as many blocks of `threads` as it takes with `batch` accesses each."""
+    rows = find_rows(segment, inputs)
+    assert not isinstance(rows, Refused)
+    vector = rows.accesses.vector
+    sharing = -(-(rows.length + rows.cut) // (threads * batch * vector))
+    bounds = rows.bounds(segment, inputs, threads * batch * sharing * vector - rows.cut)
+    assert not isinstance(bounds, Refused)
+    placed = rows.placed(device) if in_shared else ()
+    assert bool(placed) is in_shared
+    return InnerPersistentParams(
+        rows.order,
+        threads,
+        1,
+        batch,
+        vector,
+        rows.accesses.vectorized,
+        bounds,
+        sharing,
+        in_shared,
+        placed,
+        groups,
+        rows.accesses.misaligned,
+        rows.accesses.aligned_to,
+        any(isinstance(e, ExpSum) for e in segment.tensor_exprs),
+        1,
+    )
+
+
+def force(monkeypatch: pytest.MonkeyPatch, threads: int, batch: int, groups: int, *, in_shared: bool = False) -> None:
+    """Let the scheduler propose just that."""
+
+    def propose(
+        self: InnerPersistentScheduler, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    ) -> Params | Refused:
+        return over_grid(segment, inputs, device, threads, batch, groups, in_shared=in_shared)
+
+    monkeypatch.setattr(InnerPersistentScheduler, "propose", propose)
+
+
+def compiled_and_run(define: Definition, dtype: DataType, rows: int, length: int) -> Any:
+    shapes = shapes_of(define, rows, length)
+    fusion = fuse_exp_sums(fusion_of(define, dtype))
+    device = SimulatorDevice(info=H200)
+    kernel = KernelCompiler(device).compile(fusion, [described(dtype, *s) for s in shapes])
+    rng = np.random.default_rng(3)
+    arrays = [rng.normal(size=s).astype(dtype.numpy) for s in shapes]
+    found = run_on(device, kernel, fusion, arrays)
+    tolerance = 2e-5 if dtype is not DataType.BFloat16 else 1.2e-2
+    for t, expected in zip(fusion.output_tensors, reference(define, arrays), strict=True):
+        scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
+        assert np.all(np.abs(found[t.name].astype(np.float64) - expected) <= tolerance * scale + 1e-6)
+    return kernel
+
+
+@pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.BFloat16])
+@pytest.mark.parametrize(("rows", "length", "groups"), [(5, 1000, 2), (3, 1544, 3), (2, 997, 1), (3, 1001, 4)])
+@pytest.mark.parametrize("in_shared", [False, True])
+def test_values(
+    define: Definition,
+    dtype: DataType,
+    rows: int,
+    length: int,
+    groups: int,
+    in_shared: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One row a group and several, more groups than rows, rows that begin anywhere."""
+    if in_shared and length % 8:
+        pytest.skip("such rows are not copied in whole accesses")
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    force(monkeypatch, 32, 2, groups, in_shared=in_shared)
+    kernel = compiled_and_run(define, dtype, rows, length)
+    assert kernel.plan.cooperative
+    meetings = sum(isinstance(s, SpinWait) for s in walk(kernel.kernel_ir.body))
+    assert meetings == (2 if define is layer_norm else 1), "mean and variance; maximum and sum at once"
+
+
+@pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
+@pytest.mark.parametrize("length", [40, 999, 40_000])
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.BFloat16])
+def test_single_rows(define: Definition, length: int, dtype: DataType) -> None:
+    """A row alone is taken, too: by a block, or by a group where it is long."""
+    kernel = compiled_and_run(define, dtype, 1, length)
+    assert kernel.plan.cooperative is (length == 40_000)
+
+
+def proposed(define: Definition, dtype: DataType, rows: int, length: int) -> InnerPersistentParams:
+    fusion = fuse_exp_sums(fusion_of(define, dtype))
+    bound = bind_inputs(fusion, [described(dtype, *s) for s in shapes_of(define, rows, length)])
+    params = InnerPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    assert isinstance(params, InnerPersistentParams)
+    return params
+
+
+CASES = [
+    (softmax, DataType.BFloat16, 64, 1 << 20),
+    (softmax, DataType.BFloat16, 1, 50257),
+    (softmax, DataType.Double, 2, 250_003),
+    (layer_norm, DataType.Float, 2, 250_003),
+    (layer_norm, DataType.BFloat16, 1, 128_256),
+    (add_norm, DataType.BFloat16, 4, 50257),
+    (add_norm, DataType.Double, 1, 250_003),
+]
+
+
+@pytest.mark.parametrize(("define", "dtype", "rows", "length"), CASES)
+def test_few_long_rows_use_the_whole_device(define: Definition, dtype: DataType, rows: int, length: int) -> None:
+    params = proposed(define, dtype, rows, length)
+    assert params.in_grid
+    blocks = params.cluster * params.blocks
+    assert blocks <= params.in_grid * H200.sm_count, "all of them are there at once"
+    assert blocks > (params.in_grid - 1) * H200.sm_count
+    made = KernelCompiler(SimulatorDevice(info=H200))
+    fusion = fuse_exp_sums(fusion_of(define, dtype))
+    kernel = made.compile(fusion, [described(dtype, *s) for s in shapes_of(define, rows, length)])
+    from fuser.runtime import nvrtc
+
+    source = kernel.source
+    result = nvrtc.compile_to_cubin(source, [kernel.entry], "sm_90a", [f"-DFUSER_MAX_THREADS={params.threads}"])
+    resources = result.resources[kernel.entry]
+    assert resources.spill_bytes == resources.stack_bytes == 0
+    assert -(-resources.registers // 8) * 8 * params.threads * params.in_grid <= H200.registers_per_sm
+
+
+def test_rows_that_clusters_serve_well_stay_there() -> None:
+    for define, dtype, rows, length in (
+        (softmax, DataType.BFloat16, 2048, 65536),
+        (softmax, DataType.BFloat16, 16384, 4096),
+        (layer_norm, DataType.BFloat16, 4096, 32768),
+        (layer_norm, DataType.BFloat16, 1, 4096),
+        (softmax, DataType.Float, 60, 1000),
+    ):
+        assert not proposed(define, dtype, rows, length).in_grid
+
+
+@pytest.mark.parametrize("elements", [8192, 50257, 250_003, 1 << 20, 1 << 23])
+@pytest.mark.parametrize("rows", [1, 3, 42, 500])
+@pytest.mark.parametrize("room", [Room(True, 2, 40, 64), Room(False, 2, 32, 32), Room(False, 4, 40, 8)])
+def test_shapes(elements: int, rows: int, room: Room) -> None:
+    shape = choose_grid_shape(Row(elements, 8, 4, 1, is_double=False), rows, room, H200, may_wait=True)
+    if shape is None:
+        assert elements > 1 << 20
+        return
+    held = shape.threads * shape.batch * 8
+    assert held * shape.sharing >= elements > held * (shape.sharing - 1), "no block of a group is idle"
+    assert shape.groups <= rows
+    assert shape.groups * shape.sharing <= shape.resident * H200.sm_count
+    assert shape.batch <= room.most_accesses
