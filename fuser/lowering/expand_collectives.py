@@ -74,6 +74,7 @@ from fuser.lowering.expand_cluster import enter_cluster, exchange_by_lanes, exch
 from fuser.lowering.expand_group import Places, exchange_in_group, leave_group
 from fuser.lowering.expand_scan import BlockThreads, expand_scan
 from fuser.lowering.expand_scan_cluster import expand_scan_of_cluster
+from fuser.lowering.spread_joins import Spread, spread_groups, spread_join
 from fuser.lowering.welford import CommonJoin, pool_statistics, welford_combine
 from fuser.records import record
 
@@ -421,7 +422,9 @@ class _Expander:
         """Set every partial to what `number` threads have together: `others(i, e, k)` is element e of partial i of thread k."""
         if r.combine == "welford" and not r.partials[0].dtype.is_complex:
             name = f"{r.name}_c{self._number()}"
-            return pool_statistics(r.partials, others, number, lambda make: self._elements(r, make), self._symbol, name)
+            return pool_statistics(
+                r.partials, others, number, lambda make: self._elements(r, make), self._symbol, name, unroll=unroll
+            )
         if r.combine == "exp_sum":
             name = f"{r.name}_p{self._number()}"
             return self._elements(
@@ -471,14 +474,15 @@ class _Expander:
                 return self._warp_then_slots(r, count.value, total.value)
         return self._exchange(r, reduced, total, count)
 
-    def _butterflies(self, r: Reduce, width: int) -> list[Stmt]:
+    def _butterflies(self, r: Reduce, width: int, stride: int = 1) -> list[Stmt]:
+        """Join the lanes of each aligned group of `width` that are a multiple of `stride` apart."""
         if r.combine == "exp_sum":
-            return self._butterflies_of_pair(r, width)
+            return self._butterflies_of_pair(r, width, stride)
         if not _is_common(r, 2):
-            return self._elements(r, lambda e: self._butterfly(r, e, width))
+            return self._elements(r, lambda e: self._butterfly(r, e, width, stride))
         stmts: list[Stmt] = []
         offset = width // 2
-        while offset:
+        while offset >= stride:
             lane = const(offset)
             number = self._number()
             got = tuple(Buffer(f"{p.name}_x{number}", p.dtype, MemoryType.local, p.size) for p in r.partials)
@@ -491,14 +495,14 @@ class _Expander:
             offset //= 2
         return stmts
 
-    def _butterflies_of_pair(self, r: Reduce, width: int) -> list[Stmt]:
+    def _butterflies_of_pair(self, r: Reduce, width: int, stride: int) -> list[Stmt]:
         """The maximum of all lanes first: then each scales its total once, and the totals are added."""
         largest = r.partials[0]
         old = Buffer(f"{largest.name}_own{self._number()}", largest.dtype, MemoryType.local, largest.size)
 
         def alone(partial: int, combine: str) -> list[Stmt]:
             one = replace(r, partials=(r.partials[partial],), identity=(r.identity[partial],), combine=combine)
-            return self._butterflies(one, width)
+            return self._butterflies(one, width, stride)
 
         return [
             Allocate(old),
@@ -508,11 +512,11 @@ class _Expander:
             *alone(1, "add"),
         ]
 
-    def _butterfly(self, r: Reduce, at: Int, width: int) -> list[Stmt]:
-        """All lanes of each aligned group of `width` end with the group's result."""
+    def _butterfly(self, r: Reduce, at: Int, width: int, stride: int) -> list[Stmt]:
+        """All lanes of each aligned group of `width`, a multiple of `stride` apart, end with what they have together."""
         stmts: list[Stmt] = []
         offset = width // 2
-        while offset:
+        while offset >= stride:
             received: list[Buffer] = []
             for partial in r.partials:
                 self._count += 1
@@ -565,6 +569,9 @@ class _Expander:
         """Every thread writes its partials; each element of a group is joined by one of its threads, in order of the reduced
         axes, and read by all. Where that is little work, or how much is not known, every thread does all of it for itself and
         saves a barrier."""
+        groups = spread_groups(count, r.partials[0].size)
+        if groups:
+            return self._exchange_spread(r, reduced, total.value, count.value, groups)
         scratch = self._scratch(r, total)
         linear = self._linear(self.active)
         stmts: list[Stmt] = [Allocate(b) for b in scratch]
@@ -610,6 +617,38 @@ class _Expander:
             return [Store(r.partials[i], e, Load(results[i], e * lanes + lane))]
 
         return stmts, collect + self._each(r, read)
+
+    def _exchange_spread(
+        self, r: Reduce, reduced: Sequence[ParallelType], total: int, count: int, groups: int
+    ) -> tuple[list[Stmt], list[Stmt]]:
+        """Many threads for each element: they join in two steps, and those of a warp before that by butterflies."""
+        kept = [p for p in self.active if p not in reduced]
+        lanes, lane, position = self._count_of(kept).value, self._linear(kept), self._linear(reduced)
+        in_warps = kept == self.active[: len(kept)] and WARP % lanes == 0 and total % WARP == 0
+        joined = WARP // lanes if in_warps and count // (WARP // lanes) % groups == 0 else 1
+        parts = count // joined
+        stmts = self._butterflies(r, WARP, lanes) if joined > 1 else []
+        scratch = self._scratch(r, const(parts * lanes))
+        spread = Spread(position, r.partials[0].size.value, groups, lane, const(lanes), lambda i: _is_common(r, i))
+        per = parts // groups
+
+        def write(i: int, e: Int) -> list[Stmt]:
+            return [Store(scratch[i], (e * parts + position // joined) * lanes + lane, Load(r.partials[i], e))]
+
+        def own_parts(one: Reduce, at: list[Int]) -> list[Stmt]:
+            def part(i: int, _: Int, k: Int) -> Value:
+                return Load(scratch[i], (at[i] * parts + spread.group * per + k) * lanes + lane)
+
+            return self._join_all(one, part, const(per))
+
+        publish = _guarded(equal(position % joined, 0), self._each(r, write))
+        return [*stmts, *(Allocate(b) for b in scratch), *publish], self._spread_join(r, spread, own_parts)
+
+    def _spread_join(self, r: Reduce, spread: Spread, first: Callable[[Reduce, list[Int]], list[Stmt]]) -> list[Stmt]:
+        def join(one: Reduce, value: Callable[[int, Int, Int], Value], parts: int) -> list[Stmt]:
+            return self._join_all(one, value, const(parts), unroll=True)
+
+        return spread_join(r, spread, first, join, self._scratch, self._each, self._number)
 
     # --- across blocks ---
 
@@ -672,6 +711,9 @@ class _Expander:
         # A block has a thread, though an extent that nothing bounds from below may be 0: then nothing is launched.
         count = maximum(self._count_of(g.spread), ONE)
         size = r.partials[0].size
+        groups = spread_groups(count, size)
+        if groups and g.blocks.is_const and -(-g.blocks.value // groups) <= _FINISH_BATCH:
+            return self._finish_spread(r, g, groups)
         most = max(1, _FINISH_BATCH // size.value)
         by_warps = self._warps_finish(g, most)
         mine = self._linear(g.spread)
@@ -721,6 +763,38 @@ class _Expander:
         elif g.spread:
             stmts += self._blocks((replace(r, block_axes=tuple(g.spread)),))
         return stmts
+
+    def _finish_spread(self, r: Reduce, g: _GridParts, groups: int) -> list[Stmt]:
+        """Join the partials of not too many blocks: a thread asks for all of its own, those of one result, at once."""
+        size = r.partials[0].size.value
+        per = -(-g.blocks.value // groups)
+        spread = Spread(
+            self._linear(g.spread),
+            size,
+            groups,
+            self._linear(g.lanes),
+            self._count_of(g.lanes),
+            lambda i: _is_common(r, i),
+        )
+
+        def own_parts(one: Reduce, at: list[Int]) -> list[Stmt]:
+            number = self._number()
+            got = tuple(Buffer(f"{p.name}_got{number}", p.dtype, MemoryType.local, const(per)) for p in one.partials)
+            stmts: list[Stmt] = [Allocate(b) for b in got]
+            for j in range(per):
+                block = spread.group + j * groups
+                blank = [Store(b, const(j), one.identity[i], Role.initialise) for i, b in enumerate(got)]
+                loads = [
+                    Store(b, const(j), Load(g.buffers[i], g.place(i, at[i], block), _LEVEL_2))
+                    for i, b in enumerate(got)
+                ]
+                inside = less(block, g.blocks)
+                stmts += (
+                    loads if prove_less(block, g.blocks) else [*blank, If(inside, tuple(loads), role=Role.predicate)]
+                )
+            return stmts + self._join_all(one, lambda i, _, k: Load(got[i], k), const(per), unroll=True)
+
+        return self._spread_join(r, spread, own_parts)
 
     def _grid_last_block(self, reduces: Sequence[Reduce]) -> list[Stmt]:
         """Reductions over the same blocks, with one semaphore: the block that arrives last finishes all of them."""

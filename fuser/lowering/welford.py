@@ -225,6 +225,8 @@ def pool_statistics(
     elements: Callable[[Callable[[Int], list[Stmt]]], list[Stmt]],
     make_symbol: Callable[[str, Int], Symbol],
     name: str,
+    *,
+    unroll: bool = False,
 ) -> list[Stmt]:
     """Set (mean, m2, count) to those of `number` triples together: `others(i, e, k)` is array i of triple k for element e.
 
@@ -299,9 +301,9 @@ def pool_statistics(
     return [
         *(Allocate(b) for b in (total, moved, weight, inverse, delta)),
         *each(clear, start),
-        For(k, ZERO, number, ONE, tuple(each(count_up, move))),
+        For(k, ZERO, number, ONE, tuple(each(count_up, move)), unroll=unroll),
         *each(divide, settle),
-        For(j, ZERO, number, ONE, tuple(each(lambda e: [weigh(e, j)], add))),
+        For(j, ZERO, number, ONE, tuple(each(lambda e: [weigh(e, j)], add)), unroll=unroll),
     ]
 
 

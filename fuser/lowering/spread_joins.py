@@ -1,0 +1,110 @@
+"""Joining parts of several results by all threads of a block. Part of the pass expand_collectives.
+
+A block of T threads has P parts of each of E results for each of L lanes: a thread has one result of a lane, and joins
+P * E * L / T of its parts. What the groups of threads have found lies in shared memory then, and one thread of each result and lane joins
+that: two short chains in the place of one of P parts that T - E * L threads watch.
+
+    group g of G = T / (E * L):  found[e, g, lane] = parts g, g + G, ...   (or g * P / G, ... for parts in order)
+    group 0:                     result[e, lane] = found[e, 0, lane] ... found[e, G - 1, lane]
+
+The order of additions is fixed, so results repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from fuser.ir.enums import MemoryType
+from fuser.ir.integers import ONE, ZERO, Int, equal, less
+from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
+from fuser.records import record
+
+Join = Callable[[Reduce, Callable[[int, Int, Int], Value], int], list[Stmt]]
+"""Set the partials of a reduction to what some parts have together: `value(i, e, k)` is element e of partial i of part k."""
+
+
+@record(eq=False)
+class Spread:
+    """Where a thread stands among those that join: `position` among those of its lane, of which there are groups * size.
+
+    size          results of a lane
+    lane, lanes   the lane, and how many there are
+    common        whether partial i is one count for all results
+    """
+
+    position: Int
+    size: int
+    groups: int
+    lane: Int
+    lanes: Int
+    common: Callable[[int], bool]
+
+    @property
+    def element(self) -> Int:
+        """The result that the thread is for."""
+        return self.position % self.size
+
+    @property
+    def group(self) -> Int:
+        """The group whose parts it joins."""
+        return self.position // self.size
+
+
+_LEAST_GROUPS = 4
+"""Fewer are not worth the barrier between the two steps."""
+
+
+def spread_groups(threads: Int, size: Int) -> int:
+    """Groups of threads, each with one for every result of a lane; 0 where there are few, or it is not known how many."""
+    if not (threads.is_const and size.is_const) or threads.value % size.value:
+        return 0
+    groups = threads.value // size.value
+    return groups if groups >= _LEAST_GROUPS and size.value > 1 else 0
+
+
+def spread_join(
+    r: Reduce,
+    spread: Spread,
+    first: Callable[[Reduce, list[Int]], list[Stmt]],
+    join: Join,
+    scratch: Callable[[Reduce, Int], tuple[Buffer, ...]],
+    each: Callable[[Reduce, Callable[[int, Int], list[Stmt]]], list[Stmt]],
+    number: Callable[[], int],
+) -> list[Stmt]:
+    """Join in two steps; every thread has all results of its lane in the end.
+
+    first(r, at)   sets partials of one element to what the parts of the thread's group have: element at[i] of partial i
+    scratch, each  see _Expander
+    """
+    alone = number()
+    own = tuple(Buffer(f"{p.name}_own{alone}", p.dtype, MemoryType.local, ONE) for p in r.partials)
+    one = replace(r, partials=own)
+    found = scratch(r, spread.lanes * spread.groups)
+    results = scratch(r, spread.lanes)
+    at = [ZERO if spread.common(i) else spread.element for i in range(len(own))]
+
+    def stored(into: Sequence[Buffer], place: Callable[[Int], Int]) -> list[Stmt]:
+        stmts: list[Stmt] = []
+        for i, (b, target) in enumerate(zip(own, into, strict=True)):
+            store = Store(target, place(at[i]), Load(b, ZERO))
+            alike = If(equal(spread.element, 0), (store,), role=Role.owner)
+            stmts.append(alike if spread.common(i) else store)
+        return stmts
+
+    def part(i: int, _: Int, k: Int) -> Value:
+        return Load(found[i], (at[i] * spread.groups + k) * spread.lanes + spread.lane)
+
+    last = [*join(one, part, spread.groups), *stored(results, lambda e: e * spread.lanes + spread.lane)]
+
+    def read(i: int, e: Int) -> list[Stmt]:
+        return [Store(r.partials[i], e, Load(results[i], e * spread.lanes + spread.lane))]
+
+    return [
+        *(Allocate(b) for b in (*own, *found)),
+        *first(one, at),
+        *stored(found, lambda e: (e * spread.groups + spread.group) * spread.lanes + spread.lane),
+        *(Allocate(b) for b in results),
+        If(less(spread.position, spread.size), tuple(last), role=Role.owner),
+        *each(r, read),
+    ]

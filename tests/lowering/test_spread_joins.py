@@ -1,0 +1,95 @@
+"""Parts of several results joined by all threads of a block: the same results, a barrier more, chains that are short."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import ParallelType
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.integers import ONE, const
+from fuser.ir.kernel import For, Kernel, Load, Shuffle, Store, value_loads, walk
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.lowering.spread_joins import spread_groups
+from tests.harness import Lowered, check, integers
+from tests.kernel_corpus import BX, BY, GX, GY, SERIAL, schedule_axes
+
+Float = DataType.Float
+
+
+def columns(op: str, elements: int, rows: int, blocks: int = 1) -> ScheduleBuilder:
+    """A reduction of columns: eight threads side by side have `elements` columns each, `rows` threads have rows, and `blocks`
+    blocks parts of the rows."""
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1])
+    results = b.welford(x, [0]) if op == "welford" else (b.reduction(op, x, [0], Float),)
+    for r in results:
+        b.add_output(r)
+    s = ScheduleBuilder(b.freeze())
+    name = results[0].name
+    s.split(name, 1, elements)
+    s.split(name, 1, 8)
+    s.split(name, 0, rows)
+    if blocks > 1:
+        s.split(name, 0, blocks, inner_split=False)
+    types: tuple[ParallelType, ...] = (SERIAL, BY, GX, BX, SERIAL)
+    schedule_axes(s, name, (GY, *types) if blocks > 1 else types)
+    at = blocks > 1
+    s.reorder(name, {2 + at: 0, 3 + at: 1})
+    return s
+
+
+def longest_chain(kernel: Kernel) -> int:
+    """The most parts in shared memory that a thread joins: the first begins the loop over the others."""
+    chains = [
+        f.stop.value
+        for f in walk(kernel.body)
+        if isinstance(f, For)
+        and f.stop.is_const
+        and f.start is ONE
+        and any(load.buffer.is_shared for s in walk(f.body) if isinstance(s, Store) for load in value_loads(s.value))
+    ]
+    return max(chains)
+
+
+@pytest.mark.parametrize(("threads", "size", "groups"), [(32, 8, 4), (32, 4, 8), (16, 8, 0), (36, 8, 0), (32, 1, 0)])
+def test_groups(threads: int, size: int, groups: int) -> None:
+    assert spread_groups(const(threads), const(size)) == groups
+
+
+@pytest.mark.parametrize("op", ["sum", "max", "welford"])
+@pytest.mark.parametrize(("elements", "rows"), [(4, 16), (8, 32), (2, 8)])
+@pytest.mark.parametrize("blocks", [1, 2, 4, 5, 11])
+def test_results(op: str, elements: int, rows: int, blocks: int) -> None:
+    s = columns(op, elements, rows, blocks)
+    for shape in ((300, 70), (3, 9), (rows * blocks * 2, elements * 8)):
+        values = integers(shape) if op != "welford" else integers(shape) / np.float32(4)
+        check(s, [values], seeds=(0, 1), tolerance=1e-6 if op == "welford" else 0.0)
+
+
+def kernel_of(scheduled: ScheduleBuilder) -> Kernel:
+    return Lowered.of(scheduled).kernel
+
+
+def test_no_thread_has_a_long_chain() -> None:
+    assert longest_chain(kernel_of(columns("sum", 8, 32))) == 4
+    assert longest_chain(kernel_of(columns("sum", 8, 24))) == 24, "three groups: one thread joins all"
+
+
+def test_threads_of_a_warp_join_before_they_write() -> None:
+    kernel = kernel_of(columns("sum", 8, 32))
+    assert sum(isinstance(s, Shuffle) for s in walk(kernel.body)) in (2, 4), (
+        "four rows of eight threads, of a total or a pair"
+    )
+
+
+def test_parts_of_blocks_are_asked_for_at_once() -> None:
+    kernel = kernel_of(columns("max", 4, 16, 11))
+    asked = [s for s in walk(kernel.body) if isinstance(s, Store) and "got" in s.buffer.name]
+    assert len([s for s in asked if isinstance(s.value, Load)]) == 3, "eleven blocks, four groups"
+    assert not [f for f in walk(kernel.body) if isinstance(f, For) and f.stop.is_const and f.stop.value == 11]
+    many = kernel_of(columns("max", 4, 16, 100))
+    assert [f for f in walk(many.body) if isinstance(f, For) and f.stop.is_const and f.stop.value == 100], (
+        "too many at once"
+    )
