@@ -115,6 +115,20 @@ def merge_axes(outer: IterDomain, inner: IterDomain) -> Merge:
     return result.definition
 
 
+@record
+class KeptTurns:
+    """What a copy of an input loads in some turns of its loop stays on chip for `again`, another copy.
+
+    turns               the first turns, which are kept in shared memory
+    last_in_registers   the last turn is kept where it was loaded
+    """
+
+    name: str
+    again: str
+    turns: int
+    last_in_registers: bool = False
+
+
 class ScheduledFusion:
     """State and queries. The verbs of `ScheduleBuilder` change it."""
 
@@ -127,6 +141,7 @@ class ScheduledFusion:
         self.blocks_per_sm = 0
         # Blocks of a cluster along a grid axis: a reduction axis of that type and constant extent is one of the cluster.
         self.cluster: dict[ParallelType, int] = {}
+        self.kept_turns: list[KeptTurns] = []
         # What rfactor made of pieces of dims: a reduction of one of these goes on with the one that it comes from. Where whole
         # dims are left, it is a reduction of what the first one leaves, as if the user had written two.
         self.partial_results: set[str] = set()

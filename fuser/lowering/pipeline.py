@@ -24,6 +24,7 @@ from fuser.lowering.finish_kernel import finish_kernel
 from fuser.lowering.in_place import in_place_outputs
 from fuser.lowering.insert_grid_barriers import insert_grid_barriers
 from fuser.lowering.insert_syncs import insert_syncs
+from fuser.lowering.keep_turns import keep_turns
 from fuser.lowering.merge_predicates import merge_predicates
 from fuser.lowering.peel_loops import peel_loops
 from fuser.lowering.pipeline_copies import pipeline_copies
@@ -36,6 +37,7 @@ _T = TypeVar("_T")
 PASSES = (
     "build_loop_nests",
     "prefetch_loads",
+    "keep_turns",
     "pipeline_copies",
     "insert_grid_barriers",
     "expand_collectives",
@@ -100,6 +102,10 @@ def lower_fusion(
     body = seen("build_loop_nests", lowered.body)
     ahead, required = _loads_ahead(scheduled, MemoryType.local)
     body = step("prefetch_loads", lambda: prefetch_loads(body, ahead, required))
+    body = step(
+        "keep_turns",
+        lambda: keep_turns(body, scheduled.kept_turns, lowered.private_buffers, context.threads, context.sizes),
+    )
     recycled, must = _loads_ahead(scheduled, MemoryType.shared)
     body = step("pipeline_copies", lambda: pipeline_copies(body, recycled, must, lowered.private_buffers))
     body = step("insert_grid_barriers", lambda: insert_grid_barriers(body, lowered.crossing))

@@ -1,8 +1,8 @@
 """Joining parts of several results by all threads of a block. Part of the pass expand_collectives.
 
 A block of T threads has P parts of each of E results for each of L lanes: a thread has one result of a lane, and joins
-P * E * L / T of its parts. What the groups of threads have found lies in shared memory then, and one thread of each result and lane joins
-that: two short chains in the place of one of P parts that T - E * L threads watch.
+P * E * L / T of its parts. What the groups of threads have found lies in shared memory then, and one thread of each result and
+lane joins that: two short chains in the place of one of P parts that T - E * L threads watch.
 
     group g of G = T / (E * L):  found[e, g, lane] = parts g, g + G, ...   (or g * P / G, ... for parts in order)
     group 0:                     result[e, lane] = found[e, 0, lane] ... found[e, G - 1, lane]

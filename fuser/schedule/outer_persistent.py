@@ -3,7 +3,8 @@
 One cooperative kernel of as many blocks as the device holds, over the loops of the reduction scheduler. A block takes one line
 of columns and a share of the rows: narrow, so that few blocks share a column and each can join what all of them found by
 itself. Between the stages the blocks wait for one another; then each goes over its rows again, from the last to the first: what
-it read last is still in the second-level cache.
+it read last is still in its registers or in the second-level cache. What it read first is in shared memory, as far as that has
+room, and comes last.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ OWN_REGISTERS = 40
 """Registers of a thread beside data on the way and values of columns: addresses, temporaries."""
 ADDRESS_REGISTERS = 2
 """Registers of an address: rows lie a stride apart that is known only at run time."""
+SLACK_BYTES = 1024
+"""Of shared memory, for what is aligned and for flags."""
 TRIPS_AXIS = 3
 """The serial loop over a thread's rows: after the blocks and threads along the columns, and the blocks along the rows."""
 
@@ -101,11 +104,12 @@ class OuterPersistentScheduler:
         columns = math.prod(n for g, n in extent.items() if g not in reduced)
         if rows < 1 or columns < 1:
             return Refused("there is no element")
-        read = [
-            t.dtype.itemsize
+        rows_of = [
+            t
             for t in segment.input_tensors
             if not t.is_cpu and any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
         ]
+        read = [t.dtype.itemsize for t in rows_of]
         if not read:
             return Refused("no input has rows")
         partials = sum(3 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
@@ -117,12 +121,24 @@ class OuterPersistentScheduler:
         if isinstance(shape, Refused):
             return shape
         tiles = -(-columns // (shape.across * loops.vector))
+        turns = -(-rows // (shape.sharing * shape.along * shape.unroll))
+        # A statistic is a mean, a sum of squares and a count; a sum may have what its rounding left over beside it.
+        dtypes = [tensor_outputs(e)[0].dtype for e in reductions_of(segment)]
+        each = sum(2 * loops.vector * max(4, t.itemsize) + 8 for t in dtypes)
+        scratch = each * _exchanged(shape, loops.vector) + SLACK_BYTES
+        two_passes = len(set(stage_levels(ScheduleBuilder(segment)).values())) == 2
+        wide = loops.vector > 1 and shape.unroll > 1 and all(t.name in loops.vectorized for t in rows_of)
+        stays = two_passes and wide
+        room = max(0, device.shared_per_block_optin - scratch) if stays else 0
+        kept = min(turns - 1, room // shape.in_flight)
         reasons = (
             f"{columns} columns are {tiles} lines of {shape.across} accesses: {shape.sharing} blocks share the rows of each, "
             f"{tiles * shape.sharing} on {device.sm_count} SMs",
             f"{shape.unroll} accesses in flight a thread: about {shape.registers} registers, "
             f"{shape.in_flight} bytes in flight per SM",
             "the blocks wait for one another and go over their rows again, from the last to the first",
+            f"of {turns} turns the rows of the first {kept} stay in shared memory"
+            + (", those of the last in registers" if stays else ""),
         )
         made = replace(
             loops,
@@ -132,7 +148,7 @@ class OuterPersistentScheduler:
             unroll=shape.unroll,
             reasons=(),
         )
-        return OuterPersistentParams(made, 1, reasons=reasons)
+        return OuterPersistentParams(made, 1, kept_turns=kept, last_in_registers=stays, reasons=reasons)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
@@ -152,10 +168,34 @@ class OuterPersistentScheduler:
             # Every other pass runs the other way.
             if t.name in with_rows and t.name in levels and levels[t.name] % 2 == 1:
                 builder.run_backwards(t.name, TRIPS_AXIS)
+        if params.kept_turns or params.last_in_registers:
+            for first, again in _read_again(builder, with_rows):
+                builder.keep_turns(first, again, params.kept_turns, params.last_in_registers)
         if params.streaming:
             for name in _last_accesses(builder, with_rows):
                 builder.set_cache_op(name, CacheOp.streaming)
         return builder
+
+
+def _exchanged(shape: OuterShape, vector: int) -> int:
+    """Threads' worth of results that lie in shared memory while a block joins its own: see fuser.lowering.spread_joins."""
+    threads = shape.across * shape.along
+    groups = shape.along // vector if shape.along % vector == 0 else 0
+    if groups < 4:
+        return threads + shape.across
+    in_warps = shape.across < 32 and 32 % shape.across == 0 and threads % 32 == 0
+    return threads // (2 if in_warps else 1) + shape.across * (groups + 1)
+
+
+def _read_again(builder: ScheduleBuilder, with_rows: Set[str]) -> list[tuple[str, str]]:
+    """The copies of inputs with rows that the first pass reads, and those of the second."""
+    copies: dict[str, list[str]] = {}
+    for expr in builder.exprs:
+        if isinstance(expr, Pointwise) and expr.op == "set" and isinstance(expr.inputs[0], Tensor):
+            source = expr.inputs[0].name
+            if source in builder.input_names & with_rows:
+                copies.setdefault(source, []).append(expr.output.name)
+    return [(made[0], made[1]) for made in copies.values() if len(made) == 2]
 
 
 def _last_accesses(builder: ScheduleBuilder, with_rows: Set[str]) -> list[str]:

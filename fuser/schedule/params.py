@@ -185,6 +185,8 @@ class OuterPersistentParams:
 
     reduction       the loops; `grid_reduce` blocks share the rows of some columns
     blocks_per_sm   that must fit on a processor: the whole grid is resident
+    kept_turns      the first turns of the first pass, whose rows stay in shared memory for the second (0: none)
+    last_in_registers   the rows of its last turn stay in the registers that they were loaded into
     streaming       what the last pass reads and writes leaves the second-level cache first: it is not needed again
     reasons         why, in words; no part of what is compared
     """
@@ -192,6 +194,8 @@ class OuterPersistentParams:
     reduction: ReductionParams
     blocks_per_sm: int
     streaming: bool = True
+    kept_turns: int = 0
+    last_in_registers: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -193,15 +193,32 @@ def test_rows_are_read_again_from_the_last_one() -> None:
     kernel = KernelCompiler(SimulatorDevice(info=H200)).compile(fusion_of(batch_norm, BFloat16), [image, *vectors])
     text = kernel.source
     assert rows == image.numel // columns
-    assert text.count("reinterpret_cast<const uint4*>(&t0[") == 4, "two passes, each with and without tests"
+    assert text.count("reinterpret_cast<const uint4*>(&t0[") == 8, (
+        "first turns, last one, others, second pass: each twice"
+    )
     assert kernel.plan is not None
     assert kernel.min_blocks == 1
     backwards = [line for line in text.splitlines() if "&t0[" in line and "- " in line]
     assert len(backwards) == 2
     assert [("__ldcs(" in line) for line in backwards] == [True, True], "what is read for the last time"
-    assert text.count("__ldcs(") == 2
+    assert text.count("__ldcs(") == 6, "what is kept on chip needs no place in the cache"
+    assert text.count("(&t0_cache_after_0_kept[") == 4
+    assert kernel.plan.shared_bytes.value > 3 * 65536, "the rows of three turns"
     assert text.count("__stcs(") == 2, "what is written leaves the cache to what is read again"
     assert text.count("= fuser_rsqrt(") == 1, "once for a column, before the second pass"
+
+
+@pytest.mark.parametrize("dtype", [BFloat16, Float])
+@pytest.mark.parametrize("columns", [64, 256, 1024])
+def test_what_is_kept_fits_on_chip(dtype: DataType, columns: int) -> None:
+    image = TensorDescriptor(dtype, (64, columns, 64, 64), (4096 * columns, 1, 64 * columns, columns))
+    vectors = [TensorDescriptor(Float, (columns,), (1,))] * 2
+    kernel = KernelCompiler(H200).compile(fusion_of(batch_norm, dtype), [image, *vectors])
+    assert kernel.plan is not None
+    assert "_kept" in kernel.source
+    assert H200.shared_per_block_optin - 98304 < kernel.plan.shared_bytes.value <= H200.shared_per_block_optin
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == 0
 
 
 def test_a_loop_runs_backwards() -> None:

@@ -1,0 +1,91 @@
+"""Rows kept in shared memory between two passes: the same results, fewer loads, and errors for loops that do not match."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from fuser.errors import SchedulingError
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import CacheOp
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.kernel import Kernel, VectorMove, walk
+from fuser.ir.schedule import ScheduleBuilder
+from tests.harness import check
+from tests.kernel_corpus import BX, GX, VECTOR
+
+Float = DataType.Float
+
+
+def two_passes(*, backwards: bool = True) -> tuple[ScheduleBuilder, str, str]:
+    """x minus the sum of its column: rows in turns of three, a thread has four columns. The two copies of x."""
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, 64], contiguity=(True, True))
+    total = b.reduction("sum", x, [0], Float)
+    out = b.pointwise("sub", [x, b.broadcast(total, [True, False])], Float)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    copy = s.cache_after(x.name)
+    again = s.recompute(copy, [out.name])
+    s.cache_before(out.name)
+    n = total.name
+    s.split(n, 1, 4)
+    s.split(n, 1, 8)
+    s.split(n, 0, 3)
+    s.reorder(n, {2: 0, 3: 1, 0: 2, 1: 3})  # columns / 32, columns / 4 % 8, rows / 3, rows % 3, columns % 4
+    s.transform_like(n)
+    s.parallelize(n, 0, GX)
+    s.parallelize(n, 1, BX)
+    s.parallelize_like(n)
+    for name in (copy, again, out.name):
+        s.parallelize(name, 4, VECTOR)
+    s.inline_most([n for n in s.states if n not in (copy, again, x.name)])
+    s.inline_at(total.name, 3, True, [copy])
+    s.inline_at(out.name, 3, True, [again])
+    if backwards:
+        s.run_backwards(out.name, 2)
+    return s, copy, again
+
+
+def moves(kernel: Kernel, wanted: Callable[[VectorMove], bool]) -> int:
+    return sum(isinstance(s, VectorMove) and wanted(s) for s in walk(kernel.body))
+
+
+@pytest.mark.parametrize("rows", [2, 3, 7, 30])
+@pytest.mark.parametrize("turns", [0, 1, 2, 20])
+@pytest.mark.parametrize("in_registers", [False, True])
+def test_what_is_kept_is_not_loaded_again(rows: int, turns: int, in_registers: bool) -> None:
+    s, copy, again = two_passes()
+    if not turns and not in_registers:
+        return
+    s.keep_turns(copy, again, turns, in_registers)
+    x = np.random.default_rng(rows).integers(-9, 10, (rows, 64)).astype("f4")
+    kernel = check(s, [x], seeds=(0, 1))
+    assert kernel.plan.shared_bytes.value == turns * 3 * 4 * 4 * 8
+    assert moves(kernel, lambda m: m.dst.is_shared) == (turns > 0)
+    assert moves(kernel, lambda m: m.src.is_shared) == (turns > 0)
+    kept = moves(kernel, lambda m: m.cache is CacheOp.streaming)
+    assert kept == (turns > 0) + in_registers, "what is kept needs no place in the cache"
+    filled = {m.dst.name for m in walk(kernel.body) if isinstance(m, VectorMove) and m.src.is_global}
+    assert filled == ({copy} if in_registers else {copy, again}), "one array for both loops"
+    replayed = ScheduleBuilder(s.fusion)
+    replayed.replay(s.records)
+    assert str(replayed) == str(s)
+
+
+def test_loops_in_the_same_order_are_refused() -> None:
+    s, copy, again = two_passes(backwards=False)
+    s.keep_turns(copy, again, 2)
+    with pytest.raises(SchedulingError, match="do not load the same in opposite order"):
+        check(s, [np.ones((7, 64), np.float32)])
+
+
+def test_only_copies_of_one_input_are_kept() -> None:
+    s, copy, _ = two_passes()
+    out = s.fusion.output_tensors[0].name
+    with pytest.raises(SchedulingError, match="they are no copies of one input in registers"):
+        s.keep_turns(copy, out, 2)
+    with pytest.raises(SchedulingError, match="cannot keep 0 turns"):
+        s.keep_turns(*two_passes()[1:], 0)
