@@ -16,6 +16,7 @@ from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle
 from fuser.ir.kernel import Buffer, If, Role, Stmt
 from fuser.ir.proofs import Claim, Relation, Term
 from fuser.lowering.context import Storage, is_shared_by, stored_axes
+from fuser.lowering.divide_once import divide_once
 from fuser.lowering.indexing import Indexer
 from fuser.lowering.nest_state import NestState, is_one
 
@@ -96,7 +97,7 @@ class NestPredicates(NestState):
             offset = offset + index * stride
             unsimplified = ("+", unsimplified, ("*", index, stride))
         self._claim(f"offset of {t.name}", offset, "==", unsimplified)
-        return offset
+        return divide_once(offset, self._unrolled)
 
     def _check_register_index(self, buffer: Buffer, offset: Int, t: Tensor) -> None:
         """Registers have no addresses: their index must be a constant once the marked loops are unrolled."""

@@ -30,6 +30,7 @@ from fuser.lowering.peel_loops import peel_loops
 from fuser.lowering.pipeline_copies import pipeline_copies
 from fuser.lowering.prefetch_loads import prefetch_loads
 from fuser.lowering.unswitch_loops import unswitch_loops
+from fuser.lowering.whole_blocks import whole_blocks
 
 _T = TypeVar("_T")
 
@@ -45,6 +46,7 @@ PASSES = (
     "insert_syncs",
     "peel_loops",
     "unswitch_loops",
+    "whole_blocks",
     "merge_predicates",
     "finish_kernel",
 )
@@ -121,6 +123,7 @@ def lower_fusion(
     body = step("insert_syncs", lambda: insert_syncs(body, layout.offsets, private, exchanged, one_thread=one_thread))
     body = step("peel_loops", lambda: peel_loops(body, proofs))
     body = step("unswitch_loops", lambda: unswitch_loops(body, proofs))
+    body = step("whole_blocks", lambda: whole_blocks(body, context.threads, context.sizes, proofs))
     body = step("merge_predicates", lambda: merge_predicates(body))
     kernel = _named("finish_kernel", lambda: finish_kernel(name, body, context, lowered, expanded, layout))
     if observer is not None:

@@ -24,6 +24,22 @@ LEAST_VECTORS = 16
 """Accesses of a row of which no more than two are cut: below, elements one by one are as good."""
 
 
+INSTRUCTIONS_OF_ACCESS = 6
+"""Of an access: its address, its tests, and moving it."""
+INSTRUCTIONS_OF_CUT = 14
+"""Of an element of a vector that is cut, beyond those of one that is not: its test, a branch and an access of its own."""
+WARP = 32
+
+
+def least_cut(vector: int) -> int:
+    """Elements of a row from which on cutting its first and last vector costs less than reading it element by element.
+
+    Both ends run through the code for cut vectors, which other lanes wait for: 2 * vector elements of a warp. What is saved are
+    the accesses: vector - 1 of each vector. 1365 elements for vectors of 8, 796 of 4, 597 of 2.
+    """
+    return WARP * 2 * vector * vector * INSTRUCTIONS_OF_CUT // (INSTRUCTIONS_OF_ACCESS * (vector - 1))
+
+
 @record
 class RowAccesses:
     """How the arguments of a segment are accessed along its fastest dim.
@@ -49,11 +65,13 @@ def choose_accesses(
     *,
     may_cut: bool = True,
     may_follow: bool = True,
+    least: int = 0,
 ) -> RowAccesses:
     """Accesses along a row, whose dims (slowest first) end in the fastest one; up to `limit` elements.
 
     They are aligned and whole where that leaves at least half as many for every input that lies along the row, and where
-    they may not be cut, or would have to follow an output and may not, or stores would not be aligned all the same.
+    they may not be cut, or would have to follow an output and may not (or the row has fewer than `least` elements), or stores
+    would not be aligned all the same.
     """
     fastest = row[-1]
     vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
@@ -69,7 +87,7 @@ def choose_accesses(
     if not all(_is_one_run(a, row, sizes) for a in arguments if a.name in along or a.name in outputs):
         return RowAccesses(vector, vectorized)
     to = row_to_follow(arguments, row, sizes, limit, outputs)
-    if to is None or (to and not may_follow):
+    if to is None or (to and (not may_follow or length < least)):
         return RowAccesses(vector, vectorized)
     return RowAccesses(limit, (*along, *outputs), True, to)
 

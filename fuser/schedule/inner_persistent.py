@@ -15,16 +15,17 @@ other's shared memory. Where what the stages compute would not fit beside the ro
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.fusion import ExpSum, Fusion, IterDomain, Reduction, Welford, tensor_outputs
+from fuser.ir.fusion import ExpSum, Fusion, IterDomain, Reduction, Tensor, Welford, tensor_outputs
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
-from fuser.schedule.alignment import RowAccesses, choose_accesses
+from fuser.schedule.alignment import RowAccesses, choose_accesses, least_cut
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
 from fuser.schedule.reads import InputRead, input_reads
@@ -96,10 +97,10 @@ class Rows:
         return () if accesses.misaligned else rows_to_place(self.reads, accesses.vectorized, accesses.vector, device)
 
     def bounds(
-        self, segment: Fusion, inputs: SegmentInputs, capacity: int
+        self, segment: Fusion, inputs: SegmentInputs, capacity: int, least: int = 1
     ) -> tuple[tuple[str, int, int, int], ...] | Refused:
         """See `row_bounds`."""
-        return row_bounds(segment, self.graph, self.reduced, inputs, capacity, self.order, self.groups)
+        return row_bounds(segment, self.graph, self.reduced, inputs, capacity, self.order, self.groups, least)
 
 
 def find_rows(segment: Fusion, inputs: SegmentInputs) -> Rows | Refused:
@@ -134,7 +135,7 @@ def find_rows(segment: Fusion, inputs: SegmentInputs) -> Rows | Refused:
     fastest = groups[order[-1]]
     limit = vector_limit(graph, segment, fastest)
     row = [groups[d] for d in order if groups[d] in reduced and not groups[d].is_broadcast] or [fastest]
-    accesses = choose_accesses(graph, segment, row, inputs, limit)
+    accesses = choose_accesses(graph, segment, row, inputs, limit, least=least_cut(max(limit, 2)))
     # The first part of a row that is cut where it is aligned may hold a single element of it.
     cut = accesses.vector - 1 if accesses.aligned_to else 0
     written = sum(t.dtype.itemsize for t in segment.output_tensors if lies_along(t.visible))
@@ -213,11 +214,16 @@ class InnerPersistentScheduler:
         sums_exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
         per_element = kept_bytes(segment)
         cut, spread = found.cut, found.length + found.cut
-        shape = choose_row_shape(spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0)
+        wanted = BYTES_PER_THREAD // 2 if accesses.misaligned else BYTES_PER_THREAD
+        shape = choose_row_shape(
+            spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0, wanted=wanted
+        )
         if isinstance(shape, Refused) and kept_bytes(segment, inputs_only=True) < per_element:
             inputs_only = True
             per_element = kept_bytes(segment, inputs_only=True)
-            shape = choose_row_shape(spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0)
+            shape = choose_row_shape(
+                spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0, wanted=wanted
+            )
         in_shared = found.placed(device)
         if in_shared and (isinstance(shape, Refused) or shape.is_crowded(vector, loaded, per_element)):
             exchanges = stages_on_chip(segment) - 1
@@ -242,10 +248,18 @@ class InnerPersistentScheduler:
             # Blocks that wait for one another had better do so once.
             one_pass = True
             per_element = kept_bytes(segment, inputs_only=inputs_only, one_pass=True)
-            shape = choose_row_shape(spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0)
+            shape = choose_row_shape(
+                spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0, wanted=wanted
+            )
         if isinstance(shape, Refused):
             return shape
-        bounds = found.bounds(segment, inputs, shape.threads * shape.batch * shape.cluster * vector - cut)
+        beside = [r.tensor for r in found.along if r not in reads and r.name == r.tensor.name]
+        first: tuple[str, ...] = ()
+        if not accesses.misaligned:
+            shape, first = for_few_blocks(beside, shape, vector, rows, device)
+        # All accesses of a thread but the last are inside the row, for whatever length the kernel serves.
+        least = 1 if cut or shape.cluster > 1 else shape.threads * (shape.batch - 1) * vector + 1
+        bounds = found.bounds(segment, inputs, shape.threads * shape.batch * shape.cluster * vector - cut, least)
         if isinstance(bounds, Refused):
             return bounds
         return InnerPersistentParams(
@@ -261,6 +275,7 @@ class InnerPersistentScheduler:
             misaligned=accesses.misaligned,
             aligned_to=accesses.aligned_to,
             one_pass=one_pass,
+            beside_first=first,
             reasons=(
                 f"a row of {length} elements is {-(-spread // vector)} accesses of {vector}: {shape.batch} for each of "
                 f"{shape.threads} threads, {shape.rows} rows a block, {shape.cluster} blocks a row",
@@ -364,7 +379,7 @@ class InnerPersistentScheduler:
         in_registers = [a for a in params.vectorized if a in copies and a not in params.in_shared]
         vectorize(builder, copies, in_registers, misaligned=params.misaligned)
         vectorize_rows(builder, placed)
-        inline_rows(builder, placed, persistent=params.blocks > 0)
+        inline_rows(builder, placed, persistent=params.blocks > 0, apart=[copies[n] for n in params.beside_first])
         return builder
 
     def _transform(self, builder: ScheduleBuilder, name: str, params: InnerPersistentParams, blocks: int) -> None:
@@ -477,6 +492,7 @@ def choose_row_shape(
     device: DeviceInfo,
     *,
     is_cut: bool = False,
+    wanted: int = 0,
 ) -> RowShape | Refused:
     """The spread of a row over threads that keeps most bytes in flight, up to what the memory needs.
 
@@ -485,8 +501,12 @@ def choose_row_shape(
     loaded       bytes read per element of a row
     itemsize     bytes of an element of the narrowest row tensor
     is_cut       the ends of a row may cut its first and its last vector: each vector of a thread has code for both cases
+    wanted       bytes that a thread had best load of a row; 0: BYTES_PER_THREAD
     """
     best: tuple[tuple[float, ...], RowShape] | None = None
+    wanted = wanted or BYTES_PER_THREAD
+    # Each row has a processor for itself, and what takes time is how long one waits, not how many bytes are on their way.
+    is_few = rows <= device.sm_count and length <= FEW_ACCESSES * device.max_threads_per_block * vector
     for cluster in (1, 2, 4, 8, 16):
         if cluster > device.max_cluster or (cluster > 1 and length < cluster * vector * WARP):
             break
@@ -501,14 +521,13 @@ def choose_row_shape(
             found, resident = shape
             used = length / vector / (found.threads * batch * cluster)
             # Fewer bytes a thread mean more barriers per byte; more mean long bodies and few threads to hide latencies behind.
-            distance = abs(math.log2(batch * vector * loaded / BYTES_PER_THREAD))
-            alone = 1.0 if resident > 1 else ALONE
+            distance = abs(math.log2(batch * vector * loaded / (vector * loaded if is_few else wanted)))
+            alone = 1.0 if resident > 1 or is_few else ALONE
             score = (
                 # Long cut rows: few blocks, and as many vectors a thread as may be, hide the tests and shifts of each best.
                 *((-cluster, batch) if is_cut and length > MOST_CUT * WARP * vector else (0, 0)),
-                min(found.in_flight * used, NEEDED_IN_FLIGHT)
+                (1 if is_few else min(found.in_flight * used, NEEDED_IN_FLIGHT) * used)
                 * alone
-                * used
                 * CLUSTER_STEP ** (cluster.bit_length() - 1),
                 -distance,
                 -found.threads,
@@ -539,7 +558,7 @@ def _row_shape(
     if threads > device.max_threads_per_block or -(-accesses // threads) < batch:
         return None
     # The threads along a row read whole lines of memory at a time, unless they have all of a short row.
-    if batch > 1 and threads < WARP and threads * vector * itemsize < LINE:
+    if batch > 1 and threads < WARP and (vector == 1 or threads * vector * itemsize < LINE):
         return None
     elements = batch * vector
     registers = REGISTERS_FOR_ADDRESSES + elements * per_element // 4 + (REGISTERS_FOR_DOUBLES if itemsize > 4 else 0)
@@ -560,6 +579,39 @@ def _row_shape(
     in_flight = resident * warps * WARP * elements * loaded
     return RowShape(threads, batch, per_block, registers, in_flight, cluster), resident
 
+
+def for_few_blocks(
+    beside: Sequence[Tensor], shape: RowShape, vector: int, rows: int, device: DeviceInfo
+) -> tuple[RowShape, tuple[str, ...]]:
+    """The shape, and which inputs that all rows share are loaded with the row: all of them, or none.
+
+    Between the stores of a row's results each access to them is waited for. Held in registers from the beginning, they leave
+    fewer blocks on a processor. That pays where a row has single elements, which do not hold up many registers, or where all
+    rows are worked on at once anyway, each by a block (a warp's threads) of its own.
+    """
+    elements = shape.batch * vector
+    # An element by itself takes a register.
+    taken = sum(elements * (max(t.dtype.itemsize, 4) if vector == 1 else t.dtype.itemsize) for t in beside) // 4
+    names = tuple(t.name for t in beside)
+    registers = shape.registers + taken
+    alone = max(1, min(WARP // shape.threads, shape.rows))
+    threads = -(-shape.threads * alone // WARP) * WARP
+    resident = min(device.max_threads_per_sm, device.registers_per_sm // registers) // threads
+    at_once = min(resident, device.max_blocks_per_sm) * device.sm_count
+    if -(-rows // alone) * shape.cluster <= at_once and registers < min(device.registers_per_thread, MOST_FIRST):
+        return replace(shape, rows=alone), names
+    return shape, names if vector == 1 and registers <= FIRST_REGISTERS else ()
+
+
+FIRST_REGISTERS = 120
+"""Registers of a thread, as `RowShape` counts them, up to which what all rows share is held from the beginning (H200: norms
+of rows of 257, nine elements a thread: BFloat16 18.0 -> 16.1 us, Double, which has 64 registers, 22.5 -> 19.9)."""
+
+MOST_FIRST = 160
+"""The same where all rows are worked on at once."""
+
+FEW_ACCESSES = 2
+"""Accesses of a thread up to which the threads of one block hold a row of which there are few."""
 
 MOST_IN_REGISTERS, MOST_IN_SHARED = 32, 64
 """Accesses of a thread of a group."""
@@ -590,7 +642,8 @@ BLOCK = 128
 """Threads of a block whose rows need no barrier."""
 
 BYTES_PER_THREAD = 64
-"""Bytes of the row tensors that a thread loads: four accesses of 16 bytes were best on an H200 for rows of 1024 to 16384."""
+"""Bytes of the row tensors that a thread loads: four accesses of 16 bytes were best on an H200 for rows of 1024 to 16384. Half
+as many where each access is three: layer_norm bf16 3080x1000 at any address 10.8 us, 12.8 with eight of four elements."""
 
 NEEDED_IN_FLIGHT = 48 * 1024
 """Bytes per SM that must be on their way for the memory to be busy (H200: latency times bandwidth is about 45 KB)."""
@@ -604,11 +657,12 @@ def row_bounds(
     capacity: int,
     order: tuple[int, ...],
     groups: list[Group],
+    least: int = 1,
 ) -> tuple[tuple[str, int, int, int], ...] | Refused:
     """(input, dim, low, high) for each reduced dim of unknown extent, so that the product of the highs is at most `capacity`.
 
-    The outermost one gets the room that is left: a kernel serves every row that its registers hold. A row that fills them is
-    asked for exactly: then no access needs a test.
+    The outermost one gets the room that is left: a kernel serves every row that its registers hold, of `least` elements or more
+    where a row is one dim. A row that fills them is asked for exactly: then no access needs a test.
     """
     mine = [groups[d] for d in order if groups[d] in reduced]
     sizes = {g: inputs.evaluate(g.extent) for g in mine}
@@ -632,6 +686,7 @@ def row_bounds(
             return Refused(f"no input has the reduced dim {g.name}")
         others = math.prod(sizes[m] for m in mine if m is not g)
         limit = room if others == 1 or g is mine[0] else sizes[g]
-        result.append((*place, sizes[g] if exact else 1, limit))
+        low = sizes[g] if exact else least if len(mine) == 1 else 1
+        result.append((*place, low, limit))
         room //= limit
     return tuple(result)

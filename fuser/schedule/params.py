@@ -158,6 +158,7 @@ class InnerPersistentParams:
     bounds      (input, dim, low, high): extents for which the row fits
     misaligned  their accesses begin anywhere, and the ends of a row cut them
     aligned_to  the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
+    beside_first  inputs that all rows share, which are loaded with the row and not when they are used
     reasons     why, in words; no part of the kernel's key
     """
 
@@ -176,6 +177,7 @@ class InnerPersistentParams:
     aligned_to: str = ""
     one_pass: bool = False
     in_grid: int = 0
+    beside_first: tuple[str, ...] = ()
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -13,7 +13,7 @@ from fuser.ir.fusion import Fusion, Pointwise, Reducing, Scan, Tensor, tensor_ou
 from fuser.ir.integers import const
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.alignment import LEAST_VECTORS, row_to_follow
+from fuser.schedule.alignment import LEAST_VECTORS, least_cut, row_to_follow
 from fuser.schedule.layout import ACCESS_BYTES, AccessWidths, arguments_of, joined_dims
 from fuser.schedule.params import Accepted, Params, ParamsClass, PointwiseParams, Refused, SegmentInputs
 from fuser.schedule.reads import displaced_name, is_displaced
@@ -199,7 +199,12 @@ class _Choice:
         """The choice."""
         accesses = self._misaligned_accesses()
         if accesses is not None:
+            flat = self._flat(order)
+            if flat is not None:
+                return flat
             vector, widths, aligned_to = accesses
+            if aligned_to and math.prod(self.sizes[g] for g in self.parts[-1]) < least_cut(vector):
+                return self._params(order, *self._accesses())
             found = self._params(order, vector, widths, aligned_to)
             # One linear index of all dims has no rows whose ends could be cut.
             if len(self.parts) == 1 or len(found.parts) > 1:
@@ -213,7 +218,7 @@ class _Choice:
         # The first part of a row that is cut where it is aligned may hold a single element of it.
         vectors = -(-(lengths[-1] + (vector - 1 if aligned_to else 0)) // vector)
         few = self.total < vector * self.device.sm_count * self.device.max_threads_per_sm
-        block = SMALL_BLOCK if few else BLOCK
+        block = SMALL_BLOCK if few or vector == 1 else BLOCK
         words = [f"{vector} elements a thread"]
         threads = (block, 1)
         if len(lengths) > 1:
@@ -244,6 +249,50 @@ class _Choice:
             by_y_and_z = [math.prod(blocks[:-2]), *blocks[-2:-1]]
             is_merged = max(by_y_and_z) > GRID_LIMIT
         return PointwiseParams(order, parts, vector, widths, threads, unroll, rows_of, is_merged, reasons=tuple(words))
+
+    def _flat(self, order: tuple[int, ...]) -> PointwiseParams | None:
+        """All elements as one run, cut at multiples of a vector, where rows are short and only some arguments have rows: those
+        are read by element, with one division for the elements of a thread. None where that cannot be."""
+        vector = self._most_elements()
+        if len(self.parts) != 2 or vector == 1:
+            return None
+        solid = [[g for g in part if self.sizes[g] != 1] for part in self.parts]
+        if any(len(part) != 1 for part in solid):
+            return None
+        (rows,), (columns,) = solid
+        length = self.sizes[columns]
+        whole = [a for a in self.arguments if a.stride(columns) == 1 and a.stride(rows) == length]
+        beside = [a for a in self.arguments if a not in whole]
+        if not vector <= length < least_cut(vector) or any(a.displaced is not None for a in self.arguments):
+            return None
+        if any(a.stride(rows) and a.stride(columns) for a in beside) or not any(a.tensor in self.inputs for a in whole):
+            return None
+        widths = {a.name: min(vector, ACCESS_BYTES // a.tensor.dtype.itemsize) for a in whole}
+        if any(a.alignment % (widths[a.name] * a.tensor.dtype.itemsize) for a in whole):
+            return None
+        place = next(
+            ((a.name, a.dims[columns]) for a in self.arguments if a.tensor in self.inputs and a.stride(columns)), None
+        )
+        if place is None:
+            return None
+        blocks = self.total // (vector * BLOCK)
+        unroll = (
+            2 if blocks >= 2 * LEAST_WAVES * self.device.sm_count * (self.device.max_threads_per_sm // BLOCK) else 1
+        )
+        return PointwiseParams(
+            order,
+            (sum(len(p) for p in self.parts),),
+            vector,
+            tuple((n, w) for n, w in widths.items() if w > 1),
+            (BLOCK, 1),
+            unroll,
+            misaligned=True,
+            bounds=((*place, vector, GRID_LIMIT),),
+            reasons=(
+                f"{vector} elements a thread of one run of all rows: {length} are too few to cut a row",
+                f"{len(beside)} arguments are read by element",
+            ),
+        )
 
     def _shared_part(self, vector: int) -> tuple[int, int]:
         """The best part to take more rows of: its place, counted from the last, and how many bytes are the same in all."""
@@ -312,7 +361,9 @@ class _Choice:
         while (in_flight * unroll < wanted or unroll < least) and unroll * vector * len(full) < MOST_ELEMENTS:
             unroll *= 2
         per_wave = self.device.sm_count * self.device.max_threads_per_sm
-        while unroll > 1 and (self.total < unroll * vector * per_wave * LEAST_WAVES or count < 2 * unroll):
+        # Threads of single elements are soon done.
+        waves = LEAST_WAVES if vector > 1 else LEAST_WAVES / 2
+        while unroll > 1 and (self.total < unroll * vector * per_wave * waves or count < 2 * unroll):
             unroll //= 2
         return unroll
 

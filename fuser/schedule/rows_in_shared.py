@@ -187,13 +187,18 @@ def vectorize_rows(builder: ScheduleBuilder, placed: Iterable[str]) -> None:
                 builder.parallelize(each, innermost, ParallelType.vectorize)
 
 
-def inline_rows(builder: ScheduleBuilder, placed: list[str], *, persistent: bool) -> None:
+def inline_rows(builder: ScheduleBuilder, placed: list[str], *, persistent: bool, apart: Collection[str] = ()) -> None:
     """Every stage in its own loops over the row; the rows in shared memory outside of those, one row ahead where blocks go
-    over many."""
-    if not persistent:
+    over many, and what is to be `apart` outside of all loops."""
+    if not persistent and not apart:
         builder.inline_most()
         return
-    builder.inline_most([t.name for t in builder.tensors if t.name not in placed and t.name not in builder.input_names])
+    outside = (*apart, *(placed if persistent else ()))
+    builder.inline_most(
+        [t.name for t in builder.tensors if t.name not in outside and t.name not in builder.input_names]
+    )
+    if not persistent:
+        return
     for name in placed:
         builder.inline_at(name, 2, selected=[name])
         builder.load_ahead(name)

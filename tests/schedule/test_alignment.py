@@ -149,6 +149,12 @@ def check(define: Define, dtype: DataType, rows: int, columns: int, offsets: Seq
         (D.Float, 5, 131, (3, 1), 2),
         (D.Float, 3, 132, (1, 0), 0),
         (D.Double, 3, 65, (0,), 0),
+        (D.BFloat16, 9, 1369, (0,), 0),  # long enough to be cut
+        (D.BFloat16, 9, 1369, (1,), 0),
+        (D.BFloat16, 5, 1369, (5, 0), 6),
+        (D.Float, 5, 801, (0,), 0),
+        (D.Float, 5, 803, (3, 1), 2),
+        (D.Double, 3, 601, (0,), 0),
     ],
 )
 def test_rows_in_registers(
@@ -198,6 +204,8 @@ def test_rows_that_are_summed_as_one(columns: int, offset: int, padding: int) ->
         (D.Float, 9, 4099, (1,), 0),
         (D.Half, 100, 300, (7, 0), 1),
         (D.Double, 30, 1001, (0,), 0),
+        (D.BFloat16, 40, 1401, (0,), 0),
+        (D.BFloat16, 40, 1401, (3, 5), 3),
     ],
 )
 def test_pointwise(

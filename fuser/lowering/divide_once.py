@@ -1,0 +1,46 @@
+"""One division for all elements of a thread, where they lie in two rows at most.
+
+Before: w[(8 * t + i) % n]                                                          in an unrolled loop over i < 8, with n >= 8
+After:  w[select(8 * t % n + i < n, 8 * t % n + i, 8 * t % n + i - n)]              of which 8 * t % n is the same in all trips
+
+A division by an extent takes about twenty instructions, a comparison and a selection two. Quotients become that of the first
+element, or one more. It stands behind the normal form of an offset: quotients and remainders that make a whole again are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+from fuser.ir.integers import ONE, ZERO, FloorDiv, Int, Mod, Symbol, const, less, prove_less, select
+
+
+def divide_once(offset: Int, unrolled: AbstractSet[Symbol]) -> Int:
+    """The same offset without divisions that depend on indices of unrolled loops, where that can be."""
+    indices = sorted(offset.symbols & unrolled, key=lambda s: s.name)
+    if not indices:
+        return offset
+    result: Int = const(offset.constant)
+    for monomial, coefficient in offset.terms:
+        product: Int = const(coefficient)
+        for factor in monomial:
+            product = product * _without_division(factor, indices)
+        result = result + product
+    return result
+
+
+def _without_division(factor: Int, indices: list[Symbol]) -> Int:
+    if not isinstance(factor, (FloorDiv, Mod)):
+        return factor
+    for i in indices:
+        start = factor.numerator.substitute({i: ZERO})
+        if factor.numerator - start is i and i not in factor.divisor.symbols and prove_less(i, factor.divisor):
+            return _of_the_first(factor, start, i)
+    return factor
+
+
+def _of_the_first(factor: FloorDiv | Mod, start: Int, i: Symbol) -> Int:
+    place = start % factor.divisor
+    is_same = less(place + i, factor.divisor)
+    if isinstance(factor, FloorDiv):
+        return start // factor.divisor + select(is_same, ZERO, ONE)
+    return select(is_same, place + i, place + i - factor.divisor)

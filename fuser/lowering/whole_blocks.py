@@ -1,0 +1,93 @@
+"""Test once for all rows of a block, where its warps have rows of their own.
+
+Before: if (4 * blockIdx.x + threadIdx.y < n) { loads } shuffles; if (4 * blockIdx.x + threadIdx.y < n) { stores }
+After:  if (4 * blockIdx.x + 3 < n) { loads; shuffles; stores } else { what was there before }
+
+Only the last block tests each of its rows. What stands between the tests, shuffles above all, keeps them from being joined, and
+with them what a compiler would do across them. The whole body is there twice: kernels with barriers, whose rows have several
+warps, and those that do not shuffle are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from fuser.ir.enums import ParallelType
+from fuser.ir.integers import TRUE, AllOf, Compare, Cond, Int, Symbol, all_of, const
+from fuser.ir.kernel import (
+    Allocate,
+    AtomicAdd,
+    BlockBarrier,
+    ClusterArrive,
+    For,
+    If,
+    Let,
+    LoadIndex,
+    Role,
+    Shuffle,
+    Stmt,
+    WarpBarrier,
+    map_body,
+    walk,
+)
+from fuser.ir.proofs import Claim, ProofLog
+from fuser.lowering.unswitch_loops import is_prefix
+
+_ROWS = (ParallelType.block_y, ParallelType.block_z)
+
+
+def whole_blocks(
+    body: tuple[Stmt, ...],
+    threads: Mapping[ParallelType, Symbol],
+    sizes: Mapping[ParallelType, Int],
+    proofs: ProofLog | None = None,
+) -> tuple[Stmt, ...]:
+    """The body under one test of a block's last row, and as it was where that fails.
+
+    threads   indices of blocks and threads
+    sizes     how many there are along each axis
+    """
+    if not any(isinstance(s, Shuffle) for s in walk(body)) or any(_meets(s) for s in walk(body)):
+        return body
+    rows = {threads[p]: sizes[p] - 1 for p in _ROWS if p in sizes and sizes[p].is_const}
+    loops = {s.symbol: s.stop - 1 for s in walk(body) if isinstance(s, For) and s.stop.is_const}
+    lanes = threads.get(ParallelType.block_x)
+    inside = {s.symbol for s in walk(body) if isinstance(s, (For, Let, LoadIndex))}
+    hardest: dict[Cond, Cond] = {}
+    for part in _tests(body):
+        inner = part.symbols & (rows.keys() | loops.keys())
+        if part.symbols & rows.keys() and lanes not in part.symbols and all(is_prefix(part, s) for s in inner):
+            test = part.substitute({s: rows[s] if s in rows else loops[s] for s in inner})
+            if test.symbols.isdisjoint(inside):
+                hardest[part] = test
+    if not hardest:
+        return body
+    if proofs is not None:
+        for part, test in hardest.items():
+            assert isinstance(part, Compare)
+            proofs.add(Claim("whole_blocks", "test of a whole block", const(-1), "<", part.operand, (test,)))
+
+    def drop(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        if not isinstance(stmt, If) or stmt.role is not Role.predicate:
+            return None
+        rest = all_of(*(p for p in _parts(stmt.condition) if p not in hardest))
+        return stmt.then if rest is TRUE else (If(rest, stmt.then, stmt.orelse, stmt.role),)
+
+    return (If(all_of(*hardest.values()), map_body(body, drop), body, Role.whole_block),)
+
+
+def _meets(stmt: Stmt) -> bool:
+    """Whether a statement is for threads of several warps."""
+    if isinstance(stmt, Allocate):
+        return stmt.buffer.is_shared
+    return isinstance(stmt, (BlockBarrier, ClusterArrive, WarpBarrier, AtomicAdd))
+
+
+def _tests(body: tuple[Stmt, ...]) -> Iterator[Cond]:
+    for stmt in walk(body):
+        if isinstance(stmt, If) and stmt.role is Role.predicate:
+            yield from _parts(stmt.condition)
+
+
+def _parts(condition: Cond) -> tuple[Cond, ...]:
+    return tuple(condition.arguments) if isinstance(condition, AllOf) else (condition,)
