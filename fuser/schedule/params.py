@@ -76,16 +76,17 @@ class PointwiseParams:
 class TransposeParams:
     """Tiles of a kernel whose arguments lie along two different runs of dims, M and N; pairs are (along M, along N).
 
-    order     dims of the reference output: others, those of M, those of N; dims of one element last
-    parts     how many dims of `order` are merged into each loop: others, M, N
-    tile      elements of a tile
-    vectors   consecutive elements of a thread
-    lanes     threads along a run, side by side
-    widths    elements of one access, for arguments where that is more than one
-    staged    arguments that lie along M: they pass through shared memory
-    threads   of a block
-    merged    blocks are counted along one axis of the grid
-    reasons   why, in words
+    order       dims of the reference output: others, those of M, those of N; dims of one element last
+    parts       how many dims of `order` are merged into each loop: others, M, N
+    tile        elements of a tile
+    vectors     consecutive elements of a thread
+    lanes       threads along a run, side by side
+    widths      elements of one access, for arguments where that is more than one
+    staged      arguments that lie along M: they pass through shared memory
+    threads     of a block
+    merged      blocks are counted along one axis of the grid
+    across      neighbouring blocks are neighbours along M
+    reasons     why, in words
     """
 
     order: tuple[int, ...]
@@ -97,6 +98,7 @@ class TransposeParams:
     staged: tuple[str, ...]
     threads: int
     merged: bool = False
+    across: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

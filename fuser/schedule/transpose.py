@@ -37,6 +37,11 @@ TILE = 64
 THREADS = 256
 ACCESSES = 2
 """Accesses of a thread to one argument: with eight blocks on an SM they are bytes enough in flight."""
+_CONCURRENT = 4
+"""Blocks of an SM at once, about."""
+_THREAD_BYTES = 32
+"""Of one argument that is read or written element by element."""
+WARP = 32
 SHORT_RUN = 16
 """Elements of a run below which tiles would be mostly empty."""
 
@@ -85,13 +90,18 @@ class TransposeScheduler:
             max((w for n, w in chosen.items() if (n in names) == is_staged), default=1) for is_staged in (True, False)
         ]
         narrow = [min(a.tensor.dtype.itemsize for a in side) for side in (sides.staged, sides.others)]
-        lanes = [min(32, LINE_BYTES // (v * n)) for v, n in zip(vectors, narrow, strict=True)]
+        # Rows that begin anywhere share their first and last sectors with others: the longer the runs of a warp, the fewer.
+        lanes = [32 if v == 1 else min(32, LINE_BYTES // (v * n)) for v, n in zip(vectors, narrow, strict=True)]
         least = [v * n for v, n in zip(vectors, lanes, strict=True)]
         tile = [max(TILE, n) for n in least]
+        if max(vectors) == 1:
+            # Element by element a thread needs many to keep memory busy; they go along the run of most bytes.
+            tile = [least[0], _wide_tile(math.prod(sizes[g] for g in runs[1]), narrow[1])]
         # First across the lines that are stored, then along them: until a thread has few accesses, and every SM a tile.
         for side in (0, 1):
             few = math.prod(sizes.values()) < tile[0] * tile[1] * device.sm_count
-            if tile[side] > least[side] and (few or tile[0] * tile[1] > ACCESSES * THREADS * min(vectors)):
+            many = max(vectors) > 1 and tile[0] * tile[1] > ACCESSES * THREADS * min(vectors)
+            if tile[side] > least[side] and (few or many):
                 tile[side] = max(tile[side] // 2, least[side])
         shared = tile[0] * tile[1] * sum(a.tensor.dtype.itemsize for a in sides.staged)
         if shared > device.shared_per_block:
@@ -100,6 +110,8 @@ class TransposeScheduler:
         order = tuple(groups.index(g) for g in sides.order) + tuple(d for d, g in enumerate(groups) if g.is_broadcast)
         counts = [-(-math.prod(sizes[g] for g in run) // t) for run, t in zip(runs, tile, strict=True)]
         batch = math.prod(sizes[g] for part in sides.batch for g in part)
+        # Blocks that run at once are neighbours along both runs then: lines that two tiles share are fetched once.
+        across = counts[0] < counts[1] and counts[1] > _CONCURRENT * device.sm_count
         return TransposeParams(
             order=order,
             parts=(*(len(p) for p in sides.batch), len(runs[0]), len(runs[1])),
@@ -109,7 +121,8 @@ class TransposeScheduler:
             widths=tuple((n, w) for n, w in chosen.items() if w > 1),
             staged=tuple(a.name for a in sides.staged),
             threads=threads,
-            merged=max(batch, counts[0]) > GRID_LIMIT,
+            merged=max(batch, counts[across]) > GRID_LIMIT,
+            across=across,
             reasons=(
                 f"{', '.join(a.name for a in sides.staged)} lie along {sides.staged_run[-1].name}, the rest along "
                 f"{sides.run[-1].name}",
@@ -249,6 +262,18 @@ def _sides(arguments: Sequence[Argument], sizes: dict[Group, int], outputs: set[
     return _Sides(staged, [a for a in arguments if a not in staged], batch, staged_wide, wide, parts)
 
 
+def _wide_tile(length: int, itemsize: int) -> int:
+    """Elements of a tile along a run of which a lane takes one at a time: up to _THREAD_BYTES of each thread, a tenth of them
+    outside the run at most."""
+    tile = WARP
+    while (
+        tile * 2 * WARP * itemsize <= _THREAD_BYTES * THREADS
+        and -(-length // (tile * 2)) * tile * 2 * 10 <= length * 11
+    ):
+        tile *= 2
+    return tile
+
+
 # --- loops ------------------------------------------------------------------------------------------------------------
 
 
@@ -262,6 +287,8 @@ def _tile(builder: ScheduleBuilder, name: str, params: TransposeParams) -> int:
     builder.split(name, m + 1, params.tile[1])
     builder.split(name, m, params.tile[0])
     builder.reorder(name, {m + 1: m + 2})
+    if params.across:
+        builder.reorder(name, {m: m + 1})
     for side, at in ((1, m + 3), (0, m + 2)):
         builder.split(name, at, params.lanes[side] * params.vectors[side])
         builder.split(name, at + 1, params.vectors[side])

@@ -21,6 +21,7 @@ DTYPES = {
     "int64": DataType.Int,
 }
 SHAPES = [(16384, 4096), (3, 1_000_003), (70000, 5), (513, 4097), (1, 2**22), (4096, 33), (2, 3)]
+SHAPES += [(22, 128256), (88, 50257), (1, 50257), (7, 8193)]
 
 
 def scan(name: str, t: Any, dim: int, init: float | None = None) -> Any:

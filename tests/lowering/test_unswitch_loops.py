@@ -46,6 +46,19 @@ def test_inner_loops_are_hoisted_over_too() -> None:
     assert len(hoisted_tests(kernel)[0].condition.symbols) >= 3
 
 
+def test_accesses_along_two_dims_are_tested_where_they_reach_farthest() -> None:
+    """One loop over 2 x 2 accesses, whose indices are i // 2 and i % 2: neither grows with i all the way."""
+    s, out = negated((1, 8), (2, 4), (0, 2))
+    # [i/2, 2, j/8, 2, 4] -> [i/2, j/8, 4, (2 2)]
+    s.reorder(out, {1: 3, 2: 1, 4: 2, 3: 4})
+    s.merge(out, 3, 4)
+    schedule_axes(s, out, (GX, SERIAL, BX, UNSWITCH))
+    kernel = check(s, [integers((5, 19))], facts=frozenset([NARROW]))
+    (hoisted,) = hoisted_tests(kernel)
+    assert not any(isinstance(x, If) for x in walk(hoisted.then))
+    assert "2*blockIdx.x + 1 < t0_size0" in str(hoisted.condition)
+
+
 def test_loop_without_predicates_stays() -> None:
     s, out = negated((1, 4))
     schedule_axes(s, out, (GX, BX, UNSWITCH))

@@ -227,7 +227,7 @@ def test_lengths_of_rows(length: int) -> None:
 
 
 @pytest.mark.parametrize("op", ["cumsum", "cumprod", "cummin", "cummax"])
-@pytest.mark.parametrize("length", [8193, 20000, 40001])
+@pytest.mark.parametrize("length", [8193, 20000, 40001, 70001])
 def test_rows_over_clusters(op: str, length: int) -> None:
     """One step and several, whole vectors and rows that are cut where they are aligned."""
     values = np.random.default_rng(length).integers(1, 3 if op == "cumprod" else 10, (3, length)).astype(np.int64)

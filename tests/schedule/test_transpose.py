@@ -15,7 +15,9 @@ from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
+from fuser.ir.fact_collection import collect_facts
 from fuser.ir.facts import TensorDescriptor
+from fuser.ir.fusion import Fusion
 from fuser.ir.integers import Int, Symbol
 from fuser.ir.kernel import BlockBarrier, Buffer, For, If, Kernel, Load, Role, Stmt, Store, Value, VectorMove, walk
 from fuser.ir.schedule import ScheduleBuilder
@@ -26,6 +28,8 @@ from fuser.schedule.segment import Segment, choose_scheduler
 from fuser.schedule.transpose import TransposeScheduler
 from fuser.simulator.device import SimulatorDevice
 from tests.device_layouts import place
+from tests.harness import Lowered
+from tests.harness import run as simulate
 
 H200 = DeviceInfo.preset("H200")
 Array = np.ndarray[Any, Any]
@@ -50,6 +54,21 @@ def turned(dtype: DataType) -> Define:
         fd.add_output(fd.ops.set(fd.ops.permute(x, [1, 0])))
 
     return define
+
+
+def turned_plus(dtype: DataType) -> Define:
+    def define(fd: FusionDefinition) -> None:
+        x, y = fd.define_tensor([-1, -1], True, dtype), fd.define_tensor([-1, -1], True, dtype)
+        fd.add_output(fd.ops.add(fd.ops.permute(x, [1, 0]), y))
+
+    return define
+
+
+def fusion_of(define: Define) -> Fusion:
+    with FusionDefinition() as fd:
+        define(fd)
+    assert fd.fusion is not None
+    return fd.fusion.ir_fusion
 
 
 def added(fd: FusionDefinition) -> None:
@@ -292,6 +311,24 @@ def run(define: Define, arrays: Sequence[Array]) -> list[Any]:
 
 def whole(shape: Sequence[int], dtype: DataType = Float) -> Array:
     return np.random.default_rng(0).integers(-8, 8, tuple(shape)).astype(dtype.numpy)
+
+
+@pytest.mark.parametrize("dtype", [BFloat16, Double])
+@pytest.mark.parametrize("size", [(33, 300), (300, 33), (70, 517)])
+def test_forced_parameters(size: tuple[int, int], dtype: DataType) -> None:
+    """Blocks that go across, and tiles that are longer along one run."""
+    fusion = fusion_of(turned_plus(dtype))
+    x, y = whole(size, dtype), whole((size[1], size[0]), dtype)
+    bound = bind_inputs(fusion, [x, y])
+    params = TransposeScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    assert isinstance(params, TransposeParams)
+    for tile, threads in (((32, 32), 64), ((64, 32), 128), ((32, 128), 256)):
+        plain = replace(params, tile=tile, threads=threads, vectors=(1, 1), lanes=(32, 32), widths=())
+        for across in (False, True):
+            scheduled = TransposeScheduler().apply(fusion, replace(plain, across=across))
+            lowered = Lowered.of(scheduled, collect_facts(scheduled, bound.tensors, bound.evaluate))
+            (out,) = simulate(lowered, [x, y], seed=1).check().values()
+            np.testing.assert_array_equal(out, x.T + y)
 
 
 SIZES = [(64, 64), (130, 72), (33, 65), (40, 17), (96, 200), (16, 16), (1, 50)]
