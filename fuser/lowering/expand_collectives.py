@@ -116,7 +116,7 @@ def _grid_key(stmt: Stmt) -> object:
 
 
 def _same_threads(a: Reduce, b: Reduce) -> bool:
-    return (a.block_axes, a.cluster_axes, a.earlier) == (b.block_axes, b.cluster_axes, b.earlier)
+    return (a.block_axes, a.cluster_axes) == (b.block_axes, b.cluster_axes)
 
 
 def _mentions(item: Stmt | tuple[Reduce, ...], buffers: set[Buffer]) -> bool:
