@@ -39,6 +39,10 @@ from fuser.schedule.total_reductions import split_totals
 
 MOST_BLOCKS = 8192
 """Blocks whose results the last one joins: 32 for each of 256 threads, of which half are asked for at once."""
+STREAMED_BLOCKS = 2048
+"""Blocks that go over streamed rows where each has several: fewer partial results, and fewer blocks that tell theirs and end."""
+TRIPS = 4
+"""Rows of such a block, at least: else the last blocks would be long on their own."""
 LONG = 65536
 """Elements that take a block longer than a second kernel."""
 
@@ -104,8 +108,9 @@ class ChainedReductionScheduler:
             rows = replace(rows, grid_reduce=1)
         if whole is not segment and is_long and found < device.sm_count // 2:
             return Refused(f"{found} blocks leave SMs idle: by itself, a result of all elements is shared by more")
-        blocks = MOST_BLOCKS if found > MOST_BLOCKS else 0
-        trips = -(-found // MOST_BLOCKS)
+        is_streamed = isinstance(rows, ReductionParams) and rows.inner and found >= TRIPS * STREAMED_BLOCKS
+        blocks = STREAMED_BLOCKS if is_streamed else MOST_BLOCKS if found > MOST_BLOCKS else 0
+        trips = -(-found // max(blocks, 1))
         reason = f"{found} blocks of {together} results" if blocks == 0 else f"{blocks} blocks of {trips} trips"
         return ChainedParams(rows, blocks, (*rows.reasons, f"{reason}: the last one joins what all of them have"))
 

@@ -18,6 +18,8 @@ _MAX_UNROLL = 16
 _LATENCY_NS = 1400.0
 _BLOCK = 256
 _LONG_BLOCK = 512
+# Threads along a long row whose elements of a step are held: more of them have fewer blocks beside them to wait in turn.
+_HELD_BLOCK = 128
 # Threads of an SM that run at once: those of Welford hold about twice the registers, and their blocks are smaller, so that some
 # compute while others wait.
 _RESIDENT = 1024
@@ -85,15 +87,19 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
     """Neighbouring threads take neighbouring vectors of a row."""
     steps = ceil_div(space.reduced, space.vector)
     unroll = _most_in_flight(space)
+    block = _BLOCK
+    if space.held and steps > _HELD_BLOCK * unroll and unroll * 2 * space.bytes_per_step <= _THREAD_BYTES:
+        # A long row is worth more registers a thread: half as many threads wait for one another at its end.
+        unroll, block = unroll * 2, _HELD_BLOCK
     per_thread = unroll * 2 if space.heavy else unroll
-    threads = power_of_two(ceil_div(steps, per_thread), 1, _BLOCK)
+    threads = power_of_two(ceil_div(steps, per_thread), 1, block)
     # A row that is no multiple of a line is best read by few threads, but never by so few that accesses spread over lines.
     threads = max(threads, power_of_two(steps, 1, _LINE))
     reasons = [f"{steps} accesses a row, {unroll} in flight a thread: {threads} threads a row"]
     few = device.sm_count * 2
     rows = 1
-    if threads < _BLOCK:
-        rows = _BLOCK // threads
+    if threads < block:
+        rows = block // threads
         if space.kept < rows * device.sm_count:
             rows = max(1, _WARP // threads)
         reasons.append(f"{rows} rows a block of {threads * rows} threads")
