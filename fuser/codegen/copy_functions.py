@@ -3,6 +3,11 @@
 fuser_copy_async_<bytes>(shared, device)   4, 8 or 16 bytes, both aligned to as many; 16 go past the first-level cache
 fuser_commit_copies()                      what the thread has started becomes a group
 fuser_wait_copies<n>()                     all groups of the thread but the latest n are complete
+
+What blocks of a cluster store into one another's shared memory is counted by a barrier of the receiver, from sm_90 on:
+
+fuser_expect_bytes(told, n)                one thread: the barrier waits for n bytes, once
+fuser_wait_bytes(told)                     until they have come
 """
 
 from __future__ import annotations
@@ -32,6 +37,21 @@ __device__ __forceinline__ void fuser_commit_copies() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
+}""",
+    "fuser_expect_bytes": """\
+__device__ __forceinline__ void fuser_expect_bytes(void* told, unsigned bytes) {
+  const unsigned place = (unsigned)__cvta_generic_to_shared(told);
+  asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(place) : "memory");
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" :: "r"(place), "r"(bytes) : "memory");
+}""",
+    "fuser_wait_bytes": """\
+__device__ __forceinline__ void fuser_wait_bytes(void* told) {
+  asm volatile("{\\n"
+      ".reg .pred p;\\n"
+      "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], 0;\\n"
+      "@!p bra again;\\n"
+      "}" :: "r"((unsigned)__cvta_generic_to_shared(told)) : "memory");
 }""",
     "fuser_wait_copies": """\
 template <int pending>

@@ -34,6 +34,8 @@ from fuser.ir.kernel import (
     LoadIndex,
     Reduce,
     RemoteStore,
+    ExchangeInit,
+    ExchangeWait,
     Role,
     Scan,
     Shuffle,
@@ -128,6 +130,12 @@ class StatementWriter:
                 line(f"{indent}{result}{call}")
             case RemoteStore():
                 self._remote_store(stmt, indent)
+            case ExchangeInit(told, nbytes):
+                values.functions["fuser_expect_bytes"] = None
+                line(f"{indent}fuser_expect_bytes(&{self._names.buffers[told]}[0], {nbytes});")
+            case ExchangeWait(told, reason):
+                values.functions["fuser_wait_bytes"] = None
+                line(f"{indent}fuser_wait_bytes(&{self._names.buffers[told]}[0]);{_note(reason)}")
             case ClusterArrive(reason, relaxed):
                 order = "relaxed" if relaxed else "release"
                 line(f'{indent}asm volatile("barrier.cluster.arrive.{order}.aligned;" ::: "memory");{_note(reason)}')
@@ -306,6 +314,21 @@ class StatementWriter:
         if dtype.is_complex:
             half = dtype.itemsize // 2
             parts = [(f"{value}.re", 0, half), (f"{value}.im", half, half)]
+        if stmt.told is not None:
+            counter = self._names.fresh("counter")
+            line(f"{indent}unsigned {counter};")
+            place = f"(unsigned)__cvta_generic_to_shared(&{self._names.buffers[stmt.told]}[0])"
+            line(
+                f'{indent}asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"({counter}) : "r"({place}), '
+                f'"r"((unsigned)({values.integer(stmt.rank)})));'
+            )
+            constraint, bits = _REMOTE_BITS[dtype.itemsize]
+            line(
+                f'{indent}asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b{8 * dtype.itemsize} '
+                f'[%0], %1, [%2];" :: "r"({remote}), "{constraint}"(__builtin_bit_cast({bits}, {value})), '
+                f'"r"({counter}) : "memory");'
+            )
+            return
         for text, offset, nbytes in parts:
             constraint, bits = _REMOTE_BITS[nbytes]
             source = f"(unsigned){text}" if nbytes == 1 else f"__builtin_bit_cast({bits}, {text})"

@@ -23,7 +23,8 @@ Grammar
                | AtomicAdd(symbol or None, buffer, index, amount: Int)   symbol receives the old value
                | Fence()                                  orders this thread's writes for the device
                | BlockBarrier() | WarpBarrier()
-               | RemoteStore(buffer, index, value, rank)  into the shared memory of another block of the cluster
+               | RemoteStore(buffer, index, value, rank, told)  into the shared memory of another block of the cluster
+               | ExchangeInit(told, nbytes) | ExchangeWait(told)   told[0] of a block counts bytes that others store there
                | ClusterArrive() | ClusterWait()          the two halves of a barrier of the cluster
                | SpinWait(buffer, index, target: Int)     until buffer[index] >= target; suspends the block
                | Reduce(...) | Scan(...)                  collectives; gone after expand_collectives
@@ -349,13 +350,33 @@ class RemoteStore:
     """Store an element of a shared buffer of block `rank` of the cluster, which may be this one.
 
     The blocks of a cluster are ranked along its axis. The other block must be known to run (ClusterWait), and reads the
-    element behind the next one.
+    element behind the next one; or behind its ExchangeWait for `told`, which counts the bytes as they arrive there.
     """
 
     buffer: Buffer
     index: Int
     value: Value
     rank: Int
+    told: Buffer | None = None
+
+
+@record(eq=False)
+class ExchangeInit:
+    """One thread of the block lets `told`, a shared Int, wait for `nbytes` that blocks of the cluster will store, once.
+
+    Stands before a ClusterArrive: behind the ClusterWait that follows, others may store.
+    """
+
+    told: Buffer
+    nbytes: int
+
+
+@record(eq=False)
+class ExchangeWait:
+    """Wait until all bytes that `told` counts have come: the thread sees them then. No barrier for anything else."""
+
+    told: Buffer
+    reason: str = ""
 
 
 @record(eq=False)
@@ -475,6 +496,8 @@ Stmt = (
     | BlockBarrier
     | WarpBarrier
     | RemoteStore
+    | ExchangeInit
+    | ExchangeWait
     | ClusterArrive
     | ClusterWait
     | SpinWait
@@ -636,6 +659,8 @@ def stmt_reads(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
             yield load.buffer, load.index
     elif isinstance(stmt, (LoadIndex, AtomicAdd, SpinWait)):
         yield stmt.buffer, stmt.index
+    elif isinstance(stmt, ExchangeWait):
+        yield stmt.told, const(0)
     elif isinstance(stmt, Reduce):
         for partial in stmt.partials:
             yield partial, const(0)
@@ -650,6 +675,8 @@ def stmt_writes(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
         yield stmt.buffer, stmt.index
     elif isinstance(stmt, (VectorMove, AsyncCopy, Shuffle)):
         yield stmt.dst, stmt.dst_index
+    elif isinstance(stmt, ExchangeInit):
+        yield stmt.told, const(0)
     elif isinstance(stmt, Reduce):
         for partial in stmt.partials:
             yield partial, const(0)
@@ -721,8 +748,8 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
             case AtomicAdd():
                 return AtomicAdd(s.symbol, s.buffer, index(s.index), index(s.amount))
             case RemoteStore():
-                return RemoteStore(s.buffer, index(s.index), value(s.value), index(s.rank))
-            case ClusterArrive() | ClusterWait() | AsyncCommit() | AsyncWait():
+                return RemoteStore(s.buffer, index(s.index), value(s.value), index(s.rank), s.told)
+            case ClusterArrive() | ClusterWait() | ExchangeInit() | ExchangeWait() | AsyncCommit() | AsyncWait():
                 return s
             case SpinWait():
                 return SpinWait(s.buffer, index(s.index), index(s.target))

@@ -41,6 +41,8 @@ from fuser.ir.kernel import (
     RandomValue,
     Reduce,
     RemoteStore,
+    ExchangeInit,
+    ExchangeWait,
     Role,
     ScalarArgument,
     ScalarParameter,
@@ -152,8 +154,13 @@ def print_stmt(stmt: Stmt) -> str:
             return "block barrier" + _note(reason)
         case WarpBarrier(reason):
             return "warp barrier" + _note(reason)
-        case RemoteStore(buffer, index, value, rank):
-            return f"{buffer.name}[{index}] of block {rank} = {print_value(value)}"
+        case RemoteStore(buffer, index, value, rank, told):
+            counted = "" if told is None else f", told to {told.name}"
+            return f"{buffer.name}[{index}] of block {rank} = {print_value(value)}{counted}"
+        case ExchangeInit(told, nbytes):
+            return f"{told.name} waits for {nbytes} bytes"
+        case ExchangeWait(told, reason):
+            return f"wait for {told.name}" + _note(reason)
         case ClusterArrive(reason, relaxed):
             return ("cluster arrive relaxed" if relaxed else "cluster arrive") + _note(reason)
         case ClusterWait(reason):

@@ -54,6 +54,8 @@ from fuser.ir.kernel import (
     RandomValue,
     Reduce,
     RemoteStore,
+    ExchangeInit,
+    ExchangeWait,
     ScalarArgument,
     ScalarParameter,
     Scan,
@@ -263,8 +265,12 @@ class _Check:
                 self._uniform(stmt, "a block barrier", whole_block=True)
             case WarpBarrier():
                 self._uniform(stmt, "a warp barrier", whole_block=False)
-            case RemoteStore(buffer, index, value, rank):
+            case RemoteStore(buffer, index, value, rank, told):
                 self._value(stmt, value)
+                if told is not None:
+                    self._counts_bytes(stmt, told)
+                    if buffer.dtype.itemsize not in (4, 8) or buffer.dtype.is_complex:
+                        self._mark(stmt, f"{buffer.name} is {buffer.dtype.name}; told are 4 or 8 bytes at once")
                 self._access(stmt, buffer, index, write=True)
                 self._integer(stmt, rank)
                 if not buffer.is_shared:
@@ -275,6 +281,16 @@ class _Check:
                 if _stored(value.dtype) is not _stored(buffer.dtype):
                     self._mark(stmt, f"stores {value.dtype.name} into {buffer.name}, which is {buffer.dtype.name}")
                 self._in_cluster(stmt, "stores into another block")
+            case ExchangeInit(told, nbytes):
+                self._counts_bytes(stmt, told)
+                self._access(stmt, told, ZERO, write=True)
+                if nbytes < 1:
+                    self._mark(stmt, f"{told.name} waits for {nbytes} bytes")
+                self._in_cluster(stmt, "exchanges values in a cluster")
+            case ExchangeWait(told):
+                self._counts_bytes(stmt, told)
+                self._in_cluster(stmt, "exchanges values in a cluster")
+                self._uniform(stmt, "a wait for told values", whole_block=True)
             case ClusterArrive() | ClusterWait():
                 self._in_cluster(stmt, "synchronises a cluster")
                 self._uniform(stmt, "a barrier of the cluster", whole_block=True)
@@ -291,6 +307,10 @@ class _Check:
                 self._grid_barrier(stmt)
             case Scan():
                 self._scan(stmt)
+
+    def _counts_bytes(self, stmt: Stmt, told: Buffer) -> None:
+        if not told.is_shared or told.dtype is not DataType.Int or told.size is not ONE:
+            self._mark(stmt, f"{told.name} counts bytes: one Int in shared memory")
 
     def _allocate(self, stmt: Stmt, buffer: Buffer) -> None:
         if buffer.is_global:

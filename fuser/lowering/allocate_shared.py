@@ -46,7 +46,8 @@ def allocate_shared(body: tuple[Stmt, ...]) -> SharedLayout:
     for stmt in walk(body):
         if isinstance(stmt, RemoteStore):
             # Other blocks write here at times of their own: nothing else may lie in this place.
-            lives[stmt.buffer].first, lives[stmt.buffer].last = 0, end_of_body + 1
+            for buffer in (stmt.buffer, *(() if stmt.told is None else (stmt.told,))):
+                lives[buffer].first, lives[buffer].last = 0, end_of_body + 1
     offsets: dict[str, Int] = {}
     end: Int = ZERO
     places: list[tuple[Int, Int, list[_Life]]] = []  # offset, bytes, tenants

@@ -6,6 +6,9 @@ After:  a lane for each block of the cluster stores that value into a slot of it
         are not too many, the values are those of warps: no barrier of the block comes first. Where a block reduces several
         values, or its threads make up no whole warps, every thread joins the slots in order of rank.
 
+Where an exchange happens once in a kernel, no barrier of the cluster follows the stores: each tells a counter of the receiver
+how many bytes have come, and a block goes on as soon as its own are complete. So blocks wait for values and not for threads.
+
 A block may reach into another only once that one runs: all blocks arrive at the start of the kernel, and wait right before
 the first store into another, behind the loads of the row. Nothing reaches into a block behind the barrier that follows the
 stores, so a block may end whenever it is done. Slots never share their bytes with other buffers (`allocate_shared`): a peer
@@ -16,13 +19,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
-from fuser.ir.integers import ZERO, Int, Symbol, const, less
+from fuser.ir.integers import ONE, ZERO, Int, Symbol, const, less
 from fuser.ir.kernel import (
     Allocate,
     Buffer,
     ClusterArrive,
     ClusterWait,
+    ExchangeInit,
+    ExchangeWait,
     For,
     If,
     Load,
@@ -140,6 +146,10 @@ def exchange_by_lanes(
         return (turn * r.partials[i].size + e) * parts + part
 
     stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
+    told = _counter([b for r in reduces for b in slots[r]]) if execution is ZERO else None
+    if told is not None:
+        stmts += [Allocate(told.told), told]
+    counter = None if told is None else told.told
     peer = make_symbol("peer", const(size))
     stores: list[Stmt] = []
     for r in reduces:
@@ -151,13 +161,17 @@ def exchange_by_lanes(
                     place(r, i, e, rank * values + (warp if values > 1 else ZERO)),
                     Load(r.partials[i], e),
                     peer,
+                    counter,
                 )
             ]
 
         stores += each(r, publish)
     publish_all: Stmt = For(peer, lane, const(size), const(WARP), tuple(stores))
     stmts.append(publish_all if values > 1 else If(less(thread, WARP), (publish_all,), role=Role.owner))
-    stmts += [ClusterArrive("every value is on its way"), ClusterWait("every value has come")]
+    if counter is not None:
+        stmts.append(ExchangeWait(counter, "every value has come"))
+    else:
+        stmts += [ClusterArrive("every value is on its way"), ClusterWait("every value has come")]
     width = parts if parts < WARP and parts & (parts - 1) == 0 else WARP
     first = lane % width
     for r in reduces:
@@ -190,10 +204,38 @@ def exchange_by_lanes(
     return stmts
 
 
-def enter_cluster(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """Arrive at the start, and wait before the first statement that reaches into another block. Unchanged if none does."""
+def _counter(slots: Sequence[Buffer]) -> ExchangeInit | None:
+    """What counts the bytes stored into the slots of an exchange; None where the hardware cannot tell them."""
+    if any(b.dtype.itemsize not in (4, 8) or b.dtype.is_complex or not b.size.is_const for b in slots):
+        return None
+    told = Buffer(f"{slots[0].name}_told", DataType.Int, MemoryType.shared, ONE)
+    return ExchangeInit(told, sum(b.size.value * b.dtype.itemsize for b in slots))
+
+
+def enter_cluster(body: tuple[Stmt, ...], thread: Int) -> tuple[Stmt, ...]:
+    """Arrive at the start, and wait before the first statement that reaches into another block. Unchanged if none does.
+
+    Counters of exchanges are set up by the first `thread` before it arrives, so that nobody stores earlier.
+    """
+    counters = [s for s in body if isinstance(s, ExchangeInit)]
+    if counters:
+        hoisted = {c.told for c in counters}
+        body = tuple(
+            s
+            for s in body
+            if not (isinstance(s, ExchangeInit) or (isinstance(s, Allocate) and s.buffer in hoisted))
+        )
     for position, stmt in enumerate(body):
         if any(isinstance(s, RemoteStore) for s in walk((stmt,))):
             wait = ClusterWait("every block of the cluster runs")
-            return (ClusterArrive("this block runs", relaxed=True), *body[:position], wait, *body[position:])
+            first: list[Stmt] = [Allocate(c.told) for c in counters]
+            if counters:
+                first.append(If(less(thread, ONE), tuple(counters), role=Role.owner))
+            return (*first, ClusterArrive("this block runs", relaxed=True), *body[:position], wait, *body[position:])
     return body
+
+
+def told_buffers(body: tuple[Stmt, ...]) -> frozenset[str]:
+    """Names of counters, and of slots whose stores are told to one: a wait of each thread's own orders their accesses."""
+    stores = [s for s in walk(body) if isinstance(s, RemoteStore) and s.told is not None]
+    return frozenset(b.name for s in stores for b in (s.buffer, s.told) if b is not None)

@@ -70,7 +70,7 @@ from fuser.ir.kernel import (
 from fuser.ir.op_table import compute_dtype
 from fuser.lowering.compensated_sum import COMBINE, join_sums
 from fuser.lowering.exp_sum import exp_sum_combine, exp_sum_parts, exp_sum_scaled
-from fuser.lowering.expand_cluster import enter_cluster, exchange_by_lanes, exchange_in_cluster
+from fuser.lowering.expand_cluster import enter_cluster, exchange_by_lanes, exchange_in_cluster, told_buffers
 from fuser.lowering.expand_group import Places, exchange_in_group, leave_group
 from fuser.lowering.expand_scan import BlockThreads, expand_scan
 from fuser.lowering.expand_scan_cluster import expand_scan_of_cluster
@@ -84,11 +84,15 @@ _NO_CLUSTER: Mapping[ParallelType, int] = MappingProxyType({})
 
 @dataclass(slots=True, eq=False)
 class Expanded:
-    """The body without collectives, and what the launch must supply."""
+    """The body without collectives, and what the launch must supply.
+
+    told    shared buffers that each thread reads behind a wait of its own, and no barrier
+    """
 
     body: tuple[Stmt, ...]
     workspaces: list[Buffer] = field(default_factory=list)
     semaphores: Buffer | None = None
+    told: frozenset[str] = frozenset()
 
 
 def expand_collectives(
@@ -103,9 +107,12 @@ def expand_collectives(
     cluster          blocks of a cluster along a grid axis
     """
     expander = _Expander(threads, sizes, cluster)
-    result = enter_cluster(expander.whole(body))
+    result = expander.whole(body)
+    if cluster:
+        result = enter_cluster(result, expander.thread)
     _check_last_blocks(result, expander.last_blocks, frozenset())
-    return Expanded(result, expander.workspaces, expander.semaphore_buffer())
+    told = told_buffers(result) if cluster else frozenset[str]()
+    return Expanded(result, expander.workspaces, expander.semaphore_buffer(), told)
 
 
 def _grid_key(stmt: Stmt) -> object:
@@ -304,6 +311,11 @@ class _Expander:
         return self._semaphores
 
     # --- positions ---
+
+    @property
+    def thread(self) -> Int:
+        """Linear index of the thread in its block."""
+        return self._linear(self.active)
 
     def _linear(self, axes: Sequence[ParallelType], index: Mapping[ParallelType, Int] | None = None) -> Int:
         """Position among `axes`, the first one fastest."""

@@ -85,7 +85,7 @@ def lower_fusion(
         body = observer.passed(pass_name, body) if observer is not None else body
         if verifies:
             offsets = layout.offsets if is_placed else None
-            private, crossing = lowered.private_buffers, lowered.crossing
+            private, crossing = lowered.private_buffers | expanded.told, lowered.crossing
             from fuser.lowering.invariants import PassResult, check_invariants
 
             check_invariants(pass_name, PassResult(body, offsets, private, exchanged, context.one_thread, crossing))
@@ -119,7 +119,8 @@ def lower_fusion(
     is_placed = True
     exchanged = _exchanged(lowered.private_buffers, lowered.arguments, (b.name for b in lowered.workspaces), context)
     body = seen("allocate_shared", body)
-    private, one_thread = lowered.private_buffers, context.one_thread
+    # Told values need no barrier either: every thread waits for them itself.
+    private, one_thread = lowered.private_buffers | expanded.told, context.one_thread
     body = step("insert_syncs", lambda: insert_syncs(body, layout.offsets, private, exchanged, one_thread=one_thread))
     body = step("peel_loops", lambda: peel_loops(body, proofs))
     body = step("unswitch_loops", lambda: unswitch_loops(body, proofs))
