@@ -221,9 +221,7 @@ def enter_cluster(body: tuple[Stmt, ...], thread: Int) -> tuple[Stmt, ...]:
     if counters:
         hoisted = {c.told for c in counters}
         body = tuple(
-            s
-            for s in body
-            if not (isinstance(s, ExchangeInit) or (isinstance(s, Allocate) and s.buffer in hoisted))
+            s for s in body if not (isinstance(s, ExchangeInit) or (isinstance(s, Allocate) and s.buffer in hoisted))
         )
     for position, stmt in enumerate(body):
         if any(isinstance(s, RemoteStore) for s in walk((stmt,))):

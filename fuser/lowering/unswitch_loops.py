@@ -64,7 +64,10 @@ def _cleared(loop: For) -> For:
 
 def _unswitch(loop: For, proofs: ProofLog | None) -> Stmt:
     inner = [s for s in walk((loop,)) if isinstance(s, For)]
-    if any(isinstance(s, (BlockBarrier, ClusterArrive, ClusterWait, ExchangeWait, WarpBarrier, Shuffle)) for s in walk((loop,))):
+    if any(
+        isinstance(s, (BlockBarrier, ClusterArrive, ClusterWait, ExchangeWait, WarpBarrier, Shuffle))
+        for s in walk((loop,))
+    ):
         return loop
     symbols = {s.symbol: s for s in inner}
     hoisted: dict[Cond, Cond] = {}

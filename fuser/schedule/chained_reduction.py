@@ -40,7 +40,7 @@ from fuser.schedule.total_reductions import split_totals
 MOST_BLOCKS = 8192
 """Blocks whose results the last one joins: 32 for each of 256 threads, of which half are asked for at once."""
 STREAMED_BLOCKS = 2048
-"""Blocks that go over streamed rows where each has several: fewer partial results, and fewer blocks that tell theirs and end."""
+"""Blocks that go over streamed rows where each has several: fewer partial results, and fewer ends of blocks."""
 TRIPS = 4
 """Rows of such a block, at least: else the last blocks would be long on their own."""
 LONG = 65536

@@ -34,6 +34,8 @@ from fuser.ir.kernel import (
     ClusterArrive,
     ClusterWait,
     Comment,
+    ExchangeInit,
+    ExchangeWait,
     ExtentParameter,
     Fence,
     For,
@@ -160,6 +162,8 @@ class _Compiler:
         self._body(kernel.body, "k0", "body")
         if any(isinstance(s, AsyncCopy) for s in walk(kernel.body)):
             self._emit("w.copies.finish()")
+        if any(isinstance(s, ExchangeInit) for s in walk(kernel.body)):
+            self._emit("w.exchanges.finish()")
         header = ["def run(w):", "    k0 = K = w.lanes", "    G = w.guards", "    D = w.symbol_guards"]
         header.extend(f"    s{n} = w.symbols[{n}]" for n in range(len(self.symbols)))
         header.extend(f"    {name} = w.buffers[{n}]" for n, name in enumerate(self.buffer_names.values()))
@@ -364,13 +368,22 @@ class _Compiler:
                 self._emit(f"w.block_barrier({k}, {self._site('barrier')})")
             case WarpBarrier():
                 self._emit(f"w.warp_barrier({k}, {self._site('barrier')})")
-            case RemoteStore(buffer, index, value, rank):
+            case RemoteStore(buffer, index, value, rank, told):
                 self._same_dtype(value.dtype, buffer)
                 view = self._visible(buffer)
                 place, block = self._evaluate(k, index, rank)
                 text = self._value(value, k)
                 self._note(buffer, 1, writes=True)
-                self._emit(f"{view}.store_remote({place}, {block}, {text}, {k}, {self._site('write', buffer)})")
+                rest = f"{place}, {block}, {text}, {k}, {self._site('write', buffer)}"
+                if told is None:
+                    self._emit(f"{view}.store_remote({rest})")
+                else:
+                    self._emit(f"w.exchanges.tell({self._visible(told)}, {view}, {rest})")
+            case ExchangeInit(told, nbytes):
+                self._note(told, 1, writes=True)
+                self._emit(f"w.exchanges.expect({self._visible(told)}, {nbytes}, {k}, {self._site('set up', told)})")
+            case ExchangeWait(told):
+                self._emit(f"w.exchanges.wait({self._visible(told)}, {k}, {self._site('wait', told)})")
             case ClusterArrive(_, relaxed):
                 self._emit(f"w.cluster_arrive({k}, {self._site('barrier')}, relaxed={relaxed})")
             case ClusterWait():

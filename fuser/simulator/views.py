@@ -189,6 +189,33 @@ class MemoryView:
 
     def store_remote(self, index: Index, rank: Index, value: Any, lanes: Lanes, site: int) -> None:
         """Store into the element that block `rank` of each thread's cluster has. Shared memory only."""
+        place = self._reach(index, rank, lanes, site)
+        data, flags = self._storage(1)
+        data[place] = lanes.pick(value)
+        if flags is not None:
+            flags[place] = _ALL_WRITTEN & ((1 << 8 * flags.itemsize) - 1)
+
+    def forget_remote(self, index: Index, rank: Index, lanes: Lanes, site: int) -> Array:
+        """As `store_remote`, but the value is on its way: the elements hold none. Their places, of shape `lanes.shape`."""
+        place = self._reach(index, rank, lanes, site)
+        _, flags = self._storage(1)
+        if flags is not None:
+            flags[place] = 0
+        return place
+
+    def arrive(self, places: Array, values: Array) -> None:
+        """Values that were on their way are there, before whatever the threads of the block do from now on."""
+        data, flags = self._storage(1)
+        data[places] = values
+        if flags is not None:
+            flags[places] = _ALL_WRITTEN & ((1 << 8 * flags.itemsize) - 1)
+        if self.shadow is not None:
+            parts = self.itemsize // self.shadow.unit
+            units = places[..., None] * parts - self.shadow.origin // self.shadow.unit + np.arange(parts)
+            self.shadow.write_record[units] = 0
+
+    def _reach(self, index: Index, rank: Index, lanes: Lanes, site: int) -> Array:
+        """Places of the element in other blocks, after the checks of a store there."""
         size = self.wave.cluster_size
         blocks = lanes.pick(rank)
         wrong = np.less(blocks, 0) | np.greater_equal(blocks, size)
@@ -201,10 +228,7 @@ class MemoryView:
         own = lanes.block % size
         place = np.broadcast_to(self._locate(index, 1, lanes, site) + (blocks - own) * self.stride, lanes.shape)
         self._note_write(place, 1, lanes, site)
-        data, flags = self._storage(1)
-        data[place] = lanes.pick(value)
-        if flags is not None:
-            flags[place] = _ALL_WRITTEN & ((1 << 8 * flags.itemsize) - 1)
+        return place
 
     def load_row(self, index: Index, width: int, lanes: Lanes, site: int) -> Array:
         """`width` elements in one access, as picked lanes: shape (*lanes.shape, width)."""
@@ -316,6 +340,8 @@ class MemoryView:
                     bad = bad.any(-1)
                 is_filling = self.wave.copies.is_filling(self)
                 why = "holds no value: a copy to the buffer is on its way" if is_filling else "was never written"
+                if self.wave.exchanges.is_telling(self):
+                    why = "holds no value: a store by another block is on its way"
                 self._unwritten(bad, row, width, lanes, site, why)
 
     def _check_owner(self, units: Array, lanes: Lanes, site: int) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from fuser.ir.kernel import Shuffle, ShuffleKind
 from fuser.simulator.async_copies import AsyncCopies
 from fuser.simulator.errors import Access, Kind, SimulatorError
+from fuser.simulator.exchange import Exchanges
 from fuser.simulator.lanes import CLOCK_SHIFT, SITE_MASK, THREAD_SHIFT, Array, Index, Lanes
 from fuser.simulator.views import MemoryView, RegisterArray
 
@@ -42,6 +43,7 @@ class Wave:
         self.buffers: list[MemoryView | RegisterArray] = machine.wave_buffers(self)
         self.scalars = machine.scalars
         self.copies = AsyncCopies(self)
+        self.exchanges = Exchanges(self)
         # Time of a ClusterArrive whose ClusterWait is still to come.
         self._arrival: int | None = None
         # Where a thread waits: (address of the element in words, its view) and the access, for a report.

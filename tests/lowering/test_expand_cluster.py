@@ -14,12 +14,16 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import ParallelType
 from fuser.ir.fusion import Tensor
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import ZERO
+from fuser.ir.integers import ZERO, const, less
 from fuser.ir.kernel import (
+    THREAD_SYMBOLS,
     BlockBarrier,
     ClusterArrive,
     ClusterWait,
+    ExchangeInit,
+    ExchangeWait,
     For,
+    If,
     Kernel,
     RemoteStore,
     Stmt,
@@ -91,7 +95,14 @@ def test_two_reductions_share_an_exchange() -> None:
     kernel = check(sum_and_max(4), [integers((2, 256))])
     arrivals = sum(isinstance(s, ClusterArrive) for s in walk(kernel.body))
     waits = sum(isinstance(s, ClusterWait) for s in walk(kernel.body))
-    assert (arrivals, waits) == (2, 2), "one to know that the others run, one for the values"
+    assert (arrivals, waits) == (1, 1), "one to know that the others run, none for the values"
+    assert sum(isinstance(s, ExchangeWait) for s in walk(kernel.body)) == 1
+
+
+def test_threads_that_make_no_warps_meet_in_a_barrier() -> None:
+    kernel = check(sum_and_max(4, 16), [integers((2, 128))])
+    assert sum(isinstance(s, ClusterArrive) for s in walk(kernel.body)) == 2
+    assert not any(isinstance(s, (ExchangeInit, ExchangeWait)) for s in walk(kernel.body))
 
 
 def test_executions_take_turns_with_the_slots() -> None:
@@ -129,13 +140,60 @@ def without(kernel: Kernel, wanted: Callable[[Stmt], bool]) -> Kernel:
     return replace(kernel, body=body)
 
 
-@pytest.mark.parametrize("reason", ["this block runs", "every block of the cluster runs", "has come"])
-def test_missing_barriers_are_reported(reason: str) -> None:
-    lowered = Lowered.of(sum_and_max(2))
+@pytest.mark.parametrize(
+    ("reason", "threads"),
+    [("this block runs", 32), ("every block of the cluster runs", 32), ("this block runs", 16), ("has come", 16)],
+)
+def test_missing_barriers_are_reported(reason: str, threads: int) -> None:
+    lowered = Lowered.of(sum_and_max(2, threads))
     kernel = without(lowered.kernel, lambda s: isinstance(s, (ClusterArrive, ClusterWait)) and reason in s.reason)
-    outcome = run(replace(lowered, kernel=kernel), [integers((2, 128))])
+    outcome = run(replace(lowered, kernel=kernel), [integers((2, 4 * threads))])
     with pytest.raises(Exception, match=r"nothing that orders them|before a barrier|without an arrival|holds no value"):
         outcome.check()
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [(ExchangeWait, "nothing that orders them"), (ExchangeInit, "was never set up")],
+)
+def test_a_missing_half_of_an_exchange_is_reported(kind: type[Stmt], message: str) -> None:
+    lowered = Lowered.of(sum_and_max(2))
+    kernel = without(lowered.kernel, lambda s: isinstance(s, kind))
+    with pytest.raises(Exception, match=message):
+        run(replace(lowered, kernel=kernel), [integers((2, 128))]).check()
+
+
+@pytest.mark.parametrize(("more", "message"), [(4, "waits for 4 more bytes"), (-4, "more bytes come than")])
+def test_a_wrong_number_of_bytes_is_reported(more: int, message: str) -> None:
+    lowered = Lowered.of(sum_and_max(2))
+
+    def other(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        return (replace(stmt, nbytes=stmt.nbytes + more),) if isinstance(stmt, ExchangeInit) else None
+
+    kernel = replace(lowered.kernel, body=map_body(lowered.kernel.body, other))
+    with pytest.raises(Exception, match=message):
+        run(replace(lowered, kernel=kernel), [integers((2, 128))]).check()
+
+
+def test_a_counter_set_up_behind_the_arrival_is_reported() -> None:
+    lowered = Lowered.of(sum_and_max(2))
+    body = list(lowered.kernel.body)
+    setup = next(i for i, s in enumerate(body) if any(isinstance(x, ExchangeInit) for x in walk((s,))))
+    arrival = next(i for i, s in enumerate(body) if isinstance(s, ClusterArrive))
+    body.insert(arrival, body.pop(setup))
+    with pytest.raises(Exception, match="no barrier of the cluster since it was set up"):
+        run(replace(lowered, kernel=replace(lowered.kernel, body=tuple(body))), [integers((2, 128))]).check()
+
+
+def test_a_wait_for_threads_that_others_skip_is_reported() -> None:
+    lowered = Lowered.of(sum_and_max(2, 64))
+
+    def half(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        return (If(less(THREAD_SYMBOLS[BX], const(32)), (stmt,)),) if isinstance(stmt, ExchangeWait) else None
+
+    kernel = replace(lowered.kernel, body=map_body(lowered.kernel.body, half))
+    with pytest.raises(Exception, match="some threads of a block do not wait"):
+        run(replace(lowered, kernel=kernel), [integers((2, 256))]).check()
 
 
 def test_stores_reach_every_block() -> None:
