@@ -40,18 +40,22 @@ __device__ __forceinline__ void fuser_commit_copies() {
 }""",
     "fuser_expect_bytes": """\
 __device__ __forceinline__ void fuser_expect_bytes(void* told, unsigned bytes) {
+#if __CUDA_ARCH__ >= 900
   const unsigned place = (unsigned)__cvta_generic_to_shared(told);
   asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(place) : "memory");
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" :: "r"(place), "r"(bytes) : "memory");
+#endif
 }""",
     "fuser_wait_bytes": """\
 __device__ __forceinline__ void fuser_wait_bytes(void* told) {
+#if __CUDA_ARCH__ >= 900
   asm volatile("{\\n"
       ".reg .pred p;\\n"
       "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], 0;\\n"
       "@!p bra again;\\n"
       "}" :: "r"((unsigned)__cvta_generic_to_shared(told)) : "memory");
+#endif
 }""",
     "fuser_wait_copies": """\
 template <int pending>

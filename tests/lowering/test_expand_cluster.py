@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fuser.codegen.generate import generate_cuda
 from fuser.errors import LaunchError, SchedulingError
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.dtypes import DataType
@@ -34,6 +35,7 @@ from fuser.ir.kernel import (
     walk,
 )
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.runtime import nvrtc
 from fuser.simulator.errors import SimulatorError
 from tests.harness import Lowered, check, integers, run
 
@@ -257,3 +259,11 @@ def test_warps_tell_peers_themselves_where_they_are_few(cluster: int, threads: i
     """Up to two values for each lane of what reads them; else the warps of a block meet first."""
     kernel = check(sum_and_max(cluster, threads, 1), [integers((1, cluster * threads))])
     assert sum(isinstance(s, BlockBarrier) for s in walk(kernel.body)) == barriers
+
+
+@pytest.mark.parametrize(("cluster", "dtype"), [(2, DataType.Float), (16, DataType.Double)])
+def test_text_compiles(cluster: int, dtype: DataType) -> None:
+    source = generate_cuda(Lowered.of(sum_and_max(cluster, 64, 2, dtype)).kernel)
+    assert "st.async" in source.text
+    resources = nvrtc.compile_to_cubin(source.text, [source.entry], "sm_90a", ["-DFUSER_MAX_THREADS=64"]).resources
+    assert resources[source.entry].spill_bytes == resources[source.entry].stack_bytes == 0
