@@ -6,8 +6,9 @@ After:  a lane for each block of the cluster stores that value into a slot of it
         are not too many, the values are those of warps: no barrier of the block comes first. Where a block reduces several
         values, or its threads make up no whole warps, every thread joins the slots in order of rank.
 
-Where an exchange happens once in a kernel, no barrier of the cluster follows the stores: each tells a counter of the receiver
-how many bytes have come, and a block goes on as soon as its own are complete. So blocks wait for values and not for threads.
+Where warps store their values in an exchange that happens once in a kernel, no barrier of the cluster follows: each store tells
+a counter of the receiver how many bytes have come, and a block goes on as soon as its own are complete. So blocks wait for
+values and not for threads.
 
 A block may reach into another only once that one runs: all blocks arrive at the start of the kernel, and wait right before
 the first store into another, behind the loads of the row. Nothing reaches into a block behind the barrier that follows the
@@ -122,6 +123,7 @@ def exchange_by_lanes(
     butterflies: Callable[[Reduce, int], list[Stmt]],
     *,
     execution: Int | None,
+    by_warps: bool,
 ) -> list[Stmt]:
     """Statements that join the values of `size` blocks of whole warps, for reductions whose warps or blocks have theirs.
 
@@ -132,6 +134,7 @@ def exchange_by_lanes(
     values    of a block: one, or those of all its warps, so that no barrier of the block comes before the exchange
     each, combine_each, butterflies    see `_Expander`
     execution    see `exchange_in_cluster`
+    by_warps     no barrier of the block comes first: none of the cluster need come behind, either
     """
     sets = 1 if execution is ZERO or execution is None else 2
     turn = ZERO if execution is None else execution % sets
@@ -146,7 +149,7 @@ def exchange_by_lanes(
         return (turn * r.partials[i].size + e) * parts + part
 
     stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
-    told = _counter([b for r in reduces for b in slots[r]]) if execution is ZERO else None
+    told = _counter([b for r in reduces for b in slots[r]]) if by_warps and execution is ZERO else None
     if told is not None:
         stmts += [Allocate(told.told), told]
     counter = None if told is None else told.told

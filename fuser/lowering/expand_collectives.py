@@ -371,7 +371,8 @@ class _Expander:
         total = self._count_of(self.active)
         if total.is_const and total.value % WARP == 0 and set(self.active) == set(r.block_axes):
             values = total.value // WARP
-            if size * values <= _TOLD_BY_WARPS:
+            by_warps = size * values <= _TOLD_BY_WARPS
+            if by_warps:
                 alone = [s for one in reduces for s in self._butterflies(one, WARP)]
             else:
                 alone, values = self._blocks(reduces), 1
@@ -386,6 +387,7 @@ class _Expander:
                 self._combine_each,
                 self._butterflies,
                 execution=self.execution,
+                by_warps=by_warps,
             )
         spread = [p for p in self.active if p in r.block_axes]
         lanes = [p for p in self.active if p not in r.block_axes]
