@@ -3,7 +3,8 @@
 A told store holds its value back: its destination has none, so that reading it is reported, until the block that it goes to
 has waited for the counter. Then it is there for every thread of that block, each of which must wait: what a thread that did
 not wait reads is not ordered behind the store. Telling counts as a write, too, so that earlier accesses must be ordered before.
-A counter is good for one exchange, and must be set up before an arrival that all who store have waited for.
+A counter is good for one exchange, and must be set up before an arrival, relaxed or not, that all who use it have waited
+for: the set-up has a fence of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class _Counter:
-    """Of each block: bytes still to come (-1: not set up), and the time of the set-up."""
+    """Of each block: bytes still to come (-1: not set up), and which set-up of the wave that was."""
 
     left: Array
     since: Array
@@ -49,6 +50,18 @@ class Exchanges:
         self._wave = wave
         self._counters: dict[MemoryView, _Counter] = {}
         self._stores: list[_Store] = []
+        self._setups = 0
+        # Set-ups so far at the last arrival; and at the last one that each block has waited for.
+        self._at_arrival = 0
+        self._known = np.zeros(wave.blocks, np.int64)
+
+    def arrive(self) -> None:
+        """The threads arrive at a barrier of the cluster."""
+        self._at_arrival = self._setups
+
+    def enter(self, blocks: Array) -> None:
+        """These blocks of the wave have waited for that arrival."""
+        self._known[blocks] = self._at_arrival
 
     def expect(self, counter: MemoryView, nbytes: int, lanes: Lanes, site: int) -> None:
         """One active thread of each block sets up its counter."""
@@ -61,8 +74,9 @@ class Exchanges:
             wave.report(Kind.race, f"several threads of a block set up {counter.buffer.name}", 0, lanes, site)
         if (found.left[blocks] != -1).any():
             wave.report(Kind.race, f"{counter.buffer.name} is set up again", 0, lanes, site)
+        self._setups += 1
         found.left[blocks] = nbytes
-        found.since[blocks] = wave.clock.now
+        found.since[blocks] = self._setups
 
     def tell(
         self, counter: MemoryView, view: MemoryView, index: Index, rank: Index, value: Any, lanes: Lanes, site: int
@@ -119,7 +133,8 @@ class Exchanges:
         found = self._counters.get(counter)
         if found is None or (found.left[blocks] < 0).any():
             wave.report(Kind.uninitialised_read, f"{counter.buffer.name} was never set up", 0, lanes, site)
-        if (found.since[blocks] >= wave.clock.cluster_time[wave.first + blocks]).any():
+        own = np.unique(lanes.block)
+        if found.since[blocks].max() > self._known[own].min():
             message = f"{counter.buffer.name} is used with no barrier of the cluster since it was set up"
             wave.report(Kind.race, message, 0, lanes, site)
         return found

@@ -137,6 +137,7 @@ class Wave:
         """
         self._whole_clusters(lanes, site)
         self._arrival = 1 if relaxed else self.clock.advance()
+        self.exchanges.arrive()
 
     def cluster_wait(self, lanes: Lanes, site: int) -> None:
         blocks = self._whole_clusters(lanes, site)
@@ -145,6 +146,7 @@ class Wave:
         self.clock.cluster_time[blocks] = self._arrival
         self.clock.block_time[blocks] = np.maximum(self.clock.block_time[blocks], self._arrival)
         self._arrival = None
+        self.exchanges.enter(blocks - self.first)
         self.clock.advance()
 
     def check_cluster_runs(self, lanes: Lanes, site: int) -> None:
