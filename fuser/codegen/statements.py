@@ -10,7 +10,7 @@ from fuser.codegen.values import ValueWriter, is_scalar
 from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp
-from fuser.ir.integers import Int
+from fuser.ir.integers import ZERO, Int
 from fuser.ir.kernel import (
     Allocate,
     AsyncCommit,
@@ -31,6 +31,7 @@ from fuser.ir.kernel import (
     If,
     Kernel,
     Let,
+    LetPhase,
     Literal,
     Load,
     LoadIndex,
@@ -122,6 +123,10 @@ class StatementWriter:
             case LoadIndex(symbol, buffer, index):
                 text = values.element(buffer, index) if buffer.is_register else self._volatile(buffer, index)
                 line(f"{indent}const index_t {self._names.symbols.declare(symbol)} = {text};")
+            case LetPhase(symbol, buffer, width):
+                place = f"(unsigned long long)&{values.element(buffer, ZERO)}"
+                name = self._names.symbols.declare(symbol)
+                line(f"{indent}const index_t {name} = (index_t)({place} / {buffer.dtype.itemsize} % {width});")
             case AtomicAdd(symbol, buffer, index, amount):
                 number = values.integer(amount)
                 narrow = number if self._kernel.index_bits == 32 or amount.is_const else f"(int)({number})"

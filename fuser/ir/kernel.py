@@ -20,6 +20,7 @@ Grammar
                | If(condition, then, orelse, role)
                | Shuffle(dst, dst_index, src: value, kind, lane: Int, width)
                | LoadIndex(symbol, buffer, index)         an integer becomes an index symbol
+               | LetPhase(symbol, buffer, width)          how many elements behind an aligned address an argument begins
                | AtomicAdd(symbol or None, buffer, index, amount: Int)   symbol receives the old value
                | Fence()                                  orders this thread's writes for the device
                | BlockBarrier() | WarpBarrier()
@@ -317,6 +318,15 @@ class LoadIndex:
 
 
 @record(eq=False)
+class LetPhase:
+    """The elements between the last address that is a multiple of `width` elements and the first element of an argument."""
+
+    symbol: Symbol
+    buffer: Buffer
+    width: int
+
+
+@record(eq=False)
 class AtomicAdd:
     """Relaxed device-scope atomic on an Int32 element; `symbol` receives the value before the addition."""
 
@@ -491,6 +501,7 @@ Stmt = (
     | If
     | Shuffle
     | LoadIndex
+    | LetPhase
     | AtomicAdd
     | Fence
     | BlockBarrier
@@ -749,7 +760,7 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
                 return AtomicAdd(s.symbol, s.buffer, index(s.index), index(s.amount))
             case RemoteStore():
                 return RemoteStore(s.buffer, index(s.index), value(s.value), index(s.rank), s.told)
-            case ClusterArrive() | ClusterWait() | ExchangeInit() | ExchangeWait() | AsyncCommit() | AsyncWait():
+            case ClusterArrive() | ClusterWait() | ExchangeInit() | ExchangeWait() | AsyncCommit() | AsyncWait() | LetPhase():
                 return s
             case SpinWait():
                 return SpinWait(s.buffer, index(s.index), index(s.target))

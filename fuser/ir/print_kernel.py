@@ -36,6 +36,7 @@ from fuser.ir.kernel import (
     IndexValue,
     Kernel,
     Let,
+    LetPhase,
     Literal,
     Load,
     LoadIndex,
@@ -145,6 +146,8 @@ def print_stmt(stmt: Stmt) -> str:
             return f"{dst.name}[{dst_index}] = shuffle.{kind.value}({print_value(src)}, {lane}, width {width})"
         case LoadIndex(symbol, buffer, index):
             return f"let {symbol} = load {buffer.name}[{index}]"
+        case LetPhase(symbol, buffer, width):
+            return f"let {symbol} = address of {buffer.name} % {width} elements"
         case AtomicAdd(symbol, buffer, index, amount):
             result = "" if symbol is None else f"let {symbol} = "
             return f"{result}atomic_add {buffer.name}[{index}], {amount}"

@@ -12,7 +12,7 @@ Grammar
               | recompute(uses) | two_pass
               | ask_extent_within(dim, low, high) | ask_blocks_per_sm(count) | set_cluster(type, size)
               | transform_like(selected) | parallelize_like(position, selected, types, padding)
-              | inline_most(selected) | inline_at(position, best_effort, selected)
+              | inline_most(selected, limits) | inline_at(position, best_effort, selected)
 
 Records name tensors by stable name (`t7`; `t7_cache_after_0`, `t9_rfactor_0` for those a verb created) and axes by position
 in the loop domain at the time of the verb, so a schedule replays on any copy of the fusion.

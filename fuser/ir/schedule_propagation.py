@@ -198,14 +198,15 @@ class PropagationVerbs(ScheduledFusion):
             Record("parallelize_like", reference, (position, tuple(selected), types, propagate_padding))
         )
 
-    def inline_most(self, selected: Sequence[str] = ()) -> None:
-        """Compute each tensor at the deepest legal loop of its consumers."""
+    def inline_most(self, selected: Sequence[str] = (), limits: Sequence[tuple[str, int]] = ()) -> None:
+        """Compute each tensor at the deepest legal loop of its consumers; `limits`: (name, position) of some."""
         from fuser.ir.inlining import Inliner
 
         inliner = Inliner(self)
+        deepest = dict(limits)
         for name in self._reverse_order(selected):
-            inliner.inline(name, None)
-        self.records.append(Record("inline_most", "", (tuple(selected),)))
+            inliner.inline(name, deepest.get(name))
+        self.records.append(Record("inline_most", "", (tuple(selected), tuple(limits))))
 
     def inline_at(
         self, reference: str, position: int = -1, best_effort: bool = False, selected: Sequence[str] = ()

@@ -50,6 +50,7 @@ from fuser.ir.kernel import (
     IndexValue,
     Kernel,
     Let,
+    LetPhase,
     Literal,
     Load,
     LoadIndex,
@@ -254,6 +255,12 @@ class _Check:
                     return
                 self._counter(stmt, buffer, index)
                 self._define(stmt, symbol, index)
+            case LetPhase(symbol, buffer, width):
+                if not buffer.is_global or buffer not in self.buffers:
+                    self._mark(stmt, f"{buffer.name} is no argument")
+                if width < 1 or width & (width - 1):
+                    self._mark(stmt, f"{width} elements are no power of two")
+                self._define(stmt, symbol)
             case AtomicAdd(symbol, buffer, index, amount):
                 self._counter(stmt, buffer, index)
                 self._integer(stmt, amount)

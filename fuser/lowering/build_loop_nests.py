@@ -22,7 +22,7 @@ from fuser.ir.enums import THREAD_TYPES, MemoryType, ParallelType
 from fuser.ir.fusion import Reducing, tensor_inputs, tensor_outputs
 from fuser.ir.integers import ONE, ZERO, Symbol
 from fuser.ir.iteration_graph import Group
-from fuser.ir.kernel import Allocate, Buffer, For, If, Role, Stmt, stmt_reads, stmt_writes, walk
+from fuser.ir.kernel import Allocate, Buffer, For, If, LetPhase, Role, Stmt, stmt_reads, stmt_writes, walk
 from fuser.lowering.context import is_argument
 from fuser.lowering.nest_state import Nest, is_one
 from fuser.lowering.nest_statements import NestStatements
@@ -50,6 +50,7 @@ class NestBuilder(NestStatements):
     def build(self) -> LoweredBody:
         """Lower every expr."""
         body = self._body(list(self.exprs), 0, Nest({}))
+        body = [LetPhase(phase, self.arguments[name], width) for (name, width), phase in self.phases.items()] + body
         self._claim_transforms()
         private = {name for name, private in self.shared_reads.items() if private}
         cooperative = self.cooperative or bool(self.crossing)

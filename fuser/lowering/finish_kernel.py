@@ -28,6 +28,7 @@ from fuser.ir.kernel import (
     IndexValue,
     Kernel,
     Let,
+    LetPhase,
     LoadIndex,
     Parameter,
     RandomValue,
@@ -258,7 +259,7 @@ def _mentioned_symbols(body: tuple[Stmt, ...]) -> set[Symbol]:
         match stmt:
             case If():
                 used |= stmt.condition.symbols
-            case For() | Let() | LoadIndex():
+            case For() | Let() | LoadIndex() | LetPhase():
                 defined.add(stmt.symbol)
             case AtomicAdd() if stmt.symbol is not None:
                 defined.add(stmt.symbol)

@@ -15,7 +15,7 @@ class Indexer:
     Walking backwards through a split gives outer * inner_extent + inner, forwards // and %; through a merge backwards
     // and % by the inner extent, forwards outer * inner_extent + inner; a swizzle is its own inverse, j ^ (i % extent). A group
     of extent 1 has index 0. `rows` has the axes of each tensor to which splits are aligned, (group, stride) without the one
-    along the row: their sum, modulo the factor, is what the first part of a row has before it.
+    along the row, and the phase of its base: their sum, modulo the factor, is what the first part of a row has before it.
     """
 
     def __init__(
@@ -23,7 +23,7 @@ class Indexer:
         graph: IterationGraph,
         loops: Mapping[Group, Int],
         proofs: ProofLog | None = None,
-        rows: Callable[[GroupSplit], Sequence[tuple[Group, Int]]] = lambda split: (),
+        rows: Callable[[GroupSplit], tuple[Sequence[tuple[Group, Int]], Int]] = lambda split: ((), ZERO),
     ) -> None:
         self.graph = graph
         self.loops = loops
@@ -45,13 +45,27 @@ class Indexer:
 
     def _before(self, split: GroupSplit, visiting: set[Group]) -> Int | None:
         """Elements of the first part of an aligned split that lie before the row."""
-        start: Int = ZERO
-        for group, stride in self.rows(split) if split.aligned is not None else ():
-            index = self._walk(group, visiting)
+        if split.aligned is None:
+            return ZERO
+        axes, start = self.rows(split)
+        factor = split.inner.extent.value
+        for group, stride in axes:
+            if stride.multiple % factor == 0:
+                continue  # all of them begin alike
+            index = self._modulo(group, factor, visiting)
             if index is None:
                 return None
             start = start + index * stride
         return start % split.factor
+
+    def _modulo(self, group: Group, factor: int, visiting: set[Group]) -> Int | None:
+        """A number that leaves the same rest as the index of a group: loops over multiples of the factor need not be known."""
+        for use in group.uses:
+            if isinstance(use, GroupSplit) and use.aligned is None and use.inner.extent.multiple % factor == 0:
+                inner = self._walk(use.inner, visiting)
+                if inner is not None:
+                    return inner
+        return self._walk(group, visiting)
 
     def _walk(self, group: Group, visiting: set[Group]) -> Int | None:
         known = self._known.get(group)

@@ -403,13 +403,16 @@ def unswitched_sides_agree(result: PassResult, found: Findings) -> None:
 
 
 def _writes_under(body: Sequence[Stmt], left: AbstractSet[Cond]) -> Iterator[tuple[Buffer, Int]]:
-    """(buffer, index) of all writes but those that are done where a predicate fails of which no part is in `left`."""
+    """(buffer, index) of all writes but those that are done where a predicate fails of which no part is in `left`, and those of
+    the second sides of hoisted tests: both sides are held against each other by themselves."""
     for stmt in body:
         yield from stmt_writes(stmt)
         if isinstance(stmt, For):
             yield from _writes_under(stmt.body, left)
         elif isinstance(stmt, If):
             yield from _writes_under(stmt.then, left)
+            if stmt.role is Role.unswitch:
+                continue
             if stmt.role is not Role.predicate or not left.isdisjoint(_conjuncts(stmt.condition)):
                 yield from _writes_under(stmt.orelse, left)
 

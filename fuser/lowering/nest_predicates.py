@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from fuser.errors import SchedulingError
 from fuser.ir.enums import THREAD_TYPES, ParallelType
+from fuser.ir.facts import Aligned
 from fuser.ir.fusion import Tensor
-from fuser.ir.integers import ONE, ZERO, Compare, Cond, Int, Symbol, all_of, const, equal, less, prove_less
+from fuser.ir.integers import ONE, ZERO, Compare, Cond, Int, Symbol, all_of, const, equal, less, prove_less, symbol
 from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle
 from fuser.ir.kernel import Buffer, If, Role, Stmt
 from fuser.ir.proofs import Claim, Relation, Term
@@ -27,8 +28,8 @@ class NestPredicates(NestState):
     def _indexer(self, indices: Mapping[Group, Int]) -> Indexer:
         return Indexer(self.graph, indices, self.context.proofs, self._rows_of)
 
-    def _rows_of(self, split: GroupSplit) -> Sequence[tuple[Group, Int]]:
-        """The axes of the tensor to which a split is aligned, without the one that is split."""
+    def _rows_of(self, split: GroupSplit) -> tuple[Sequence[tuple[Group, Int]], Int]:
+        """The other axes of the tensor to which a split is aligned, and how far behind an aligned address it begins."""
         known = self._aligned_rows.get(split)
         if known is None:
             assert split.aligned is not None
@@ -44,7 +45,24 @@ class NestPredicates(NestState):
                     f"cannot align {split.source.name} to {t.name}, whose elements along it are not neighbours",
                     location=t.location,
                 )
-            known = self._aligned_rows[split] = () if split.source.is_broadcast else rest
+            known = ((), ZERO) if split.source.is_broadcast else (rest, self._phase(t, split.inner.extent.value))
+            self._aligned_rows[split] = known
+        return known
+
+    def _phase(self, t: Tensor, width: int) -> Int:
+        """How many elements behind a multiple of `width` elements in memory a tensor begins.
+
+        0 for what the launch allocates and what the facts call aligned.
+        """
+        argument = self.context.alias_of.get(t.name, t)
+        nbytes = width * argument.dtype.itemsize
+        if argument.name not in self.builder.input_names or any(
+            isinstance(f, Aligned) and f.tensor == argument.name and f.bytes % nbytes == 0 for f in self.context.facts
+        ):
+            return ZERO
+        known = self.phases.get((argument.name, width))
+        if known is None:
+            known = self.phases[argument.name, width] = symbol(f"{argument.name}_phase", 0, width - 1)
         return known
 
     def _claim(

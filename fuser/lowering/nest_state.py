@@ -75,7 +75,9 @@ class NestState:
         self.cooperative = False
         self.crossing: set[str] = set()
         self._symbol_count = 0
-        self._aligned_rows: dict[GroupSplit, Sequence[tuple[Group, Int]]] = {}
+        self._aligned_rows: dict[GroupSplit, tuple[Sequence[tuple[Group, Int]], Int]] = {}
+        # How far behind multiples of so many elements arguments begin to which rows are cut.
+        self.phases: dict[tuple[str, int], Symbol] = {}
         # Loop variables that unrolling turns into constants: registers can only be indexed by those.
         self._unrolled: set[Symbol] = set()
         self._last_block: dict[str, set[str]] = {}

@@ -138,7 +138,8 @@ class NestVectors(NestStorage):
                 raise SchedulingError(f"{t.name} cannot be vectorized by {width}: {problem}", location=t.location)
             self._claim(f"vector of {tensor.name}", offset, "==", ("+", start, lane))
             if not storage.buffer.is_register and not problem:
-                self._claim(f"start of the vector of {tensor.name}", start, "|", const(width))
+                phase = self.phases.get((self.context.alias_of.get(tensor.name, tensor).name, width), ZERO)
+                self._claim(f"start of the vector of {tensor.name}", start + phase, "|", const(width))
             starts.append(start)
             problems.append(problem)
         at_zero = self._indexer({g: i.substitute({lane: 0}) for g, i in nest.indices.items()})
@@ -171,9 +172,12 @@ class NestVectors(NestStorage):
         the facts call aligned; what the launch allocates is."""
         if buffer.is_register:
             return ""
-        if start.multiple % width != 0:
-            return f"the offset {start} of {tensor.name} is not known to be a multiple of {width} elements ({nbytes} bytes)"
         argument = self.context.alias_of.get(tensor.name, tensor)
+        phase = self.phases.get((argument.name, width))
+        if phase is not None and (start + phase) % width is ZERO:
+            return ""
+        if start.multiple % width != 0 and start % width is not ZERO:
+            return f"the offset {start} of {tensor.name} is not known to be a multiple of {width} elements ({nbytes} bytes)"
         if not buffer.is_global or argument.name not in self.builder.input_names:
             return ""
         if any(

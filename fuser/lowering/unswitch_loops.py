@@ -6,7 +6,8 @@ After:  if (f(last i) < n) { for (i) a } else { for (i) { if (f(i) < n) a } }
 A test is hoisted if its index never decreases as the loops inside go on, so the last iteration decides for all, or never
 increases, so the first one does, or if its values are known numbers apart, so that the one farthest out decides. What another
 side does where a test fails is dropped with it. Loops that hold a barrier keep their tests, for the hoisted one differs between
-threads, and so do loops of which some iteration is known to fail.
+threads, and so do loops of which some iteration is known to fail. A loop inside that asks for it, too, is tested once for each
+iteration of the one around it where the test of all fails.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def unswitch_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tu
     for stmt in body:
         match stmt:
             case For() if stmt.unswitch:
-                out.append(_unswitch(_cleared(stmt), proofs))
+                inner = unswitch_loops(stmt.body, proofs)
+                each = For(stmt.symbol, stmt.start, stmt.stop, stmt.step, inner, stmt.unroll)
+                out.append(_unswitch(_cleared(stmt), each, proofs))
             case For():
                 inner = unswitch_loops(stmt.body, proofs)
                 out.append(For(stmt.symbol, stmt.start, stmt.stop, stmt.step, inner, stmt.unroll))
@@ -62,13 +65,14 @@ def _cleared(loop: For) -> For:
     return made
 
 
-def _unswitch(loop: For, proofs: ProofLog | None) -> Stmt:
+def _unswitch(loop: For, each: For, proofs: ProofLog | None) -> Stmt:
+    """`loop` behind the test of all its iterations; `each`, which tests them one by one, where that fails or there is none."""
     inner = [s for s in walk((loop,)) if isinstance(s, For)]
     if any(
         isinstance(s, (BlockBarrier, ClusterArrive, ClusterWait, ExchangeWait, WarpBarrier, Shuffle))
         for s in walk((loop,))
     ):
-        return loop
+        return each
     symbols = {s.symbol: s for s in inner}
     hoisted: dict[Cond, Cond] = {}
     for part in _tests((loop,)):
@@ -76,7 +80,7 @@ def _unswitch(loop: For, proofs: ProofLog | None) -> Stmt:
         if last is not None:
             hoisted[part] = last
     if not hoisted or all_of(*hoisted.values()) is FALSE:
-        return loop
+        return each
     if proofs is not None:
         for part, last in hoisted.items():
             assert isinstance(part, Compare)
@@ -88,7 +92,7 @@ def _unswitch(loop: For, proofs: ProofLog | None) -> Stmt:
         rest = all_of(*(p for p in _parts(s.condition) if p not in hoisted))
         return s.then if rest is TRUE else (If(rest, s.then, s.orelse, s.role),)
 
-    return If(all_of(*hoisted.values()), map_body((loop,), drop), (loop,), role=Role.unswitch)
+    return If(all_of(*hoisted.values()), map_body((loop,), drop), (each,), role=Role.unswitch)
 
 
 def _tests(body: Sequence[Stmt]) -> Iterator[Cond]:

@@ -26,6 +26,7 @@ from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.alignment import RowAccesses, choose_accesses, least_cut
+from fuser.schedule.cut_rows import LEAST_BYTES, choose_cut_shape, cut_params, cut_unrolled
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
 from fuser.schedule.reads import InputRead, input_reads
@@ -41,9 +42,12 @@ from fuser.schedule.rows_in_shared import REGISTERS as SHARED_REGISTERS
 from fuser.schedule.rows_in_shared import (
     choose_shared_shape,
     inline_rows,
+    inline_together,
     params_in_shared,
+    pass_through_registers,
     place_rows,
     rows_to_place,
+    take_together,
     unrolled,
     vectorize_rows,
 )
@@ -224,11 +228,19 @@ class InnerPersistentScheduler:
             shape = choose_row_shape(
                 spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0, wanted=wanted
             )
-        in_shared = found.placed(device)
-        if in_shared and (isinstance(shape, Refused) or shape.is_crowded(vector, loaded, per_element)):
-            exchanges = stages_on_chip(segment) - 1
-            beside = len(found.along) > len(reads)
-            placed = choose_shared_shape(length, vector, loaded, exchanges, device, reads_beside=beside)
+        in_shared = rows_to_place(reads, accesses.vectorized, vector, device)
+        is_crowded = isinstance(shape, Refused) or shape.is_crowded(vector, loaded, per_element)
+        shared_bytes = sum(r.tensor.dtype.itemsize for r in found.along if r not in reads)
+        is_cut = (accesses.misaligned and is_crowded) or (cut > 0 and length * loaded >= LEAST_BYTES)
+        exchanges = stages_on_chip(segment) - 1
+        if in_shared and is_cut:
+            lying = choose_cut_shape(spread, rows, vector, loaded, shared_bytes, exchanges, narrowest, device)
+            if lying is not None:
+                bounds = found.bounds(segment, inputs, lying.threads * lying.batch * lying.cluster * vector - cut)
+                if not isinstance(bounds, Refused):
+                    return cut_params(lying, found.order, accesses, bounds, in_shared, length)
+        if in_shared and is_crowded and not accesses.misaligned:
+            placed = choose_shared_shape(length, vector, loaded, exchanges, device, reads_beside=shared_bytes > 0)
             if placed is not None:
                 capacity = placed.threads * placed.batch * placed.cluster * vector
                 bounds = found.bounds(segment, inputs, capacity)
@@ -374,15 +386,22 @@ class InnerPersistentScheduler:
         copies = cache_arguments(builder)
         placed = place_rows(builder, copies, params)
         keep_stages(builder, inputs_only=params.inputs_only)
+        pass_through_registers(builder, placed)
         name = _reference_name(builder)
-        self._transform(builder, name, params, params.blocks or blocks)
+        rows = self._transform(builder, name, params, params.blocks or blocks)
         in_registers = [a for a in params.vectorized if a in copies and a not in params.in_shared]
         vectorize(builder, copies, in_registers, misaligned=params.misaligned)
-        vectorize_rows(builder, placed)
-        inline_rows(builder, placed, persistent=params.blocks > 0, apart=[copies[n] for n in params.beside_first])
+        vectorize_rows(builder, placed, misaligned=params.misaligned)
+        if params.resident:
+            builder.ask_blocks_per_sm(params.resident)
+        if params.together > 1:
+            inline_together(builder, [copies[a] for a in in_registers], rows)
+        else:
+            inline_rows(builder, placed, persistent=params.blocks > 0, apart=[copies[n] for n in params.beside_first])
         return builder
 
-    def _transform(self, builder: ScheduleBuilder, name: str, params: InnerPersistentParams, blocks: int) -> None:
+    def _transform(self, builder: ScheduleBuilder, name: str, params: InnerPersistentParams, blocks: int) -> int:
+        """Position of the loop over the rows of a thread, 0 if it has one."""
         loop = builder.state(name).loop
         graph = builder.graph()
         # Dims of one element stay out of the merged loops: tensors without them could not share those.
@@ -396,6 +415,8 @@ class InnerPersistentScheduler:
         for _ in range(len(reduced) - 1):
             builder.merge(name, at, at + 1)
         types: list[tuple[int, ParallelType]] = []
+        if params.together > 1:
+            take_together(builder, name, params)
         if kept:
             types.append((0, ParallelType.grid_x))
             if params.rows > 1:
@@ -417,18 +438,29 @@ class InnerPersistentScheduler:
             else:
                 builder.set_cluster(ParallelType.grid_y, params.cluster)
         types.append((at + 2, ParallelType.block_x))
-        at_once = unrolled(params.batch) if params.in_shared else 1
+        at_once = (
+            1 if not params.in_shared else cut_unrolled(params.batch) if params.resident else unrolled(params.batch)
+        )
         if at_once > 1:
             builder.split(name, at + 1, at_once)
             types[-1] = at + 3, ParallelType.block_x
-            types.append((at + 2, ParallelType.unroll))
+            # Of rows that are cut, only threads with the first or the last vector test more than once for all accesses.
+            types.append((at + 2, ParallelType.unswitch if params.aligned_to else ParallelType.unroll))
         if params.aligned_to:
             # Only the first and the last vectors of a row test their elements.
-            types.append((at + 3, ParallelType.unswitch))
+            types.append((at + 3 + (at_once > 1), ParallelType.unswitch))
+        place = 0
+        if params.together > 1:
+            # Rows go between the accesses and the threads: what they share is read outside of that loop.
+            place = types[-1][0] if not params.aligned_to else types[-1][0] - 1
+            builder.reorder(name, {len(builder.state(name).loop) - 1 - len(trivial): place})
+            types = [(p + (p >= place), kind) for p, kind in types]
+            types.append((place, ParallelType.unroll))
         builder.transform_like(name)
         for position, parallel_type in types:
             builder.parallelize(name, position, parallel_type)
         builder.parallelize_like(name)
+        return place
 
 
 def in_two_passes(builder: ScheduleBuilder, *, exponentials: bool = True) -> None:

@@ -153,7 +153,11 @@ class InnerPersistentParams:
     in_grid     blocks that an SM must hold, where those of a row are no cluster: they meet in device memory; else 0
     inputs_only whether costly values are computed again, too, and only the row tensors kept
     one_pass    whether maximum and sum of exponentials come from one pass and one exchange
+    resident    blocks that must fit on a processor: registers are held to that; 0: as many as the compiler leaves room for
+    together    rows that each thread works on at once, which begin at the same place between aligned ones: what all rows
+                share is read once for them
     in_shared   row tensors that lie in shared memory, which asynchronous copies fill; none: in registers
+    realigned   of those the ones that begin elsewhere than the vectors: they pass through registers, by accesses at any address
     blocks      that go over the rows (times `cluster`), each loading the next row while it works on one; 0: one row each
     vector      consecutive elements of an access
     vectorized  arguments that are contiguous along them: one access each
@@ -180,6 +184,9 @@ class InnerPersistentParams:
     one_pass: bool = False
     in_grid: int = 0
     beside_first: tuple[str, ...] = ()
+    together: int = 1
+    resident: int = 0
+    realigned: tuple[str, ...] = ()
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

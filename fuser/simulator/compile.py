@@ -44,6 +44,7 @@ from fuser.ir.kernel import (
     IndexValue,
     Kernel,
     Let,
+    LetPhase,
     Literal,
     Load,
     LoadIndex,
@@ -350,6 +351,10 @@ class _Compiler:
             case LoadIndex(symbol, buffer, index):
                 text = self._value(Load(buffer, index), k)
                 self._emit(f"{self._define(symbol, ())} = w.to_index({text})")
+                self._guard_symbol(symbol, k)
+            case LetPhase(symbol, buffer, width):
+                view = self._visible(buffer)
+                self._emit(f"{self._define(symbol, ())} = {view}.base % {width}")
                 self._guard_symbol(symbol, k)
             case AtomicAdd(symbol, buffer, index, amount):
                 view = self._visible(buffer)

@@ -305,17 +305,30 @@ def moves_of(define: Define, dtype: DataType, *inputs: TensorDescriptor) -> list
 
 
 def test_rows_that_follow_the_output_are_aligned() -> None:
-    found = moves_of(softmax, D.BFloat16, described(D.BFloat16, 4096, 50257))
+    found = moves_of(softmax, D.BFloat16, described(D.BFloat16, 4096, 5001))
     assert [(m.width, m.aligned, m.src.is_global) for m in found] == [(8, True, True), (8, True, False)]
 
 
 def test_what_lies_elsewhere_is_read_from_any_address() -> None:
     """Weights begin at one address whatever the row, and a base may be off by an element."""
-    x, w = described(D.BFloat16, 4096, 50257), described(D.BFloat16, 50257)
+    x, w = described(D.BFloat16, 4096, 5001), described(D.BFloat16, 5001)
     found = {m.src.name: (m.width, m.aligned) for m in moves_of(scaled, D.BFloat16, x, w) if m.src.is_global}
     assert found == {"t0": (8, True), "t1": (8, False)}
-    x = described(D.BFloat16, 4096, 50257, alignment=2)
+    x = described(D.BFloat16, 4096, 5001, alignment=2)
     assert [(m.width, m.aligned) for m in moves_of(softmax, D.BFloat16, x) if m.src.is_global] == [(8, False)]
+
+
+@pytest.mark.parametrize("define", [row_sums, column_sums])
+def test_what_is_only_read_is_cut_at_its_own_places(define: Define) -> None:
+    """No store asks for others, and the base of an input may be off by an element."""
+    x = described(D.Float, 4096, 8192, alignment=4)
+    found = moves_of(define, D.Float, x)
+    assert {(m.width, m.aligned) for m in found if m.src.is_global} == {(4, True)}
+
+
+def test_rows_without_stores_are_cut_at_their_own_places() -> None:
+    found = moves_of(row_sums, D.BFloat16, described(D.BFloat16, 4096, 5001, alignment=2))
+    assert {(m.width, m.aligned) for m in found if m.src.is_global} == {(8, True)}
 
 
 def test_aligned_rows_are_not_cut() -> None:

@@ -13,6 +13,7 @@ from fuser.codegen.generate import generate_cuda
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
+from fuser.ir.facts import TensorDescriptor
 from fuser.ir.kernel import AsyncCopy, AsyncWait, walk
 from fuser.runtime import nvrtc
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
@@ -44,8 +45,14 @@ def device_for(held: int, resident: int) -> DeviceInfo:
 def proposed(
     define: Definition, device: DeviceInfo, *shapes: tuple[int, ...], dtype: DataType
 ) -> InnerPersistentParams:
+    return proposed_for(define, device, *(described(dtype, *s) for s in shapes), dtype=dtype)
+
+
+def proposed_for(
+    define: Definition, device: DeviceInfo, *inputs: TensorDescriptor, dtype: DataType
+) -> InnerPersistentParams:
     fusion = fusion_of(define, dtype)
-    bound = bind_inputs(fusion, [described(dtype, *s) for s in shapes])
+    bound = bind_inputs(fusion, list(inputs))
     params = InnerPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), device)
     assert isinstance(params, InnerPersistentParams)
     return params
@@ -143,8 +150,17 @@ def test_rows_that_registers_hold_well_stay_there() -> None:
     assert not proposed(layer_norm, H200, (4096, 32768), (32768,), dtype=DataType.BFloat16).in_shared
 
 
-def test_what_cannot_be_copied_in_whole_accesses_stays_in_registers() -> None:
-    assert not proposed(softmax, H200, (2048, 65537), dtype=DataType.BFloat16).in_shared
+def test_how_rows_that_begin_anywhere_are_copied() -> None:
+    cut = proposed(softmax, H200, (2048, 65537), dtype=DataType.BFloat16)
+    assert cut.in_shared == ("t0",), "whole but for the ends of a row"
+    assert cut.aligned_to
+    padded = TensorDescriptor(DataType.BFloat16, (2048, 65537), (65540, 1))
+    elsewhere = proposed_for(softmax, H200, padded, dtype=DataType.BFloat16)
+    assert elsewhere.realigned == elsewhere.in_shared == ("t0",)
+    assert not cut.realigned
+
+
+def test_what_cannot_be_copied_while_threads_go_on_stays_in_registers() -> None:
     old = replace(DeviceInfo.preset("sm_75"), max_cluster=16)
     assert not proposed(softmax, old, (2048, 65536), dtype=DataType.BFloat16).in_shared
 

@@ -1,0 +1,207 @@
+"""Shapes of rows that begin anywhere and lie in shared memory: cut into vectors where their memory is aligned.
+
+Threads whose accesses are all whole test once for a group of them; those with an end of the row test each, and go through an
+end element by element. So few threads should have such groups: the row fills its threads nearly whole. What all rows share,
+weights say, lies at another phase than a row and takes three accesses for one, out of the second-level cache: several rows of
+one phase together read it once.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.records import record
+from fuser.schedule.alignment import RowAccesses
+from fuser.schedule.params import InnerPersistentParams
+from fuser.schedule.rows_in_shared import SCRATCH
+
+LEAST_BYTES = 16 * 1024
+"""Bytes of a row from which it lies in shared memory."""
+
+REGISTERS = 40
+"""Registers of a thread."""
+
+REGISTERS_BESIDE = 48
+"""The same where it reads several rows, or more than `MOST_SHARED` bytes for a vector beside them."""
+
+REGISTERS_FOR_DOUBLES = 48
+"""As many more for elements of eight bytes."""
+
+WANTED_THREADS = 832
+WANTED_THREADS_BESIDE = 1280
+"""Threads of an SM that keep its pipes busy, and those that hide the latency of what is read beside a row (H200: gradient of
+softmax and layer_norm of 50257 elements)."""
+
+WANTED_IN_FLIGHT = 160 * 1024
+"""Bytes of rows on an SM: loading, exchanging and storing take turns (H200: softmax and its gradient at 50257 elements)."""
+
+CLUSTER = {2: 0.95, 4: 0.9, 8: 0.87, 16: 0.8}
+"""What blocks get done that share a row with others: all have to be there, and wait for each other."""
+
+TOGETHER = 0.85
+MOST_SHARED = 16
+"""What threads get done that work on several rows at once, where what these share takes more than so many bytes a vector."""
+
+TESTED_ONE_BY_ONE = 0.95
+"""What threads get done that test each access by itself."""
+
+ALONE = 0.8
+"""What a block gets done that has its SM to itself."""
+
+SHARED = 0.4
+"""Time for each byte that is read beside a row, out of the second-level cache, over that for a byte of the row."""
+
+WARP = 32
+QUARTERS = 4
+"""Parts of an SM's register file; a block's warps are spread over all."""
+
+CLUSTERED = {4: 0.91, 8: 0.91, 16: 0.85}
+"""Share of the SMs of an H200 on which clusters of so many blocks find room."""
+
+FEW_WAVES = 4
+"""Waves of blocks up to which it shows that the last one is not full."""
+
+
+@record
+class CutShape:
+    """How a row is spread: over `cluster` blocks of `threads` threads with `batch` accesses each; `together` rows at once. So
+    many blocks are `resident` on an SM."""
+
+    threads: int
+    batch: int
+    cluster: int
+    together: int
+    resident: int
+    in_flight: int
+
+
+def cut_unrolled(batch: int) -> int:
+    """Accesses of a thread that are tested together: more of them, and more threads test each by itself."""
+    return next((u for u in (2, 3) if batch % u == 0), 1)
+
+
+def choose_cut_shape(
+    length: int, rows: int, vector: int, loaded: int, beside: int, exchanges: int, itemsize: int, device: DeviceInfo
+) -> CutShape | None:
+    """The spread of rows of `length` elements, what the first part of a row lacks included; None if no cluster holds one.
+
+    loaded      bytes of a row's elements that are read
+    beside      bytes that all rows share, for each element
+    exchanges   how often the threads of a row have to wait for one another
+    itemsize    bytes of an element of the narrowest row tensor
+    """
+    vectors = -(-length // vector)
+    best: tuple[float, CutShape] | None = None
+    for cluster in (1, 2, 4, 8, 16):
+        if cluster > device.max_cluster or vectors < cluster * 2 * WARP:
+            break
+        for together in (1, 2) if beside else (1,):
+            for batch in range(2, 33):
+                threads = -(-vectors // (cluster * batch * WARP)) * WARP
+                holds_more = loaded > itemsize or beside * vector > MOST_SHARED
+                registers = REGISTERS_BESIDE if holds_more else REGISTERS
+                registers += REGISTERS_FOR_DOUBLES if itemsize > 4 else 0
+                shape = _shape(threads, batch, cluster, together, vector * loaded, registers, device)
+                if shape is None:
+                    continue
+                score = _score(shape, vectors, rows, vector, loaded, beside, exchanges, device)
+                if best is None or score > best[0]:
+                    best = score, shape
+    return None if best is None else best[1]
+
+
+def cut_params(
+    shape: CutShape,
+    order: tuple[int, ...],
+    accesses: RowAccesses,
+    bounds: tuple[tuple[str, int, int, int], ...],
+    in_shared: tuple[str, ...],
+    length: int,
+) -> InnerPersistentParams:
+    """The parameters for a shape, with reasons."""
+    return InnerPersistentParams(
+        order,
+        shape.threads,
+        1,
+        shape.batch,
+        accesses.vector,
+        accesses.vectorized,
+        bounds,
+        shape.cluster,
+        True,
+        in_shared,
+        misaligned=accesses.misaligned,
+        aligned_to=accesses.aligned_to,
+        together=shape.together,
+        resident=shape.resident,
+        realigned=tuple(name for name in in_shared if accesses.misaligned and name not in accesses.in_phase),
+        reasons=(
+            f"a row of {length} elements lies in the shared memory of {shape.cluster} blocks of {shape.threads} threads, "
+            f"{shape.batch} accesses of {accesses.vector} each, {shape.together} rows at once"
+            + (f", cut where {accesses.aligned_to} is aligned" if accesses.aligned_to else ""),
+            f"{shape.resident} blocks and {shape.in_flight} bytes of rows per SM",
+        ),
+    )
+
+
+def _shape(
+    threads: int, batch: int, cluster: int, together: int, access: int, registers: int, device: DeviceInfo
+) -> CutShape | None:
+    held = threads * batch * access * together
+    if held + SCRATCH > device.shared_per_block_optin or threads > device.max_threads_per_block:
+        return None
+    warps = -(-threads // (WARP * QUARTERS)) * QUARTERS
+    resident = min(
+        device.shared_per_sm // (held + SCRATCH),
+        device.max_threads_per_sm // (warps * WARP),
+        device.registers_per_sm // (registers * warps * WARP),
+        device.max_blocks_per_sm,
+    )
+    return CutShape(threads, batch, cluster, together, resident, resident * held) if resident else None
+
+
+def _score(
+    shape: CutShape,
+    vectors: int,
+    rows: int,
+    vector: int,
+    loaded: int,
+    beside: int,
+    exchanges: int,
+    device: DeviceInfo,
+) -> float:
+    """Speed, as a share of what memory allows."""
+    held = shape.threads * shape.batch
+    used = vectors / (held * shape.cluster)
+    score = used / (1.0 + _tested(shape, vectors) / (shape.threads * shape.cluster))
+    score *= min(shape.in_flight * used, WANTED_IN_FLIGHT) / WANTED_IN_FLIGHT
+    score *= min(1.0, shape.resident * shape.threads / (WANTED_THREADS_BESIDE if beside else WANTED_THREADS))
+    if shape.resident == 1:
+        score *= ALONE**exchanges
+    score *= CLUSTER.get(shape.cluster, 1.0) * (1.0 if cut_unrolled(shape.batch) > 1 else TESTED_ONE_BY_ONE)
+    score /= 1.0 + SHARED * beside / loaded / 2 / shape.together
+    if shape.together > 1 and beside * vector > MOST_SHARED:
+        score *= TOGETHER
+    groups = -(-rows // (vector * shape.together)) * vector if shape.together > 1 else rows
+    slots = shape.resident * int(device.sm_count * CLUSTERED.get(shape.cluster, 1.0)) // shape.cluster
+    waves = groups / max(slots, 1)
+    if waves < 2 and shape.together > 1:
+        return 0.0  # nothing else runs while a block waits for its own rows
+    if 1 < waves < FEW_WAVES:
+        score *= waves / math.ceil(waves)
+    return score * rows / (groups * shape.together)
+
+
+def _tested(shape: CutShape, vectors: int) -> float:
+    """Threads, summed over the blocks of a row, that test all of their accesses in a group, as a share of all groups."""
+    at_once = cut_unrolled(shape.batch)
+    groups = shape.batch // at_once
+    partial = 0
+    for block in range(shape.cluster):
+        left = vectors - block * shape.threads * shape.batch
+        for group in range(groups):
+            some = min(max(left - group * at_once * shape.threads, 0), shape.threads)
+            whole = min(max(left - (group * at_once + at_once - 1) * shape.threads, 0), shape.threads)
+            partial += some - whole
+    return partial / groups

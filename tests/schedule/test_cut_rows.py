@@ -1,0 +1,185 @@
+"""Rows that begin anywhere, in shared memory, one or several of a thread at once: values at every phase, at both ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.kernel import AsyncCopy, walk
+from fuser.schedule.cut_rows import choose_cut_shape
+from fuser.schedule.inner_persistent import InnerPersistentScheduler
+from fuser.schedule.params import InnerPersistentParams, Params, Refused
+from tests.schedule.test_alignment import laid_out
+from tests.schedule.test_inner_persistent import Definition, add_norm, layer_norm, reference, softmax
+
+D = DataType
+
+
+def force(
+    monkeypatch: pytest.MonkeyPatch,
+    threads: int,
+    batch: int,
+    cluster: int,
+    together: int,
+    realigned: tuple[str, ...] = (),
+) -> None:
+    """Rows of every proposal lie in shared memory, spread like this."""
+    propose = InnerPersistentScheduler.propose
+
+    def changed(self: InnerPersistentScheduler, segment: Any, *arguments: Any) -> Params | Refused:
+        params = propose(self, segment, *arguments)
+        assert isinstance(params, InnerPersistentParams)
+        cut = params.vector - 1 if params.aligned_to else 0
+        capacity = threads * batch * cluster * params.vector - cut
+        return replace(
+            params,
+            threads=threads,
+            rows=1,
+            batch=batch,
+            cluster=cluster,
+            inputs_only=True,
+            in_shared=tuple(t.name for t in segment.input_tensors if t.ndim == 2),
+            together=together,
+            realigned=realigned,
+            bounds=tuple((name, dim, 1, capacity) for name, dim, _, _ in params.bounds),
+        )
+
+    monkeypatch.setattr(InnerPersistentScheduler, "propose", changed)
+
+
+def check(define: Definition, dtype: DataType, rows: int, columns: int) -> None:
+    rng = np.random.default_rng(columns)
+    shapes = [(rows, columns)] * (1 + (define is add_norm)) + [(columns,)] * (define is layer_norm)
+    arrays = [rng.normal(size=s).astype(dtype.numpy) for s in shapes]
+    inputs = [laid_out(a, columns, 0) for a in arrays]
+    with FusionDefinition() as fd:
+        define(fd, dtype)
+    found = fd.execute(inputs, device="simulator")
+    (launch,) = fd.program(inputs).launches()
+    assert launch.kernel.kernel_ir is not None
+    wide = [s for s in walk(launch.kernel.kernel_ir.body) if isinstance(s, AsyncCopy)]
+    assert wide
+    assert all(s.width * dtype.itemsize >= 8 for s in wide), "whole accesses but for the ends of a row"
+    tolerance = {D.BFloat16: 1.2e-2, D.Half: 2e-3}.get(dtype, 2e-5)
+    for got, expected in zip(found, reference(define, arrays), strict=True):
+        scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
+        assert np.all(np.abs(np.asarray(got).astype(np.float64) - expected) <= tolerance * scale + 1e-6)
+
+
+@pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
+@pytest.mark.parametrize(
+    ("dtype", "rows", "columns", "threads", "batch", "cluster", "together"),
+    [
+        (D.BFloat16, 9, 1001, 32, 4, 1, 1),
+        (D.BFloat16, 9, 1001, 32, 2, 2, 1),
+        (D.BFloat16, 9, 1001, 32, 5, 1, 1),
+        (D.BFloat16, 33, 1023, 32, 8, 1, 2),
+        (D.BFloat16, 17, 263, 32, 2, 1, 4),
+        (D.BFloat16, 7, 1001, 32, 4, 2, 2),
+        (D.Half, 9, 515, 64, 2, 1, 1),
+        (D.Float, 5, 1001, 64, 4, 1, 1),
+        (D.Float, 13, 1003, 64, 2, 2, 2),
+        (D.Float, 4, 67, 32, 1, 1, 2),
+    ],
+)
+def test_values(
+    define: Definition,
+    dtype: DataType,
+    rows: int,
+    columns: int,
+    threads: int,
+    batch: int,
+    cluster: int,
+    together: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    force(monkeypatch, threads, batch, cluster, together)
+    check(define, dtype, rows, columns)
+
+
+def scaled(fd: FusionDefinition, dtype: DataType) -> None:
+    """A row over its sum, of an input that need not be dense."""
+    x = fd.define_tensor(shape=[-1, -1], dtype=dtype)
+    f = fd.ops.cast(x, D.Float)
+    fd.add_output(fd.ops.cast(fd.ops.sub(f, fd.ops.sum(f, [1], keepdim=True)), dtype))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "padding", "offset", "shape"),
+    [
+        (D.BFloat16, 1001, 3, 0, (32, 4, 1, 1)),
+        (D.BFloat16, 1001, 0, 5, (32, 2, 2, 1)),
+        (D.Float, 515, 1, 1, (32, 6, 1, 2)),
+        (D.Double, 130, 1, 0, (32, 3, 1, 1)),
+        (D.Double, 131, 0, 1, (32, 3, 1, 1)),
+    ],
+)
+def test_rows_of_another_phase_pass_through_registers(
+    dtype: DataType,
+    columns: int,
+    padding: int,
+    offset: int,
+    shape: tuple[int, int, int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    force(monkeypatch, *shape, realigned=("t0",))
+    rng = np.random.default_rng(columns)
+    x = rng.integers(-1, 2, (9, columns)).astype(dtype.numpy)
+    with FusionDefinition() as fd:
+        scaled(fd, dtype)
+    (found,) = fd.execute([laid_out(x, columns + padding, offset)], device="simulator")
+    wide = x.astype(np.float64)
+    want = wide - wide.sum(1, keepdims=True)
+    np.testing.assert_array_equal(np.asarray(found).astype(np.float64), want.astype(dtype.numpy).astype(np.float64))
+
+
+def test_claims_are_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "proofs")
+    force(monkeypatch, 32, 4, 1, 2)
+    check(layer_norm, D.BFloat16, 9, 1001)
+
+
+@pytest.mark.parametrize(
+    ("length", "rows", "vector", "loaded", "beside", "exchanges", "shape"),
+    [
+        (50257, 1903, 8, 2, 4, 2, (640, 10, 1, 1)),  # layer_norm, weights of 16 bits: 140 us, 146 with 544 threads
+        (50257, 1256, 4, 2, 8, 2, (640, 10, 2, 2)),  # weights of 32 bits: 118 us, 126 in one block
+        (50257, 3560, 8, 4, 0, 1, (640, 5, 2, 1)),  # gradient of softmax: 291 us, 375 over four blocks
+        (250003, 198, 8, 2, 2, 1, (448, 9, 8, 1)),  # rms_norm: 73 us, 89 over sixteen blocks, 90 over four
+        (250003, 536, 4, 2, 4, 1, (512, 8, 16, 2)),  # weights of 32 bits: 243 us, 269 one row at a time
+        (250003, 42, 4, 2, 8, 2, (384, 21, 8, 1)),  # layer_norm of few rows: 30 us, 44 two rows at a time
+    ],
+)
+def test_shapes_that_were_best_on_an_h200(
+    length: int,
+    rows: int,
+    vector: int,
+    loaded: int,
+    beside: int,
+    exchanges: int,
+    shape: tuple[int, int, int, int],
+) -> None:
+    found = choose_cut_shape(length + vector - 1, rows, vector, loaded, beside, exchanges, 2, DeviceInfo.preset("H200"))
+    assert found is not None
+    assert (found.threads, found.batch, found.cluster, found.together) == shape
+
+
+@pytest.mark.parametrize("length", [5000, 8191, 33000, 128256, 1_000_003])
+@pytest.mark.parametrize("loaded", [2, 4, 8, 16])
+@pytest.mark.parametrize("beside", [0, 4])
+def test_shapes_fit(length: int, loaded: int, beside: int) -> None:
+    device = DeviceInfo.preset("H200")
+    shape = choose_cut_shape(length, 1000, 4, loaded, beside, 2, 2, device)
+    if shape is None:
+        assert length * loaded > 8 * device.shared_per_block_optin
+        return
+    assert shape.threads * shape.batch * shape.cluster * 4 >= length
+    assert shape.in_flight == shape.resident * shape.threads * shape.batch * 4 * loaded * shape.together
+    assert shape.in_flight <= device.shared_per_sm
