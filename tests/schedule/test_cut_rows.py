@@ -46,6 +46,7 @@ def force(
             in_shared=tuple(t.name for t in segment.input_tensors if t.ndim == 2),
             together=together,
             realigned=realigned,
+            beside_first=(),
             bounds=tuple((name, dim, 1, capacity) for name, dim, _, _ in params.bounds),
         )
 
@@ -75,16 +76,16 @@ def check(define: Definition, dtype: DataType, rows: int, columns: int) -> None:
 @pytest.mark.parametrize(
     ("dtype", "rows", "columns", "threads", "batch", "cluster", "together"),
     [
-        (D.BFloat16, 9, 1001, 32, 4, 1, 1),
-        (D.BFloat16, 9, 1001, 32, 2, 2, 1),
-        (D.BFloat16, 9, 1001, 32, 5, 1, 1),
-        (D.BFloat16, 33, 1023, 32, 8, 1, 2),
-        (D.BFloat16, 17, 263, 32, 2, 1, 4),
-        (D.BFloat16, 7, 1001, 32, 4, 2, 2),
-        (D.Half, 9, 515, 64, 2, 1, 1),
+        (D.BFloat16, 9, 1401, 32, 6, 1, 1),
+        (D.BFloat16, 9, 1401, 32, 3, 2, 1),
+        (D.BFloat16, 9, 1401, 64, 5, 1, 1),
+        (D.BFloat16, 33, 1503, 32, 8, 1, 2),
+        (D.BFloat16, 17, 1367, 32, 6, 1, 4),
+        (D.BFloat16, 7, 1401, 32, 4, 2, 2),
+        (D.Half, 9, 1515, 64, 4, 1, 1),
         (D.Float, 5, 1001, 64, 4, 1, 1),
         (D.Float, 13, 1003, 64, 2, 2, 2),
-        (D.Float, 4, 67, 32, 1, 1, 2),
+        (D.Float, 4, 801, 64, 4, 1, 2),
     ],
 )
 def test_values(
@@ -113,11 +114,11 @@ def scaled(fd: FusionDefinition, dtype: DataType) -> None:
 @pytest.mark.parametrize(
     ("dtype", "columns", "padding", "offset", "shape"),
     [
-        (D.BFloat16, 1001, 3, 0, (32, 4, 1, 1)),
-        (D.BFloat16, 1001, 0, 5, (32, 2, 2, 1)),
-        (D.Float, 515, 1, 1, (32, 6, 1, 2)),
+        (D.BFloat16, 1401, 3, 0, (32, 6, 1, 1)),
+        (D.BFloat16, 1401, 0, 5, (32, 3, 2, 1)),
+        (D.Float, 901, 1, 1, (32, 8, 1, 2)),
         (D.Double, 130, 1, 0, (32, 3, 1, 1)),
-        (D.Double, 131, 0, 1, (32, 3, 1, 1)),
+        (D.Double, 601, 0, 1, (32, 10, 1, 1)),
     ],
 )
 def test_rows_of_another_phase_pass_through_registers(
@@ -142,8 +143,8 @@ def test_rows_of_another_phase_pass_through_registers(
 
 def test_claims_are_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FUSER_VERIFY", "proofs")
-    force(monkeypatch, 32, 4, 1, 2)
-    check(layer_norm, D.BFloat16, 9, 1001)
+    force(monkeypatch, 32, 6, 1, 2)
+    check(layer_norm, D.BFloat16, 9, 1401)
 
 
 @pytest.mark.parametrize(
