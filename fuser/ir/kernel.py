@@ -760,7 +760,15 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
                 return AtomicAdd(s.symbol, s.buffer, index(s.index), index(s.amount))
             case RemoteStore():
                 return RemoteStore(s.buffer, index(s.index), value(s.value), index(s.rank), s.told)
-            case ClusterArrive() | ClusterWait() | ExchangeInit() | ExchangeWait() | AsyncCommit() | AsyncWait() | LetPhase():
+            case (
+                ClusterArrive()
+                | ClusterWait()
+                | ExchangeInit()
+                | ExchangeWait()
+                | AsyncCommit()
+                | AsyncWait()
+                | LetPhase()
+            ):
                 return s
             case SpinWait():
                 return SpinWait(s.buffer, index(s.index), index(s.target))
