@@ -643,7 +643,9 @@ class _Expander:
         parts = count // joined
         stmts = self._butterflies(r, WARP, lanes) if joined > 1 else []
         scratch = self._scratch(r, const(parts * lanes))
-        spread = Spread(position, r.partials[0].size.value, groups, lane, const(lanes), lambda i: _is_common(r, i))
+        spread = Spread(
+            position, const(count), r.partials[0].size.value, groups, lane, const(lanes), lambda i: _is_common(r, i)
+        )
         per = parts // groups
 
         def write(i: int, e: Int) -> list[Stmt]:
@@ -784,6 +786,7 @@ class _Expander:
         per = -(-g.blocks.value // groups)
         spread = Spread(
             self._linear(g.spread),
+            self._count_of(g.spread),
             size,
             groups,
             self._linear(g.lanes),

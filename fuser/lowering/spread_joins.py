@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from fuser.ir.enums import MemoryType
-from fuser.ir.integers import ONE, ZERO, Int, equal, less
+from fuser.ir.integers import ONE, ZERO, Int, const, equal, less, prove_less_equal
 from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
 from fuser.records import record
 
@@ -26,14 +26,16 @@ Join = Callable[[Reduce, Callable[[int, Int, Int], Value], int], list[Stmt]]
 
 @record(eq=False)
 class Spread:
-    """Where a thread stands among those that join: `position` among those of its lane, of which there are groups * size.
+    """Where a thread stands among those that join: `position` among those of its lane; groups * size of them have work.
 
+    threads       of a lane
     size          results of a lane
     lane, lanes   the lane, and how many there are
     common        whether partial i is one count for all results
     """
 
     position: Int
+    threads: Int
     size: int
     groups: int
     lane: Int
@@ -51,16 +53,17 @@ class Spread:
         return self.position // self.size
 
 
-_LEAST_GROUPS = 4
-"""Fewer are not worth the barrier between the two steps."""
+_LEAST_GROUPS = 2
+_MOST_GROUPS = 8
+"""With more, the second step would be as long as the first."""
 
 
 def spread_groups(threads: Int, size: Int) -> int:
-    """Groups of threads, each with one for every result of a lane; 0 where there are few, or it is not known how many."""
-    if not (threads.is_const and size.is_const) or threads.value % size.value:
+    """Groups of threads, each with one for every result of a lane; 0 where there are not several, or it is not known."""
+    if not (threads.is_const and size.is_const) or threads.value % size.value or size.value == 1:
         return 0
-    groups = threads.value // size.value
-    return groups if groups >= _LEAST_GROUPS and size.value > 1 else 0
+    groups = min(threads.value // size.value, _MOST_GROUPS)
+    return groups if groups >= _LEAST_GROUPS else 0
 
 
 def spread_join(
@@ -100,10 +103,15 @@ def spread_join(
     def read(i: int, e: Int) -> list[Stmt]:
         return [Store(r.partials[i], e, Load(results[i], e * spread.lanes + spread.lane))]
 
-    return [
-        *(Allocate(b) for b in (*own, *found)),
+    work = [
         *first(one, at),
         *stored(found, lambda e: (e * spread.groups + spread.group) * spread.lanes + spread.lane),
+    ]
+    busy = less(spread.position, spread.groups * spread.size)
+    all_busy = prove_less_equal(spread.threads, const(spread.groups * spread.size))
+    return [
+        *(Allocate(b) for b in (*own, *found)),
+        *(work if all_busy else [If(busy, tuple(work), role=Role.owner)]),
         *(Allocate(b) for b in results),
         If(less(spread.position, spread.size), tuple(last), role=Role.owner),
         *each(r, read),

@@ -286,8 +286,9 @@ def _sums(segment: Fusion, sides: Sides) -> int:
     """Registers of a column's sums: Welford has a mean, a sum of squares, what they are differences from and, at the end, a
     long count; beside a sum that shows to more than 16 bits is what its roundings left over."""
     wide = wide_results(ScheduleBuilder(segment))
-    column = [e for e in reductions_of(segment) if tensor_outputs(e)[0] in sides.column]
-    return sum(5 if isinstance(e, Welford) else 2 if tensor_outputs(e)[0].name in wide else 1 for e in column)
+    results = [(e, tensor_outputs(e)[0]) for e in reductions_of(segment) if tensor_outputs(e)[0] in sides.column]
+    numbers = ((5 if isinstance(e, Welford) else 2 if t.name in wide else 1, t.dtype.itemsize) for e, t in results)
+    return sum(count * max(1, size // 4) for count, size in numbers)
 
 
 # --- shape ------------------------------------------------------------------------------------------------------------

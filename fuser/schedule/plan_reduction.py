@@ -157,13 +157,18 @@ def _plan_outer(space: Space, device: DeviceInfo) -> ReductionPlan:
     across = power_of_two(columns, 1, _WARP)
     wanted = device.sm_count
     if ceil_div(columns, across) * 5 < wanted * 4:
-        across = min(across, _WARP // 2)  # more blocks of columns: fewer must share one
+        across = _narrow(columns, across, wanted) if space.heavy else min(across, _WARP // 2)
     along = power_of_two(ceil_div(space.reduced, unroll), 1, _LONG_BLOCK // across)
     along = max(along, _WARP // across)
     blocks = max(1, ceil_div(columns, across))
     grid = 1
     if space.may_split and blocks < wanted:
-        grid = _parts(max(1, wanted // blocks), space.reduced, along * unroll)
+        # Two blocks of sums on an SM, so that none is without one: statistics have too many registers.
+        resident = 1 if space.heavy or blocks * 10 >= wanted * 9 else _RESIDENT // _LONG_BLOCK
+        grid = _parts(max(1, wanted * resident // blocks), space.reduced, along * unroll)
+        unroll = max(1, unroll // resident) if grid > 1 else unroll
+        if grid > 1 and grid * along * unroll > 2 * space.reduced:
+            unroll = max(1, unroll // 2)
     reasons = [f"{columns} accesses a row: {across} threads along the kept dims, {along} along the reduced ones"]
     if grid > 1:
         reasons.append(
@@ -173,6 +178,19 @@ def _plan_outer(space: Space, device: DeviceInfo) -> ReductionPlan:
         unroll = min(unroll, power_of_two(ceil_div(space.reduced, along), 1, _MAX_UNROLL))
     reasons.append(_flight_words(space, device, unroll))
     return ReductionPlan(along, across, grid, unroll, tuple(reasons))
+
+
+def _narrow(columns: int, across: int, wanted: int) -> int:
+    """Accesses side by side in a block of statistics whose rows several share: a line, so that few have parts to join, if all
+    SMs but one in thirty then have a block; else as many as give most of them one."""
+
+    def used(width: int) -> int:
+        lines = ceil_div(columns, width)
+        return lines * max(1, wanted // lines)
+
+    widths = [w for w in (_LINE, _WARP // 2, _WARP) if w <= across] or [across]
+    most = max(map(used, widths))
+    return next(w for w in widths if used(w) * 31 >= most * 30)
 
 
 def _most_in_flight(space: Space) -> int:

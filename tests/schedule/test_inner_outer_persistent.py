@@ -11,6 +11,7 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.errors import SchedulingError
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.facts import TensorDescriptor
@@ -321,3 +322,27 @@ def test_other_sizes_get_other_kernels(shape: tuple[int, int]) -> None:
     found = fd.execute([x], device="simulator")
     for value, expected in zip(found, expected_of(softmax_and_sums, [x]), strict=True):
         np.testing.assert_allclose(value, expected, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("rows", "length", "taken"), [(410, 3072, False), (100_003, 64, True), (4000, 1024, True)])
+def test_sums_of_doubles_have_two_registers(rows: int, length: int, taken: bool) -> None:
+    """Rows that would spill are left to two kernels."""
+    with FusionDefinition() as fd:
+        dy, x, w = (fd.define_tensor(shape, True, DataType.Double) for shape in ([-1, -1], [-1, -1], [-1]))
+        weighted = dy * fd.ops.broadcast(w, [True, False])
+        c1, c2 = (fd.ops.sum(t, 1, keepdim=True) for t in (x * weighted, weighted))
+        fd.add_output(weighted - (x * c1 + c2))
+        fd.add_output(fd.ops.sum(dy * x, 0))
+        fd.add_output(fd.ops.sum(dy, 0))
+    assert fd.fusion is not None
+    wide = TensorDescriptor(DataType.Double, (rows, length), (length, 1))
+    fusion = fd.fusion.ir_fusion
+    (segment,) = segment_fusion(fusion).segments
+    bound = bind_inputs(fusion, [wide, wide, TensorDescriptor(DataType.Double, (length,), (1,))])
+    if taken:
+        kernel, _ = KernelCompiler(H200).compile_segment(segment, bound)
+        assert kernel.resources is not None
+        assert kernel.resources.spill_bytes == 0
+    else:
+        with pytest.raises(SchedulingError, match="does not fit in the registers"):
+            KernelCompiler(H200).compile_segment(segment, bound)

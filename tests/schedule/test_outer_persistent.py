@@ -203,7 +203,9 @@ def test_rows_are_read_again_from_the_last_one() -> None:
     assert [("__ldcs(" in line) for line in backwards] == [True, True], "what is read for the last time"
     assert text.count("__ldcs(") == 6, "what is kept on chip needs no place in the cache"
     assert text.count("(&t0_cache_after_0_kept[") == 4
-    assert kernel.plan.shared_bytes.value > 3 * 65536, "the rows of three turns"
+    kept = 3 * 7 * 512 * 16
+    assert kernel.plan.shared_bytes.value > kept, "the rows of three turns of seven accesses"
+    assert kernel.plan.shared_bytes.value + kept // 3 < H200.shared_per_sm + 28 * 1024, "room for those on their way"
     assert text.count("__stcs(") == 2, "what is written leaves the cache to what is read again"
     assert text.count("= fuser_rsqrt(") == 1, "once for a column, before the second pass"
 
