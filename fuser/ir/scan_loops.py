@@ -3,7 +3,7 @@
 The axes that schedules make of the scanned dim are, from outside in,
 
     serial ...       steps: a value is carried from one to the next
-    unroll ...       tiles that one collective takes at once     } from the first of these on the result is complete only
+    unroll ...       tiles that one collective takes at once,    } from the first of these on the result is complete only
     block ...        threads, in the order of their elements     } after the loops: what consumes it shares the loops
     serial ...       the run of a thread                         } outside them
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from fuser.ir.scheduled_fusion import TensorState
 
 
+_TILES = (ParallelType.unroll, ParallelType.unswitch)
+
+
 def scanned_positions(scan: Scan, state: TensorState) -> tuple[int, ...]:
     """Positions of the loop axes that were made of the scanned dim, in loop order."""
     return tuple(k for k, axis in enumerate(state.loop) if _is_made_from(axis, scan.axis))
@@ -33,7 +36,7 @@ def collective_depth(scan: Scan, state: TensorState) -> int:
     first = next((i for i, k in enumerate(positions) if state.parallel_type(state.loop[k]).is_block), None)
     if first is None:
         return len(state.loop)
-    while first and state.parallel_type(state.loop[positions[first - 1]]) is ParallelType.unroll:
+    while first and state.parallel_type(state.loop[positions[first - 1]]) in _TILES:
         first -= 1
     return positions[first]
 

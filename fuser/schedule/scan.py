@@ -238,11 +238,17 @@ def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams
                 at = 2
         if params.vector > 1:
             split_vector(builder, name, at, params.vector, params.aligned_to)
+        if params.run > 1:
+            builder.split(name, at, params.run)
         builder.split(name, at, params.block_scan)
-        if params.batch > 1:
-            builder.split(name, at, params.batch)
-            types.append((at + 1, ParallelType.unroll))
-        types.append((at + (2 if params.batch > 1 else 1), ParallelType.block_x))
+        tiles = params.batch // params.run
+        if tiles > 1:
+            builder.split(name, at, tiles)
+            # Steps that are inside the row test nothing.
+            types.append((at + 1, ParallelType.unswitch))
+        types.append((at + (2 if tiles > 1 else 1), ParallelType.block_x))
+        if params.run > 1:
+            types.append((at + (3 if tiles > 1 else 2), ParallelType.unswitch))
         if params.cluster > 1:
             builder.split(name, at, params.cluster)
             builder.set_cluster(ParallelType.grid_y, params.cluster)
