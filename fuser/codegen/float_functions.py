@@ -133,6 +133,14 @@ INLINE float fuser_divide(float a, float b) {
   return corrected == corrected ? corrected : n * first;
 }
 """,
+    # The same for a divisor from 1 to 2**31, the scale of which is 1.
+    "fuser_divide_by_count": """
+INLINE float fuser_divide_by_count(float a, float b) {
+  float first = fuser_reciprocal_approx(b), r = fmaf(-fmaf(b, first, -1.0f), first, first);
+  float q = a * r, corrected = fmaf(-fmaf(q, b, -a), r, q);
+  return corrected == corrected ? corrected : a * first;
+}
+""",
     # b > 0, and r is 1 / b rounded.
     "fuser_divide_by": """
 INLINE float fuser_divide_by(float a, float b, float r) {

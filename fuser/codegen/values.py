@@ -114,6 +114,9 @@ class ValueWriter:
         if call.op == "cast":
             return self._cast(self.converted(call.args[0], call.compute), call.compute, call.dtype)
         form = self._call_form(call)
+        if form.template.startswith("fuser_divide(") and _is_count(call.args[1]):
+            self.functions["fuser_divide_by_count"] = None
+            return f"fuser_divide_by_count({', '.join(self.converted(a, call.compute) for a in call.args)})"
         for function in form.functions:
             self.functions[function] = None
         texts = [self.converted(a, dtype) for a, dtype in zip(call.args, form.arguments, strict=True)]
@@ -206,6 +209,16 @@ def _type(dtype: DataType) -> tuple[str, tuple[str, ...]]:
 def _cast_form(source: DataType, target: DataType) -> tuple[str, tuple[str, ...]]:
     spelling = cast_spelling(source, target)
     return spelling.template, spelling.functions
+
+
+def _is_count(divisor: Value) -> bool:
+    """Whether a divisor is a number of elements, 1 or more."""
+    while isinstance(divisor, Cast):
+        divisor = divisor.value
+    expression = divisor.expression if isinstance(divisor, IndexValue) else None
+    return (
+        expression is not None and expression.lo is not None and expression.lo >= 1 and (expression.hi or 2**31) < 2**62
+    )
 
 
 @cache

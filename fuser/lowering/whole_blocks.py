@@ -42,7 +42,7 @@ def whole_blocks(
     sizes: Mapping[ParallelType, Int],
     proofs: ProofLog | None = None,
 ) -> tuple[Stmt, ...]:
-    """The body under one test of a block's last row, and as it was where that fails.
+    """The body under one test of a block's last row, and as it was where that fails; so for each trip of a loop over rows.
 
     threads   indices of blocks and threads
     sizes     how many there are along each axis
@@ -61,7 +61,8 @@ def whole_blocks(
             if test.symbols.isdisjoint(inside):
                 hardest[part] = test
     if not hardest:
-        return body
+        made = tuple(_in_each_trip(s, threads, sizes, proofs) for s in body)
+        return body if all(a is b for a, b in zip(made, body, strict=True)) else made
     if proofs is not None:
         for part, test in hardest.items():
             assert isinstance(part, Compare)
@@ -74,6 +75,16 @@ def whole_blocks(
         return stmt.then if rest is TRUE else (If(rest, stmt.then, stmt.orelse, stmt.role),)
 
     return (If(all_of(*hardest.values()), map_body(body, drop), body, Role.whole_block),)
+
+
+def _in_each_trip(
+    stmt: Stmt, threads: Mapping[ParallelType, Symbol], sizes: Mapping[ParallelType, Int], proofs: ProofLog | None
+) -> Stmt:
+    """A loop over rows with one test in each trip."""
+    if not isinstance(stmt, For) or stmt.unroll:
+        return stmt
+    inner = whole_blocks(stmt.body, threads, sizes, proofs)
+    return stmt if inner is stmt.body else For(stmt.symbol, stmt.start, stmt.stop, stmt.step, inner)
 
 
 def _meets(stmt: Stmt) -> bool:

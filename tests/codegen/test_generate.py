@@ -15,6 +15,7 @@ from fuser.ir.enums import CacheOp, ParallelType
 from fuser.ir.integers import const, symbol
 from fuser.ir.kernel import (
     Allocate,
+    Cast,
     IndexValue,
     Kernel,
     Let,
@@ -113,6 +114,15 @@ def test_result_of_an_op_is_converted_once() -> None:
     assert _body_of(equal) == "(float)(((float)((tid_x)) == 0.0f))"
     chosen = call("where", Literal(True, BOOL), Literal(1.0, FLOAT), Literal(2, DataType.Int))
     assert _body_of(chosen) == "true ? 1.0f : 2.0f"
+
+
+def test_numbers_of_elements_need_no_scale_as_divisors() -> None:
+    for op in ("div", "truediv"):
+        divided = [call(op, Literal(2.0, FLOAT), Cast(IndexValue(n, DataType.Int), FLOAT)) for n in (TID + 1, TID)]
+        assert _body_of(divided[0]) == "fuser_divide_by_count(2.0f, (float)((long long)(tid_x + 1)))"
+        assert _body_of(divided[1]) == "fuser_divide(2.0f, (float)((long long)(tid_x)))"
+    wide = call("div", Literal(2.0, DataType.Double), IndexValue(TID + 1, DataType.Int), compute=DataType.Double)
+    assert "fuser_divide" not in _body_of(wide)
 
 
 def test_only_used_device_functions_are_in_the_text() -> None:

@@ -177,3 +177,14 @@ def test_division_is_the_compilers(fma: bool) -> None:
     wrong = np.zeros(2, np.uint64)
     kernel.run((wrong,), LaunchParams(1056, 1, 1, 256, 1, 1))
     assert wrong.tolist() == [0, 0]
+
+
+def test_division_by_a_count_is_the_compilers() -> None:
+    counts = _DIVISION.replace("fuser_divide(a, b)", "fuser_divide_by_count(a, b)").replace(
+        "float want =", "if (!(b >= 1.0f && b < 0x1p62f)) continue;\n    float want ="
+    )
+    source = "\n".join(function_closure(["fuser_divide_by_count"])) + counts
+    kernel = RtcKernel(source, "check").compile()
+    wrong = np.zeros(2, np.uint64)
+    kernel.run((wrong,), LaunchParams(1056, 1, 1, 256, 1, 1))
+    assert wrong.tolist() == [0, 0]

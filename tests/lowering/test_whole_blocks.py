@@ -75,6 +75,15 @@ def test_rows_of_a_loop_are_tested_with_the_last() -> None:
     assert conditions(*made.then) == []
 
 
+def test_each_trip_over_rows_has_a_test() -> None:
+    row = less(4 * B + 64 * T + Y, N)
+    (made,) = whole_blocks((For(T, const(0), M, const(1), (store(row), SHUFFLE)),), THREADS, SIZES)
+    assert isinstance(made, For)
+    (test,) = made.body
+    assert isinstance(test, If)
+    assert test.condition is less(4 * B + 64 * T + 3, N)
+
+
 @pytest.mark.parametrize(
     "body",
     [

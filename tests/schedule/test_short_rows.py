@@ -119,7 +119,7 @@ def test_few_rows_have_many_threads() -> None:
 def test_rows_by_element(dtype: DataType, rows: int, length: int, rows_of_block: int) -> None:
     batch = -(-length // 32)
     params = replace(
-        of_rows(dtype, 30965, length),
+        of_rows(dtype, 30965, 257),
         threads=32,
         batch=batch,
         rows=rows_of_block,
