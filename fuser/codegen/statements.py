@@ -119,7 +119,8 @@ class StatementWriter:
             case WarpBarrier(reason):
                 line(f"{indent}__syncwarp();{_note(reason)}")
             case Fence():
-                line(f"{indent}__threadfence();")
+                # Enough for a value that is published and acquired; __threadfence() orders more, and takes longer.
+                line(f'{indent}asm volatile("fence.acq_rel.gpu;" ::: "memory");')
             case LoadIndex(symbol, buffer, index):
                 text = values.element(buffer, index) if buffer.is_register else self._volatile(buffer, index)
                 line(f"{indent}const index_t {self._names.symbols.declare(symbol)} = {text};")
@@ -147,8 +148,8 @@ class StatementWriter:
             case ClusterWait(reason):
                 line(f'{indent}asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");{_note(reason)}')
             case SpinWait(buffer, index, target):
+                # Without a pause: a block asks for one word at a time, and goes on as soon as it may.
                 line(f"{indent}while ({self._volatile(buffer, index)} < {self._operand(target)}) {{")
-                line(f"{indent}  __nanosleep(32);")
                 line(f"{indent}}}")
             case Comment(text):
                 self.lines.extend(comment_lines(text, indent))

@@ -338,7 +338,7 @@ class AtomicAdd:
 
 @record(eq=False)
 class Fence:
-    """Device-scope memory fence of the executing thread (`__threadfence()`)."""
+    """Device-scope memory fence of the executing thread, both release and acquire."""
 
 
 @record(eq=False)

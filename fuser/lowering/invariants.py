@@ -26,7 +26,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from fuser.errors import InternalError
-from fuser.ir.integers import ZERO, AllOf, Cond, Int, prove_divisible, prove_less, prove_less_equal
+from fuser.ir.integers import ZERO, AllOf, Cond, Int, const, prove_divisible, prove_less, prove_less_equal
 from fuser.ir.kernel import (
     Allocate,
     AsyncCommit,
@@ -51,9 +51,11 @@ from fuser.ir.kernel import (
     SpinWait,
     Stmt,
     Store,
+    VectorMove,
     WarpBarrier,
     stmt_reads,
     stmt_writes,
+    substitute_symbols,
     walk,
 )
 from fuser.ir.print_kernel import print_around
@@ -278,7 +280,9 @@ class _Paths:
         return frozenset(made)
 
 
-_Groups = tuple[frozenset[Buffer], ...]
+_Copied = tuple[Buffer, Int, int]
+"""Elements that a copy fills: buffer, first one, how many."""
+_Groups = tuple[frozenset[_Copied], ...]
 
 
 def copies_are_waited_for(result: PassResult, found: Findings) -> None:
@@ -287,18 +291,22 @@ def copies_are_waited_for(result: PassResult, found: Findings) -> None:
 
 
 def _wait_for(body: Sequence[Stmt], groups: _Groups, found: Findings) -> _Groups:
-    """Buffers that the thread's groups fill, oldest first, the last one not committed yet, behind a statement list.
+    """What the thread's groups fill, oldest first, the last one not committed yet, behind a statement list.
 
-    A loop that waits for nothing is looked at once: copies in one of its trips and reads in another are of other elements.
+    A loop of a few trips around copies is followed trip by trip. Another one that waits for nothing is looked at once: copies in
+    one of its trips and reads in another are of other elements.
     """
     for stmt in body:
         match stmt:
             case AsyncCopy():
-                groups = (*groups[:-1], groups[-1] | {stmt.dst})
+                groups = (*groups[:-1], groups[-1] | {(stmt.dst, stmt.dst_index, stmt.width)})
             case AsyncCommit():
                 groups = (*groups, frozenset())
             case AsyncWait(pending):
                 groups = groups[max(0, len(groups) - 1 - pending) :]
+            case For() if _makes_few_trips(stmt, groups):
+                for trip in range(stmt.start.value, stmt.stop.value, stmt.step.value):
+                    groups = _wait_for(substitute_symbols(stmt.body, {stmt.symbol: const(trip)}), groups, found)
             case For():
                 before, groups = groups, _wait_for(stmt.body, groups, found)
                 if any(isinstance(s, AsyncWait) for s in walk(stmt.body)):
@@ -309,10 +317,32 @@ def _wait_for(body: Sequence[Stmt], groups: _Groups, found: Findings) -> _Groups
                 groups = _either(_wait_for(stmt.then, groups, found), _wait_for(stmt.orelse, groups, found))
             case _:
                 pass
-        for buffer, _ in stmt_reads(stmt):
-            if any(buffer in group for group in groups):
+        for buffer, index in stmt_reads(stmt):
+            width = stmt.width if isinstance(stmt, VectorMove) else 1
+            if any(_may_meet((buffer, index, width), c) for group in groups for c in group):
                 found.mark(stmt, f"reads {buffer.name} while copies to it are on their way")
     return _without_empty(groups)
+
+
+_FEW_TRIPS = 64
+
+
+def _makes_few_trips(loop: For, groups: _Groups) -> bool:
+    """Whether a loop copies, or reads what is copied, in each of a few trips."""
+    if not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):
+        return False
+    if not 0 < loop.step.value or (loop.stop.value - loop.start.value) // loop.step.value > _FEW_TRIPS:
+        return False
+    copied = {buffer for group in groups for buffer, _, _ in group}
+    return any(isinstance(s, AsyncCopy) or any(b in copied for b, _ in stmt_reads(s)) for s in walk(loop.body))
+
+
+def _may_meet(a: _Copied, b: _Copied) -> bool:
+    """Whether two stretches may have an element in common."""
+    if a[0] is not b[0]:
+        return False
+    apart = a[1] - b[1]
+    return not (apart.is_const and (apart.value >= b[2] or -apart.value >= a[2]))
 
 
 def _either(a: _Groups, b: _Groups) -> _Groups:

@@ -9,19 +9,21 @@ Where the schedule wants the copy ahead, inside a serial loop:
         for i in 0 .. n { wait; ... ; for b { ... x[b] ... ; if i + 1 < n { x[b] <- input[f(i + 1)] } }; commit }
 One place serves all trips: the last loop that reads x starts the copy of what it has just read for the next trip, so that what
 follows it in this trip, the stores above all, and what comes first in the next one overlap with the copies. That needs no
-barrier, because each thread reads only what it copied itself.
+barrier, because each thread reads only what it copied itself. Where the first and the last loop that read x go over it alike,
+the copies of each trip are a group, and the first of the loops waits for one piece after the other: it begins while the rest of x
+is on its way.
 
 Stands before collectives are expanded: loops are those of loop nests, and fills stand beside what reads them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from fuser.errors import SchedulingError
 from fuser.ir.fusion import Tensor
-from fuser.ir.integers import Int, less, prove_less
+from fuser.ir.integers import ONE, ZERO, Int, const, less, prove_less
 from fuser.ir.kernel import (
     Allocate,
     AsyncCommit,
@@ -40,6 +42,9 @@ from fuser.ir.kernel import (
 )
 
 _BYTES = (4, 8, 16)
+
+MOST_PIECES = 16
+"""Trips of a loop that is taken apart so that each waits for its own copies."""
 
 
 def async_copy(t: Tensor, dst: Buffer, dst_index: Int, src: Buffer, src_index: Int, width: int) -> AsyncCopy:
@@ -174,17 +179,28 @@ class _Recycler:
         following: Int = loop.symbol + loop.step
         is_next = less(following, loop.stop)
 
-        first = tuple(s for fill in fills.values() for s in substitute_symbols((fill,), {loop.symbol: loop.start}))
-        if not prove_less(loop.start, loop.stop):
-            first = (If(less(loop.start, loop.stop), first, role=Role.predicate),)
-        inner: list[Stmt] = []
         opens = min(k for k, s in enumerate(loop.body) if any(_reads(s, b) for b in fills))
         closes = max(last[b] for b in fills)
+        # A piece of the row is a group of its own where every piece is first read, and read for the last time, in order.
+        pieces = _pieces(loop.body[opens], fills) if min(last.values()) == closes > opens else 0
+        if not _pieces(loop.body[closes], fills):
+            pieces = 0
+        first = tuple(s for fill in fills.values() for s in substitute_symbols((fill,), {loop.symbol: loop.start}))
+        first = _together(first) if pieces else (*first, AsyncCommit())
+        if not prove_less(loop.start, loop.stop):
+            first = (If(less(loop.start, loop.stop), first, role=Role.predicate),)
+        names = ", ".join(b.name for b in fills)
+        inner: list[Stmt] = []
         for k, stmt in enumerate(loop.body):
             if (isinstance(stmt, Allocate) and stmt.buffer in fills) or any(stmt is f for f in fills.values()):
                 continue
+            if k == opens and pieces:
+                assert isinstance(stmt, For)
+                for n in range(pieces):
+                    inner.append(AsyncWait(pieces - 1 - n, f"piece {n} of {names} is there"))
+                    inner.append(For(stmt.symbol, const(n), const(n + 1), ONE, stmt.body, stmt.unroll, stmt.unswitch))
+                continue
             if k == opens:
-                names = ", ".join(b.name for b in fills)
                 inner.append(AsyncWait(0, f"{names} is there"))
             for b in (b for b in fills if last[b] == k):
                 (again,) = substitute_symbols((fills[b],), {loop.symbol: following})
@@ -194,10 +210,13 @@ class _Recycler:
                 else:
                     inner.append(stmt)
                     stmt = If(is_next, (again,), role=Role.predicate)
+            if k == closes and pieces:
+                assert isinstance(stmt, For)
+                stmt = _with_body(stmt, (*stmt.body, AsyncCommit()))
             inner.append(stmt)
-            if k == closes:
+            if k == closes and not pieces:
                 inner.append(AsyncCommit())
-        return [*(Allocate(b) for b in fills), *first, AsyncCommit(), _with_body(loop, tuple(inner))]
+        return [*(Allocate(b) for b in fills), *first, _with_body(loop, tuple(inner))]
 
     def _filled(self, stmt: Stmt) -> Buffer | None:
         """The wanted buffer that a statement does nothing but fill, or None."""
@@ -207,6 +226,28 @@ class _Recycler:
             return None
         (buffer,) = targets
         return buffer if buffer in self.wanted else None
+
+
+def _pieces(reader: Stmt, fills: Mapping[Buffer, Stmt]) -> int:
+    """How many trips a loop makes that reads, in each, of all buffers just what a trip of their fills copies; 0 if it does not."""
+    if not isinstance(reader, For) or reader.start is not ZERO or reader.step is not ONE or not reader.stop.is_const:
+        return 0
+    trips = reader.stop.value
+    if not 2 <= trips <= MOST_PIECES:
+        return 0
+    alike = all(_reads(reader, b) and _fuse(reader, f, b, lambda s: s) is not None for b, f in fills.items())
+    return trips if alike else 0
+
+
+def _together(fills: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    """One loop for loops that make the same trips; the copies of each trip are a group."""
+    loop = fills[0]
+    assert isinstance(loop, For)
+    body = list(loop.body)
+    for other in fills[1:]:
+        assert isinstance(other, For)
+        body += substitute_symbols(other.body, {other.symbol: loop.symbol})
+    return (_with_body(loop, (*body, AsyncCommit())),)
 
 
 def _fuse(reader: Stmt, fill: Stmt, buffer: Buffer, wrap: Callable[[Stmt], Stmt]) -> Stmt | None:

@@ -22,8 +22,8 @@ DEVICE_RATE = 4.1e6
 SM_RATE = 60e3
 """What one SM does, if most others are idle."""
 
-LATENCY = 1.5
-"""From the first load of a row to its last value, beside what the rates say."""
+LATENCY, LATENCY_IN_GRID = 0.8, 1.5
+"""From the first load of a row to its last value, beside what the rates say; and with what a cooperative launch takes."""
 
 ACCESS, DOUBLE_ACCESS = 0.45, 0.8
 """A thread's time for one access, with what is computed from it, where few others share its SM."""
@@ -46,7 +46,7 @@ MOST_RESIDENT = 4
 LEAST_ELEMENTS = 8192
 """Of a row that is worth a group."""
 
-WORTH, LEAST_GAIN = 0.75, 1.0
+WORTH, LEAST_GAIN = 0.8, 1.0
 """The part of the time of clusters that groups are expected to take at most, and what they save: estimates are coarse."""
 
 THREADS = (128, 256, 512, 1024)
@@ -101,7 +101,15 @@ class GridShape:
 
 
 def expected_time(
-    row: Row, rows: int, sharing: int, batch: int, at_once: int, overlap: int, exchange: float, device: DeviceInfo
+    row: Row,
+    rows: int,
+    sharing: int,
+    batch: int,
+    at_once: int,
+    overlap: int,
+    latency: float,
+    exchange: float,
+    device: DeviceInfo,
 ) -> float:
     """Of `rows`, `at_once` of them at the same time, each over `sharing` blocks whose threads have `batch` accesses.
 
@@ -114,7 +122,7 @@ def expected_time(
     share = row.elements / sharing * -(-blocks // device.sm_count)
     moving = share * row.moved / min(SM_RATE, DEVICE_RATE / busy)
     access, element = (DOUBLE_ACCESS, DOUBLE_ELEMENT) if row.is_double else (ACCESS, ELEMENT)
-    alone = max(batch * access, share * element) + LATENCY + row.exchanges * exchange
+    alone = max(batch * access, share * element) + latency + row.exchanges * exchange
     return trips * (moving + (alone / overlap if trips > 1 else alone))
 
 
@@ -143,8 +151,8 @@ def choose_grid_shape(
             if -(-accesses // (threads * sharing)) < batch:
                 continue
             per_sm = -(-groups * sharing // device.sm_count)
-            exchange = IN_GROUP + PER_BLOCK * sharing
-            time = expected_time(row, rows, sharing, batch, groups, min(per_sm, groups, 2), exchange, device)
+            overlap, exchange = min(per_sm, groups, 2), IN_GROUP + PER_BLOCK * sharing
+            time = expected_time(row, rows, sharing, batch, groups, overlap, LATENCY_IN_GRID, exchange, device)
             if best is None or time < best.time:
                 best = GridShape(threads, batch, sharing, groups, per_sm, time)
     return best
@@ -181,7 +189,8 @@ def near_time(row: Row, rows: int, cluster: int, threads: int, batch: int, room:
     exchange = IN_CLUSTER if cluster > 1 else IN_BLOCK
     resident = max(1, _resident(threads, batch * row.vector * room.held, room, device))
     slots = device.sm_count * resident * (LARGE_CLUSTER if cluster > 8 else 1.0)
-    return expected_time(row, rows, cluster, batch, max(1, math.floor(slots / cluster)), resident, exchange, device)
+    at_once = max(1, math.floor(slots / cluster))
+    return expected_time(row, rows, cluster, batch, at_once, resident, LATENCY, exchange, device)
 
 
 def is_worth_it(shape: GridShape, near: float) -> bool:

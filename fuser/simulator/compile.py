@@ -398,6 +398,8 @@ class _Compiler:
                 place, least = self._evaluate(k, index, target)
                 self._note(buffer, 1, writes=False)
                 self._emit(f"while not {view}.reached({place}, {least}, {k}, {self._site('wait', buffer)}): yield True")
+                # What comes next may be long after what this block has waited for.
+                self._emit("yield False")
             case Reduce() | Scan() | GridBarrier():
                 raise self._broken("a collective reached the simulator; expand_collectives must run first")
             case _:

@@ -23,14 +23,14 @@ extern "C" __global__ void FUSER_BOUNDS last_block_reduce(
   int* const is_last = reinterpret_cast<int*>(&shared_memory[0]);
   if (tid_x == 0) {  // owner
     partials[bid_x] = t0[i];
-    __threadfence();
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
     const index_t ticket = atomicAdd(&arrived[0], 1);
     is_last[0] = (grid_dim_x == ticket + 1 ? 1 : 0);
   }
   __syncthreads();  // is_last is written by one thread and read by all
   const index_t last = static_cast<const volatile int*>(is_last)[0];
   if (last == 1) {  // last block
-    __threadfence();
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
     float t2;
     t2 = 0.0f;  // initialise
     for (index_t j = 0; j < grid_dim_x; ++j) {
