@@ -257,8 +257,8 @@ class _Expander:
         self._semaphores = Buffer("semaphores", DataType.Int32, GLOBAL_MEMORY, ZERO)
         self.last_blocks: dict[Symbol, int] = {}
         self._arrivals: tuple[Int, Int] | None = None
-        # Counters of groups of blocks that meet: (index of this block's, blocks, how often they meet).
-        self._groups: list[tuple[Int, int, Int]] = []
+        # By the axes that groups of blocks lie along: indices of this block's counters, and how often it meets by the last.
+        self._groups: dict[tuple[ParallelType, ...], tuple[list[Int], Int]] = {}
         self._count = 0
 
     def whole(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -894,7 +894,8 @@ class _Expander:
         counter = self.semaphores + self._linear(kept)
         self.semaphores = self.semaphores + self._count_of(kept)
         blocks = parts[0].blocks.value
-        self._groups.append((counter, blocks, reduces[0].slots))
+        before, _ = self._groups.get(reduces[0].grid_axes, ([], ONE))
+        self._groups[reduces[0].grid_axes] = [*before, counter], reduces[0].slots
         return exchange_in_group(
             reduces,
             [Places(g.buffers, g.place) for g in parts],
@@ -913,9 +914,10 @@ class _Expander:
     def _leave_groups(self) -> list[Stmt]:
         one_thread = all_of(*(equal(self.threads[p], 0) for p in self.active))
         stmts: list[Stmt] = []
-        for counter, blocks, slots in self._groups:
+        for axes, (counters, slots) in self._groups.items():
+            blocks = self._count_of(axes).value
             left = self._symbol("left", blocks * (slots + 1))
-            stmts += leave_group(self._semaphores, counter, blocks, slots, left)
+            stmts += leave_group(self._semaphores, counters, blocks, slots, left)
         return _guarded(one_thread, stmts) if stmts else []
 
     # --- the whole grid ---

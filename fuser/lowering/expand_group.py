@@ -7,7 +7,7 @@ After:  the warps of a block leave theirs in shared memory, and its first warp j
         by butterflies, so results repeat, and leaves the result in shared memory for the other warps.
 
 Every execution has places of its own, and the counter only grows: nothing is used again while a block may still read it. At
-the end of the kernel each block counts up once more, and the last of a group sets its counter back.
+the end of the kernel each block counts up one of its group's counters once more, and the last one sets all of them back.
 """
 
 from __future__ import annotations
@@ -116,12 +116,16 @@ def exchange_in_group(
     return [*stmts, If(less(thread, WARP), tuple(alone), role=Role.owner), *taken]
 
 
-def leave_group(counters: Buffer, counter: Int, blocks: int, slots: Int, left: Symbol) -> list[Stmt]:
-    """Statements for one thread of a block that has met its group `slots` times. `left`: what the counter was before."""
-    reset = Store(counters, counter, Literal(0, DataType.Int32), Role.semaphore_reset)
+def leave_group(counters: Buffer, mine: Sequence[Int], blocks: int, slots: Int, left: Symbol) -> list[Stmt]:
+    """Statements for one thread of a block that is done with its group, whose counters are at `mine`.
+
+    slots   how often the group meets by the last of them
+    left    what that was before this block left
+    """
+    resets = [Store(counters, at, Literal(0, DataType.Int32), Role.semaphore_reset) for at in mine]
     is_last = equal(left, blocks * (slots + 1) - 1)
-    # The fence: other threads of the blocks have waited for the counter.
-    return [AtomicAdd(left, counters, counter, ONE), If(is_last, (Fence(), reset), role=Role.last_block)]
+    # The fence: other threads of the blocks have waited for the counters.
+    return [AtomicAdd(left, counters, mine[-1], ONE), If(is_last, (Fence(), *resets), role=Role.last_block)]
 
 
 def _met(

@@ -293,8 +293,8 @@ def copies_are_waited_for(result: PassResult, found: Findings) -> None:
 def _wait_for(body: Sequence[Stmt], groups: _Groups, found: Findings) -> _Groups:
     """What the thread's groups fill, oldest first, the last one not committed yet, behind a statement list.
 
-    A loop of a few trips around copies is followed trip by trip. Another one that waits for nothing is looked at once: copies in
-    one of its trips and reads in another are of other elements.
+    A loop of a few trips around copies is followed trip by trip. Another one that waits for nothing is looked at once:
+    copies in one of its trips and reads in another are of other elements.
     """
     for stmt in body:
         match stmt:
@@ -331,7 +331,7 @@ def _makes_few_trips(loop: For, groups: _Groups) -> bool:
     """Whether a loop copies, or reads what is copied, in each of a few trips."""
     if not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):
         return False
-    if not 0 < loop.step.value or (loop.stop.value - loop.start.value) // loop.step.value > _FEW_TRIPS:
+    if loop.step.value < 1 or (loop.stop.value - loop.start.value) // loop.step.value > _FEW_TRIPS:
         return False
     copied = {buffer for group in groups for buffer, _, _ in group}
     return any(isinstance(s, AsyncCopy) or any(b in copied for b, _ in stmt_reads(s)) for s in walk(loop.body))
@@ -348,7 +348,7 @@ def _may_meet(a: _Copied, b: _Copied) -> bool:
 def _either(a: _Groups, b: _Groups) -> _Groups:
     """The groups of one of two paths, matched from the latest on."""
     longest = max(len(a), len(b))
-    a, b = (*([frozenset[Buffer]()] * (longest - len(a))), *a), (*([frozenset[Buffer]()] * (longest - len(b))), *b)
+    a, b = (*([frozenset[_Copied]()] * (longest - len(a))), *a), (*([frozenset[_Copied]()] * (longest - len(b))), *b)
     return tuple(x | y for x, y in zip(a, b, strict=True))
 
 

@@ -9,9 +9,9 @@ Where the schedule wants the copy ahead, inside a serial loop:
         for i in 0 .. n { wait; ... ; for b { ... x[b] ... ; if i + 1 < n { x[b] <- input[f(i + 1)] } }; commit }
 One place serves all trips: the last loop that reads x starts the copy of what it has just read for the next trip, so that what
 follows it in this trip, the stores above all, and what comes first in the next one overlap with the copies. That needs no
-barrier, because each thread reads only what it copied itself. Where the first and the last loop that read x go over it alike,
-the copies of each trip are a group, and the first of the loops waits for one piece after the other: it begins while the rest of x
-is on its way.
+barrier, because each thread reads only what it copied itself. Where the first and the last loop that read x go over it
+alike, the copies of each trip are a group, and the first of the loops waits for one piece after the other: it begins while
+the rest of x is on its way.
 
 Stands before collectives are expanded: loops are those of loop nests, and fills stand beside what reads them.
 """
@@ -229,7 +229,7 @@ class _Recycler:
 
 
 def _pieces(reader: Stmt, fills: Mapping[Buffer, Stmt]) -> int:
-    """How many trips a loop makes that reads, in each, of all buffers just what a trip of their fills copies; 0 if it does not."""
+    """How many trips a loop makes that reads of all buffers, in each, what a trip of their fills copies; 0 if it is no such."""
     if not isinstance(reader, For) or reader.start is not ZERO or reader.step is not ONE or not reader.stop.is_const:
         return 0
     trips = reader.stop.value

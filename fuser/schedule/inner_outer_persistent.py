@@ -41,11 +41,12 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.wide_results import wide_results
 from fuser.records import record
 from fuser.runtime.variants import rung_of
-from fuser.schedule.inner_persistent import NEEDED_IN_FLIGHT, row_bounds
+from fuser.schedule.inner_persistent import NEEDED_IN_FLIGHT
 from fuser.schedule.params import Accepted, InnerOuterParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.pointwise import vectorize
 from fuser.schedule.reduction import reduced_groups, reductions_of, separate_results
 from fuser.schedule.reference import choose_vector, dim_groups, dim_order, resolving_graph, tangled_dims, uncovered
+from fuser.schedule.rows import row_bounds
 from fuser.schedule.stages import keep_stages
 
 WARP = 32

@@ -15,29 +15,24 @@ other's shared memory. Where what the stages compute would not fit beside the ro
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.fusion import ExpSum, Fusion, IterDomain, Reduction, Tensor, Welford, tensor_outputs
-from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.fusion import ExpSum, Fusion, Reduction, Tensor, Welford, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
-from fuser.schedule.alignment import RowAccesses, choose_accesses, least_cut
 from fuser.schedule.cut_rows import LEAST_BYTES, choose_cut_shape, cut_params, cut_unrolled
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
-from fuser.schedule.reads import InputRead, input_reads
 from fuser.schedule.reduction import (
     ReductionScheduler,
     cut_trips,
-    reduced_groups,
-    reference_reduction,
     separate_results,
 )
-from fuser.schedule.reference import dim_groups, dim_order, resolving_graph, vector_limit
+from fuser.schedule.rows import Rows, find_rows
 from fuser.schedule.rows_in_shared import REGISTERS as SHARED_REGISTERS
 from fuser.schedule.rows_in_shared import (
     choose_shared_shape,
@@ -68,95 +63,6 @@ REGISTERS_FOR_ADDRESSES = 32
 """Registers of a thread beside the row: addresses, the row's statistics, temporaries."""
 REGISTERS_FOR_DOUBLES = 48
 """As many more where rows are Doubles, whose quotients, roots and statistics take twice the registers and longer code."""
-
-
-@record(eq=False)
-class Rows:
-    """The rows of a segment.
-
-    order, groups   dims of the reference, slowest first, and the groups of all of them
-    reduced         groups along a row
-    length, rows    elements of a row, and how many there are
-    along, reads    inputs that lie along a row, and those of them that have rows
-    cut             elements that the first vector of a row may lack
-    loaded, moved   bytes of the reads for an element of a row; of all inputs and outputs along it
-    """
-
-    graph: IterationGraph
-    order: tuple[int, ...]
-    groups: list[Group]
-    reduced: frozenset[Group]
-    length: int
-    rows: int
-    along: list[InputRead]
-    reads: list[InputRead]
-    accesses: RowAccesses
-    cut: int
-    loaded: int
-    moved: int
-
-    def placed(self, device: DeviceInfo) -> tuple[str, ...]:
-        """Names of the row tensors if all can lie in shared memory; else none."""
-        accesses = self.accesses
-        return () if accesses.misaligned else rows_to_place(self.reads, accesses.vectorized, accesses.vector, device)
-
-    def bounds(
-        self, segment: Fusion, inputs: SegmentInputs, capacity: int, least: int = 1
-    ) -> tuple[tuple[str, int, int, int], ...] | Refused:
-        """See `row_bounds`."""
-        return row_bounds(segment, self.graph, self.reduced, inputs, capacity, self.order, self.groups, least)
-
-
-def find_rows(segment: Fusion, inputs: SegmentInputs) -> Rows | Refused:
-    """The rows of a segment whose fastest dim is reduced."""
-    graph = resolving_graph(segment)
-    reference = reference_reduction(segment, graph)
-    order = dim_order(graph, segment, reference, inputs)
-    groups = dim_groups(graph, reference)
-    reduced = reduced_groups(graph, reference)
-    if groups[order[-1]] not in reduced:
-        return Refused("the fastest dim is not reduced")
-    extent = {g: inputs.evaluate(g.extent) for g in groups}
-    length = math.prod(extent[g] for g in groups if g in reduced)
-    rows = math.prod(extent[g] for g in groups if g not in reduced)
-    if length < 1 or rows < 1:
-        return Refused("there is no element")
-
-    def lies_along(dims: Iterable[IterDomain | None]) -> bool:
-        return any(d is not None and graph.group(d) in reduced and not d.is_broadcast for d in dims)
-
-    along = [read for read in input_reads(segment) if lies_along(read.dims)]
-    reads = [
-        read
-        for read in along
-        if any(d is not None and graph.group(d) not in reduced and not d.is_broadcast for d in read.dims)
-    ]
-    if rows == 1 and not reads:
-        # The only row: what has one looks like what all rows share.
-        reads = along
-    if not reads:
-        return Refused("no input has rows")
-    fastest = groups[order[-1]]
-    limit = vector_limit(graph, segment, fastest)
-    row = [groups[d] for d in order if groups[d] in reduced and not groups[d].is_broadcast] or [fastest]
-    accesses = choose_accesses(graph, segment, row, inputs, limit, least=least_cut(max(limit, 2)))
-    # The first part of a row that is cut where it is aligned may hold a single element of it.
-    cut = accesses.vector - 1 if accesses.aligned_to else 0
-    written = sum(t.dtype.itemsize for t in segment.output_tensors if lies_along(t.visible))
-    return Rows(
-        graph,
-        order,
-        groups,
-        reduced,
-        length,
-        rows,
-        along,
-        reads,
-        accesses,
-        cut,
-        sum(r.tensor.dtype.itemsize for r in reads),
-        sum(r.tensor.dtype.itemsize for r in along) + written,
-    )
 
 
 @record
@@ -317,8 +223,8 @@ class InnerPersistentScheduler:
         exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
         is_double = any(t.dtype.itemsize > 4 for t in (*segment.input_tensors, *segment.output_tensors))
         exchanges = 1 if exponentials else stages_on_chip(segment) - 1
-        row = Row(found.length + found.cut, vector, found.moved, exchanges, is_double)
-        in_shared = found.placed(device) if len(found.along) == len(found.reads) or found.rows > 1 else ()
+        row = Row(found.length + found.cut, vector, found.moved, exchanges, is_double, found.cut > 0)
+        in_shared = () if found.is_single else found.placed(device)
         best: tuple[GridShape, bool, tuple[str, ...]] | None = None
         for inputs_only, placed in ((False, ()), (True, ()), (True, in_shared)):
             room = _room(
@@ -363,6 +269,9 @@ class InnerPersistentScheduler:
             accesses.aligned_to,
             exponentials,
             shape.resident,
+            beside_first=_beside_first(
+                segment, found, shape, is_double, device, inputs_only=inputs_only, placed=placed
+            ),
             reasons=(
                 f"a row of {found.length} elements lies over a group of {shape.sharing} blocks of the grid, {shape.threads} "
                 f"threads with {shape.batch} accesses of {vector} each; {shape.groups} groups go over {found.rows} rows",
@@ -417,8 +326,12 @@ class InnerPersistentScheduler:
         types: list[tuple[int, ParallelType]] = []
         if params.together > 1:
             take_together(builder, name, params)
+        of_rows, of_row = ParallelType.grid_x, ParallelType.grid_y
+        if params.in_grid:
+            # Neighbouring blocks are of one row (H200: softmax of 64 rows of 1048576 takes 97 us so, 104 the other way).
+            of_rows, of_row = of_row, of_rows
         if kept:
-            types.append((0, ParallelType.grid_x))
+            types.append((0, of_rows))
             if params.rows > 1:
                 builder.split(name, 0, params.rows)
                 at = 2
@@ -432,7 +345,7 @@ class InnerPersistentScheduler:
         if params.cluster > 1:
             builder.split(name, at, params.cluster)
             at += 1
-            types.append((at, ParallelType.grid_y))
+            types.append((at, of_row))
             if params.in_grid:
                 builder.ask_blocks_per_sm(params.in_grid)
             else:
@@ -489,6 +402,27 @@ def _room(segment: Fusion, found: Rows, is_double: bool, *, inputs_only: bool, o
     registers = REGISTERS_FOR_ADDRESSES + (REGISTERS_FOR_DOUBLES if is_double else 0) + found.accesses.vector
     held = kept_bytes(segment, inputs_only=inputs_only, one_pass=one_pass)
     return Room(False, held, registers, MOST_CUT if found.cut else MOST_IN_REGISTERS)
+
+
+def _beside_first(
+    segment: Fusion,
+    found: Rows,
+    shape: GridShape,
+    is_double: bool,
+    device: DeviceInfo,
+    *,
+    inputs_only: bool,
+    placed: tuple[str, ...],
+) -> tuple[str, ...]:
+    """What all rows share, where a thread has registers to load it before its blocks meet; a single row shares all it has."""
+    if placed or found.accesses.aligned_to:
+        return ()
+    beside = [r for r in found.along if (found.is_single or r not in found.reads) and r.name == r.tensor.name]
+    room = _room(segment, found, is_double, inputs_only=inputs_only, one_pass=True, in_shared=False)
+    elements = shape.batch * found.accesses.vector
+    registers = room.registers + elements * (room.held + sum(r.tensor.dtype.itemsize for r in beside)) // 4
+    limit = min(MOST_FIRST, device.registers_per_sm // (shape.threads * shape.resident))
+    return tuple(r.name for r in beside) if registers < limit else ()
 
 
 @lru_cache(maxsize=256)
@@ -680,46 +614,3 @@ as many where each access is three: layer_norm bf16 3080x1000 at any address 10.
 
 NEEDED_IN_FLIGHT = 48 * 1024
 """Bytes per SM that must be on their way for the memory to be busy (H200: latency times bandwidth is about 45 KB)."""
-
-
-def row_bounds(
-    segment: Fusion,
-    graph: IterationGraph,
-    reduced: frozenset[Group],
-    inputs: SegmentInputs,
-    capacity: int,
-    order: tuple[int, ...],
-    groups: list[Group],
-    least: int = 1,
-) -> tuple[tuple[str, int, int, int], ...] | Refused:
-    """(input, dim, low, high) for each reduced dim of unknown extent, so that the product of the highs is at most `capacity`.
-
-    The outermost one gets the room that is left: a kernel serves every row that its registers hold, of `least` elements or more
-    where a row is one dim. A row that fills them is asked for exactly: then no access needs a test.
-    """
-    mine = [groups[d] for d in order if groups[d] in reduced]
-    sizes = {g: inputs.evaluate(g.extent) for g in mine}
-    result: list[tuple[str, int, int, int]] = []
-    exact = math.prod(sizes.values()) == capacity
-    room = capacity
-    for g in reversed(mine):
-        if g.extent.is_const:
-            room //= sizes[g]
-            continue
-        place = next(
-            (
-                (t.name, d)
-                for t in segment.input_tensors
-                for d, dim in enumerate(t.visible)
-                if graph.group(dim) is g and not dim.is_broadcast and not t.is_cpu
-            ),
-            None,
-        )
-        if place is None:
-            return Refused(f"no input has the reduced dim {g.name}")
-        others = math.prod(sizes[m] for m in mine if m is not g)
-        limit = room if others == 1 or g is mine[0] else sizes[g]
-        low = sizes[g] if exact else least if len(mine) == 1 else 1
-        result.append((*place, low, limit))
-        room //= limit
-    return tuple(result)

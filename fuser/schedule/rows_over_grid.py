@@ -2,7 +2,7 @@
 
 Loops, with the names of `inner_persistent`, G groups that go over the rows and C blocks of each:
 
-    G -> grid_x, K/G serial, R/(v*tx*B*C) = 1, C -> grid_y, B, tx -> block_x, v -> vector
+    G -> grid_y, K/G serial, R/(v*tx*B*C) = 1, C -> grid_x, B, tx -> block_x, v -> vector
 
 The launch is cooperative: all blocks are there at once. Any number of them may share a row, so that few rows keep the whole
 device busy, and rows that no cluster could hold stay on chip; but an exchange costs more than one of a cluster. Each shape is
@@ -22,20 +22,24 @@ DEVICE_RATE = 4.1e6
 SM_RATE = 60e3
 """What one SM does, if most others are idle."""
 
-LATENCY, LATENCY_IN_GRID = 0.8, 1.5
-"""From the first load of a row to its last value, beside what the rates say; and with what a cooperative launch takes."""
+LATENCY, LATENCY_TOGETHER = 0.8, 1.5
+"""From the first load of a row to its last value, beside what the rates say; and where several blocks have to be there."""
 
-ACCESS, DOUBLE_ACCESS = 0.45, 0.8
-"""A thread's time for one access, with what is computed from it, where few others share its SM."""
+EASY_ACCESS, ACCESS, HARD_ACCESS = 0.25, 0.45, 0.8
+"""A thread's time for one access, with what is computed from it, where few others share its SM: in shared memory, where all are
+on their way before the first is used; in registers; of Doubles, and in rows that are cut where they are aligned."""
 
 ELEMENT, DOUBLE_ELEMENT = 4.5e-5, 3.6e-4
 """An SM's arithmetic for an element."""
 
-IN_BLOCK, IN_CLUSTER = 0.4, 1.0
-"""An exchange of the threads of a block, and of the blocks of a cluster."""
+IN_BLOCK = 0.4
+"""An exchange of the threads of a block."""
+
+IN_CLUSTER, PER_CLUSTER_BLOCK = 0.8, 0.12
+"""An exchange of a cluster, and what each of its blocks adds to that."""
 
 IN_GROUP, PER_BLOCK = 1.5, 0.01
-"""An exchange of a group, and what each of its blocks adds to that."""
+"""The same for a group."""
 
 LARGE_CLUSTER = 0.85
 """The part of the SMs that clusters of sixteen use: an H200 holds seven at once of one block an SM."""
@@ -46,7 +50,7 @@ MOST_RESIDENT = 4
 LEAST_ELEMENTS = 8192
 """Of a row that is worth a group."""
 
-WORTH, LEAST_GAIN = 0.8, 1.0
+WORTH, LEAST_GAIN = 0.9, 1.0
 """The part of the time of clusters that groups are expected to take at most, and what they save: estimates are coarse."""
 
 THREADS = (128, 256, 512, 1024)
@@ -62,6 +66,7 @@ class Row:
     moved        bytes read and written for an element
     exchanges    how often the threads of a row wait for one another
     is_double    whether it is computed in Double
+    is_cut       whether it is cut where it is aligned
     """
 
     elements: int
@@ -69,6 +74,7 @@ class Row:
     moved: int
     exchanges: int
     is_double: bool
+    is_cut: bool
 
 
 @record
@@ -110,6 +116,8 @@ def expected_time(
     latency: float,
     exchange: float,
     device: DeviceInfo,
+    *,
+    in_shared: bool,
 ) -> float:
     """Of `rows`, `at_once` of them at the same time, each over `sharing` blocks whose threads have `batch` accesses.
 
@@ -121,9 +129,11 @@ def expected_time(
     # The SM with most blocks is done last.
     share = row.elements / sharing * -(-blocks // device.sm_count)
     moving = share * row.moved / min(SM_RATE, DEVICE_RATE / busy)
-    access, element = (DOUBLE_ACCESS, DOUBLE_ELEMENT) if row.is_double else (ACCESS, ELEMENT)
-    alone = max(batch * access, share * element) + latency + row.exchanges * exchange
-    return trips * (moving + (alone / overlap if trips > 1 else alone))
+    access = HARD_ACCESS if row.is_double or row.is_cut else EASY_ACCESS if in_shared else ACCESS
+    working = max(batch * access, share * (DOUBLE_ELEMENT if row.is_double else ELEMENT))
+    waiting = latency + row.exchanges * exchange
+    # One trip works while its bytes come. In several, a block stands still in each, unless others have its SM meanwhile.
+    return max(moving, working) + waiting if trips == 1 else trips * (moving + (working + waiting) / overlap)
 
 
 def choose_grid_shape(
@@ -152,7 +162,9 @@ def choose_grid_shape(
                 continue
             per_sm = -(-groups * sharing // device.sm_count)
             overlap, exchange = min(per_sm, groups, 2), IN_GROUP + PER_BLOCK * sharing
-            time = expected_time(row, rows, sharing, batch, groups, overlap, LATENCY_IN_GRID, exchange, device)
+            time = expected_time(
+                row, rows, sharing, batch, groups, overlap, LATENCY_TOGETHER, exchange, device, in_shared=room.in_shared
+            )
             if best is None or time < best.time:
                 best = GridShape(threads, batch, sharing, groups, per_sm, time)
     return best
@@ -186,11 +198,14 @@ REGISTER_STEP = 8
 
 def near_time(row: Row, rows: int, cluster: int, threads: int, batch: int, room: Room, device: DeviceInfo) -> float:
     """Of rows over the blocks of a cluster, or of one block each, for comparison."""
-    exchange = IN_CLUSTER if cluster > 1 else IN_BLOCK
+    exchange = IN_CLUSTER + PER_CLUSTER_BLOCK * cluster if cluster > 1 else IN_BLOCK
+    latency = LATENCY_TOGETHER if cluster > 1 else LATENCY
     resident = max(1, _resident(threads, batch * row.vector * room.held, room, device))
     slots = device.sm_count * resident * (LARGE_CLUSTER if cluster > 8 else 1.0)
     at_once = max(1, math.floor(slots / cluster))
-    return expected_time(row, rows, cluster, batch, at_once, resident, LATENCY, exchange, device)
+    return expected_time(
+        row, rows, cluster, batch, at_once, resident, latency, exchange, device, in_shared=room.in_shared
+    )
 
 
 def is_worth_it(shape: GridShape, near: float) -> bool:

@@ -22,7 +22,6 @@ from fuser.ir.fusion import Fusion, Reducing, Scan, tensor_inputs
 from fuser.ir.iteration_graph import IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.alignment import choose_accesses
-from fuser.schedule.inner_persistent import row_bounds
 from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, ScanParams, SegmentInputs
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
 from fuser.schedule.reference import (
@@ -36,6 +35,7 @@ from fuser.schedule.reference import (
     uncovered,
     vector_limit,
 )
+from fuser.schedule.rows import row_bounds
 
 # Threads of a block along the scanned dim. On an H200 a row of 16 KiB held two accesses a thread by 512 threads streams at 0.99
 # of a copy; four accesses by 256 at 0.97, two steps of such halves at 0.94, and 1024 threads at 0.81 or less.

@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fuser import DataType
+from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion import ExpSum, Fusion
 from fuser.ir.kernel import SpinWait, walk
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
-from fuser.schedule.inner_persistent import InnerPersistentScheduler, find_rows
+from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.params import InnerPersistentParams, Params, Refused, SegmentInputs
+from fuser.schedule.rows import find_rows
 from fuser.schedule.rows_over_grid import Room, Row, choose_grid_shape
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import run_on
@@ -82,6 +83,7 @@ def force(monkeypatch: pytest.MonkeyPatch, threads: int, batch: int, groups: int
 
 
 def compiled_and_run(define: Definition, dtype: DataType, rows: int, length: int) -> Any:
+    """The kernel; its outputs are compared with float64."""
     shapes = shapes_of(define, rows, length)
     fusion = fuse_exp_sums(fusion_of(define, dtype))
     device = SimulatorDevice(info=H200)
@@ -121,12 +123,39 @@ def test_values(
 
 
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
-@pytest.mark.parametrize("length", [40, 999, 40_000])
+@pytest.mark.parametrize("length", [40, 999, 100_000, 50_001])
 @pytest.mark.parametrize("dtype", [DataType.Float, DataType.BFloat16])
-def test_single_rows(define: Definition, length: int, dtype: DataType) -> None:
-    """A row alone is taken, too: by a block, or by a group where it is long."""
-    kernel = compiled_and_run(define, dtype, 1, length)
-    assert kernel.plan.cooperative is (length == 40_000)
+def test_single_rows(define: Definition, length: int, dtype: DataType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row alone is taken, too, though nothing tells its elements from weights: by a block, or by a group where it is long."""
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    seen: list[Params | Refused] = []
+    propose = InnerPersistentScheduler.propose
+
+    def noted(self: InnerPersistentScheduler, *arguments: Any) -> Params | Refused:
+        seen.append(propose(self, *arguments))
+        return seen[-1]
+
+    monkeypatch.setattr(InnerPersistentScheduler, "propose", noted)
+    rng = np.random.default_rng(3)
+    arrays = [rng.normal(size=s).astype(dtype.numpy) for s in shapes_of(define, 1, length)]
+    with FusionDefinition() as fd:
+        define(fd, dtype)
+    found = fd.execute(arrays)
+    assert isinstance(seen[-1], InnerPersistentParams)
+    assert bool(seen[-1].in_grid) is (length > 50_000)
+    tolerance = 2e-5 if dtype is not DataType.BFloat16 else 1.2e-2
+    for value, expected in zip(found, reference(define, arrays), strict=True):
+        scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
+        assert np.all(np.abs(value.astype(np.float64) - expected) <= tolerance * scale + 1e-6)
+
+
+@pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
+@pytest.mark.parametrize("length", [100_000, 50_001])
+@pytest.mark.parametrize("dtype", [DataType.BFloat16, DataType.Double])
+def test_few_rows(define: Definition, length: int, dtype: DataType) -> None:
+    """As proposed: with weights that are loaded before the blocks meet, where accesses are whole."""
+    kernel = compiled_and_run(define, dtype, 2, length)
+    assert kernel.plan.cooperative
 
 
 def proposed(define: Definition, dtype: DataType, rows: int, length: int) -> InnerPersistentParams:
@@ -182,7 +211,7 @@ def test_rows_that_clusters_serve_well_stay_there() -> None:
 @pytest.mark.parametrize("rows", [1, 3, 42, 500])
 @pytest.mark.parametrize("room", [Room(True, 2, 40, 64), Room(False, 2, 32, 32), Room(False, 4, 40, 8)])
 def test_shapes(elements: int, rows: int, room: Room) -> None:
-    shape = choose_grid_shape(Row(elements, 8, 4, 1, is_double=False), rows, room, H200, may_wait=True)
+    shape = choose_grid_shape(Row(elements, 8, 4, 1, is_double=False, is_cut=False), rows, room, H200, may_wait=True)
     if shape is None:
         assert elements > 1 << 20
         return

@@ -1,0 +1,152 @@
+"""The rows of a segment whose fastest dim is reduced: what lies along them, how it is accessed, and for which lengths."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.fusion import Fusion, IterDomain
+from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.records import record
+from fuser.schedule.alignment import RowAccesses, choose_accesses, least_cut
+from fuser.schedule.params import Refused, SegmentInputs
+from fuser.schedule.reads import InputRead, input_reads
+from fuser.schedule.reduction import reduced_groups, reference_reduction
+from fuser.schedule.reference import dim_groups, dim_order, resolving_graph, vector_limit
+from fuser.schedule.rows_in_shared import rows_to_place
+
+
+@record(eq=False)
+class Rows:
+    """The rows of a segment.
+
+    order, groups   dims of the reference, slowest first, and the groups of all of them
+    reduced         groups along a row
+    length, rows    elements of a row, and how many there are
+    along, reads    inputs that lie along a row, and those of them that have rows
+    is_single       there is one row, and nothing tells what has it from what all rows would share: reads are all
+    cut             elements that the first vector of a row may lack
+    loaded, moved   bytes of the reads for an element of a row; of all inputs and outputs along it
+    """
+
+    graph: IterationGraph
+    order: tuple[int, ...]
+    groups: list[Group]
+    reduced: frozenset[Group]
+    length: int
+    rows: int
+    along: list[InputRead]
+    reads: list[InputRead]
+    is_single: bool
+    accesses: RowAccesses
+    cut: int
+    loaded: int
+    moved: int
+
+    def placed(self, device: DeviceInfo) -> tuple[str, ...]:
+        """Names of the row tensors if all can lie in shared memory; else none."""
+        accesses = self.accesses
+        return () if accesses.misaligned else rows_to_place(self.reads, accesses.vectorized, accesses.vector, device)
+
+    def bounds(
+        self, segment: Fusion, inputs: SegmentInputs, capacity: int, least: int = 1
+    ) -> tuple[tuple[str, int, int, int], ...] | Refused:
+        """See `row_bounds`."""
+        return row_bounds(segment, self.graph, self.reduced, inputs, capacity, self.order, self.groups, least)
+
+
+def find_rows(segment: Fusion, inputs: SegmentInputs) -> Rows | Refused:
+    """The rows of a segment whose fastest dim is reduced."""
+    graph = resolving_graph(segment)
+    reference = reference_reduction(segment, graph)
+    order = dim_order(graph, segment, reference, inputs)
+    groups = dim_groups(graph, reference)
+    reduced = reduced_groups(graph, reference)
+    if groups[order[-1]] not in reduced:
+        return Refused("the fastest dim is not reduced")
+    extent = {g: inputs.evaluate(g.extent) for g in groups}
+    length = math.prod(extent[g] for g in groups if g in reduced)
+    rows = math.prod(extent[g] for g in groups if g not in reduced)
+    if length < 1 or rows < 1:
+        return Refused("there is no element")
+
+    def lies_along(dims: Iterable[IterDomain | None]) -> bool:
+        return any(d is not None and graph.group(d) in reduced and not d.is_broadcast for d in dims)
+
+    along = [read for read in input_reads(segment) if lies_along(read.dims)]
+    reads = [
+        read
+        for read in along
+        if any(d is not None and graph.group(d) not in reduced and not d.is_broadcast for d in read.dims)
+    ]
+    is_single = rows == 1 and not reads
+    if is_single:
+        reads = along
+    if not reads:
+        return Refused("no input has rows")
+    fastest = groups[order[-1]]
+    limit = vector_limit(graph, segment, fastest)
+    row = [groups[d] for d in order if groups[d] in reduced and not groups[d].is_broadcast] or [fastest]
+    accesses = choose_accesses(graph, segment, row, inputs, limit, least=least_cut(max(limit, 2)))
+    # The first part of a row that is cut where it is aligned may hold a single element of it.
+    cut = accesses.vector - 1 if accesses.aligned_to else 0
+    written = sum(t.dtype.itemsize for t in segment.output_tensors if lies_along(t.visible))
+    return Rows(
+        graph,
+        order,
+        groups,
+        reduced,
+        length,
+        rows,
+        along,
+        reads,
+        is_single,
+        accesses,
+        cut,
+        sum(r.tensor.dtype.itemsize for r in reads),
+        sum(r.tensor.dtype.itemsize for r in along) + written,
+    )
+
+
+def row_bounds(
+    segment: Fusion,
+    graph: IterationGraph,
+    reduced: frozenset[Group],
+    inputs: SegmentInputs,
+    capacity: int,
+    order: tuple[int, ...],
+    groups: list[Group],
+    least: int = 1,
+) -> tuple[tuple[str, int, int, int], ...] | Refused:
+    """(input, dim, low, high) for each reduced dim of unknown extent, so that the product of the highs is at most `capacity`.
+
+    The outermost one gets the room that is left: a kernel serves every row that its registers hold, of `least` elements or more
+    where a row is one dim. A row that fills them is asked for exactly: then no access needs a test.
+    """
+    mine = [groups[d] for d in order if groups[d] in reduced]
+    sizes = {g: inputs.evaluate(g.extent) for g in mine}
+    result: list[tuple[str, int, int, int]] = []
+    exact = math.prod(sizes.values()) == capacity
+    room = capacity
+    for g in reversed(mine):
+        if g.extent.is_const:
+            room //= sizes[g]
+            continue
+        place = next(
+            (
+                (t.name, d)
+                for t in segment.input_tensors
+                for d, dim in enumerate(t.visible)
+                if graph.group(dim) is g and not dim.is_broadcast and not t.is_cpu
+            ),
+            None,
+        )
+        if place is None:
+            return Refused(f"no input has the reduced dim {g.name}")
+        others = math.prod(sizes[m] for m in mine if m is not g)
+        limit = room if others == 1 or g is mine[0] else sizes[g]
+        low = sizes[g] if exact else least if len(mine) == 1 else 1
+        result.append((*place, low, limit))
+        room //= limit
+    return tuple(result)
