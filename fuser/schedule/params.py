@@ -238,7 +238,6 @@ class ScanParams:
     misaligned      their accesses begin anywhere, and the ends of a row cut them
     aligned_to      the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     cluster         blocks that share a row
-    run             accesses of a thread that are neighbours along the scanned dim, a divisor of `batch`
     bounds          (input, dim, low, high): extents for which a row takes one step; none: a loop over steps
     reasons         why, in words; no part of what is compared
     """
@@ -253,7 +252,6 @@ class ScanParams:
     misaligned: bool = False
     aligned_to: str = ""
     cluster: int = 1
-    run: int = 1
     bounds: tuple[tuple[str, int, int, int], ...] = ()
     reasons: tuple[str, ...] = field(default=(), compare=False)
 

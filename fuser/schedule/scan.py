@@ -45,8 +45,8 @@ _ROW_BYTES = 32
 _HELD_BYTES = 64
 _ACCESS_BYTES = 16
 # Few rows, but enough for two blocks on every processor: threads of each of the blocks that share one, and how many of them are
-# wanted on a processor. On an H200 22 rows of 128256 floats take 13.3 us with 16 blocks of 256 threads (30.7 with one of 512),
-# 88 of 50257 doubles 32.0 with 4 (41.3 with one).
+# wanted on a processor. On an H200 22 rows of 128256 floats take 12.8 us in one step of 16 blocks of 512 threads, 13.8 in two of
+# 256 threads (30.7 with one block), 88 of 50257 doubles 32.4 with 4 of 256 (41.3 with one).
 _SHARED_THREADS = 256
 _BLOCKS_PER_SM = 3
 # Threads on a processor that fold columns, and the bytes of a row that one transaction moves.
@@ -167,11 +167,13 @@ def _inner(
     most = max(1, min(_MOST_TILES, held // (vector * widest)))
     cluster = 1
     if accesses > limit * most:
-        is_wide = kept * device.max_cluster >= 2 * device.sm_count
-        limit_shared = min(_SHARED_THREADS, limit) if is_wide else limit
-        wanted = min(device.max_cluster, -(-accesses // (limit_shared * most)))
-        cluster = _power_below(min(wanted, _BLOCKS_PER_SM * device.sm_count // max(kept, 1)))
-        limit = limit if cluster == 1 else limit_shared
+        largest = _power_below(min(device.max_cluster, _BLOCKS_PER_SM * device.sm_count // max(kept, 1)))
+        shared = min(_SHARED_THREADS, limit)
+        # Few blocks have more threads, and so have all where that leaves one step.
+        if kept * largest < 2 * device.sm_count or shared * most * largest < accesses <= limit * most * largest:
+            shared = limit
+        cluster = _power_of_two(-(-accesses // (shared * most)), 1, largest)
+        limit = limit if cluster == 1 else shared
     threads = _power_of_two(-(-accesses // most), 1, limit)
     if threads < device.warp_size:
         # A row shorter than a warp's share: as many lanes as it has accesses, up to a warp.
@@ -238,17 +240,12 @@ def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams
                 at = 2
         if params.vector > 1:
             split_vector(builder, name, at, params.vector, params.aligned_to)
-        if params.run > 1:
-            builder.split(name, at, params.run)
         builder.split(name, at, params.block_scan)
-        tiles = params.batch // params.run
-        if tiles > 1:
-            builder.split(name, at, tiles)
+        if params.batch > 1:
+            builder.split(name, at, params.batch)
             # Steps that are inside the row test nothing.
             types.append((at + 1, ParallelType.unswitch))
-        types.append((at + (2 if tiles > 1 else 1), ParallelType.block_x))
-        if params.run > 1:
-            types.append((at + (3 if tiles > 1 else 2), ParallelType.unswitch))
+        types.append((at + (2 if params.batch > 1 else 1), ParallelType.block_x))
         if params.cluster > 1:
             builder.split(name, at, params.cluster)
             builder.set_cluster(ParallelType.grid_y, params.cluster)
