@@ -45,8 +45,8 @@ _ROW_BYTES = 32
 _HELD_BYTES = 64
 _ACCESS_BYTES = 16
 # Few rows, but enough for two blocks on every processor: threads of each of the blocks that share one, and how many of them are
-# wanted on a processor. On an H200 22 rows of 128256 floats take 12.8 us in one step of 16 blocks of 512 threads, 13.8 in two of
-# 256 threads (30.7 with one block), 88 of 50257 doubles 32.4 with 4 of 256 (41.3 with one).
+# wanted on a processor. On an H200 22 rows of 128256 floats take 12.8 us in one step of 16 blocks of 512 threads, 13.8 in two
+# of 256 threads (30.7 with one block), 88 of 50257 doubles 32.4 with 4 of 256 (41.3 with one).
 _SHARED_THREADS = 256
 _BLOCKS_PER_SM = 3
 # Threads on a processor that fold columns, and the bytes of a row that one transaction moves.
