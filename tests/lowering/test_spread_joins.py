@@ -12,8 +12,9 @@ from fuser.ir.integers import ONE, const
 from fuser.ir.kernel import For, Kernel, Load, Shuffle, Store, value_loads, walk
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.spread_joins import spread_groups
-from tests.harness import Lowered, check, integers
-from tests.kernel_corpus import BX, BY, GX, GY, SERIAL, schedule_axes
+from tests.harness import NARROW, Lowered, check, integers
+from tests.kernel_corpus import BX, BY, GX, GY, SERIAL, Case, schedule_axes
+from tests.mutation import Judge, Verdict, What, describe, mutants
 
 Float = DataType.Float
 
@@ -95,3 +96,17 @@ def test_parts_of_blocks_are_asked_for_at_once() -> None:
     assert [f for f in walk(many.body) if isinstance(f, For) and f.stop.is_const and f.stop.value == 100], (
         "too many at once"
     )
+
+
+@pytest.mark.parametrize(("op", "elements", "rows", "blocks"), [("sum", 4, 16, 3), ("max", 8, 32, 1), ("welford", 2, 16, 2)])
+def test_every_missing_barrier_and_fence_is_reported(op: str, elements: int, rows: int, blocks: int) -> None:
+    def make() -> ScheduleBuilder:
+        return columns(op, elements, rows, blocks)
+
+    case = Case(f"columns_{op}", "columns", make, (((70, elements * 8 + 3),),))
+    judge = Judge(case, Lowered.of(make(), frozenset([NARROW])))
+    found = [m for m in mutants(judge.lowered.kernel) if m.what in (What.barrier, What.fence, What.semaphore_reset)]
+    assert len([m for m in found if m.what is What.barrier]) >= 3
+    for mutant in found:
+        verdict, evidence = judge.verdict(mutant)
+        assert verdict is Verdict.reported, f"{evidence}\n{describe(case, mutant)}"
