@@ -74,7 +74,7 @@ from fuser.lowering.expand_cluster import enter_cluster, exchange_by_lanes, exch
 from fuser.lowering.expand_group import Places, exchange_in_group, leave_group
 from fuser.lowering.expand_scan import BlockThreads, expand_scan
 from fuser.lowering.expand_scan_cluster import expand_scan_of_cluster
-from fuser.lowering.spread_joins import Spread, spread_groups, spread_join
+from fuser.lowering.spread_joins import Joined, Spread, spread_groups, spread_join
 from fuser.lowering.welford import CommonJoin, pool_statistics, welford_combine
 from fuser.records import record
 
@@ -259,6 +259,8 @@ class _Expander:
         self._arrivals: tuple[Int, Int] | None = None
         # By the axes that groups of blocks lie along: indices of this block's counters, and how often it meets by the last.
         self._groups: dict[tuple[ParallelType, ...], tuple[list[Int], Int]] = {}
+        # Of reductions whose results the threads of a block have one by one.
+        self._owners: dict[Reduce, Joined] = {}
         self._count = 0
 
     def whole(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -658,9 +660,11 @@ class _Expander:
             return self._join_all(one, part, const(per))
 
         publish = _guarded(equal(position % joined, 0), self._each(r, write))
-        return [*stmts, *(Allocate(b) for b in scratch), *publish], self._spread_join(r, spread, own_parts)
+        joined_by = self._spread_join(r, spread, own_parts)
+        self._owners[r] = joined_by
+        return [*stmts, *(Allocate(b) for b in scratch), *publish], joined_by.stmts
 
-    def _spread_join(self, r: Reduce, spread: Spread, first: Callable[[Reduce, list[Int]], list[Stmt]]) -> list[Stmt]:
+    def _spread_join(self, r: Reduce, spread: Spread, first: Callable[[Reduce, list[Int]], list[Stmt]]) -> Joined:
         def join(one: Reduce, value: Callable[[int, Int, Int], Value], parts: int) -> list[Stmt]:
             return self._join_all(one, value, const(parts), unroll=True)
 
@@ -693,6 +697,10 @@ class _Expander:
 
     def _publish(self, reduces: Sequence[Reduce], parts: Sequence[_GridParts], after: Sequence[Stmt]) -> list[Stmt]:
         """Store this block's partials, then let one thread add to the semaphore and go on with `after`."""
+        owners = [self._owners.get(r) for r in reduces]
+        first = owners[0]
+        if first is not None and all(o is not None and o.owner is first.owner for o in owners):
+            return self._publish_owned([o for o in owners if o is not None], parts, after)
         stores: list[Stmt] = []
         for r, part in zip(reduces, parts, strict=True):
 
@@ -709,6 +717,24 @@ class _Expander:
             return _guarded(one_thread, [*stores, *after])
         return [
             *_guarded(writes, stores),
+            BlockBarrier("every thread's partial is published before one thread signals"),
+            *_guarded(one_thread, list(after)),
+        ]
+
+    def _publish_owned(
+        self, owners: Sequence[Joined], parts: Sequence[_GridParts], after: Sequence[Stmt]
+    ) -> list[Stmt]:
+        """The same where threads have one result each: all store at once."""
+        stores: list[Stmt] = []
+        for o, part in zip(owners, parts, strict=True):
+
+            def place(i: int, e: Int, part: _GridParts = part) -> Int:
+                return part.place(i, e, part.block)
+
+            stores += o.stored(part.buffers, place)
+        one_thread = all_of(*(equal(self.threads[p], 0) for p in self.active))
+        return [
+            *_guarded(owners[0].owner, [*stores, Fence()]),
             BlockBarrier("every thread's partial is published before one thread signals"),
             *_guarded(one_thread, list(after)),
         ]
@@ -811,7 +837,7 @@ class _Expander:
                 )
             return stmts + self._join_all(one, lambda i, _, k: Load(got[i], k), const(per), unroll=True)
 
-        return self._spread_join(r, spread, own_parts)
+        return self._spread_join(r, spread, own_parts).stmts
 
     def _grid_last_block(self, reduces: Sequence[Reduce]) -> list[Stmt]:
         """Reductions over the same blocks, with one semaphore: the block that arrives last finishes all of them."""

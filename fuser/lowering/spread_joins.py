@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from fuser.ir.enums import MemoryType
-from fuser.ir.integers import ONE, ZERO, Int, const, equal, less, prove_less_equal
+from fuser.ir.integers import ONE, ZERO, Cond, Int, const, equal, less, prove_less_equal
 from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
 from fuser.records import record
 
@@ -58,6 +58,15 @@ _MOST_GROUPS = 8
 """With more, the second step would be as long as the first."""
 
 
+@record(eq=False)
+class Joined:
+    """Statements after which every thread has all results of its lane; a thread of `owner` has one, which `stored` stores."""
+
+    stmts: list[Stmt]
+    owner: Cond
+    stored: Callable[[Sequence[Buffer], Callable[[int, Int], Int]], list[Stmt]]
+
+
 def spread_groups(threads: Int, size: Int) -> int:
     """Groups of threads, each with one for every result of a lane; 0 where there are not several, or it is not known."""
     if not (threads.is_const and size.is_const) or threads.value % size.value or size.value == 1:
@@ -74,7 +83,7 @@ def spread_join(
     scratch: Callable[[Reduce, Int], tuple[Buffer, ...]],
     each: Callable[[Reduce, Callable[[int, Int], list[Stmt]]], list[Stmt]],
     number: Callable[[], int],
-) -> list[Stmt]:
+) -> Joined:
     """Join in two steps; every thread has all results of its lane in the end.
 
     first(r, at)   sets partials of one element to what the parts of the thread's group have: element at[i] of partial i
@@ -87,10 +96,10 @@ def spread_join(
     results = scratch(r, spread.lanes)
     at = [ZERO if spread.common(i) else spread.element for i in range(len(own))]
 
-    def stored(into: Sequence[Buffer], place: Callable[[Int], Int]) -> list[Stmt]:
+    def stored(into: Sequence[Buffer], place: Callable[[int, Int], Int]) -> list[Stmt]:
         stmts: list[Stmt] = []
         for i, (b, target) in enumerate(zip(own, into, strict=True)):
-            store = Store(target, place(at[i]), Load(b, ZERO))
+            store = Store(target, place(i, at[i]), Load(b, ZERO))
             alike = If(equal(spread.element, 0), (store,), role=Role.owner)
             stmts.append(alike if spread.common(i) else store)
         return stmts
@@ -98,21 +107,23 @@ def spread_join(
     def part(i: int, _: Int, k: Int) -> Value:
         return Load(found[i], (at[i] * spread.groups + k) * spread.lanes + spread.lane)
 
-    last = [*join(one, part, spread.groups), *stored(results, lambda e: e * spread.lanes + spread.lane)]
+    last = [*join(one, part, spread.groups), *stored(results, lambda _, e: e * spread.lanes + spread.lane)]
 
     def read(i: int, e: Int) -> list[Stmt]:
         return [Store(r.partials[i], e, Load(results[i], e * spread.lanes + spread.lane))]
 
     work = [
         *first(one, at),
-        *stored(found, lambda e: (e * spread.groups + spread.group) * spread.lanes + spread.lane),
+        *stored(found, lambda _, e: (e * spread.groups + spread.group) * spread.lanes + spread.lane),
     ]
     busy = less(spread.position, spread.groups * spread.size)
     all_busy = prove_less_equal(spread.threads, const(spread.groups * spread.size))
-    return [
+    owner = less(spread.position, spread.size)
+    stmts = [
         *(Allocate(b) for b in (*own, *found)),
         *(work if all_busy else [If(busy, tuple(work), role=Role.owner)]),
         *(Allocate(b) for b in results),
-        If(less(spread.position, spread.size), tuple(last), role=Role.owner),
+        If(owner, tuple(last), role=Role.owner),
         *each(r, read),
     ]
+    return Joined(stmts, owner, stored)

@@ -98,7 +98,9 @@ def test_parts_of_blocks_are_asked_for_at_once() -> None:
     )
 
 
-@pytest.mark.parametrize(("op", "elements", "rows", "blocks"), [("sum", 4, 16, 3), ("max", 8, 32, 1), ("welford", 2, 16, 2)])
+@pytest.mark.parametrize(
+    ("op", "elements", "rows", "blocks"), [("sum", 4, 16, 3), ("max", 8, 32, 1), ("welford", 2, 16, 2)]
+)
 def test_every_missing_barrier_and_fence_is_reported(op: str, elements: int, rows: int, blocks: int) -> None:
     def make() -> ScheduleBuilder:
         return columns(op, elements, rows, blocks)
