@@ -139,6 +139,11 @@ class TransformVerbs(ScheduledFusion):
         self.blocks_per_sm = count
         self.records.append(Record("ask_blocks_per_sm", "", (count,)))
 
+    def ask_whole_blocks(self) -> None:
+        """Ask for one test of all rows of a block, where its warps have rows of their own: the kernel is there twice."""
+        self.whole_blocks = True
+        self.records.append(Record("ask_whole_blocks", "", ()))
+
     def set_cluster(self, parallel_type: ParallelType, size: int) -> None:
         """Launch `size` consecutive blocks along a grid axis as a cluster, which share their shared memory.
 

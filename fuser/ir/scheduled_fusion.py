@@ -139,6 +139,8 @@ class ScheduledFusion:
         self.asked: list[ExtentWithin] = []
         # Blocks that must fit on a processor at once; 0: it does not matter.
         self.blocks_per_sm = 0
+        # Whether rows that share a block are tested once for all of them.
+        self.whole_blocks = False
         # Blocks of a cluster along a grid axis: a reduction axis of that type and constant extent is one of the cluster.
         self.cluster: dict[ParallelType, int] = {}
         self.kept_turns: list[KeptTurns] = []

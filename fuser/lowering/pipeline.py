@@ -124,7 +124,7 @@ def lower_fusion(
     body = step("insert_syncs", lambda: insert_syncs(body, layout.offsets, private, exchanged, one_thread=one_thread))
     body = step("peel_loops", lambda: peel_loops(body, proofs))
     body = step("unswitch_loops", lambda: unswitch_loops(body, proofs))
-    body = step("whole_blocks", lambda: whole_blocks(body, context.threads, context.sizes, proofs))
+    body = step("whole_blocks", lambda: _whole_blocks(body, context))
     body = step("merge_predicates", lambda: merge_predicates(body))
     kernel = _named("finish_kernel", lambda: finish_kernel(name, body, context, lowered, expanded, layout))
     if observer is not None:
@@ -133,6 +133,10 @@ def lower_fusion(
     if proofs is not None:
         check_proofs(proofs)
     return kernel
+
+
+def _whole_blocks(body: tuple[Stmt, ...], context: LoweringContext) -> tuple[Stmt, ...]:
+    return whole_blocks(body, context.threads, context.sizes, context.proofs) if context.builder.whole_blocks else body
 
 
 def _loads_ahead(scheduled: ScheduleBuilder, memory: MemoryType) -> tuple[frozenset[str], frozenset[str]]:

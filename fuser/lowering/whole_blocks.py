@@ -4,8 +4,8 @@ Before: if (4 * blockIdx.x + threadIdx.y < n) { loads } shuffles; if (4 * blockI
 After:  if (4 * blockIdx.x + 3 < n) { loads; shuffles; stores } else { what was there before }
 
 Only the last block tests each of its rows. What stands between the tests, shuffles above all, keeps them from being joined, and
-with them what a compiler would do across them. The whole body is there twice: kernels with barriers, whose rows have several
-warps, and those that do not shuffle are left alone.
+with them what a compiler would do across them. The whole body is there twice, where a schedule asks for it: kernels with
+barriers, whose rows have several warps, and those that do not shuffle are left alone.
 """
 
 from __future__ import annotations

@@ -194,6 +194,9 @@ class InnerPersistentScheduler:
             aligned_to=accesses.aligned_to,
             one_pass=one_pass,
             beside_first=first,
+            # One text without tests lets what is read beside vectors be loaded earlier, which takes registers: rms_norm bf16
+            # 32768x1024 36.7 -> 38.3 us. Softmax gains 2% (37.8 -> 37.0), rows by element 3 to 5% (H200).
+            whole_blocks=shape.rows > 1 and (vector == 1 or not beside),
             reasons=(
                 f"a row of {length} elements is {-(-spread // vector)} accesses of {vector}: {shape.batch} for each of "
                 f"{shape.threads} threads, {shape.rows} rows a block, {shape.cluster} blocks a row",
@@ -296,6 +299,8 @@ class InnerPersistentScheduler:
         placed = place_rows(builder, copies, params)
         keep_stages(builder, inputs_only=params.inputs_only)
         pass_through_registers(builder, placed)
+        if params.whole_blocks:
+            builder.ask_whole_blocks()
         name = _reference_name(builder)
         rows = self._transform(builder, name, params, params.blocks or blocks)
         in_registers = [a for a in params.vectorized if a in copies and a not in params.in_shared]

@@ -165,6 +165,7 @@ class InnerPersistentParams:
     misaligned  their accesses begin anywhere, and the ends of a row cut them
     aligned_to  the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     beside_first  inputs that all rows share, which are loaded with the row and not when they are used
+    whole_blocks  the rows of a block are tested once
     reasons     why, in words; no part of the kernel's key
     """
 
@@ -184,6 +185,7 @@ class InnerPersistentParams:
     one_pass: bool = False
     in_grid: int = 0
     beside_first: tuple[str, ...] = ()
+    whole_blocks: bool = False
     together: int = 1
     resident: int = 0
     realigned: tuple[str, ...] = ()

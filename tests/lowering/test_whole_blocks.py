@@ -126,4 +126,7 @@ def has_two_sides(kernel: Kernel) -> bool:
 @pytest.mark.parametrize("rows", [1, 3, 4, 5, 8, 11])
 def test_blocks_that_are_whole_and_the_last_one(rows: int) -> None:
     s, _ = summed(4)
+    assert not has_two_sides(check(s, [integers((rows, 32))], facts=frozenset([NARROW])))
+    s, _ = summed(4)
+    s.ask_whole_blocks()
     assert has_two_sides(check(s, [integers((rows, 32))], facts=frozenset([NARROW])))

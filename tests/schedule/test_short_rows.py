@@ -106,6 +106,12 @@ def test_what_rows_share_is_loaded_with_them_where_registers_are_few() -> None:
     assert of_rows(D.BFloat16, 1000, 1024).beside_first == ("t1", "t2"), "all blocks run at once"
 
 
+def test_rows_of_a_block_are_tested_once_where_that_takes_no_registers() -> None:
+    assert of_rows(D.BFloat16, 30965, 257).whole_blocks
+    assert not of_rows(D.BFloat16, 32768, 1024).whole_blocks, "weights"
+    assert not of_rows(D.BFloat16, 90, 257).whole_blocks, "one row a block"
+
+
 def test_few_rows_have_many_threads() -> None:
     few = of_rows(D.BFloat16, 90, 257)
     assert (few.threads, few.batch, few.rows) == (288, 1, 1)
@@ -127,6 +133,7 @@ def test_rows_by_element(dtype: DataType, rows: int, length: int, rows_of_block:
         vectorized=(),
         bounds=(("t0", 1, 32 * (batch - 1) + 1, 32 * batch),),
         beside_first=("t1", "t2"),
+        whole_blocks=rows_of_block > 1,
     )
     s = InnerPersistentScheduler().apply(segment_of(normalised, dtype), params)
     arrays = [(integers(shape) % 3).astype(dtype.numpy) for shape in ((rows, length), (length,), (length,))]
