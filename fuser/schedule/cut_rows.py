@@ -188,7 +188,11 @@ def _score(
     waves = groups / max(slots, 1)
     if waves < 2 and shape.together > 1:
         return 0.0  # nothing else runs while a block waits for its own rows
-    if 1 < waves < FEW_WAVES:
+    if waves <= 1:
+        # All blocks are there at once: the SM with most of them is done last.
+        each = groups * shape.cluster / (device.sm_count * CLUSTERED.get(shape.cluster, 1.0))
+        score *= each / math.ceil(each)
+    elif waves < FEW_WAVES:
         score *= waves / math.ceil(waves)
     return score * rows / (groups * shape.together)
 

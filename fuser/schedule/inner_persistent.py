@@ -137,7 +137,10 @@ class InnerPersistentScheduler:
         in_shared = rows_to_place(reads, accesses.vectorized, vector, device)
         is_crowded = isinstance(shape, Refused) or shape.is_crowded(vector, loaded, per_element)
         shared_bytes = sum(r.tensor.dtype.itemsize for r in found.along if r not in reads)
-        is_cut = (accesses.misaligned and is_crowded) or (cut > 0 and length * loaded >= LEAST_BYTES)
+        # Doubles are short of arithmetic, not of registers: they go there only from blocks that share a row anyway.
+        is_shared = isinstance(shape, Refused) or shape.cluster > 1
+        is_long = is_crowded or (cut > 0 and length * loaded >= LEAST_BYTES)
+        is_cut = accesses.misaligned and (is_shared or (is_long and narrowest <= 4))
         exchanges = stages_on_chip(segment) - 1
         if in_shared and is_cut:
             lying = choose_cut_shape(spread, rows, vector, loaded, shared_bytes, exchanges, narrowest, device)
