@@ -73,14 +73,12 @@ def choose_accesses(
     may_cut: bool = True,
     may_follow: bool = True,
     least: int = 0,
-    columns: bool = False,
 ) -> RowAccesses:
     """Accesses along a row, whose dims (slowest first) end in the fastest one; up to `limit` elements.
 
     They are aligned and whole where that leaves at least half as many for every input that lies along the row, and where
     they may not be cut, or would have to follow an output and may not (or the row has fewer than `least` elements), or stores
-    would not be aligned all the same. With `columns` what is written along the row is little beside what is read: it is stored
-    by element if need be.
+    would not be aligned all the same.
     """
     fastest = row[-1]
     vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
@@ -95,12 +93,6 @@ def choose_accesses(
     sizes = {g: inputs.evaluate(g.extent) for g in row}
     if not all(_is_one_run(a, row, sizes) for a in arguments if a.name in along or a.name in outputs):
         return RowAccesses(vector, vectorized)
-    if columns and outputs:
-        read = [a for a in arguments if a.name in along]
-        followed = max(read, key=lambda a: a.nbytes)
-        begins_alike = not any(s % limit for g, s in followed.strides.items() if g not in row)
-        if begins_alike and _input_to_follow(read, row, limit):
-            return RowAccesses(limit, along, True, followed.name)
     to = row_to_follow(arguments, row, sizes, limit, outputs)
     if to == "" and not outputs and may_follow and length >= LEAST_FOLLOWED * limit:
         to = _input_to_follow([a for a in arguments if a.name in along], row, limit)

@@ -38,13 +38,18 @@ WANTED_IN_FLIGHT = 160 * 1024
 
 CLUSTER = {2: 0.95, 4: 0.9, 8: 0.87, 16: 0.8}
 """What blocks get done that share a row with others: all have to be there, and wait for each other."""
+SHORT_BYTES = 64 * 1024
+"""Bytes of a row for which those figures hold, or more."""
 
 TOGETHER = 0.85
 MOST_SHARED = 16
 """What threads get done that work on several rows at once, where what these share takes more than so many bytes a vector."""
 
-TESTED_ONE_BY_ONE = 0.95
-"""What threads get done that test each access by itself."""
+TESTED = 0.4
+"""What threads take longer that test each access of a group, some of which are left out."""
+
+AT_ONCE = {1: 0.96, 2: 1.0, 3: 0.96}
+"""What threads get done that test so many accesses together."""
 
 ALONE = 0.8
 """What a block gets done that has its SM to itself."""
@@ -174,12 +179,15 @@ def _score(
     """Speed, as a share of what memory allows."""
     held = shape.threads * shape.batch
     used = vectors / (held * shape.cluster)
-    score = used / (1.0 + _tested(shape, vectors) / (shape.threads * shape.cluster))
+    score = used / (1.0 + TESTED * _tested(shape, vectors) / (shape.threads * shape.cluster))
     score *= min(shape.in_flight * used, WANTED_IN_FLIGHT) / WANTED_IN_FLIGHT
     score *= min(1.0, shape.resident * shape.threads / (WANTED_THREADS_BESIDE if beside else WANTED_THREADS))
     if shape.resident == 1:
         score *= ALONE**exchanges
-    score *= CLUSTER.get(shape.cluster, 1.0) * (1.0 if cut_unrolled(shape.batch) > 1 else TESTED_ONE_BY_ONE)
+    score *= AT_ONCE[cut_unrolled(shape.batch)]
+    # An exchange takes its time however short the row is.
+    waits = (1.0 / CLUSTER.get(shape.cluster, 1.0) - 1.0) * max(1.0, SHORT_BYTES / (vectors * vector * loaded))
+    score /= 1.0 + waits
     score /= 1.0 + SHARED * beside / loaded / 2 / shape.together
     if shape.together > 1 and beside * vector > MOST_SHARED:
         score *= TOGETHER

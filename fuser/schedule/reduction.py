@@ -132,17 +132,11 @@ class ReductionScheduler:
         row = _fastest_groups([groups[d] for d in order], reduced)
         heavy = any(isinstance(e, Welford) for e in reductions)
         # The lanes of a row's last vector would have seen fewer values than others: counts would not be in common.
-        # Lanes have their count in common: that of the first one, which a cut may leave without a column.
-        only_columns = not inner and not heavy and not _full_size_outputs(segment, graph, reduced)
-        accesses = choose_accesses(
-            graph, segment, row, inputs, limit, may_cut=not (inner and heavy), may_follow=inner, columns=only_columns
-        )
+        accesses = choose_accesses(graph, segment, row, inputs, limit, may_cut=not (inner and heavy), may_follow=inner)
         vector = accesses.vector
-        cuts_columns = not inner and bool(accesses.aligned_to)
         space = Space(
             inner=inner,
-            # The first part of columns that are cut where they are aligned may hold a single one.
-            kept=math.prod(extent[g] for g in groups if g not in reduced) + (vector - 1 if cuts_columns else 0),
+            kept=math.prod(extent[g] for g in groups if g not in reduced),
             reduced=math.prod(extent[g] for g in groups if g in reduced),
             run=math.prod(extent[g] for g in row if g in reduced),
             vector=vector,
@@ -298,7 +292,7 @@ class ReductionScheduler:
         else:
             # K/v/tx, tx, [grid part,] R/ty/u, ty, u, v
             if params.vector > 1:
-                split_vector(builder, name, 0, params.vector, params.aligned_to)
+                builder.split(name, 0, params.vector)
             builder.split(name, 0, params.block_iterate)
             at = 2 + cut_trips(builder, name, blocks)
             types += [(0, ParallelType.grid_x), (at - 1, ParallelType.block_x)]
