@@ -24,7 +24,7 @@ from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fusion import ExpSum, Fusion, Reduction, Tensor, Welford, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
-from fuser.schedule.cut_rows import LEAST_BYTES, choose_cut_shape, cut_params, cut_unrolled
+from fuser.schedule.cut_rows import LEAST_BYTES, LEAST_BYTES_BESIDE, choose_cut_shape, cut_params, cut_unrolled
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
 from fuser.schedule.reduction import (
@@ -139,7 +139,8 @@ class InnerPersistentScheduler:
         shared_bytes = sum(r.tensor.dtype.itemsize for r in found.along if r not in reads)
         # Doubles are short of arithmetic, not of registers: they go there only from blocks that share a row anyway.
         is_shared = isinstance(shape, Refused) or shape.cluster > 1
-        is_long = is_crowded or (cut > 0 and length * loaded >= LEAST_BYTES)
+        least = LEAST_BYTES_BESIDE if shared_bytes else LEAST_BYTES
+        is_long = is_crowded or (cut > 0 and length * loaded >= least)
         is_cut = accesses.misaligned and (is_shared or (is_long and narrowest <= 4))
         exchanges = stages_on_chip(segment) - 1
         if in_shared and is_cut:
