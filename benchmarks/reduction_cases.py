@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.case import Case, Wide, as_dtype, wide_dtype
+from benchmarks.case import Case, Wide, as_dtype, exact_running_sums, wide_dtype
 from benchmarks.inputs import BF16, F32, INT64, SHORT_NAMES, Fill, Input
 from fuser.ir.dtypes import DataType
 
@@ -155,7 +155,7 @@ def cumsum_inner(rows: int, columns: int, dtype: DataType = F32) -> Case:
         return lambda x: x.cumsum(-1)
 
     def reference(m: Wide, x: Any) -> Sequence[Any]:
-        return [m.wide(x).cumsum(axis=-1)]
+        return [exact_running_sums(m, m.wide(x)) if dtype is DataType.Double else m.wide(x).cumsum(axis=-1)]
 
     name = f"cumsum_inner_{SHORT_NAMES[dtype]}_{rows}x{columns}"
     return Case(name, "cumsum", (x_input,), x_input.nbytes, define, eager, reference)

@@ -51,6 +51,23 @@ INLINE float fuser_exp_parts(float x, float& scale) {
 """,
 }
 
+_DIFFERENCES = {
+    # exp(a - b) = exp(d) (1 + lost), d + lost = a - b exactly. lost is nan where a or b is infinite: exp(d) is 0 or nan there.
+    "fuser_exp_below": """
+INLINE float fuser_exp_below(float a, float b) {
+  float d = a - b, z = d - a, lost = (a - (d - z)) - (b + z), e = expf(d);
+  return fmaf(e, fmaxf(lost, -1.0f), e);
+}
+""",
+}
+
+_PRODUCTS = {
+    "fuser_product_error": """
+INLINE float fuser_product_error(float a, float b) { return fmaf(a, b, -(a * b)); }
+INLINE double fuser_product_error(double a, double b) { return fma(a, b, -(a * b)); }
+""",
+}
+
 _SIGMOIDS = {
     # The exponential is of -|x|, so that 1 + exp lies in [1, 2] and the result never exceeds 1.
     "fuser_sigmoid": """
@@ -215,4 +232,11 @@ INLINE float fuser_coarse_divide(float a, float b) {
 """,
 }
 
-FLOAT_FUNCTIONS: dict[str, str] = {**_EXP2_AND_RECIPROCAL, **_SIGMOIDS, **_DIVISIONS, **_COARSE}
+FLOAT_FUNCTIONS: dict[str, str] = {
+    **_EXP2_AND_RECIPROCAL,
+    **_DIFFERENCES,
+    **_PRODUCTS,
+    **_SIGMOIDS,
+    **_DIVISIONS,
+    **_COARSE,
+}

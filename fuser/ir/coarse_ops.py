@@ -1,7 +1,8 @@
 """Pointwise ops that the optimizer puts in: mostly such with an error above that of a float, where it does not show.
 
 Grammar
-    table    := COARSE: name -> CoarseOp; ROUND_TO_BFLOAT16: PointwiseOp; ROWS: name -> PointwiseOp, those of the op table, too
+    table    := COARSE: name -> CoarseOp; ROUND_TO_BFLOAT16, EXP_BELOW: PointwiseOp
+                ROWS: name -> PointwiseOp, those of the op table, too
     CoarseOp := row, error, definition
 
 Rows are those of the op table in every respect: dtype rule, NumPy semantics (of the exact function), CUDA text for Float and a
@@ -155,9 +156,29 @@ ROUND_TO_BFLOAT16 = PointwiseOp(
     parameters=("x",),
 )
 
+
+def _exp_below(x: Array, largest: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.asarray(np.exp(x.astype(np.float64) - largest.astype(np.float64)), x.dtype)
+
+
+EXP_BELOW = PointwiseOp(
+    "exp_below",
+    2,
+    DtypeRule.FLT,
+    "exp(a - b), a <= b, of the difference before it is rounded.",
+    _exp_below,
+    _text("fuser_exp_below({0}, {1})"),
+    kinds="f",
+    ulp=(3.0, 0.0),
+    samples=(Samples(-80.0, 0.0, specials=False), Samples(0.0, 5.0, specials=False)),
+    parameters=("a", "b"),
+)
+
 DEFINITIONS: dict[str, str] = {
     **{name: op.definition for name, op in COARSE.items()},
     ROUND_TO_BFLOAT16.name: "cast(fd.ops.cast({0}, dtype=DataType.BFloat16), dtype=DataType.Float)",
+    EXP_BELOW.name: "exp(fd.ops.sub({0}, {1}))",
 }
 """What ops that are no ops of the front end stand for, as calls of `fd.ops` with `{0}` for the operands."""
 
@@ -176,10 +197,43 @@ _EXP_SUMMAND = PointwiseOp(
 # Lowering alone uses it, in Float and Double. In Float the rounding of the product is worth |x| 2**-24 of a summand that is
 # exp(-|x|) of the largest, and results below 2**-126 are 0.
 
+
+def _product_error(a: Array, b: Array) -> Array:
+    """What rounding a product loses, by splitting both factors (Dekker 1971)."""
+    with np.errstate(all="ignore"):
+        if a.dtype == np.float32:
+            wide = a.astype(np.float64) * b.astype(np.float64)
+            return np.asarray(wide - np.asarray(a * b, np.float64), a.dtype)
+        p = a * b
+        (ah, al), (bh, bl) = _halves(a), _halves(b)
+        return np.asarray(al * bl - (((p - ah * bh) - al * bh) - ah * bl), a.dtype)
+
+
+def _halves(x: Array) -> tuple[Array, Array]:
+    scaled = x * x.dtype.type(2.0**27 + 1)
+    high = scaled - (scaled - x)
+    return high, x - high
+
+
+_PRODUCT_ERROR = PointwiseOp(
+    "product_error",
+    2,
+    DtypeRule.FLT,
+    "a * b before it is rounded less a * b; exact where that is no subnormal number.",
+    _product_error,
+    spelled(floating="fuser_product_error({0}, {1})"),
+    kinds="f",
+    exact=True,
+    samples=(Samples(-100.0, 100.0, specials=False), Samples(-100.0, 100.0, specials=False)),
+    parameters=("a", "b"),
+)
+
 ROWS: dict[str, PointwiseOp] = {
     **POINTWISE,
     **{name: op.row for name, op in COARSE.items()},
     ROUND_TO_BFLOAT16.name: ROUND_TO_BFLOAT16,
+    EXP_BELOW.name: EXP_BELOW,
     _EXP_SUMMAND.name: _EXP_SUMMAND,
+    _PRODUCT_ERROR.name: _PRODUCT_ERROR,
 }
 """Every row that an expr of a fusion or a call of a kernel may name."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuser.errors import SchedulingError
+from fuser.ir.coarse_ops import EXP_BELOW
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     Broadcast,
@@ -201,6 +202,8 @@ def _powers_below(builder: ScheduledFusion, expr: ExpSum) -> list[TensorExpr]:
         if not (isinstance(wide, Broadcast) and wide.flags == kinds):
             continue
         for below in builder.uses(wide.output.name):
+            if isinstance(below, Pointwise) and below.op == EXP_BELOW.name and below.inputs == (x, wide.output):
+                return [wide, below]
             if not (isinstance(below, Pointwise) and below.op == "sub" and below.inputs == (x, wide.output)):
                 continue
             for power in builder.uses(below.output.name):

@@ -100,24 +100,32 @@ def join_sums(pair: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], name:
 
 
 def _add(total: Buffer, rest: Buffer, at: Int, term: Value, before: list[Stmt], name: str) -> list[Stmt]:
-    """The sum of a total and a term is split exactly (Knuth's TwoSum), whichever is the larger; `before`: what happens to
-    `rest` first.
-
-    s = total + x; z = s - total; rest += (total - (s - z)) + (x - z); total = s
-    """
+    """The sum of a total and a term is split exactly, whichever is the larger; `before`: what happens to `rest` first."""
     dtype = total.dtype
-    x, s, z = (Buffer(f"{name}_{part}", dtype, MemoryType.local, ONE) for part in ("x", "s", "z"))
-    first = _call("sub", Load(total, at), _call("sub", Load(s, ZERO), Load(z, ZERO), dtype), dtype)
-    lost = _call("add", first, _call("sub", Load(x, ZERO), Load(z, ZERO), dtype), dtype)
+    stmts, s, lost = split_sum(Load(total, at), term, dtype, name)
     return [
-        *(Allocate(made) for made in (x, s, z)),
-        Store(x, ZERO, term),
-        Store(s, ZERO, _call("add", Load(total, at), Load(x, ZERO), dtype)),
-        Store(z, ZERO, _call("sub", Load(s, ZERO), Load(total, at), dtype)),
+        *stmts,
         *before,
         Store(rest, at, _call("add", Load(rest, at), lost, dtype)),
-        Store(total, at, Load(s, ZERO)),
+        Store(total, at, s),
     ]
+
+
+def split_sum(a: Value, term: Value, dtype: DataType, name: str) -> tuple[list[Stmt], Value, Value]:
+    """Statements, the rounded sum of two numbers, and what rounding loses: a + term = sum + lost (Knuth's TwoSum).
+
+    s = a + x; z = s - a; lost = (a - (s - z)) + (x - z). `a` is read three times.
+    """
+    x, s, z = (Buffer(f"{name}_{part}", dtype, MemoryType.local, ONE) for part in ("x", "s", "z"))
+    first = _call("sub", a, _call("sub", Load(s, ZERO), Load(z, ZERO), dtype), dtype)
+    lost = _call("add", first, _call("sub", Load(x, ZERO), Load(z, ZERO), dtype), dtype)
+    stmts: list[Stmt] = [
+        *(Allocate(made) for made in (x, s, z)),
+        Store(x, ZERO, term),
+        Store(s, ZERO, _call("add", a, Load(x, ZERO), dtype)),
+        Store(z, ZERO, _call("sub", Load(s, ZERO), a, dtype)),
+    ]
+    return stmts, Load(s, ZERO), lost
 
 
 def finish_sum(total: Buffer, rest: Buffer, at: Int, name: str) -> list[Stmt]:

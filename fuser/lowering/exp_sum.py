@@ -12,12 +12,16 @@ import math
 from collections.abc import Callable
 
 from fuser.ir.dtypes import DataType
+from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Int, Symbol, const
 from fuser.ir.iteration_graph import Group
-from fuser.ir.kernel import Allocate, Buffer, Call, For, Literal, Load, Stmt, Store, Value
+from fuser.ir.kernel import Allocate, Buffer, Call, Cast, For, Literal, Load, Role, Stmt, Store, Value
+from fuser.lowering.compensated_sum import add_term, finish_sum
 from fuser.lowering.welford import temporary
 from fuser.records import record
 
+COMBINE_EXACTLY = "exp_sum_exact"
+"""What a collective over pairs is called whose total shows in a result to more than 16 bits; others are called "exp_sum"."""
 MAX_GROUP = 32
 """Values that a thread holds before it folds them: one maximum and one scaling serve all of them."""
 _CHAINS = 8
@@ -37,12 +41,16 @@ class HeldGroup:
     kept: int
 
 
-def exponential(x: Value, dtype: DataType) -> Value:
-    """exp(x) for x <= 0, or nan."""
-    return Call("exp_summand", (x,), dtype, dtype)
+def exponential(x: Value, dtype: DataType, *, is_exact: bool = False) -> Value:
+    """exp(x) for x <= 0, or nan. `is_exact`: of what scales a total that is exact; from Double, and correctly rounded."""
+    if is_exact and dtype is DataType.Float:
+        return Cast(Call("exp", (Cast(x, DataType.Double),), DataType.Double, DataType.Double), dtype)
+    return Call("exp" if is_exact else "exp_summand", (x,), dtype, dtype)
 
 
-def exp_sum_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], name: str) -> list[Stmt]:
+def exp_sum_combine(
+    acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], name: str, *, is_exact: bool = False
+) -> list[Stmt]:
     """Join two pairs; (-infinity, 0) changes nothing. One exponential.
 
     m = max(ma, mb); f = exp(min(ma, mb) - m), 1 where they are equal; s = sa + sb f if ma >= mb, else sb + sa f
@@ -60,7 +68,8 @@ def exp_sum_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], 
     top, factor = temporary(f"{name}_top", dtype), temporary(f"{name}_f", dtype)
     mine, theirs, high = Load(largest, at), Load(peer, ZERO), Load(top, ZERO)
     low = call("minimum", mine, theirs)
-    scale = call("where", test("eq", low, high), Literal(1.0, dtype), exponential(call("sub", low, high), dtype))
+    below = exponential(call("sub", low, high), dtype, is_exact=is_exact)
+    scale = call("where", test("eq", low, high), Literal(1.0, dtype), below)
     first, second, f = Load(total, at), Load(more, ZERO), Load(factor, ZERO)
     joined = call(
         "where",
@@ -86,11 +95,13 @@ def exp_sum_parts(
     read: Callable[[int, Int], Value],
     name: str,
     make_symbol: Callable[[str, Int], Symbol],
+    *,
     unroll: bool,
+    is_exact: bool,
 ) -> list[Stmt]:
     """The pairs of `count` parts, in order: `read(i, k)` is element 0 (the largest) or 1 (the total) of part k.
 
-    Their maximum comes first, so that each takes one exponential; `acc` is only written.
+    Their maximum comes first, so that each takes one exponential; `acc` is only written. `is_exact`: the sum is compensated.
     """
     largest, total = acc
     dtype = total.dtype
@@ -101,30 +112,43 @@ def exp_sum_parts(
         return Call(op, args, dtype, dtype)
 
     def part(k: Int) -> Value:
-        return call("mul", read(1, k), exponential(call("sub", read(0, k), Load(shift, ZERO)), dtype))
+        below = call("sub", read(0, k), Load(shift, ZERO))
+        return call("mul", read(1, k), exponential(below, dtype, is_exact=is_exact))
 
-    def rest(make: Callable[[Int], Stmt]) -> list[Stmt]:
+    def rest(make: Callable[[Int], list[Stmt]]) -> list[Stmt]:
         k = make_symbol("k", count)
-        return [For(k, ONE, count, ONE, (make(k),), unroll=unroll)]
+        return [For(k, ONE, count, ONE, tuple(make(k)), unroll=unroll)]
 
+    if is_exact:
+        lost = Buffer(f"{name}_lost", dtype, MemoryType.local, total.size)
+        joined = [
+            Allocate(lost),
+            Store(lost, at, Literal(0.0, dtype), Role.initialise),
+            *rest(lambda k: add_term(total, lost, at, part(k), f"{name}_t", exact=True)),
+            *finish_sum(total, lost, at, f"{name}_f"),
+        ]
+    else:
+        joined = rest(lambda k: [Store(total, at, call("add", Load(total, at), part(k)))])
     return [
         Allocate(top),
         Allocate(shift),
         Store(top, ZERO, read(0, ZERO)),
-        *rest(lambda k: Store(top, ZERO, call("maximum", high, read(0, k)))),
+        *rest(lambda k: [Store(top, ZERO, call("maximum", high, read(0, k)))]),
         Store(shift, ZERO, _finite(high)),
         Store(total, at, part(ZERO)),
-        *rest(lambda k: Store(total, at, call("add", Load(total, at), part(k)))),
+        *joined,
         Store(largest, at, high),
     ]
 
 
-def exp_sum_scaled(acc: tuple[Buffer, ...], at: Int, old: Buffer) -> list[Stmt]:
+def exp_sum_scaled(acc: tuple[Buffer, ...], at: Int, old: Buffer, *, is_exact: bool) -> list[Stmt]:
     """The total of values up to `old[at]`, as what it adds to one of values up to `largest[at]`."""
     largest, total = acc
     dtype = total.dtype
     below = Call("sub", (Load(old, at), _finite(Load(largest, at))), dtype, dtype)
-    return [Store(total, at, Call("mul", (Load(total, at), exponential(below, dtype)), dtype, dtype))]
+    return [
+        Store(total, at, Call("mul", (Load(total, at), exponential(below, dtype, is_exact=is_exact)), dtype, dtype))
+    ]
 
 
 def exp_sum_element(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> list[Stmt]:
@@ -138,9 +162,19 @@ def exp_sum_element(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> li
 
 
 def exp_sum_group(
-    acc: tuple[Buffer, ...], group: HeldGroup, name: str, make_symbol: Callable[[Int, str], Symbol]
+    acc: tuple[Buffer, ...],
+    rest: Buffer | None,
+    group: HeldGroup,
+    name: str,
+    make_symbol: Callable[[Int, str], Symbol],
+    *,
+    is_exact: bool,
 ) -> list[Stmt]:
-    """Fold all held values: their maximum first, so that each takes one exponential and the total one scaling."""
+    """Fold all held values: their maximum first, so that each takes one exponential and the total one scaling.
+
+    `is_exact`: the terms are exp itself. A million cheap ones are a unit in the last place too large together, all off in one
+    direction. `rest`: what the additions of groups to the total lose.
+    """
     largest, total = acc
     dtype = total.dtype
     values, kept = group.values, group.kept
@@ -158,12 +192,28 @@ def exp_sum_group(
         i = make_symbol(const(extent), "g")
         return [For(i, const(start), const(extent), ONE, tuple(make(i)), unroll=True)]
 
+    def joined(e: Int, old: Value) -> list[Stmt]:
+        """The total of what came before and the sums of all chains."""
+        scaled = Store(total, e, call("mul", Load(total, e), old))
+        if rest is None:
+            return [scaled, *loop(chains, lambda j: [Store(total, e, call("add", Load(total, e), Load(sums, j)))])]
+        factor = temporary(f"{name}_old", dtype)
+        return [
+            Allocate(factor),
+            Store(factor, ZERO, old),
+            Store(total, e, call("mul", Load(total, e), Load(factor, ZERO))),
+            Store(rest, e, call("mul", Load(rest, e), Load(factor, ZERO))),
+            *loop(chains, lambda j: [Store(sums, ZERO, call("add", Load(sums, ZERO), Load(sums, j)))], 1),
+            *add_term(total, rest, e, Load(sums, ZERO), f"{name}_t", exact=False),
+        ]
+
     def fold(e: Int) -> list[Stmt]:
         def value(i: Int, j: Int) -> Load:
             return Load(values, (i * chains + j) * kept + e)
 
         def below(i: Int, j: Int) -> Value:
-            return exponential(call("sub", value(i, j), Load(shift, ZERO)), dtype)
+            term = call("sub", value(i, j), Load(shift, ZERO))
+            return call("exp", term) if is_exact else exponential(term, dtype)
 
         def chained(into: Buffer, op: str, make: Callable[[Int, Int], Value]) -> list[Stmt]:
             """`chains` folds side by side."""
@@ -176,7 +226,7 @@ def exp_sum_group(
             return [Allocate(into), *first, *rest]
 
         high = Load(top, ZERO)
-        old = exponential(call("sub", Load(largest, e), Load(shift, ZERO)), dtype)
+        old = exponential(call("sub", Load(largest, e), Load(shift, ZERO)), dtype, is_exact=is_exact)
         return [
             *chained(tops, "maximum", value),
             Allocate(top),
@@ -185,8 +235,7 @@ def exp_sum_group(
             Allocate(shift),
             Store(shift, ZERO, _finite(high)),
             *chained(sums, "add", below),
-            Store(total, e, call("mul", Load(total, e), old)),
-            *loop(chains, lambda j: [Store(total, e, call("add", Load(total, e), Load(sums, j)))]),
+            *joined(e, old),
             Store(largest, e, high),
         ]
 

@@ -69,6 +69,8 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.op_table import compute_dtype
 from fuser.lowering.compensated_sum import COMBINE, join_sums
+from fuser.lowering.exact_welford import COMBINE_EXACTLY, pool_exactly
+from fuser.lowering.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
 from fuser.lowering.exp_sum import exp_sum_combine, exp_sum_parts, exp_sum_scaled
 from fuser.lowering.expand_cluster import enter_cluster, exchange_by_lanes, exchange_in_cluster, told_buffers
 from fuser.lowering.expand_group import Places, exchange_in_group, leave_group
@@ -76,6 +78,7 @@ from fuser.lowering.expand_scan import BlockThreads, expand_scan
 from fuser.lowering.expand_scan_cluster import expand_scan_of_cluster
 from fuser.lowering.spread_joins import Joined, Spread, spread_groups, spread_join
 from fuser.lowering.welford import CommonJoin, pool_statistics, welford_combine
+from fuser.lowering.wide_welford import pool_wide
 from fuser.records import record
 
 WARP = 32
@@ -427,9 +430,10 @@ class _Expander:
         if not _is_common(r, 2):
             return self._elements(r, lambda e: self._combine(r, e, tuple(other(i, e) for i in range(len(r.partials)))))
         join = CommonJoin(r.partials, f"{r.name}_c{self._number()}")
+        has_rest = r.combine == COMBINE_EXACTLY
         return [
             *join.counted(other(2, ZERO)),
-            *self._elements(r, lambda e: join.element(e, other(0, e), other(1, e))),
+            *self._elements(r, lambda e: join.element(e, other(0, e), other(1, e), other(3, e) if has_rest else None)),
         ]
 
     def _join_all(
@@ -441,14 +445,22 @@ class _Expander:
             return pool_statistics(
                 r.partials, others, number, lambda make: self._elements(r, make), self._symbol, name, unroll=unroll
             )
-        if r.combine == "exp_sum":
-            name = f"{r.name}_p{self._number()}"
-            return self._elements(
-                r,
-                lambda e: exp_sum_parts(
-                    r.partials, e, number, lambda i, k: others(i, e, k), name, self._symbol, unroll
-                ),
+        if r.combine == COMBINE_EXACTLY:
+            name = f"{r.name}_c{self._number()}"
+            pool = pool_wide if r.partials[0].dtype is DataType.Float else pool_exactly
+            return pool(
+                r.partials, others, number, lambda make: self._elements(r, make), self._symbol, name, unroll=unroll
             )
+        if r.combine in _EXP_SUMS:
+            name, is_exact = f"{r.name}_p{self._number()}", r.combine == EXACT_EXP_SUM
+
+            def parts(e: Int) -> list[Stmt]:
+                def read(i: int, k: Int) -> Value:
+                    return others(i, e, k)
+
+                return exp_sum_parts(r.partials, e, number, read, name, self._symbol, unroll=unroll, is_exact=is_exact)
+
+            return self._elements(r, parts)
         k = self._symbol("k", number)
 
         def first(i: int, e: Int) -> list[Stmt]:
@@ -458,14 +470,15 @@ class _Expander:
         return [*self._each(r, first), For(k, ONE, number, ONE, tuple(rest), unroll=unroll)]
 
     def _combine(self, r: Reduce, at: Int, other: tuple[Value, ...]) -> list[Stmt]:
-        if r.combine == "welford":
+        if r.combine in ("welford", COMBINE_EXACTLY):
             self._count += 1
             return welford_combine(r.partials, at, other, f"{r.name}_c{self._count - 1}")
         if r.combine == COMBINE:
             self._count += 1
             return join_sums(r.partials, at, other, f"{r.name}_c{self._count - 1}")
-        if r.combine == "exp_sum":
-            return exp_sum_combine(r.partials, at, other, f"{r.name}_c{self._number()}")
+        if r.combine in _EXP_SUMS:
+            name = f"{r.name}_c{self._number()}"
+            return exp_sum_combine(r.partials, at, other, name, is_exact=r.combine == EXACT_EXP_SUM)
         partial = r.partials[0]
         dtype = partial.dtype
         return [Store(partial, at, Call(r.combine, (Load(partial, at), other[0]), compute_dtype(dtype), dtype))]
@@ -492,7 +505,7 @@ class _Expander:
 
     def _butterflies(self, r: Reduce, width: int, stride: int = 1) -> list[Stmt]:
         """Join the lanes of each aligned group of `width` that are a multiple of `stride` apart."""
-        if r.combine == "exp_sum":
+        if r.combine in _EXP_SUMS:
             return self._butterflies_of_pair(r, width, stride)
         if not _is_common(r, 2):
             return self._elements(r, lambda e: self._butterfly(r, e, width, stride))
@@ -524,7 +537,7 @@ class _Expander:
             Allocate(old),
             *self._elements(r, lambda e: [Store(old, e, Load(largest, e))]),
             *alone(0, "maximum"),
-            *self._elements(r, lambda e: exp_sum_scaled(r.partials, e, old)),
+            *self._elements(r, lambda e: exp_sum_scaled(r.partials, e, old, is_exact=r.combine == EXACT_EXP_SUM)),
             *alone(1, "add"),
         ]
 
@@ -984,6 +997,7 @@ class _Expander:
         return _guarded(one_thread, leave)
 
 
+_EXP_SUMS = ("exp_sum", EXACT_EXP_SUM)
 _LEVEL_2 = CacheOp["global"]
 # Values that the warps of a cluster may tell each of its blocks: two for each lane.
 _TOLD_BY_WARPS = 64

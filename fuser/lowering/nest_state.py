@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GLOBAL_MEMORY, GRID_TYPES, THREAD_TYPES, ParallelType
+from fuser.ir.exact_statistics import exact_exp_sums, exact_statistics, in_double
 from fuser.ir.fusion import Reducing, Scan, Tensor, TensorExpr, tensor_inputs, tensor_outputs
 from fuser.ir.integers import Cond, Int, Symbol, equal, symbol
 from fuser.ir.iteration_graph import Group, GroupSplit
@@ -38,8 +39,8 @@ class Accumulator:
     """Per-thread partials of a reduction: one register array per result, over the axes inside `depth`.
 
     `step` (Welford) holds what all elements of a thread have in common: how many values each has seen.
-    `rest` (compensated sums) holds what rounding has lost of the one buffer. `group` (ExpSum) are the values that a thread
-    collects before it folds them.
+    `rest` (compensated sums, exact statistics) holds what rounding has lost of the first buffer. `group` (ExpSum) are the
+    values that a thread collects before it folds them.
     """
 
     depth: int
@@ -72,6 +73,9 @@ class NestState:
         self.shared_reads: dict[str, bool] = {}
         self.compensated = compensated_sums(self.builder)
         self.cancelling = cancelling_sums(self.builder) if self.compensated else frozenset[str]()
+        self.exact = exact_statistics(self.builder)
+        self.in_double = in_double(self.builder)
+        self.exact_exp_sums = exact_exp_sums(self.builder)
         self.cooperative = False
         self.crossing: set[str] = set()
         self._symbol_count = 0

@@ -16,7 +16,7 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import FALSE, Cond, Int, Symbol, all_of, equal
+from fuser.ir.integers import FALSE, ZERO, Cond, Int, Symbol, all_of, equal
 from fuser.ir.iteration_graph import Group
 from fuser.ir.kernel import Buffer, Call, If, Load, Role, Stmt, Store
 from fuser.ir.op_table import REDUCTIONS, compute_dtype
@@ -29,7 +29,8 @@ from fuser.lowering.nest_vectors import NestVectors
 from fuser.lowering.pipeline_copies import async_copy
 from fuser.lowering.scan_nests import ScanNest
 from fuser.lowering.unswitch_loops import is_prefix
-from fuser.lowering.welford import shifted_add, welford_add, welford_combine, welford_join
+from fuser.lowering.welford import counted, shifted_add, welford_add, welford_combine, welford_join
+from fuser.lowering.wide_welford import add_wide, join_wide
 
 
 class NestStatements(NestVectors):
@@ -116,22 +117,38 @@ class NestStatements(NestVectors):
             return self._add_exponential(leader, expr, indexer, offset)
         name = f"{leader}_w{self._next()}"
         step = accumulator.step
-        if step is not None and step.shift is not None:
+        if step is not None and step.shift is not None and expr.partial is None:
             first = self._may_be_first(leader, accumulator, indexer)
             value = self._read(expr.input, indexer)
-            return shifted_add(accumulator.buffers, offset, value, name, step, may_be_first=first)
+            rest = accumulator.rest
+            if step.sums is not None:
+                added = add_wide(step.sums, step.shift, step.count, offset, value, name, may_be_first=first)
+                return [*counted(accumulator.buffers, offset, step), *added]
+            return shifted_add(accumulator.buffers, rest, offset, value, name, step, may_be_first=first)
         if expr.partial is None:
             return welford_add(accumulator.buffers, offset, self._read(expr.input, indexer), name)
         other = tuple(self._read(t, indexer) for t in (expr.input, *expr.partial))
         if step is None:
             return welford_combine(accumulator.buffers, offset, other, name)
-        source = self.accumulators[self.leaders[expr.input.name]].step
-        if (
-            source is None
-            or self.storage[expr.input.name].buffer is not self.accumulators[self.leaders[expr.input.name]].buffers[0]
-        ):
+        joined = self.accumulators[self.leaders[expr.input.name]]
+        source = joined.step
+        if source is None or self.storage[expr.input.name].buffer is not joined.buffers[0]:
             raise InternalError(f"the partials that {leader} joins were counted apart", pass_name="build_loop_nests")
-        return welford_join(accumulator.buffers, offset, other, name, step, source, self._lane(leader, expr, indexer))
+        if step.sums is not None:
+            assert step.shift is not None
+            assert source.shift is not None
+            at = self._offset(indexer, joined.axes, expr.input)
+            assert source.sums is not None
+            total, squares = source.sums
+            theirs = Load(total, at), Load(squares, at), Load(source.shift, at), Load(source.count, ZERO)
+            stmts = join_wide(step.sums, step.shift, step.count, offset, theirs, name)
+            return [*stmts, *counted(accumulator.buffers, offset, step, source)]
+        rest = None
+        if accumulator.rest is not None:
+            assert joined.rest is not None
+            rest = accumulator.rest, Load(joined.rest, self._offset(indexer, joined.axes, expr.input))
+        lane = self._lane(leader, expr, indexer)
+        return welford_join(accumulator.buffers, offset, other, rest, name, step, source, lane)
 
     def _may_be_first(self, leader: str, accumulator: Accumulator, indexer: Indexer) -> Cond:
         """A necessary condition for the value at hand to be the first that a thread sees.

@@ -19,11 +19,14 @@ from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Literal, Load, Redu
 from fuser.ir.op_table import REDUCTIONS, compute_dtype
 from fuser.lowering.compensated_sum import COMBINE, finish_sum, rest_of
 from fuser.lowering.context import Storage, is_argument, local_storage
+from fuser.lowering.exact_welford import COMBINE_EXACTLY, finish_mean
+from fuser.lowering.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
 from fuser.lowering.exp_sum import MAX_GROUP, HeldGroup, exp_sum_complete, exp_sum_group
 from fuser.lowering.nest_state import Accumulator, Nest, is_one
 from fuser.lowering.nest_values import NestValues
 from fuser.lowering.scan_nests import ScanNest
 from fuser.lowering.welford import WelfordStep, temporary, unshift
+from fuser.lowering.wide_welford import settle_wide
 
 MAX_REGISTER_ELEMENTS = 4096
 
@@ -67,8 +70,9 @@ class NestStorage(NestValues):
             if step is not None:
                 stmts += [Allocate(b) for b in (step.count, step.fraction, step.weight)]
                 stmts.append(Store(step.count, ZERO, Literal(0, step.count.dtype), Role.initialise))
-                if step.shift is not None:
-                    stmts += [Allocate(step.shift), *self._fill(step.shift, Literal(0.0, step.shift.dtype))]
+                for buffer in (*(step.sums or ()), step.shift):
+                    if buffer is not None:
+                        stmts += [Allocate(buffer), *self._fill(buffer, Literal(0.0, buffer.dtype))]
         group = self.accumulators[leader].group if leader in self.accumulators else None
         if group is not None and group.depth == depth:
             stmts += [Allocate(group.values), *self._fill(group.values, self._identities(expr)[0])]
@@ -129,9 +133,12 @@ class NestStorage(NestValues):
             for t in tensor_outputs(self.exprs[leader])
         )
         step = self._welford_step(leader, depth, buffers)
-        rest = rest_of(buffers[0]) if leader in self.compensated else None
+        has_rest = leader in self.compensated or (step is not None and leader in self.exact and not step.is_raw)
+        rest = rest_of(buffers[0]) if has_rest else None
         accumulator = Accumulator(depth, buffers, tuple(reversed(axes)), step=step, rest=rest)
         accumulator.group = self._held_group(leader, accumulator)
+        if accumulator.group is not None and leader in self.exact_exp_sums:
+            accumulator.rest = rest_of(buffers[1])
         return accumulator
 
     def _held_group(self, leader: str, accumulator: Accumulator) -> HeldGroup | None:
@@ -176,13 +183,33 @@ class NestStorage(NestValues):
         count = DataType.Int32 if self.context.index_bits == 32 else DataType.Int
         mean, real = buffers[0], buffers[1].dtype
         expr = self.exprs[leader]
-        one_by_one = isinstance(expr, Welford) and expr.partial is None
+        assert isinstance(expr, Welford)
+        one_by_one = expr.partial is None
+        is_wide, shift_dtype = leader in self.in_double, mean.dtype
+        sums: tuple[Buffer, Buffer] | None = None
+        if is_wide:
+            shift_dtype = DataType.Double
+            sums = (
+                Buffer(f"{leader}_sum", shift_dtype, MemoryType.local, mean.size),
+                Buffer(f"{leader}_squares", shift_dtype, MemoryType.local, mean.size),
+            )
         return WelfordStep(
             temporary(f"{leader}_seen", count),
             temporary(f"{leader}_fraction", real),
             temporary(f"{leader}_weight", real),
-            Buffer(f"{leader}_shift", mean.dtype, MemoryType.local, mean.size) if one_by_one else None,
+            Buffer(f"{leader}_shift", shift_dtype, MemoryType.local, mean.size) if one_by_one or is_wide else None,
+            sums,
+            is_wide and one_by_one and self._is_joined_raw(expr),
         )
+
+    def _is_joined_raw(self, expr: Welford) -> bool:
+        """Whether these statistics are only joined by their thread's own, one step after another."""
+        users = [
+            name
+            for name, e in self.exprs.items()
+            if isinstance(e, Welford) and e.partial is not None and e.input is expr.mean
+        ]
+        return len(users) == 1 and self._counts_together(users[0], self._accumulator_depth(users[0]))
 
     def _counts_together(self, leader: str, depth: int) -> bool:
         expr = self.exprs[leader]
@@ -286,7 +313,10 @@ class NestStorage(NestValues):
         stmts: list[Stmt] = []
         if accumulator.group is not None and accumulator.group.depth == depth:
             name = f"{leader}_g{self._next()}"
-            stmts += exp_sum_group(accumulator.buffers, accumulator.group, name, self._new_symbol)
+            is_exact = leader in self.exact_exp_sums
+            stmts += exp_sum_group(
+                accumulator.buffers, accumulator.rest, accumulator.group, name, self._new_symbol, is_exact=is_exact
+            )
         if accumulator.depth != depth:
             return stmts
         expr = self.exprs[leader]
@@ -295,15 +325,18 @@ class NestStorage(NestValues):
         scan = self.scans.get(leader)
         if scan is not None and scan.collective is not None:
             stmts.append(scan.collective)
-        if accumulator.step is not None and accumulator.step.shift is not None:
-            stmts += unshift(accumulator.buffers, accumulator.step, self._over(accumulator.buffers[0].size))
+        if accumulator.step is not None and not accumulator.step.is_raw:
+            stmts += self._settled(leader, accumulator, accumulator.step)
+        if accumulator.rest is not None and isinstance(expr, ExpSum):
+            # Few totals are joined: those of a thread are what loses most.
+            stmts += self._finish_sum(leader, accumulator.buffers[1], accumulator.rest)
         if block_axes or grid_axes or self._cluster_types(leader):
             stmts.append(self._collective(leader, accumulator, block_axes, grid_axes, nest))
         if isinstance(expr, ExpSum):
             stmts += self._completed(expr, accumulator.buffers)
         if accumulator.step is not None:
             stmts += self._spread_count(accumulator.buffers[2], accumulator.step.count)
-        if accumulator.rest is not None:
+        if accumulator.rest is not None and not isinstance(expr, ExpSum) and not self._is_joined(expr):
             stmts += self._finish_sum(leader, accumulator.buffers[0], accumulator.rest)
         stores: list[Stmt] = []
         for t, partial in zip(tensor_outputs(expr), accumulator.buffers, strict=True):
@@ -322,13 +355,31 @@ class NestStorage(NestValues):
                 closing = [If(guard, tuple(closing), role=Role.last_block)]
         return closing
 
+    def _settled(self, leader: str, accumulator: Accumulator, step: WelfordStep) -> list[Stmt]:
+        """A thread's sums of differences become its statistics."""
+        if step.shift is None:
+            return []
+        shift, rest = step.shift, accumulator.rest
+        mean, m2, _ = accumulator.buffers
+        name, elements = f"{leader}_u{self._next()}", self._over(mean.size)
+        if step.sums is None:
+            return unshift(accumulator.buffers, rest, step, elements, name)
+        assert rest is not None
+        return settle_wide((mean, m2, rest), step.sums, lambda e: Load(shift, e), step.count, elements, name)
+
+    def _is_joined(self, expr: TensorExpr) -> bool:
+        """Whether another expr joins these statistics, with what their means have lost."""
+        if not isinstance(expr, Welford):
+            return False
+        return any(
+            isinstance(e, Welford) and e.partial is not None and e.input is expr.mean for e in self.exprs.values()
+        )
+
     def _finish_sum(self, leader: str, total: Buffer, rest: Buffer) -> list[Stmt]:
         """Every element is a number again."""
         name = f"{leader}_f{self._next()}"
-        if total.size.value == 1:
-            return finish_sum(total, rest, ZERO, name)
-        i = self._new_symbol(total.size)
-        return [For(i, ZERO, total.size, ONE, tuple(finish_sum(total, rest, i, name)), unroll=True)]
+        finish = finish_mean if isinstance(self.exprs[leader], Welford) else finish_sum
+        return self._over(total.size)(lambda e: finish(total, rest, e, name))
 
     def _completed(self, expr: ExpSum, partials: tuple[Buffer, ...]) -> list[Stmt]:
         """What a whole row of -infinity gives; an rfactored first stage has parts of rows."""
@@ -367,7 +418,7 @@ class NestStorage(NestValues):
         combine = (
             "welford"
             if isinstance(expr, Welford)
-            else "exp_sum"
+            else (EXACT_EXP_SUM if leader in self.exact_exp_sums else "exp_sum")
             if isinstance(expr, ExpSum)
             else REDUCTIONS[expr.op].combine
             if isinstance(expr, Reduction)
@@ -377,9 +428,9 @@ class NestStorage(NestValues):
         if accumulator.step is not None:
             count = accumulator.step.count
             partials, identities = (*partials[:2], count), (*identities[:2], Literal(0, count.dtype))
-        if accumulator.rest is not None:
-            combine = COMBINE
-            partials, identities = (*partials, accumulator.rest), identities * 2
+        if accumulator.rest is not None and not isinstance(expr, ExpSum):
+            combine = COMBINE_EXACTLY if isinstance(expr, Welford) else COMBINE
+            partials, identities = (*partials, accumulator.rest), (*identities, Literal(0.0, accumulator.rest.dtype))
         return Reduce(
             partials,
             combine,

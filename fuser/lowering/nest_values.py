@@ -133,6 +133,8 @@ class NestValues(NestPredicates):
                     return self._hinted(args[0], expr.output)
                 if expr.op == "cast":
                     return Cast(args[0], expr.output.dtype)
+                if expr.op == "sub":
+                    args = self._less_rest(expr, args, indexer)
                 return Call(expr.op, args, call_dtype(expr), expr.output.dtype)
             case Squeeze():
                 # A dropped dim has one element, or one that is seen many times: any index will do.
@@ -152,6 +154,30 @@ class NestValues(NestPredicates):
                 return self._random(expr, indexer)
             case Reduction() | Welford() | ExpSum() | Scan():
                 raise InternalError("a reduction or scan is no value", pass_name="build_loop_nests")
+
+    def _less_rest(self, expr: Pointwise, args: tuple[Value, ...], indexer: Indexer) -> tuple[Value, ...]:
+        """x - mean becomes (x - mean) - rest, where the mean is a register beside its rest.
+
+        The mean of data far from zero is rounded to more than the difference is.
+        """
+        mean = expr.inputs[1]
+        while isinstance(mean, Tensor) and self.context.state(mean.name).memory is MemoryType.local:
+            made = self.builder.definition(mean.name)
+            if isinstance(made, Welford):
+                break
+            if not (isinstance(made, Broadcast) or (isinstance(made, Pointwise) and made.op in COPIES)):
+                return args
+            mean = made.inputs[0] if isinstance(made, Pointwise) else made.input
+        accumulator = self.accumulators.get(mean.name)
+        storage = self.storage.get(mean.name)
+        if accumulator is None or accumulator.rest is None or storage is None or args[0].dtype is not args[1].dtype:
+            return args
+        if storage.buffer is not accumulator.buffers[0] or not isinstance(mean, Tensor):
+            return args
+        offset = self._offset(indexer, accumulator.axes, mean)
+        self._check_register_index(accumulator.rest, offset, mean)
+        difference = Call("sub", args, args[0].dtype, args[0].dtype)
+        return difference, Load(accumulator.rest, offset)
 
     def _hinted(self, value: Value, copy: Tensor) -> Value:
         """The cache hint of a copy is about its read of device memory."""

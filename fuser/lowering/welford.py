@@ -2,6 +2,8 @@
 
 A partial is a triple of register arrays (mean, m2, count): m2 is the sum of squared differences from the mean. Sums of squares
 that are subtracted from each other at the end would lose every digit for data with a large mean; these formulas do not.
+
+Where a result shows to more than 16 bits there is a fourth array, the rest of the mean (`exact_welford.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from fuser.ir.enums import MemoryType
 from fuser.ir.integers import FALSE, ONE, TRUE, ZERO, Cond, Int, Symbol, equal
 from fuser.ir.kernel import Allocate, Buffer, Call, Cast, For, If, IndexValue, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
+from fuser.lowering.exact_welford import add_difference, exact_mean, moved_exactly
 from fuser.records import record
 
 
@@ -28,12 +31,16 @@ class WelfordStep:
 
     shift   of real values added one by one: the first value of each element. Until they are complete the partials are then the
             sums of the differences from it and of their squares
+    sums    in Double, in place of the partials, as the shift is: of the differences from it and of their squares
+    is_raw  what joins these partials takes the sums and the shift as they are
     """
 
     count: Buffer
     fraction: Buffer
     weight: Buffer
     shift: Buffer | None = None
+    sums: tuple[Buffer, Buffer] | None = None
+    is_raw: bool = False
 
 
 def welford_add(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> list[Stmt]:
@@ -59,44 +66,51 @@ def welford_add(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> list[S
 
 
 def shifted_add(
-    acc: tuple[Buffer, ...], at: Int, x: Value, name: str, step: WelfordStep, *, may_be_first: Cond
+    acc: tuple[Buffer, ...],
+    rest: Buffer | None,
+    at: Int,
+    x: Value,
+    name: str,
+    step: WelfordStep,
+    *,
+    may_be_first: Cond,
 ) -> list[Stmt]:
     """Fold one element into (sum of differences, sum of their squares), the differences from the first one of the element.
 
     The first value lies within the data: the squares are larger than those of the differences from the mean by no more than a
     factor of the number of values, as the rounding of a sum may be. Nothing but the additions waits for the value before, and a
     large common part of all values costs no digits. `may_be_first`: false where values were seen before for certain.
+    `rest`: that of the sum.
     """
     away, squares, _ = acc
     shift = step.shift
     assert shift is not None
     dtype = away.dtype
-    value, delta = temporary(f"{name}_x", dtype), temporary(f"{name}_delta", dtype)
-    change = Load(delta, ZERO)
+    value = temporary(f"{name}_x", dtype)
     is_first = Call("eq", (Load(step.count, ZERO), Literal(1, step.count.dtype)), step.count.dtype, DataType.Bool)
     keep = Store(shift, at, Call("where", (is_first, Load(value, ZERO), Load(shift, at)), dtype, dtype))
+    kept: list[Stmt] = [keep] if may_be_first is TRUE else [If(may_be_first, (keep,), role=Role.plain)]
+    added = add_difference((away, squares, rest), at, Load(value, ZERO), Load(shift, at), name)
     return [
         Allocate(value),
-        Allocate(delta),
+        *(made for made in added if isinstance(made, Allocate)),
         Store(value, ZERO, x),
         *_once(acc, at, [_increment(step.count, ZERO)]),
-        *(
-            []
-            if may_be_first is FALSE
-            else [keep if may_be_first is TRUE else If(may_be_first, (keep,), role=Role.plain)]
-        ),
-        Store(delta, ZERO, Call("sub", (Load(value, ZERO), Load(shift, at)), dtype, dtype)),
-        Store(away, at, Call("add", (Load(away, at), change), dtype, dtype)),
-        Store(squares, at, Call("add", (Load(squares, at), Call("mul", (change, change), dtype, dtype)), dtype, dtype)),
+        *([] if may_be_first is FALSE else kept),
+        *(stmt for stmt in added if not isinstance(stmt, Allocate)),
     ]
 
 
 def unshift(
-    acc: tuple[Buffer, ...], step: WelfordStep, elements: Callable[[Callable[[Int], list[Stmt]]], list[Stmt]]
+    acc: tuple[Buffer, ...],
+    rest: Buffer | None,
+    step: WelfordStep,
+    elements: Callable[[Callable[[Int], list[Stmt]]], list[Stmt]],
+    name: str,
 ) -> list[Stmt]:
     """Turn what `shifted_add` made into a mean and a sum of squared differences from it.
 
-    f = sum / n;  mean = shift + f;  m2 = squares - f sum, and not below 0
+    f = sum / n;  mean = shift + f;  m2 = squares - f sum, and not below 0. `rest`: that of the sum, then that of the mean.
     """
     mean, m2, _ = acc
     assert step.shift is not None
@@ -111,11 +125,12 @@ def unshift(
 
     def settle(e: Int) -> list[Stmt]:
         total, moved = Load(mean, e), call("mul", Load(mean, e), Load(step.fraction, ZERO))
-        rest = call("sub", Load(m2, e), call("mul", total, moved))
-        return [
-            Store(m2, e, call("maximum", rest, Literal(0.0, dtype))),
-            Store(mean, e, call("add", Load(shift, e), moved)),
-        ]
+        left = call("sub", Load(m2, e), call("mul", total, moved))
+        settled = Store(m2, e, call("maximum", left, Literal(0.0, dtype)))
+        if rest is None:
+            return [settled, Store(mean, e, call("add", Load(shift, e), moved))]
+        count = Cast(Load(step.count, ZERO), dtype)
+        return [settled, *exact_mean((mean, rest), e, Load(shift, e), Load(step.fraction, ZERO), count, name)]
 
     return [
         Store(step.fraction, ZERO, Call("where", (is_empty, Literal(0.0, dtype), share), dtype, dtype)),
@@ -128,6 +143,16 @@ def _increment(count: Buffer, at: Int) -> Store:
     return Store(count, at, Call("add", (Load(count, at), one), compute_dtype(count.dtype), count.dtype))
 
 
+def counted(acc: tuple[Buffer, ...], at: Int, step: WelfordStep, source: WelfordStep | None = None) -> list[Stmt]:
+    """Count a value with the first element of a thread, or all of a `source` with the last."""
+    if source is None:
+        return _once(acc, at, [_increment(step.count, ZERO)])
+    both = Call("add", (Load(step.count, ZERO), Load(source.count, ZERO)), step.count.dtype, step.count.dtype)
+    stmts: list[Stmt] = [Store(step.count, ZERO, both)]
+    size = acc[0].size
+    return stmts if size.value == 1 else [If(equal(at, size - 1), tuple(stmts), role=Role.plain)]
+
+
 def _once(acc: tuple[Buffer, ...], at: Int, stmts: list[Stmt]) -> list[Stmt]:
     """What is done for all elements of a thread, when the first of them is visited."""
     return stmts if acc[0].size.value == 1 else [If(equal(at, 0), tuple(stmts), role=Role.plain)]
@@ -137,12 +162,15 @@ def welford_join(
     acc: tuple[Buffer, ...],
     at: Int,
     other: tuple[Value, ...],
+    rest: tuple[Buffer, Value] | None,
     name: str,
     step: WelfordStep,
     source: WelfordStep,
     lane: Int | None,
 ) -> list[Stmt]:
     """`welford_combine` for partials whose counts are in common on both sides: one division for all of them.
+
+    `rest`: that of the mean, and what is joined to it.
 
     n = na + nb; f = nb / n (0 if n = 0); w = na * f; d = mean_b - mean_a; mean = mean_a + d * f; m2 = m2_a + m2_b + d * d * w
 
@@ -171,6 +199,11 @@ def welford_join(
         Store(step.weight, ZERO, call("mul", Cast(Load(step.count, ZERO), real), Load(step.fraction, ZERO), real)),
         Store(step.count, ZERO, Load(total, ZERO)),
     ]
+    if rest is not None:
+        return [
+            *_once(acc, at, counted),
+            *moved_exactly((mean, m2, rest[0]), at, (other[0], other[1], rest[1]), step.fraction, step.weight, name),
+        ]
     return [
         Allocate(delta),
         *_once(acc, at, counted),
@@ -180,17 +213,21 @@ def welford_join(
 
 
 def welford_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], name: str) -> list[Stmt]:
-    """Join two (mean, m2, count) triples (Chan et al. 1979); an empty side changes nothing.
+    """Join two (mean, m2, count) triples (Chan et al. 1979), or two with a rest; an empty side changes nothing.
 
     n = na + nb; f = nb / n (0 if n = 0); d = mean_b - mean_a; mean = mean_a + d * f; m2 = m2_a + m2_b + d * d * na * f
     """
-    mean, m2, count = acc
+    mean, m2, count = acc[:3]
     real = m2.dtype
     dtype = mean.dtype
     total = temporary(f"{name}_n", count.dtype)
     other_count = temporary(f"{name}_nb", count.dtype)
-    fraction, delta = temporary(f"{name}_f", real), temporary(f"{name}_delta", dtype)
-    other_mean, other_m2, nb = other
+    fraction, weight, delta = (
+        temporary(f"{name}_f", real),
+        temporary(f"{name}_w", real),
+        temporary(f"{name}_delta", dtype),
+    )
+    other_mean, other_m2, nb = other[:3]
 
     def call(op: str, a: Value, b: Value, d: DataType) -> Call:
         return Call(op, (a, b), d, d)
@@ -198,17 +235,25 @@ def welford_combine(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], 
     integral = compute_dtype(count.dtype)
     is_empty = Call("eq", (Load(total, ZERO), Literal(0, count.dtype)), integral, DataType.Bool)
     quotient = call("div", Cast(Load(other_count, ZERO), real), Cast(Load(total, ZERO), real), real)
-    gain = call(
-        "mul",
-        call("mul", Load(delta, ZERO), Load(delta, ZERO), real),
-        call("mul", Cast(Load(count, at), real), Load(fraction, ZERO), real),
-        real,
-    )
-    return [
-        *(Allocate(b) for b in (total, other_count, fraction, delta)),
+    counted: list[Stmt] = [
+        *(Allocate(b) for b in (total, other_count, fraction)),
         Store(other_count, ZERO, nb),
         Store(total, ZERO, Call("add", (Load(count, at), Load(other_count, ZERO)), integral, count.dtype)),
         Store(fraction, ZERO, Call("where", (is_empty, Literal(0.0, real), quotient), real, real)),
+    ]
+    share = call("mul", Cast(Load(count, at), real), Load(fraction, ZERO), real)
+    if len(acc) > 3:
+        return [
+            *counted,
+            Allocate(weight),
+            Store(weight, ZERO, share),
+            *moved_exactly((mean, m2, acc[3]), at, (other_mean, other_m2, other[3]), fraction, weight, name),
+            Store(count, at, Load(total, ZERO)),
+        ]
+    gain = call("mul", call("mul", Load(delta, ZERO), share, real), Load(delta, ZERO), real)
+    return [
+        *counted,
+        Allocate(delta),
         Store(delta, ZERO, call("sub", other_mean, Load(mean, at), dtype)),
         Store(
             mean, at, call("add", Load(mean, at), call("mul", Load(delta, ZERO), Load(fraction, ZERO), dtype), dtype)
@@ -288,8 +333,7 @@ def pool_statistics(
     j = make_symbol("k", number)
 
     def add(e: Int) -> list[Stmt]:
-        square = call("mul", Load(delta, ZERO), Load(delta, ZERO), real)
-        gain = call("mul", square, Load(weight, ZERO), real)
+        gain = call("mul", call("mul", Load(delta, ZERO), Load(delta, ZERO), real), Load(weight, ZERO), real)
         return [
             Store(delta, ZERO, call("sub", others(0, e, j), Load(mean, e), dtype)),
             Store(m2, e, call("add", call("add", Load(m2, e), others(1, e, j), real), gain, real)),
@@ -336,8 +380,12 @@ class CommonJoin:
             Store(count, ZERO, Load(total, ZERO)),
         ]
 
-    def element(self, at: Int, other_mean: Value, other_m2: Value) -> list[Stmt]:
+    def element(self, at: Int, other_mean: Value, other_m2: Value, other_rest: Value | None) -> list[Stmt]:
         """d = mean_b - mean_a; mean = mean_a + d * f; m2 = m2_a + m2_b + d * d * w."""
+        if other_rest is not None:
+            mean, m2, _, rest = self._acc
+            other = other_mean, other_m2, other_rest
+            return moved_exactly((mean, m2, rest), at, other, self._fraction, self._weight, self._name)
         delta = temporary(f"{self._name}_delta", self._acc[0].dtype)
         difference = Call("sub", (other_mean, Load(self._acc[0], at)), delta.dtype, delta.dtype)
         return [

@@ -11,6 +11,7 @@ from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.assign_output_layouts import assign_output_layouts
 from fuser.optimize.compute_before_broadcast import compute_before_broadcast
 from fuser.optimize.drop_exact_roundings import drop_exact_roundings
+from fuser.optimize.exact_exponents import exact_exponents
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.remove_dead_code import remove_dead_code
@@ -25,6 +26,7 @@ PASSES: tuple[Callable[[Fusion], Fusion], ...] = (
     split_reshaped_dims,
     hoist_displaced_reads,
     fuse_exp_sums,
+    exact_exponents,
     drop_exact_roundings,
     compute_before_broadcast,
     round_as_floats,

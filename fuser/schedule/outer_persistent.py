@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import CacheOp, SchedulerType
+from fuser.ir.exact_statistics import in_double
 from fuser.ir.fusion import Fusion, Pointwise, Reducing, Tensor, Welford, tensor_inputs, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
@@ -124,14 +125,19 @@ class OuterPersistentScheduler:
         read = [t.dtype.itemsize for t in rows_of]
         if not read:
             return Refused("no input has rows")
-        partials = sum(3 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
+        builder = ScheduleBuilder(segment)
+        # Two sums in Double and what they are differences from, in place of two Floats and their own.
+        wide = in_double(builder)
+        partials = sum(
+            (6 if e.mean.name in wide else 3) if isinstance(e, Welford) else 1 for e in reductions_of(segment)
+        )
         results = sum(2 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
         weights = sum(not t.is_cpu for t in segment.input_tensors) - len(read)
         held = loops.vector * max(partials, results + weights)
-        # A statistic is a mean, a sum of squares and a count; a sum may have what its rounding left over beside it.
-        dtypes = [tensor_outputs(e)[0].dtype for e in reductions_of(segment)]
-        joined = sum(2 * loops.vector * max(4, t.itemsize) + 8 for t in dtypes)
-        two_passes = len(set(stage_levels(ScheduleBuilder(segment)).values())) == 2
+        # A statistic is a mean, a sum of squares and a count; a sum or a mean may have what its rounding left over beside it.
+        firsts = [tensor_outputs(e)[0] for e in reductions_of(segment)]
+        joined = sum((2 + (t.name in wide)) * loops.vector * max(4, t.dtype.itemsize) + 8 for t in firsts)
+        two_passes = len(set(stage_levels(builder).values())) == 2
         keeps = two_passes and loops.vector > 1 and all(t.name in loops.vectorized for t in rows_of)
         thread = Columns(loops.vector, loops.vector * sum(read), held, joined, keeps)
         shape = choose_outer_shape(rows, columns, thread, max(read), device)

@@ -21,6 +21,7 @@ import math
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import CacheOp, ParallelType, SchedulerType
+from fuser.ir.exact_statistics import in_double
 from fuser.ir.fusion import (
     ExpSum,
     ExtentOp,
@@ -232,6 +233,8 @@ class ReductionScheduler:
         each result.
         """
         made: dict[str, str] = {}
+        # What is added up in Double loses no digits in longer sums.
+        wide = in_double(builder)
         for e in row_reductions(builder):
             result = name = tensor_outputs(e)[0].name
             if isinstance(e, ExpSum):
@@ -240,7 +243,7 @@ class ReductionScheduler:
                 continue
             if params.inner and params.vector > 1:
                 name = _first(builder.rfactor(name, list(steps.serial)))
-            if isinstance(e, Welford) and params.unroll > 1:
+            if isinstance(e, Welford) and params.unroll > 1 and e.mean.name not in wide:
                 name = _first(builder.rfactor(name, [steps.unrolled]))
             made[result] = name
         return made

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.case import Case, NumpyWide, define_fusion, with_layout
+from benchmarks.case import Case, NumpyWide, define_fusion, exact_running_sums, with_layout
 from benchmarks.cases import public_cases, select_cases, tiny_cases
 from benchmarks.inputs import Fill, Input, numpy_inputs
 from benchmarks.pointwise_cases import dropout_residual
@@ -51,6 +51,14 @@ def test_definition_computes_the_reference(case: Case) -> None:
         limit = 2.0 if output.dtype.itemsize == 2 else 32.0
         assert largest_error(output, reference) <= limit
         assert largest_error(np.zeros_like(output), reference) > 2 * limit
+
+
+def test_running_sums_that_judge_float64_are_exact() -> None:
+    generator = np.random.default_rng(0)
+    for x in (1 + 0.5 * generator.standard_normal((2, 50003)), generator.standard_normal((3, 700)), np.zeros((2, 3))):
+        exact = np.cumsum(x.astype(np.longdouble), 1)
+        error = np.abs(exact_running_sums(NumpyWide(), x) - exact)
+        assert np.all(error <= 1.1 * np.spacing(np.abs(exact).astype(np.float64)))
 
 
 def assert_dropped(inputs: list[Any], output: Any) -> None:

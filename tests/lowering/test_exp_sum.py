@@ -177,7 +177,9 @@ def test_a_group_costs_one_exponential_an_element_and_one_scaling() -> None:
 
 
 def exponentials(value: Value) -> int:
-    return (isinstance(value, Call) and value.op == "exp_summand") + sum(map(exponentials, value_operands(value)))
+    return (isinstance(value, Call) and value.op in ("exp", "exp_summand")) + sum(
+        map(exponentials, value_operands(value))
+    )
 
 
 def _bodies(stmt: Any) -> list[Any]:

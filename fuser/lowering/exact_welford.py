@@ -1,0 +1,248 @@
+"""Statistics whose mean has a rest: (mean, m2, count, rest), where mean + rest is the mean before it is rounded.
+
+A mean alone is a rounded number. The differences between the means of threads are what m2 is joined from: of data around 1000
+with a deviation of 1/8 they lose most of their digits, all in one direction where the data are few different numbers. And a
+mean near zero is joined from means of threads that are a hundred times as large. So a sum of two numbers is split exactly
+into what it is rounded to and what that loses (`split_sum`), and so are products with counts.
+
+Results that are rounded to 16 bits show nothing of this: they have triples (`exact_statistics`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import MemoryType
+from fuser.ir.integers import ONE, ZERO, Int, Symbol
+from fuser.ir.kernel import Allocate, Buffer, Call, Cast, For, Literal, Load, Role, Stmt, Store, Value
+from fuser.ir.op_table import compute_dtype
+from fuser.lowering.compensated_sum import add_term, split_sum
+
+COMBINE_EXACTLY = "welford_exact"
+"""What a collective over (mean, m2, count, rest) is called; "welford" has no rest."""
+
+
+def add_difference(acc: tuple[Buffer, Buffer, Buffer | None], at: Int, x: Value, shift: Value, name: str) -> list[Stmt]:
+    """Fold x - shift into (sum, sum of squares, rest of the sum). With a rest the difference and the sum are split exactly."""
+    away, squares, rest = acc
+    dtype = away.dtype
+    delta = _register(f"{name}_delta", dtype)
+    change = Load(delta, ZERO)
+
+    def call(op: str, a: Value, b: Value) -> Call:
+        return Call(op, (a, b), dtype, dtype)
+
+    square = Store(squares, at, call("add", Load(squares, at), call("mul", change, change)))
+    if rest is None:
+        return [
+            Allocate(delta),
+            Store(delta, ZERO, call("sub", x, shift)),
+            Store(away, at, call("add", Load(away, at), change)),
+            square,
+        ]
+    stmts, difference, lost = split_sum(x, Call("neg", (shift,), dtype, dtype), dtype, f"{name}_d")
+    return [
+        Allocate(delta),
+        *stmts,
+        Store(delta, ZERO, difference),
+        Store(rest, at, call("add", Load(rest, at), lost)),
+        *add_term(away, rest, at, change, f"{name}_s", exact=True),
+        square,
+    ]
+
+
+def exact_mean(acc: tuple[Buffer, Buffer], at: Int, shift: Value, share: Value, count: Value, name: str) -> list[Stmt]:
+    """Turn (sum of differences, its rest) into (mean, rest of the mean): what 1 / n and a product with it lose is found again.
+
+    moved = sum / n; left = (sum - n moved) + rest; mean + lost = shift + moved; rest = lost + left / n
+    """
+    mean, rest = acc
+    dtype = mean.dtype
+    moved, left, number = (_register(f"{name}_{part}", dtype) for part in ("moved", "left", "number"))
+
+    def call(op: str, a: Value, b: Value) -> Call:
+        return Call(op, (a, b), dtype, dtype)
+
+    most = call("sub", Load(mean, at), call("mul", Load(number, ZERO), Load(moved, ZERO)))
+    missing = Call("product_error", (Load(number, ZERO), Load(moved, ZERO)), dtype, dtype)
+    stmts, s, lost = split_sum(shift, Load(moved, ZERO), dtype, name)
+    return [
+        *(Allocate(b) for b in (moved, left, number)),
+        Store(number, ZERO, count),
+        Store(moved, ZERO, call("mul", Load(mean, at), share)),
+        Store(left, ZERO, call("add", call("sub", most, missing), Load(rest, at))),
+        *stmts,
+        Store(rest, at, call("add", lost, call("mul", Load(left, ZERO), share))),
+        Store(mean, at, s),
+    ]
+
+
+def moved_exactly(
+    acc: tuple[Buffer, Buffer, Buffer],
+    at: Int,
+    other: tuple[Value, Value, Value],
+    fraction: Buffer,
+    weight: Buffer,
+    name: str,
+) -> list[Stmt]:
+    """Join (mean, m2, rest) of `other`, whose share of all values is f, with a weight w = f times the number of values so far.
+
+    d = mean_b - mean_a; r = rest_b - rest_a; mean + lost = mean_a + d f; rest = rest_a + r f + lost;
+    m2 = m2_a + m2_b + (d + r)**2 w
+    """
+    mean, m2, rest = acc
+    dtype = mean.dtype
+    apart, more, delta = (_register(f"{name}_{part}", dtype) for part in ("apart", "more", "delta"))
+
+    def call(op: str, a: Value, b: Value) -> Call:
+        return Call(op, (a, b), dtype, dtype)
+
+    moved = call("mul", Load(apart, ZERO), Load(fraction, ZERO))
+    stmts, s, lost = split_sum(Load(mean, at), moved, dtype, name)
+    # In this order nothing overflows where the weight is 0.
+    gain = call("mul", call("mul", Load(delta, ZERO), Load(weight, ZERO)), Load(delta, ZERO))
+    shared = call("mul", Load(more, ZERO), Load(fraction, ZERO))
+    return [
+        *(Allocate(b) for b in (apart, more, delta)),
+        Store(apart, ZERO, call("sub", other[0], Load(mean, at))),
+        Store(more, ZERO, call("sub", other[2], Load(rest, at))),
+        Store(delta, ZERO, call("add", Load(apart, ZERO), Load(more, ZERO))),
+        Store(m2, at, call("add", call("add", Load(m2, at), other[1]), gain)),
+        *stmts,
+        Store(rest, at, call("add", call("add", Load(rest, at), shared), lost)),
+        Store(mean, at, s),
+    ]
+
+
+def finish_mean(mean: Buffer, rest: Buffer, at: Int, name: str) -> list[Stmt]:
+    """mean += rest, and the rest is what that loses; none of a mean that is not finite."""
+    dtype = mean.dtype
+    value, lost = _register(f"{name}_value", dtype), _register(f"{name}_lost", dtype)
+
+    def call(op: str, a: Value, b: Value) -> Call:
+        return Call(op, (a, b), dtype, dtype)
+
+    def number(of: Buffer, other: Value) -> Call:
+        is_number = Call("eq", (Load(of, ZERO), Load(of, ZERO)), dtype, DataType.Bool)
+        return Call("where", (is_number, Load(of, ZERO), other), dtype, dtype)
+
+    return [
+        Allocate(value),
+        Allocate(lost),
+        Store(value, ZERO, call("add", Load(mean, at), Load(rest, at))),
+        Store(lost, ZERO, call("sub", Load(rest, at), call("sub", Load(value, ZERO), Load(mean, at)))),
+        Store(mean, at, number(value, Load(mean, at))),
+        Store(rest, at, number(lost, Literal(0.0, dtype))),
+    ]
+
+
+def pool_exactly(
+    acc: tuple[Buffer, ...],
+    others: Callable[[int, Int, Int], Value],
+    number: Int,
+    elements: Callable[[Callable[[Int], list[Stmt]]], list[Stmt]],
+    make_symbol: Callable[[str, Int], Symbol],
+    name: str,
+    *,
+    unroll: bool = False,
+) -> list[Stmt]:
+    """`pool_statistics` for (mean, m2, count, rest).
+
+    n = sum(n_k);  c = mean_0 + sum(n_k (mean_k - mean_0)) / n;  d_k = mean_k - c + rest_k
+    mean + rest = c + sum(n_k d_k) / n;  m2 = sum(m2_k + n_k d_k^2) - sum(n_k d_k)^2 / n
+
+    c is near the mean, so that no digits are lost in m2. Differences and products of the second sum are split exactly, and both
+    sums are compensated: what a chain of forty additions loses would be the largest error of all.
+    """
+    mean, m2, count, rest = acc
+    common = count.size is not mean.size
+    dtype, integral = mean.dtype, compute_dtype(count.dtype)
+
+    def array(suffix: str, like: Buffer) -> Buffer:
+        return Buffer(f"{name}_{suffix}", like.dtype, MemoryType.local, like.size)
+
+    total, moved, left, lost_m2 = array("total", count), array("moved", mean), array("left", mean), array("lost", m2)
+    weight, inverse, delta, apart = (_register(f"{name}_{part}", dtype) for part in ("weight", "inverse", "d", "apart"))
+
+    def call(op: str, a: Value, b: Value) -> Call:
+        return Call(op, (a, b), dtype, dtype)
+
+    def weigh(e: Int, k: Int) -> Store:
+        return Store(weight, ZERO, Cast(others(2, e, k), dtype))
+
+    def each(once: Callable[[Int], list[Stmt]], rest_of: Callable[[Int], list[Stmt]]) -> list[Stmt]:
+        """`once` for each count, `rest_of` for each element."""
+        return [*once(ZERO), *elements(rest_of)] if common else elements(lambda e: [*once(e), *rest_of(e)])
+
+    def clear(e: Int) -> list[Stmt]:
+        return [Store(total, e, Literal(0, count.dtype), Role.initialise)]
+
+    def start(e: Int) -> list[Stmt]:
+        return [Store(mean, e, others(0, e, ZERO)), Store(moved, e, Literal(0.0, dtype), Role.initialise)]
+
+    k = make_symbol("k", number)
+
+    def count_up(e: Int) -> list[Stmt]:
+        return [weigh(e, k), Store(total, e, Call("add", (Load(total, e), others(2, e, k)), integral, count.dtype))]
+
+    def move(e: Int) -> list[Stmt]:
+        away = call("sub", others(0, e, k), Load(mean, e))
+        return [Store(moved, e, call("add", Load(moved, e), call("mul", away, Load(weight, ZERO))))]
+
+    def divide(e: Int) -> list[Stmt]:
+        is_empty = Call("eq", (Load(total, e), Literal(0, count.dtype)), integral, DataType.Bool)
+        share = call("div", Literal(1.0, dtype), Cast(Load(total, e), dtype))
+        return [
+            Store(inverse, ZERO, Call("where", (is_empty, Literal(0.0, dtype), share), dtype, dtype)),
+            Store(count, e, Load(total, e)),
+        ]
+
+    def centre(e: Int) -> list[Stmt]:
+        near = call("add", Load(mean, e), call("mul", Load(moved, e), Load(inverse, ZERO)))
+        zero = Literal(0.0, dtype)
+        return [Store(mean, e, near), *(Store(b, e, zero, Role.initialise) for b in (moved, left, m2, lost_m2))]
+
+    j = make_symbol("k", number)
+
+    def add(e: Int) -> list[Stmt]:
+        minus = Call("neg", (Load(mean, e),), dtype, dtype)
+        stmts, d, lost = split_sum(others(0, e, j), minus, dtype, f"{name}_a")
+        product = call("mul", Load(apart, ZERO), Load(weight, ZERO))
+        missing = Call("product_error", (Load(apart, ZERO), Load(weight, ZERO)), dtype, dtype)
+        gain = call("mul", call("mul", Load(delta, ZERO), Load(weight, ZERO)), Load(delta, ZERO))
+        more = call("mul", call("add", lost, others(3, e, j)), Load(weight, ZERO))
+        return [
+            *stmts,
+            Store(apart, ZERO, d),
+            Store(left, e, call("add", call("add", Load(left, e), missing), more)),
+            Store(delta, ZERO, call("add", Load(apart, ZERO), others(3, e, j))),
+            *add_term(moved, left, e, product, f"{name}_s", exact=True),
+            *add_term(m2, lost_m2, e, call("add", others(1, e, j), gain), f"{name}_q", exact=False),
+        ]
+
+    def settle(e: Int) -> list[Stmt]:
+        both, share = Load(delta, ZERO), Load(apart, ZERO)
+        stmts, s, lost = split_sum(Load(mean, e), share, dtype, f"{name}_m")
+        squares = call("add", Load(m2, e), Load(lost_m2, e))
+        return [
+            Store(delta, ZERO, call("add", Load(moved, e), Load(left, e))),
+            Store(apart, ZERO, call("mul", both, Load(inverse, ZERO))),
+            Store(m2, e, call("maximum", call("sub", squares, call("mul", both, share)), Literal(0.0, dtype))),
+            *stmts,
+            Store(rest, e, lost),
+            Store(mean, e, s),
+        ]
+
+    return [
+        *(Allocate(b) for b in (total, moved, left, lost_m2, weight, inverse, delta, apart)),
+        *each(clear, start),
+        For(k, ZERO, number, ONE, tuple(each(count_up, move)), unroll=unroll),
+        *each(divide, centre),
+        For(j, ZERO, number, ONE, tuple(each(lambda e: [weigh(e, j)], add)), unroll=unroll),
+        *elements(settle),
+    ]
+
+
+def _register(name: str, dtype: DataType) -> Buffer:
+    return Buffer(name, dtype, MemoryType.local, ONE)

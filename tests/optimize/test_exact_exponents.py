@@ -1,0 +1,80 @@
+"""exp(x - max(x)) from the difference before it is rounded: where it is put, and what it is worth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition
+from fuser.codegen.float_functions import FLOAT_FUNCTIONS
+from fuser.ir.coarse_ops import EXP_BELOW
+from fuser.ir.fusion import Pointwise
+from fuser.optimize.pipeline import optimize_fusion
+
+Float, Half = DataType.Float, DataType.Half
+
+
+def softmax(dtype: DataType, *, reaches: str = "max") -> FusionDefinition:
+    """Over the rows. `reaches`: the reduction whose result is subtracted."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, dtype)
+        wide = x if dtype is Float else fd.ops.cast(x, Float)
+        e = fd.ops.exp(wide - getattr(fd.ops, reaches)(wide, [1], keepdim=True))
+        y = e / fd.ops.sum(e, [1], keepdim=True)
+        fd.add_output(y if dtype is Float else fd.ops.cast(y, dtype))
+    return fd
+
+
+def ops(fd: FusionDefinition) -> list[str]:
+    assert fd.fusion is not None
+    found = optimize_fusion(fd.fusion.ir_fusion, lambda name, text: None)
+    return [e.op for e in found.exprs if isinstance(e, Pointwise)]
+
+
+def test_differences_of_float_results_are_not_rounded() -> None:
+    assert ops(softmax(Float)) == [EXP_BELOW.name, "truediv"]
+
+
+@pytest.mark.parametrize("fd", [softmax(Half), softmax(Float, reaches="min")], ids=["16 bits", "not below"])
+def test_others_stay(fd: FusionDefinition) -> None:
+    assert EXP_BELOW.name not in ops(fd)
+
+
+@pytest.mark.parametrize("columns", [7, 5003, 300007])
+def test_softmax_is_off_by_two_units(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounded differences alone are worth three and a half; sums of a million nearly equal terms were off by thirty."""
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    x = np.random.default_rng(0).standard_normal((6, columns)).astype(np.float32)
+    x[2:4] *= np.float32(1e-6)
+    x[4:] += 1000
+    (y,) = softmax(Float).execute([x])
+    e = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    exact = e / e.sum(1, keepdims=True)
+    assert np.max(np.abs(y - exact) / np.spacing(exact.astype(np.float32))) < 2.4
+
+
+def test_rows_that_are_not_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    x = np.zeros((4, 8), np.float32)
+    x[0, 3], x[1, :7], x[2], x[3, 2] = np.inf, -np.inf, -np.inf, np.nan
+    (y,) = softmax(Float).execute([x])
+    assert np.isnan(y[[0, 2, 3]]).any(1).all()
+    np.testing.assert_array_equal(y[1], [0, 0, 0, 0, 0, 0, 0, 1])
+
+
+def test_the_text_finds_what_the_difference_loses() -> None:
+    """The statements of the device function, in NumPy: they are additions only, which have no freedom."""
+    assert "z = d - a, lost = (a - (d - z)) - (b + z), e = expf(d)" in FLOAT_FUNCTIONS["fuser_exp_below"]
+    generator = np.random.default_rng(0)
+    b = (generator.standard_normal(10000) * 10.0 ** generator.integers(-3, 4, 10000)).astype(np.float32)
+    a = (b - generator.random(10000) * 80).astype(np.float32)
+    d = a - b
+    z = d - a
+    lost = (a - (d - z)) - (b + z)
+    np.testing.assert_array_equal(d.astype(np.float64) + lost, a.astype(np.float64) - b)
+    with np.errstate(invalid="ignore"):
+        infinite = np.float32(-np.inf) - b
+        lost = (np.float32(-np.inf) - (infinite - (infinite - np.float32(-np.inf)))) - (
+            b + (infinite + np.float32(np.inf))
+        )
+    np.testing.assert_array_equal(np.fmax(lost, np.float32(-1)), -1)
