@@ -1,6 +1,7 @@
 """Device functions for asynchronous copies: cp.async from sm_80 on, plain loads and stores before.
 
 fuser_copy_async_<bytes>(shared, device)   4, 8 or 16 bytes, both aligned to as many; 16 go past the first-level cache
+fuser_copy_last_async_<bytes>              the same, the line read is the last to leave the second-level cache
 fuser_commit_copies()                      what the thread has started becomes a group
 fuser_wait_copies<n>()                     all groups of the thread but the latest n are complete
 
@@ -13,6 +14,51 @@ fuser_wait_bytes(told)                     until they have come
 from __future__ import annotations
 
 _ACCESS_TYPES = {4: "unsigned int", 8: "uint2", 16: "uint4"}
+
+# A policy is a number that the second-level cache understands. Not volatile: one serves all accesses of a thread.
+_POLICY = """\
+__device__ __forceinline__ unsigned long long fuser_evict_last() {
+  unsigned long long policy = 0;
+#if __CUDA_ARCH__ >= 800
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+#endif
+  return policy;
+}"""
+
+
+def _load_last() -> str:
+    """Reads of 4, 8 or 16 bytes whose lines are the last to leave both caches."""
+    texts: list[str] = []
+    for nbytes, access in _ACCESS_TYPES.items():
+        count = nbytes // 4
+        parts = ["r"] if count == 1 else [f"r.{part}" for part in "xyzw"[:count]]
+        places = ", ".join(f"%{k}" for k in range(count))
+        vector = f".v{count}" if count > 1 else ""
+        outputs = ", ".join(f'"=r"({part})' for part in parts)
+        texts.append(
+            f"""\
+__device__ __forceinline__ {access} fuser_load_last(const {access}* device) {{
+#if __CUDA_ARCH__ >= 800
+  {access} r;
+  asm volatile("ld.global.L1::evict_last.L2::cache_hint{vector}.u32 {{{places}}}, [%{count}], %{count + 1};" :
+      {outputs} : "l"(__cvta_generic_to_global(device)), "l"(fuser_evict_last()));
+  return r;
+#else
+  return *device;
+#endif
+}}"""
+        )
+    return "\n".join(texts)
+
+
+def _copy_last(nbytes: int) -> str:
+    text = _copy(nbytes).replace("fuser_copy_async", "fuser_copy_last_async")
+    plain = f"shared.global [%0], [%1], {nbytes};"
+    hinted = f"shared.global.L2::cache_hint [%0], [%1], {nbytes}, %2;"
+    address = '"l"(__cvta_generic_to_global(device))'
+    assert plain in text
+    assert address in text
+    return text.replace(plain, hinted).replace(address, f'{address}, "l"(fuser_evict_last())')
 
 
 def _copy(nbytes: int) -> str:
@@ -31,7 +77,10 @@ __device__ __forceinline__ void fuser_copy_async_{nbytes}(void* shared, const vo
 
 
 COPY_FUNCTIONS = {
+    "fuser_evict_last": _POLICY,
+    "fuser_load_last": _load_last(),
     **{f"fuser_copy_async_{nbytes}": _copy(nbytes) for nbytes in _ACCESS_TYPES},
+    **{f"fuser_copy_last_async_{nbytes}": _copy_last(nbytes) for nbytes in _ACCESS_TYPES},
     "fuser_commit_copies": """\
 __device__ __forceinline__ void fuser_commit_copies() {
 #if __CUDA_ARCH__ >= 800

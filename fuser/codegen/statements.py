@@ -247,11 +247,15 @@ class StatementWriter:
         target = f"reinterpret_cast<{access}*>(&{self._values.element(move.dst, move.dst_index)})"
         source = f"reinterpret_cast<const {access}*>(&{self._values.element(move.src, move.src_index)})"
         load = _LOAD_FUNCTIONS.get(move.cache) if move.src.is_global else None
+        if move.src.is_global and move.cache is CacheOp.evict_last and nbytes >= 4:
+            load = "fuser_load_last"
+            self._values.functions[load] = None
         return target, f"*{source}" if load is None else f"{load}({source})"
 
     def _async_copy(self, stmt: AsyncCopy) -> str:
         values = self._values
-        function = f"fuser_copy_async_{stmt.width * stmt.dst.dtype.itemsize}"
+        kind = "copy_last" if stmt.cache is CacheOp.evict_last else "copy"
+        function = f"fuser_{kind}_async_{stmt.width * stmt.dst.dtype.itemsize}"
         values.functions[function] = None
         target, source = values.element(stmt.dst, stmt.dst_index), values.element(stmt.src, stmt.src_index)
         return f"{function}(&{target}, &{source});"

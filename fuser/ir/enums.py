@@ -95,6 +95,7 @@ class CacheOp(Enum):
     streaming = 2
     # `global` is a keyword here too: ld.global.cg, cached in L2 only.
     vars()["global"] = 3
+    evict_last = 4
 
     def __repr__(self) -> str:
         return f"CacheOp[{self.name!r}]" if iskeyword(self.name) else f"CacheOp.{self.name}"
@@ -204,7 +205,10 @@ for _enum, _docs in (
         LoadStoreOpType,
         {"set": "plain", "load_matrix": "ldmatrix", "cp_async": "sm80 async copy", "tma": "bulk tensor copy"},
     ),
-    (CacheOp, {"all_levels": "ca", "streaming": "cs", "global": "cg"}),
+    (
+        CacheOp,
+        {"all_levels": "ca", "streaming": "cs", "global": "cg", "evict_last": "reads only: what is read leaves last"},
+    ),
     (IdMappingMode, {}),
     (SchedulerType, {}),
     (CommunicatorBackend, {}),

@@ -13,7 +13,7 @@ Grammar
                | Let(symbol, value: Int)                  an index computed once
                | Store(buffer, index, value, role)
                | VectorMove(dst, dst_index, src, src_index, width, cache, aligned)
-               | AsyncCopy(dst, dst_index, src, src_index, width)   device to shared memory, while the thread goes on
+               | AsyncCopy(dst, dst_index, src, src_index, width, cache)   device to shared memory, while the thread goes on
                | AsyncCommit()                            the thread's copies since the last one are a group
                | AsyncWait(pending)                       until all but the last `pending` groups of the thread are there
                | For(symbol, start, stop, step, body, unroll)
@@ -247,6 +247,7 @@ class AsyncCopy:
     src: Buffer
     src_index: Int
     width: int
+    cache: CacheOp = CacheOp.unspecified
 
 
 @record(eq=False)
@@ -744,7 +745,7 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
             case VectorMove():
                 return VectorMove(s.dst, index(s.dst_index), s.src, index(s.src_index), s.width, s.cache, s.aligned)
             case AsyncCopy():
-                return AsyncCopy(s.dst, index(s.dst_index), s.src, index(s.src_index), s.width)
+                return AsyncCopy(s.dst, index(s.dst_index), s.src, index(s.src_index), s.width, s.cache)
             case For():
                 inner = tuple(stmt(x) for x in s.body)
                 return For(s.symbol, index(s.start), index(s.stop), index(s.step), inner, s.unroll, s.unswitch)

@@ -129,8 +129,8 @@ def print_stmt(stmt: Stmt) -> str:
             return f"let {symbol} = {value}"
         case Store(buffer, index, value, role):
             return f"{buffer.name}[{index}] = {print_value(value)}{_role(role)}"
-        case AsyncCopy(dst, dst_index, src, src_index, width):
-            return f"start {dst.name}[{dst_index}] = {src.name}[{src_index}]  # {width} elements"
+        case AsyncCopy(dst, dst_index, src, src_index, width, cache):
+            return f"start {dst.name}[{dst_index}] = {src.name}[{src_index}]{_cache(cache)}  # {width} elements"
         case AsyncCommit():
             return "commit copies"
         case AsyncWait(pending, reason):

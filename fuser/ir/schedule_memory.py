@@ -27,7 +27,7 @@ class MemoryVerbs(ScheduledFusion):
 
     def set_cache_op(self, name: str, cache_op: CacheOp) -> None:
         """Hint for the access to device memory of the copy that defines `name`: for its read, or for its store where it is an
-        output. `streaming` lines are the first to leave the cache."""
+        output. `streaming` lines are the first to leave the cache, those of `evict_last` reads the last."""
         expr = self.definition(name)
         if not (isinstance(expr, Pointwise) and expr.op == "set"):
             raise SchedulingError(f"cannot hint how {name} is cached: it is no copy")

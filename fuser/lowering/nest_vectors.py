@@ -147,7 +147,7 @@ class NestVectors(NestStorage):
         cache = self.context.state(t.name).cache_op if touches_device else CacheOp.unspecified
         cache = LEVEL_2 if crosses else cache
         if self.context.state(t.name).op_type is LoadStoreOpType.cp_async:
-            stmt: Stmt = async_copy(t, target.buffer, starts[0], source.buffer, starts[1], width)
+            stmt: Stmt = async_copy(t, target.buffer, starts[0], source.buffer, starts[1], width, cache)
         elif width == 1:
             stmt = Store(target.buffer, starts[0], Load(source.buffer, starts[1], cache))
         else:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from fuser.errors import SchedulingError
+from fuser.ir.enums import CacheOp
 from fuser.ir.fusion import Tensor
 from fuser.ir.integers import ONE, ZERO, Int, const, less, prove_less
 from fuser.ir.kernel import (
@@ -47,7 +48,9 @@ MOST_PIECES = 16
 """Trips of a loop that is taken apart so that each waits for its own copies."""
 
 
-def async_copy(t: Tensor, dst: Buffer, dst_index: Int, src: Buffer, src_index: Int, width: int) -> AsyncCopy:
+def async_copy(
+    t: Tensor, dst: Buffer, dst_index: Int, src: Buffer, src_index: Int, width: int, cache: CacheOp
+) -> AsyncCopy:
     """The copy of `width` elements of an input into `t`. SchedulingError for what the hardware cannot copy so."""
     nbytes = width * dst.dtype.itemsize
     if not (src.is_global and dst.is_shared) or nbytes not in _BYTES:
@@ -56,7 +59,7 @@ def async_copy(t: Tensor, dst: Buffer, dst_index: Int, src: Buffer, src_index: I
             "goes from device memory to shared memory, 4, 8 or 16 bytes at once",
             location=t.location,
         )
-    return AsyncCopy(dst, dst_index, src, src_index, width)
+    return AsyncCopy(dst, dst_index, src, src_index, width, cache)
 
 
 def pipeline_copies(

@@ -27,6 +27,7 @@ from fuser.records import record
 from fuser.schedule.cut_rows import LEAST_BYTES, LEAST_BYTES_BESIDE, choose_cut_shape, cut_params, cut_unrolled
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
+from fuser.schedule.reads_last import keep_reads_last
 from fuser.schedule.reduction import (
     ReductionScheduler,
     cut_trips,
@@ -301,6 +302,7 @@ class InnerPersistentScheduler:
         separate_results(builder)
         copies = cache_arguments(builder)
         placed = place_rows(builder, copies, params)
+        keep_reads_last(builder, copies, placed)
         keep_stages(builder, inputs_only=params.inputs_only)
         pass_through_registers(builder, placed)
         if params.whole_blocks:
