@@ -63,7 +63,8 @@ class NestStatements(NestVectors):
         elif self.context.state(expr.output.name).op_type is LoadStoreOpType.cp_async:
             source = self._read(tensor_inputs(expr)[0], indexer)
             assert isinstance(source, Load)
-            stmts = list[Stmt]([async_copy(expr.output, target.buffer, offset, source.buffer, source.index, 1)])
+            cache = self.context.state(expr.output.name).cache_op
+            stmts = list[Stmt]([async_copy(expr.output, target.buffer, offset, source.buffer, source.index, 1, cache)])
         else:
             stmts = list[Stmt]([Store(target.buffer, offset, self._value(expr, indexer))])
         return self._guarded(stmts, indexer, loops, leader, target)

@@ -22,7 +22,7 @@ Float, Half, Int, Int32, Double = DataType.Float, DataType.Half, DataType.Int, D
 # --- caches and memory ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("hint", [CacheOp.streaming, CacheOp.all_levels, CacheOp["global"]])
+@pytest.mark.parametrize("hint", [CacheOp.streaming, CacheOp.all_levels, CacheOp["global"], CacheOp.evict_last])
 def test_cache_hint_is_on_the_load_of_the_copy(hint: CacheOp) -> None:
     fusion, x, _ = negated(-1)
     s = ScheduleBuilder(fusion)

@@ -1,0 +1,53 @@
+"""Rows that are read once leave the second-level cache last; what all rows share, and what is written, does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.ir.device_info import H200
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import CacheOp
+from fuser.ir.kernel import AsyncCopy, VectorMove, walk
+from fuser.runtime import nvrtc
+from fuser.simulator.device import SimulatorDevice
+from tests.schedule.test_rows_in_shared import (
+    Definition,
+    add_norm,
+    described,
+    fusion_of,
+    layer_norm,
+    shapes_of,
+    softmax,
+)
+
+BF16 = DataType.BFloat16
+
+
+@pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
+@pytest.mark.parametrize("length", [1024, 4096, 65536])
+def test_reads_of_rows_alone_are_hinted(define: Definition, length: int) -> None:
+    fusion = fusion_of(define, BF16)
+    compiler = KernelCompiler(SimulatorDevice(info=H200))
+    made = compiler.compile(fusion, [described(BF16, *s) for s in shapes_of(define, 4096, length)])
+    assert made.kernel_ir is not None
+    rows = {t.name for t in fusion.input_tensors if t.ndim == 2}
+    reads = [s for s in walk(made.kernel_ir.body) if isinstance(s, (VectorMove, AsyncCopy)) and s.src.is_global]
+    assert {s.src.name for s in reads if s.cache is CacheOp.evict_last} == rows
+    assert all(s.cache is CacheOp.unspecified for s in reads if s.src.name not in rows)
+    writes = [s for s in walk(made.kernel_ir.body) if isinstance(s, VectorMove) and s.dst.is_global]
+    assert writes
+    assert all(s.cache is CacheOp.unspecified for s in writes)
+
+
+@pytest.mark.parametrize(("length", "instruction"), [(4096, "ld.global.L1::evict_last"), (65536, "cp.async.cg")])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_text_compiles(length: int, instruction: str, arch: str) -> None:
+    compiler = KernelCompiler(SimulatorDevice(info=H200))
+    shapes = shapes_of(layer_norm, 4096, length)
+    made = compiler.compile(fusion_of(layer_norm, BF16), [described(BF16, *s) for s in shapes])
+    assert f"{instruction}" in made.source
+    assert "L2::cache_hint" in made.source
+    if made.plan.cluster is None or arch == "sm_90a":
+        result = nvrtc.compile_to_cubin(made.source, [made.entry], arch, ["-DFUSER_MAX_THREADS=1024"])
+        assert result.resources[made.entry].spill_bytes == 0
