@@ -14,7 +14,7 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
-from fuser.ir.kernel import BlockBarrier, ClusterWait, walk
+from fuser.ir.kernel import BlockBarrier, ClusterWait, ExchangeWait, walk
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule.inner_persistent import InnerPersistentScheduler, choose_row_shape
@@ -293,7 +293,7 @@ def test_long_rows_meet_once(length: int, in_shared: bool) -> None:
     assert kernel.plan is not None
     assert kernel.kernel_ir is not None
     if kernel.plan.cluster is not None:
-        waits = [s for s in walk(kernel.kernel_ir.body) if isinstance(s, ClusterWait)]
+        waits = [s for s in walk(kernel.kernel_ir.body) if isinstance(s, (ClusterWait, ExchangeWait))]
         assert len(waits) == 2, "one for the start, one for the exchange"
     assert in_shared or kernel.plan.cluster is not None
     found = run_on(SimulatorDevice(info=H200), kernel, fusion, [x])

@@ -48,6 +48,15 @@ def test_text_compiles(length: int, instruction: str, arch: str) -> None:
     made = compiler.compile(fusion_of(layer_norm, BF16), [described(BF16, *s) for s in shapes])
     assert f"{instruction}" in made.source
     assert "L2::cache_hint" in made.source
+    assert made.plan is not None
     if made.plan.cluster is None or arch == "sm_90a":
         result = nvrtc.compile_to_cubin(made.source, [made.entry], arch, ["-DFUSER_MAX_THREADS=1024"])
         assert result.resources[made.entry].spill_bytes == 0
+
+
+def test_copies_under_a_test_are_plain() -> None:
+    """A policy there has been miscompiled: see `_async_copy` in `codegen/statements.py`."""
+    compiler = KernelCompiler(SimulatorDevice(info=H200))
+    made = compiler.compile(fusion_of(softmax, BF16), [described(BF16, 8192, 32008)])
+    assert "fuser_copy_async_16(" in made.source
+    assert "fuser_copy_last_async" not in made.source
