@@ -27,8 +27,8 @@ def independent_outputs(fusion: Fusion) -> list[list[TensorExpr]]:
     """Exprs for each lot of outputs that need reductions over the same dims, with all that they depend on.
 
     Nothing if there are several iteration spaces (a scheduler may take all of one), if there are not several lots, if two of
-    them need the same reduction, or if what they share is costly: other ops than pointwise ones and views, or more bytes of
-    inputs than it would take to store it and to read it again.
+    them need the same reduction or the same output, or if what they share is costly: other ops than pointwise ones and views,
+    or more bytes of inputs than it would take to store it and to read it again.
     """
     graph = fusion.resolved_dims
     spaces = {_space(graph, e) for e in fusion.tensor_exprs if isinstance(e, Reducing)}
@@ -45,6 +45,8 @@ def independent_outputs(fusion: Fusion) -> list[list[TensorExpr]]:
     lots = [_tensor_exprs(fusion, outputs) for outputs in kinds.values()]
     several = _in_several(lots)
     if not all(isinstance(e, (Pointwise, ViewExpr)) for e in several):
+        return []
+    if any(t in fusion.output_tensors for e in several for t in tensor_outputs(e)):
         return []
     return [] if _is_costly(lots, several, graph) else lots
 

@@ -185,7 +185,7 @@ def _narrow(columns: int, across: int, wanted: int) -> int:
     SMs but one in thirty then have a block; else as many as give most of them one."""
 
     def used(width: int) -> int:
-        lines = ceil_div(columns, width)
+        lines = max(1, ceil_div(columns, width))
         return lines * max(1, wanted // lines)
 
     widths = [w for w in (_LINE, _WARP // 2, _WARP) if w <= across] or [across]

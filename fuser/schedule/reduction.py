@@ -26,6 +26,7 @@ from fuser.ir.fusion import (
     ExpSum,
     ExtentOp,
     Fusion,
+    Pointwise,
     Reducing,
     Reduction,
     ScalarOp,
@@ -196,7 +197,8 @@ class ReductionScheduler:
             # What a row has one of is loaded anew in each trip.
             loads = [copy for copy in loads if copy not in lasting]
         for copy in loads if params.streaming else ():
-            if copy not in lasting:
+            # Displaced reads, which pad or gather, have no hints.
+            if copy not in lasting and _is_copy(builder, copy):
                 builder.set_cache_op(copy, CacheOp.streaming)
         for argument in params.vectorized:
             made = copies.get(argument)
@@ -365,6 +367,11 @@ def _has_rows(builder: ScheduleBuilder, name: str) -> bool:
     graph = builder.graph()
     reduced = reduced_groups_of(builder)
     return any(graph.group(d) in reduced and not d.is_broadcast for d in builder.state(name).tensor.visible)
+
+
+def _is_copy(builder: ScheduleBuilder, name: str) -> bool:
+    expr = builder.definition(name)
+    return isinstance(expr, Pointwise) and expr.op == "set"
 
 
 def _column_values(builder: ScheduleBuilder) -> set[str]:

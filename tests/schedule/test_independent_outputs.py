@@ -82,7 +82,17 @@ def one_kind(fd: FusionDefinition) -> None:
     fd.add_output(fd.ops.max(x, 0))
 
 
-@pytest.mark.parametrize(("define", "count"), [(two_sums, 2), (sum_of_normalised, 0), (sums_of_much, 0), (one_kind, 0)])
+def sum_of_an_output(fd: FusionDefinition) -> None:
+    """Both would make what both need: it is an output itself."""
+    x = fd.define_tensor([-1, -1], True, Float) + 1
+    fd.add_output(x)
+    fd.add_output(fd.ops.sum(x, 0))
+
+
+KINDS = [(two_sums, 2), (sum_of_normalised, 0), (sums_of_much, 0), (one_kind, 0), (sum_of_an_output, 0)]
+
+
+@pytest.mark.parametrize(("define", "count"), KINDS)
 def test_lots(define: Callable[[FusionDefinition], None], count: int) -> None:
     assert len(lots(fusion_of(define))) == count
 
