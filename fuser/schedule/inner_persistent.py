@@ -231,12 +231,18 @@ class InnerPersistentScheduler:
         exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
         is_double = any(t.dtype.itemsize > 4 for t in (*segment.input_tensors, *segment.output_tensors))
         exchanges = 1 if exponentials else stages_on_chip(segment) - 1
-        row = Row(found.length + found.cut, vector, found.moved, exchanges, is_double, found.cut > 0)
+        row = Row(found.length + found.cut, vector, found.moved, exchanges, is_double, accesses.misaligned)
         in_shared = () if found.is_single else found.placed(device)
         best: tuple[GridShape, bool, tuple[str, ...]] | None = None
         for inputs_only, placed in ((False, ()), (True, ()), (True, in_shared)):
             room = _room(
-                segment, found, is_double, inputs_only=inputs_only, one_pass=exponentials, in_shared=bool(placed)
+                segment,
+                found,
+                is_double,
+                inputs_only=inputs_only,
+                one_pass=exponentials,
+                in_shared=bool(placed),
+                shared_registers=PIECE_REGISTERS + (REGISTERS_FOR_DOUBLES if is_double else 0),
             )
             shape = choose_grid_shape(row, found.rows, room, device, may_wait=isinstance(near, Refused))
             if shape is not None and (best is None or shape.time < 0.95 * best[0].time):
@@ -363,7 +369,12 @@ class InnerPersistentScheduler:
                 builder.set_cluster(ParallelType.grid_y, params.cluster)
         types.append((at + 2, ParallelType.block_x))
         at_once = (
-            1 if not params.in_shared else cut_unrolled(params.batch) if params.resident else unrolled(params.batch)
+            1
+            # Of a group each access is a piece by itself, which is waited for when it is used.
+            if not params.in_shared or params.in_grid
+            else cut_unrolled(params.batch)
+            if params.resident
+            else unrolled(params.batch)
         )
         if at_once > 1:
             builder.split(name, at + 1, at_once)
@@ -406,12 +417,22 @@ def _reference_name(builder: ScheduleBuilder) -> str:
     return max(results, key=lambda t: concrete_dims(graph, t)).name
 
 
-def _room(segment: Fusion, found: Rows, is_double: bool, *, inputs_only: bool, one_pass: bool, in_shared: bool) -> Room:
-    """What a thread may hold of a row."""
+def _room(
+    segment: Fusion,
+    found: Rows,
+    is_double: bool,
+    *,
+    inputs_only: bool,
+    one_pass: bool,
+    in_shared: bool,
+    shared_registers: int = SHARED_REGISTERS,
+) -> Room:
+    """What a thread may hold of a row. `shared_registers`: what it takes where the row lies in shared memory."""
+    doubles = REGISTERS_FOR_DOUBLES if is_double else 0
     if in_shared:
-        return Room(True, found.loaded, SHARED_REGISTERS, MOST_IN_SHARED)
-    registers = REGISTERS_FOR_ADDRESSES + (REGISTERS_FOR_DOUBLES if is_double else 0) + found.accesses.vector
+        return Room(True, found.loaded, shared_registers, MOST_IN_SHARED)
     held = kept_bytes(segment, inputs_only=inputs_only, one_pass=one_pass)
+    registers = REGISTERS_FOR_ADDRESSES + doubles + found.accesses.vector
     return Room(False, held, registers, MOST_CUT if found.cut else MOST_IN_REGISTERS)
 
 
@@ -428,7 +449,15 @@ def _beside_first(
     """What all rows share, where a thread has registers to load it before its blocks meet; a single row shares all it has."""
     if placed or found.accesses.aligned_to:
         return ()
-    beside = [r for r in found.along if (found.is_single or r not in found.reads) and r.name == r.tensor.name]
+    # What lies along some of a row's dims only has no place of its own in each block.
+    whole = {g for g in found.reduced if not g.is_broadcast}
+    beside = [
+        r
+        for r in found.along
+        if (found.is_single or r not in found.reads)
+        and r.name == r.tensor.name
+        and whole <= {found.graph.group(d) for d in r.dims if d is not None and not d.is_broadcast}
+    ]
     room = _room(segment, found, is_double, inputs_only=inputs_only, one_pass=True, in_shared=False)
     elements = shape.batch * found.accesses.vector
     registers = room.registers + elements * (room.held + sum(r.tensor.dtype.itemsize for r in beside)) // 4
@@ -590,8 +619,11 @@ MOST_FIRST = 160
 FEW_ACCESSES = 2
 """Accesses of a thread up to which the threads of one block hold a row of which there are few."""
 
-MOST_IN_REGISTERS, MOST_IN_SHARED = 32, 64
-"""Accesses of a thread of a group."""
+MOST_IN_REGISTERS, MOST_IN_SHARED = 32, 16
+"""Accesses of a thread of a group; in shared memory each is a piece that is waited for by itself."""
+
+PIECE_REGISTERS = 48
+"""Registers of a thread that goes over its pieces: with 40, one that writes a row of Float spills."""
 
 MOST_CUT = 8
 """Vectors of a thread that may be cut: the code for whole ones is there twice, with tests and without."""

@@ -27,7 +27,7 @@ class Rows:
     along, reads    inputs that lie along a row, and those of them that have rows
     is_single       there is one row, and nothing tells what has it from what all rows would share: reads are all
     cut             elements that the first vector of a row may lack
-    loaded, moved   bytes of the reads for an element of a row; of all inputs and outputs along it
+    loaded, moved   bytes of the reads for an element of a row; of what is read and written for it, about
     """
 
     graph: IterationGraph
@@ -91,6 +91,8 @@ def find_rows(segment: Fusion, inputs: SegmentInputs) -> Rows | Refused:
     accesses = choose_accesses(graph, segment, row, inputs, limit, least=least_cut(max(limit, 2)))
     # The first part of a row that is cut where it is aligned may hold a single element of it.
     cut = accesses.vector - 1 if accesses.aligned_to else 0
+    # What all rows share comes from a cache.
+    beside = sum(r.tensor.dtype.itemsize for r in along if r not in reads)
     written = sum(t.dtype.itemsize for t in segment.output_tensors if lies_along(t.visible))
     return Rows(
         graph,
@@ -105,7 +107,7 @@ def find_rows(segment: Fusion, inputs: SegmentInputs) -> Rows | Refused:
         accesses,
         cut,
         sum(r.tensor.dtype.itemsize for r in reads),
-        sum(r.tensor.dtype.itemsize for r in along) + written,
+        sum(r.tensor.dtype.itemsize for r in reads) + written + beside // 4,
     )
 
 

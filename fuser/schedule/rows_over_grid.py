@@ -25,9 +25,9 @@ SM_RATE = 60e3
 LATENCY, LATENCY_TOGETHER = 0.8, 1.5
 """From the first load of a row to its last value, beside what the rates say; and where several blocks have to be there."""
 
-EASY_ACCESS, ACCESS, HARD_ACCESS = 0.25, 0.45, 0.8
+EASY_ACCESS, ACCESS, HARD_ACCESS = 0.25, 0.45, 1.0
 """A thread's time for one access, with what is computed from it, where few others share its SM: in shared memory, where all are
-on their way before the first is used; in registers; of Doubles, and in rows that are cut where they are aligned."""
+on their way before the first is used; in registers; of Doubles, and of rows that begin anywhere."""
 
 ELEMENT, DOUBLE_ELEMENT = 4.5e-5, 3.6e-4
 """An SM's arithmetic for an element."""
@@ -38,19 +38,26 @@ IN_BLOCK = 0.4
 IN_CLUSTER, PER_CLUSTER_BLOCK = 0.8, 0.12
 """An exchange of a cluster, and what each of its blocks adds to that."""
 
-IN_GROUP, PER_BLOCK = 1.5, 0.01
-"""The same for a group."""
+IN_GROUP, PER_BLOCK, PER_THREAD = 1.4, 0.006, 0.0003
+"""The same for a group, and what each thread of a block adds."""
 
-LARGE_CLUSTER = 0.85
-"""The part of the SMs that clusters of sixteen use: an H200 holds seven at once of one block an SM."""
+CLUSTERED = {1: 1.0, 2: 1.0, 4: 0.91, 8: 0.91, 16: 0.85}
+"""The part of the SMs that clusters use: each lies within a part of the device (an H200 holds 30 of four blocks, 15 of eight
+and seven of sixteen, with a block an SM)."""
+
+PIECEWISE = 0.5
+"""What is left of a pass over a row that waits for one piece after the other: the rest is done while others come."""
 
 MOST_RESIDENT = 4
 """Blocks of an SM: more of them only have more to exchange."""
 
+LEAST_PIECES = 4
+"""Of what a thread has of a row in shared memory: one is waited for while others come."""
+
 LEAST_ELEMENTS = 8192
 """Of a row that is worth a group."""
 
-WORTH, LEAST_GAIN = 0.9, 1.0
+WORTH, LEAST_GAIN = 0.9, 1.15
 """The part of the time of clusters that groups are expected to take at most, and what they save: estimates are coarse."""
 
 THREADS = (128, 256, 512, 1024)
@@ -66,7 +73,7 @@ class Row:
     moved        bytes read and written for an element
     exchanges    how often the threads of a row wait for one another
     is_double    whether it is computed in Double
-    is_cut       whether it is cut where it is aligned
+    is_cut       whether its accesses begin anywhere
     """
 
     elements: int
@@ -118,12 +125,14 @@ def expected_time(
     device: DeviceInfo,
     *,
     in_shared: bool,
+    in_group: bool,
 ) -> float:
     """Of `rows`, `at_once` of them at the same time, each over `sharing` blocks whose threads have `batch` accesses.
 
     overlap   rows of which an SM has parts: while one waits, others go on
     """
-    trips = -(-rows // at_once)
+    # Groups go over as many rows each; other blocks are handed out as others end.
+    trips = -(-rows // at_once) if in_group else max(1.0, rows / at_once)
     blocks = sharing * min(rows, at_once)
     busy = min(blocks, device.sm_count)
     # The SM with most blocks is done last.
@@ -131,6 +140,8 @@ def expected_time(
     moving = share * row.moved / min(SM_RATE, DEVICE_RATE / busy)
     access = HARD_ACCESS if row.is_double or row.is_cut else EASY_ACCESS if in_shared else ACCESS
     working = max(batch * access, share * (DOUBLE_ELEMENT if row.is_double else ELEMENT))
+    if in_group and in_shared and trips > 1:
+        working *= PIECEWISE
     waiting = latency + row.exchanges * exchange
     # One trip works while its bytes come. In several, a block stands still in each, unless others have its SM meanwhile.
     return max(moving, working) + waiting if trips == 1 else trips * (moving + (working + waiting) / overlap)
@@ -146,7 +157,7 @@ def choose_grid_shape(
     best: GridShape | None = None
     accesses = -(-row.elements // row.vector)
     for threads in THREADS:
-        for batch in range(1, room.most_accesses + 1):
+        for batch in range(LEAST_PIECES if room.in_shared else 1, room.most_accesses + 1):
             sharing = -(-accesses // (threads * batch))
             resident = _resident(threads, batch * row.vector * room.held, room, device)
             if resident < 1 or sharing < 2:
@@ -161,9 +172,19 @@ def choose_grid_shape(
             if -(-accesses // (threads * sharing)) < batch:
                 continue
             per_sm = -(-groups * sharing // device.sm_count)
-            overlap, exchange = min(per_sm, groups, 2), IN_GROUP + PER_BLOCK * sharing
+            overlap, exchange = min(per_sm, groups), IN_GROUP + PER_BLOCK * sharing + PER_THREAD * threads
             time = expected_time(
-                row, rows, sharing, batch, groups, overlap, LATENCY_TOGETHER, exchange, device, in_shared=room.in_shared
+                row,
+                rows,
+                sharing,
+                batch,
+                groups,
+                overlap,
+                LATENCY_TOGETHER,
+                exchange,
+                device,
+                in_shared=room.in_shared,
+                in_group=True,
             )
             if best is None or time < best.time:
                 best = GridShape(threads, batch, sharing, groups, per_sm, time)
@@ -201,10 +222,20 @@ def near_time(row: Row, rows: int, cluster: int, threads: int, batch: int, room:
     exchange = IN_CLUSTER + PER_CLUSTER_BLOCK * cluster if cluster > 1 else IN_BLOCK
     latency = LATENCY_TOGETHER if cluster > 1 else LATENCY
     resident = max(1, _resident(threads, batch * row.vector * room.held, room, device))
-    slots = device.sm_count * resident * (LARGE_CLUSTER if cluster > 8 else 1.0)
+    slots = device.sm_count * resident * CLUSTERED[cluster]
     at_once = max(1, math.floor(slots / cluster))
     return expected_time(
-        row, rows, cluster, batch, at_once, resident, latency, exchange, device, in_shared=room.in_shared
+        row,
+        rows,
+        cluster,
+        batch,
+        at_once,
+        resident,
+        latency,
+        exchange,
+        device,
+        in_shared=room.in_shared,
+        in_group=False,
     )
 
 
