@@ -991,8 +991,7 @@ class _Expander:
         reset = Store(self._semaphores, at, Literal(0, DataType.Int32), Role.semaphore_reset)
         leave: list[Stmt] = [
             AtomicAdd(left, self._semaphores, at, ONE),
-            # No fence: what must come before the reset are accesses of the same word, and these have one order.
-            If(equal(left, blocks * (slots + 1) - 1), (reset,), role=Role.last_block),
+            If(equal(left, blocks * (slots + 1) - 1), (Fence(), reset), role=Role.last_block),
         ]
         return _guarded(one_thread, leave)
 
