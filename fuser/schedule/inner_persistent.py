@@ -62,6 +62,8 @@ from fuser.schedule.total_reductions import rfactor_totals
 WARP = 32
 REGISTERS_FOR_ADDRESSES = 32
 """Registers of a thread beside the row: addresses, the row's statistics, temporaries."""
+REGISTERS_FOR_GROUP = 16
+"""As many more where blocks meet through device memory: without them rows of Float that fill 128 registers spill."""
 REGISTERS_FOR_DOUBLES = 48
 """As many more where rows are Doubles, whose quotients, roots and statistics take twice the registers and longer code."""
 
@@ -432,7 +434,7 @@ def _room(
     if in_shared:
         return Room(True, found.loaded, shared_registers, MOST_IN_SHARED)
     held = kept_bytes(segment, inputs_only=inputs_only, one_pass=one_pass)
-    registers = REGISTERS_FOR_ADDRESSES + doubles + found.accesses.vector
+    registers = REGISTERS_FOR_ADDRESSES + REGISTERS_FOR_GROUP + doubles + found.accesses.vector
     return Room(False, held, registers, MOST_CUT if found.cut else MOST_IN_REGISTERS)
 
 
