@@ -62,11 +62,13 @@ class NestStorage(NestValues):
             step = accumulator.step
             # A count in common is kept in `step`, and spread over the elements when it is complete.
             kept = accumulator.buffers if step is None else accumulator.buffers[:2]
-            for buffer, identity in zip(kept, self._identities(expr), strict=False):
+            # Sums in Double set all of these when they are complete.
+            is_set_later = step is not None and step.sums is not None
+            for buffer, identity in () if is_set_later else zip(kept, self._identities(expr), strict=False):
                 stmts += self._fill(buffer, identity)
             if accumulator.rest is not None:
                 rest = accumulator.rest
-                stmts += [Allocate(rest), *self._fill(rest, Literal(0.0, rest.dtype))]
+                stmts += [Allocate(rest), *([] if is_set_later else self._fill(rest, Literal(0.0, rest.dtype)))]
             if step is not None:
                 stmts += [Allocate(b) for b in (step.count, step.fraction, step.weight)]
                 stmts.append(Store(step.count, ZERO, Literal(0, step.count.dtype), Role.initialise))

@@ -69,10 +69,10 @@ def test_warp_reduction_needs_none() -> None:
     assert not kernel.shared_offsets
 
 
-@pytest.mark.parametrize(("threads", "expected"), [(4, 1), (12, 2)])
+@pytest.mark.parametrize(("threads", "expected"), [(4, 1), (12, 3)])
 def test_several_partials_are_exchanged_behind_one_barrier(threads: int, expected: int) -> None:
     """The elements of a scratch that one loop writes do not need barriers among themselves. Where threads share the work of
-    joining them, a second one stands before its results are read."""
+    joining them, first in groups and then one group what those have, two more stand before what each of these steps reads."""
     b = FusionBuilder()
     x = b.input_tensor(Float, [-1, 4])
     r = b.reduction("sum", x, [0], Float)
