@@ -521,8 +521,10 @@ def choose_row_shape(
         accesses = math.ceil(length / (vector * cluster))
         for batch in range(1, (MOST_CUT if is_cut else 64) + 1):
             # Beside what is kept, a quarter of the row is on its way through the arithmetic: what would take the last register
-            # spills. The vectors of a cut row go through it one after another.
-            moving = vector if is_cut else batch * vector // 4
+            # spills. Of Doubles it is half the row: their exponentials and quotients are long. The vectors of a cut row go
+            # through it one after another.
+            moving = batch * vector * per_element // 8 if itemsize > 4 else batch * vector // 4
+            moving = vector if is_cut else moving
             shape = _row_shape(accesses, batch, cluster, rows, vector, per_element, loaded, itemsize, moving, device)
             if shape is None:
                 continue
