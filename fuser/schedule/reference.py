@@ -84,9 +84,12 @@ def concrete_dims(graph: IterationGraph, tensor: Tensor) -> int:
 def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs: SegmentInputs) -> tuple[int, ...]:
     """Dims of the reference from slowest to fastest, as the largest input that has most of them lies in memory.
 
-    Dims of one element come first: they decide nothing.
+    Where none has all of them the reference itself decides, if it is stored: it is larger than each. Dims of one element come
+    first: they decide nothing.
     """
     groups = dim_groups(graph, reference)
+    is_stored = len(reference.visible) == len(reference.logical)
+    solid = sum(not g.is_broadcast for g in groups)
     best: list[int] = []
     best_size = -1
     for read in input_reads(segment):
@@ -97,14 +100,14 @@ def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs:
             if dim is not None and described.strides[d] != 0 and graph.group(dim) in groups
         ]
         size = len(mapped) * (1 << 60) + described.numel
-        if mapped and size > best_size:
+        if mapped and size > best_size and not (is_stored and len(mapped) < solid):
             best_size = size
             order = sorted(mapped, key=lambda d: (-described.strides[d], d))
             best = [groups.index(graph.group(dim)) for d in order if (dim := read.dims[d]) is not None]
     if best:
         best = list(dict.fromkeys(best))
         order = [*(d for d in range(len(groups)) if d not in best), *best]
-    elif len(reference.visible) == len(reference.logical):
+    elif is_stored:
         order = list(memory_order(reference.stride_order))
     else:
         order = list(range(len(groups)))

@@ -100,6 +100,18 @@ def test_a_column_operand_is_read_once_a_row() -> None:
     assert "= t1[bid_y];" in body(kernel)
 
 
+def test_the_output_is_walked_as_it_lies_where_no_input_has_all_of_its_dims() -> None:
+    """More rows are gathered than the table has elements: the indices are the largest input."""
+
+    def gathered(fd: FusionDefinition) -> None:
+        table, rows = fd.define_tensor([-1, -1], True, Half), fd.define_tensor([-1], True, DataType.Int)
+        fd.add_output(fd.ops.neg(fd.ops.index_select(table, rows, 0)))
+
+    _, params = compiled(gathered, tensor(Half, 1000, 64), tensor(DataType.Int, 100_003))
+    assert params.order == (0, 1)
+    assert params.vector == 8
+
+
 def test_one_run_takes_one_index() -> None:
     kernel, params = compiled(added, tensor(Float, 8192, 8192), tensor(Float, 8192, 8192))
     assert (params.parts, params.vector, params.threads, params.unroll) == ((2,), 4, (256, 1), 1)
