@@ -394,11 +394,15 @@ def _model(
 
 
 def columns_of_block(length: int, shape: PassShape) -> int:
-    """Threads of x: columns that a block sums up at once. As many as leave most SMs some; 32 bytes of each part at least."""
+    """Threads of x: columns that a block sums up at once. As many as leave most SMs some; 32 bytes of each part at least.
+
+    No more threads share a column than there are parts of it: with few, a block would take its columns in a hundred trips.
+    """
     width = min(WARP, shape.threads)
     while width > 8 and length < width * min(shape.blocks, SUMMING_BLOCKS):
         width //= 2
-    return math.gcd(width, shape.threads)
+    sharing = next(n for n in range(min(shape.blocks, shape.threads), 0, -1) if shape.threads % n == 0)
+    return max(math.gcd(width, shape.threads), shape.threads // sharing)
 
 
 # --- schedule ---------------------------------------------------------------------------------------------------------

@@ -18,7 +18,12 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import SpinWait, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.schedule.inner_outer_persistent import InnerOuterPersistentScheduler, Load, choose_pass_shape
+from fuser.schedule.inner_outer_persistent import (
+    InnerOuterPersistentScheduler,
+    Load,
+    choose_pass_shape,
+    columns_of_block,
+)
 from fuser.schedule.params import InnerOuterParams, Refused, SegmentInputs
 from fuser.schedule.segment import segment_fusion
 from fuser.simulator.device import SimulatorDevice
@@ -264,6 +269,19 @@ def test_pass_shapes(length: int, vector: int, rows: int) -> None:
     assert shape.registers * -(-block // 32) * 32 * shape.per_sm <= 65536
     assert shape.blocks <= 132 * shape.per_sm
     assert (shape.blocks - 1) * shape.side_by_side * shape.rows < rows, "no block is without rows"
+    across = columns_of_block(length, shape)
+    assert shape.threads % across == 0
+    assert shape.threads // across <= shape.blocks or across <= 32, "no more threads share a column than it has parts"
+
+
+def test_few_rows_take_their_columns_in_few_trips() -> None:
+    descriptors = [TensorDescriptor(BFloat16, (4, 7168), (7168, 1))] * 2 + [TensorDescriptor(BFloat16, (7168,), (1,))]
+    descriptors += [TensorDescriptor(Float, (4, 1), (1, 1))] * 2
+    fusion = fusion_of(layer_norm_backward)
+    bound = bind_inputs(fusion, descriptors)
+    params = InnerOuterPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    assert isinstance(params, InnerOuterParams)
+    assert 16 * params.across * params.blocks >= 7168
 
 
 def test_params_explain_themselves() -> None:
