@@ -64,6 +64,8 @@ PARTIAL_BYTES = 4
 """Bytes of a column sum, in registers and between blocks."""
 SUMMING_BLOCKS = 100
 """Blocks that should have some columns to sum up: with so many the sums take no longer than with more."""
+MOST_TRIPS = 16
+"""Turns over its columns that a block takes before threads had better take columns than parts: each waits for a barrier."""
 MOST_PARTS_AT_ONCE = 32
 """Parts of a column's sum that a thread asks for at once, a register each: nothing else is held then."""
 WAIT_NS = 3000.0
@@ -396,13 +398,16 @@ def _model(
 def columns_of_block(length: int, shape: PassShape) -> int:
     """Threads of x: columns that a block sums up at once. As many as leave most SMs some; 32 bytes of each part at least.
 
-    No more threads share a column than there are parts of it: with few, a block would take its columns in a hundred trips.
+    Few blocks would take their columns in a hundred trips: there no more threads share a column than it has parts.
     """
     width = min(WARP, shape.threads)
     while width > 8 and length < width * min(shape.blocks, SUMMING_BLOCKS):
         width //= 2
+    width = math.gcd(width, shape.threads)
+    if length <= MOST_TRIPS * width * shape.blocks:
+        return width
     sharing = next(n for n in range(min(shape.blocks, shape.threads), 0, -1) if shape.threads % n == 0)
-    return max(math.gcd(width, shape.threads), shape.threads // sharing)
+    return max(width, shape.threads // sharing)
 
 
 # --- schedule ---------------------------------------------------------------------------------------------------------
