@@ -18,11 +18,11 @@ may be ahead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType
-from fuser.ir.integers import ONE, ZERO, Int, Symbol, const, less
+from fuser.ir.enums import MemoryType, ParallelType
+from fuser.ir.integers import ONE, ZERO, Int, const, less
 from fuser.ir.kernel import (
     Allocate,
     Buffer,
@@ -41,11 +41,56 @@ from fuser.ir.kernel import (
     Value,
     walk,
 )
+from fuser.lowering.butterflies import butterflies
+from fuser.lowering.expand_block import BlockReduces
+from fuser.lowering.join_partials import Joins
+from fuser.lowering.parallel_axes import WARP
 
-WARP = 32
+# Values that the warps of a cluster may tell each of its blocks: two for each lane.
+_TOLD_BY_WARPS = 64
 
 
 def exchange_in_cluster(
+    reduces: Sequence[Reduce], block: BlockReduces, cluster: Mapping[ParallelType, int], *, execution: Int | None
+) -> list[Stmt]:
+    """Statements of reductions over the blocks of a cluster, and the threads of each block where there are several.
+
+    cluster     blocks of a cluster along a grid axis
+    execution   how often the statements ran before; None if that is not known
+    """
+    r = reduces[0]
+    axes, joins = block.axes, block.joins
+    (axis,) = r.cluster_axes
+    size = cluster[axis]
+    rank = axes.threads[axis] % size
+    total = axes.block_threads
+    if total.is_const and total.value % WARP == 0 and set(axes.active) == set(r.block_axes):
+        values = total.value // WARP
+        by_warps = size * values <= _TOLD_BY_WARPS
+        if by_warps:
+            alone = [s for one in reduces for s in butterflies(joins, one, WARP)]
+        else:
+            alone, values = block.expand(reduces), 1
+        return alone + _exchange_by_lanes(
+            reduces, size, rank, axes.thread, values, joins, execution=execution, by_warps=by_warps
+        )
+    spread = [p for p in axes.active if p in r.block_axes]
+    lanes = [p for p in axes.active if p not in r.block_axes]
+    alone = block.expand(reduces) if r.block_axes else []
+    return alone + _exchange_in_turn(
+        reduces,
+        size,
+        rank,
+        axes.linear(spread),
+        axes.count_of(spread),
+        axes.linear(lanes),
+        axes.count_of(lanes),
+        joins,
+        execution=execution,
+    )
+
+
+def _exchange_in_turn(
     reduces: Sequence[Reduce],
     size: int,
     rank: Int,
@@ -53,9 +98,7 @@ def exchange_in_cluster(
     threads: Int,
     lane: Int,
     lanes: Int,
-    make_symbol: Callable[[str, Int], Symbol],
-    elements: Callable[[Reduce, Callable[[Int], list[Stmt]]], list[Stmt]],
-    combine: Callable[[Reduce, Int, tuple[Value, ...]], list[Stmt]],
+    joins: Joins,
     *,
     execution: Int | None,
 ) -> list[Stmt]:
@@ -81,7 +124,7 @@ def exchange_in_cluster(
         return ((turn * p.size + e) * size + block) * lanes + lane
 
     stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
-    peer = make_symbol("peer", const(size))
+    peer = joins.axes.symbol("peer", const(size))
     stores: list[Stmt] = []
     for r in reduces:
 
@@ -90,7 +133,7 @@ def exchange_in_cluster(
                 RemoteStore(s, place(e, rank, p), Load(p, e), peer) for s, p in zip(slots[r], r.partials, strict=True)
             ]
 
-        stores += elements(r, publish)
+        stores += joins.elements(r, publish)
     stmts.append(For(peer, thread, const(size), threads, tuple(stores)))
     stmts += [ClusterArrive("every block's value is on its way"), ClusterWait("every block's value has come")]
     for r in reduces:
@@ -99,28 +142,25 @@ def exchange_in_cluster(
             first: list[Stmt] = [
                 Store(p, e, Load(s, place(e, ZERO, p))) for s, p in zip(slots[r], r.partials, strict=True)
             ]
-            other = make_symbol("rank", const(size - 1))
-            rest = combine(
+            other = joins.axes.symbol("rank", const(size - 1))
+            rest = joins.combine(
                 r, e, tuple(Load(s, place(e, other + 1, p)) for s, p in zip(slots[r], r.partials, strict=True))
             )
             return [*first, For(other, ZERO, const(size - 1), const(1), tuple(rest), unroll=True)]
 
-        stmts += elements(r, collect)
+        stmts += joins.elements(r, collect)
     if execution is None:
         stmts += [ClusterArrive("this block's slots are read"), ClusterWait("every block's slots are free")]
     return stmts
 
 
-def exchange_by_lanes(
+def _exchange_by_lanes(
     reduces: Sequence[Reduce],
     size: int,
     rank: Int,
     thread: Int,
     values: int,
-    make_symbol: Callable[[str, Int], Symbol],
-    each: Callable[[Reduce, Callable[[int, Int], list[Stmt]]], list[Stmt]],
-    combine_each: Callable[[Reduce, Callable[[int, Int], Value]], list[Stmt]],
-    butterflies: Callable[[Reduce, int], list[Stmt]],
+    joins: Joins,
     *,
     execution: Int | None,
     by_warps: bool,
@@ -132,8 +172,7 @@ def exchange_by_lanes(
 
     thread    linear index of the thread in its block
     values    of a block: one, or those of all its warps, so that no barrier of the block comes before the exchange
-    each, combine_each, butterflies    see `_Expander`
-    execution    see `exchange_in_cluster`
+    execution    see `_exchange_in_turn`
     by_warps     no barrier of the block comes first: none of the cluster need come behind, either
     """
     sets = 1 if execution is ZERO or execution is None else 2
@@ -153,7 +192,7 @@ def exchange_by_lanes(
     if told is not None:
         stmts += [Allocate(told.told), told]
     counter = None if told is None else told.told
-    peer = make_symbol("peer", const(size))
+    peer = joins.axes.symbol("peer", const(size))
     stores: list[Stmt] = []
     for r in reduces:
 
@@ -168,7 +207,7 @@ def exchange_by_lanes(
                 )
             ]
 
-        stores += each(r, publish)
+        stores += joins.each(r, publish)
     publish_all: Stmt = For(peer, lane, const(size), const(WARP), tuple(stores))
     stmts.append(publish_all if values > 1 else If(less(thread, WARP), (publish_all,), role=Role.owner))
     if counter is not None:
@@ -189,19 +228,19 @@ def exchange_by_lanes(
             return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
 
         if width > parts:
-            stmts += [*each(r, nothing), If(less(first, parts), tuple(each(r, found)), role=Role.predicate)]
+            stmts += [*joins.each(r, nothing), If(less(first, parts), tuple(joins.each(r, found)), role=Role.predicate)]
         else:
-            stmts += each(r, found)
+            stmts += joins.each(r, found)
         for start in range(WARP, parts, WARP):
 
             def other(i: int, e: Int, start: int = start, read: Callable[[int, Int, Int], Value] = read) -> Value:
                 return read(i, e, lane + start)
 
-            more = combine_each(r, other)
+            more = joins.combine_each(r, other)
             if start + WARP > parts:
                 more = list[Stmt]([If(less(lane + start, parts), tuple(more), role=Role.predicate)])
             stmts += more
-        stmts += butterflies(r, width)
+        stmts += butterflies(joins, r, width)
     if execution is None:
         stmts += [ClusterArrive("this block's slots are read"), ClusterWait("every block's slots are free")]
     return stmts

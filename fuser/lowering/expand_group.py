@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fuser.ir.dtypes import DataType
-from fuser.ir.enums import CacheOp, MemoryType
+from fuser.ir.enums import CacheOp, MemoryType, ParallelType
 from fuser.ir.integers import ONE, Int, Symbol, equal, less
 from fuser.ir.kernel import (
     Allocate,
@@ -33,44 +33,69 @@ from fuser.ir.kernel import (
     Value,
     WarpBarrier,
 )
-from fuser.records import record
+from fuser.lowering.butterflies import butterflies
+from fuser.lowering.grid_parts import GridParts, Workspaces
+from fuser.lowering.join_partials import Joins
+from fuser.lowering.parallel_axes import WARP, guarded
+from fuser.lowering.semaphores import Semaphores
 
-WARP = 32
 _LEVEL_2 = CacheOp["global"]
 
 
-@record(eq=False)
-class Places:
-    """Where the blocks of a group leave their partials of one reduction: `place(partial, element, block)` in `buffers`."""
+class GroupReduces:
+    """Statements of reductions over the blocks of a group and all threads of each."""
 
-    buffers: tuple[Buffer, ...]
-    place: Callable[[int, Int, Int], Int]
+    def __init__(self, joins: Joins, workspaces: Workspaces, semaphores: Semaphores) -> None:
+        self._axes = joins.axes
+        self._joins = joins
+        self._workspaces = workspaces
+        self._semaphores = semaphores
+        # By the axes that groups lie along: indices of this block's counters, and how often it meets by the last.
+        self._groups: dict[tuple[ParallelType, ...], tuple[list[Int], Int]] = {}
+
+    def is_for(self, r: Reduce) -> bool:
+        """Whether all blocks of a group go on with the result, and each of them is whole warps that reduce together."""
+        blocks, threads = self._axes.count_of(r.grid_axes), self._axes.block_threads
+        return (
+            r.grid_broadcast
+            and set(r.block_axes) == set(self._axes.active)
+            and blocks.is_const
+            and threads.is_const
+            and threads.value % WARP == 0
+        )
+
+    def expand(self, reduces: Sequence[Reduce]) -> list[Stmt]:
+        """Reductions over the same blocks, with one counter."""
+        parts = [self._workspaces.parts_of(r) for r in reduces]
+        kept = [p for p in self._axes.grid if p not in reduces[0].grid_axes]
+        counter = self._semaphores.take(self._axes.count_of(kept)) + self._axes.linear(kept)
+        before, _ = self._groups.get(reduces[0].grid_axes, ([], ONE))
+        self._groups[reduces[0].grid_axes] = [*before, counter], reduces[0].slots
+        warps = self._axes.block_threads.value // WARP
+        return _exchange(reduces, parts, warps, self._semaphores.buffer, counter, self._joins)
+
+    def leave(self) -> list[Stmt]:
+        """What each block does at the end of the kernel: the last one of a group sets its counters back."""
+        stmts: list[Stmt] = []
+        for axes, (counters, slots) in self._groups.items():
+            blocks = self._axes.count_of(axes).value
+            left = self._axes.symbol("left", blocks * (slots + 1))
+            stmts += _leave_group(self._semaphores.buffer, counters, blocks, slots, left)
+        return guarded(self._axes.is_first_thread, stmts) if stmts else []
 
 
-def exchange_in_group(
-    reduces: Sequence[Reduce],
-    places: Sequence[Places],
-    block: Int,
-    blocks: int,
-    thread: Int,
-    warps: int,
-    counters: Buffer,
-    counter: Int,
-    number: int,
-    each: Callable[[Reduce, Callable[[int, Int], list[Stmt]]], list[Stmt]],
-    combine_each: Callable[[Reduce, Callable[[int, Int], Value]], list[Stmt]],
-    butterflies: Callable[[Reduce, int], list[Stmt]],
+def _exchange(
+    reduces: Sequence[Reduce], parts: Sequence[GridParts], warps: int, counters: Buffer, counter: Int, joins: Joins
 ) -> list[Stmt]:
-    """Statements that join the partials of the threads of `blocks` blocks; every thread ends up with the result.
+    """Statements that join the partials of the threads of a group; every thread ends up with the result.
 
-    block      this block's position in its group
-    thread     linear index of the thread in its block of `warps` warps
+    parts      where the blocks of the group leave their partials of each reduction
+    warps      of a block
     counter    index of the group's counter in `counters`
-    number     a number for names
-    each, combine_each, butterflies    see `_Expander`
     """
+    thread, number = joins.axes.thread, joins.axes.number()
     lane = thread % WARP
-    stmts: list[Stmt] = [s for r in reduces for s in butterflies(r, WARP)]
+    stmts: list[Stmt] = [s for r in reduces for s in butterflies(joins, r, WARP)]
     alone: list[Stmt] = []
     if warps > 1:
         slots = {r: _shared(r, f"warps{number}", warps) for r in reduces}
@@ -81,21 +106,21 @@ def exchange_in_group(
             def tell(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
                 return [Store(slots[r][i], e * warps + thread // WARP, Load(r.partials[i], e))]
 
-            told += each(r, tell)
+            told += joins.each(r, tell)
         stmts.append(If(equal(lane, 0), tuple(told), role=Role.owner))
         for r in reduces:
 
             def of_warp(i: int, e: Int, part: Int, r: Reduce = r) -> Value:
                 return Load(slots[r][i], e * warps + part)
 
-            alone += _joined(r, of_warp, warps, lane, each, combine_each, butterflies)
-    alone += _met(reduces, places, block, blocks, lane, counters, counter, each)
-    for r, p in zip(reduces, places, strict=True):
+            alone += _joined(r, of_warp, warps, lane, joins)
+    alone += _met(reduces, parts, lane, counters, counter, joins)
+    for r, p in zip(reduces, parts, strict=True):
 
-        def of_block(i: int, e: Int, part: Int, p: Places = p) -> Value:
+        def of_block(i: int, e: Int, part: Int, p: GridParts = p) -> Value:
             return Load(p.buffers[i], p.place(i, e, part), _LEVEL_2)
 
-        alone += _joined(r, of_block, blocks, lane, each, combine_each, butterflies)
+        alone += _joined(r, of_block, p.blocks.value, lane, joins)
     if warps == 1:
         return [*stmts, *alone, WarpBarrier("every lane has waited before the counter is set back")]
     found = {r: _shared(r, f"group{number}", 1) for r in reduces}
@@ -109,14 +134,14 @@ def exchange_in_group(
         def take(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
             return [Store(r.partials[i], e, Load(found[r][i], e))]
 
-        kept += each(r, keep)
-        taken += each(r, take)
+        kept += joins.each(r, keep)
+        taken += joins.each(r, take)
     alone.append(If(equal(lane, 0), tuple(kept), role=Role.owner))
     stmts += [Allocate(b) for r in reduces for b in found[r]]
     return [*stmts, If(less(thread, WARP), tuple(alone), role=Role.owner), *taken]
 
 
-def leave_group(counters: Buffer, mine: Sequence[Int], blocks: int, slots: Int, left: Symbol) -> list[Stmt]:
+def _leave_group(counters: Buffer, mine: Sequence[Int], blocks: int, slots: Int, left: Symbol) -> list[Stmt]:
     """Statements for one thread of a block that is done with its group, whose counters are at `mine`.
 
     slots   how often the group meets by the last of them
@@ -130,28 +155,26 @@ def leave_group(counters: Buffer, mine: Sequence[Int], blocks: int, slots: Int, 
 
 def _met(
     reduces: Sequence[Reduce],
-    places: Sequence[Places],
-    block: Int,
-    blocks: int,
+    parts: Sequence[GridParts],
     lane: Int,
     counters: Buffer,
     counter: Int,
-    each: Callable[[Reduce, Callable[[int, Int], list[Stmt]]], list[Stmt]],
+    joins: Joins,
 ) -> list[Stmt]:
     """Publish the partials of this block, and wait for those of all."""
     stores: list[Stmt] = []
-    for r, p in zip(reduces, places, strict=True):
+    for r, p in zip(reduces, parts, strict=True):
 
-        def publish(i: int, e: Int, r: Reduce = r, p: Places = p) -> list[Stmt]:
-            return [Store(p.buffers[i], p.place(i, e, block), Load(r.partials[i], e))]
+        def publish(i: int, e: Int, r: Reduce = r, p: GridParts = p) -> list[Stmt]:
+            return [Store(p.buffers[i], p.place(i, e, p.block), Load(r.partials[i], e))]
 
-        stores += each(r, publish)
+        stores += joins.each(r, publish)
     stores += [Fence(), AtomicAdd(None, counters, counter, ONE)]
     slot = reduces[0].slot
     # Each lane waits by itself, and may then read what was published: all ask for one word.
     return [
         If(equal(lane, 0), tuple(stores), role=Role.owner),
-        SpinWait(counters, counter, (slot + 1) * blocks),
+        SpinWait(counters, counter, (slot + 1) * parts[0].blocks.value),
         Fence(),
     ]
 
@@ -161,9 +184,7 @@ def _joined(
     part: Callable[[int, Int, Int], Value],
     parts: int,
     lane: Int,
-    each: Callable[[Reduce, Callable[[int, Int], list[Stmt]]], list[Stmt]],
-    combine_each: Callable[[Reduce, Callable[[int, Int], Value]], list[Stmt]],
-    butterflies: Callable[[Reduce, int], list[Stmt]],
+    joins: Joins,
 ) -> list[Stmt]:
     """Set the partials of the lanes of a warp to what `parts` values have together: `part(i, e, k)` is that of number k."""
 
@@ -174,19 +195,19 @@ def _joined(
         return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
 
     if parts < WARP:
-        stmts = [*each(r, nothing), If(less(lane, parts), tuple(each(r, found)), role=Role.predicate)]
+        stmts = [*joins.each(r, nothing), If(less(lane, parts), tuple(joins.each(r, found)), role=Role.predicate)]
     else:
-        stmts = each(r, found)
+        stmts = joins.each(r, found)
     for start in range(WARP, parts, WARP):
 
         def other(i: int, e: Int, start: int = start) -> Value:
             return part(i, e, lane + start)
 
-        more = combine_each(r, other)
+        more = joins.combine_each(r, other)
         if start + WARP > parts:
             more = list[Stmt]([If(less(lane + start, parts), tuple(more), role=Role.predicate)])
         stmts += more
-    return [*stmts, *butterflies(r, WARP)]
+    return [*stmts, *butterflies(joins, r, WARP)]
 
 
 def _shared(r: Reduce, name: str, parts: int) -> tuple[Buffer, ...]:

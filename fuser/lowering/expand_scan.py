@@ -12,12 +12,12 @@ slots of its column in turn; where the threads are no regular part of warps, it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, Int, Symbol, const, equal, maximum, minimum
+from fuser.ir.integers import ONE, ZERO, Int, const, equal, maximum, minimum
 from fuser.ir.kernel import (
     Allocate,
     Axes,
@@ -36,32 +36,11 @@ from fuser.ir.kernel import (
     Value,
 )
 from fuser.ir.op_table import compute_dtype
+from fuser.lowering.parallel_axes import WARP, ParallelAxes
 from fuser.records import record
 
-WARP = 32
 
-
-@record(eq=False)
-class BlockThreads:
-    """The threads of a block, as the pass knows them.
-
-    active      axes of more than one thread, the fastest first
-    linear      position among some axes, the first one fastest; at other indices, if given
-    count_of    threads along some axes
-    symbol      a new index below an extent
-    number      one that no name has yet
-    """
-
-    active: list[ParallelType]
-    threads: Mapping[ParallelType, Symbol]
-    sizes: Mapping[ParallelType, Int]
-    linear: Callable[[Sequence[ParallelType], Mapping[ParallelType, Int] | None], Int]
-    count_of: Callable[[Sequence[ParallelType]], Int]
-    symbol: Callable[[str, Int], Symbol]
-    number: Callable[[], int]
-
-
-def expand_scan(scan: Scan, block: BlockThreads) -> list[Stmt]:
+def expand_scan(scan: Scan, block: ParallelAxes) -> list[Stmt]:
     """Statements of one scan."""
     return _Expansion(scan, block).run()
 
@@ -71,7 +50,7 @@ class _Expansion:
     """One use: `run()`. `kept` and `tiles` are flat positions below `kept_count` and `tile_count`."""
 
     scan: Scan
-    block: BlockThreads
+    block: ParallelAxes
 
     def run(self) -> list[Stmt]:
         block = self.block

@@ -34,11 +34,12 @@ from fuser.ir.kernel import (
     Value,
 )
 from fuser.ir.op_table import compute_dtype
-from fuser.lowering.expand_scan import BlockThreads, expand_scan
+from fuser.lowering.expand_scan import expand_scan
+from fuser.lowering.parallel_axes import ParallelAxes
 
 
 def expand_scan_of_cluster(
-    scan: Scan, block: BlockThreads, size: int, rank: Int, *, execution: Int | None
+    scan: Scan, block: ParallelAxes, size: int, rank: Int, *, execution: Int | None
 ) -> list[Stmt]:
     """Statements of a scan over `size` blocks, of which this one is number `rank`.
 

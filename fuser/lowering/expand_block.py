@@ -1,0 +1,177 @@
+"""Reductions over the threads of a block. Part of the pass expand_collectives.
+
+Threads that are an aligned part of a warp meet by butterflies alone. Whole warps leave what they have in one shared slot each,
+and every thread joins the slots. Other threads leave theirs in shared memory one by one: each element is joined by one thread,
+or by groups of threads where there are enough (`spread_joins`), and read by all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from fuser.ir.enums import MemoryType, ParallelType
+from fuser.ir.integers import ONE, ZERO, Int, const, equal, less, prove_less
+from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
+from fuser.lowering.butterflies import butterflies
+from fuser.lowering.compensated_sum import COMBINE
+from fuser.lowering.join_partials import Joins, is_common
+from fuser.lowering.parallel_axes import WARP, ParallelAxes, guarded
+from fuser.lowering.spread_joins import Joined, Spread, spread_groups, spread_join
+
+# Partials that a thread reads from shared memory rather than wait for another thread to join them.
+_OWN_WORK = 16
+
+
+class BlockReduces:
+    """Statements of reductions over threads of a block.
+
+    owners   of reductions whose results the threads of a block have one by one: which thread has which
+    """
+
+    def __init__(self, axes: ParallelAxes, joins: Joins) -> None:
+        self.axes = axes
+        self.joins = joins
+        self.owners: dict[Reduce, Joined] = {}
+
+    def expand(self, reduces: Sequence[Reduce]) -> list[Stmt]:
+        """Reductions over the same threads: all of them publish before any reads, so that one barrier serves all."""
+        parts = [self._block_parts(r) for r in reduces]
+        return [s for publish, _ in parts for s in publish] + [s for _, collect in parts for s in collect]
+
+    def _block_parts(self, r: Reduce) -> tuple[list[Stmt], list[Stmt]]:
+        """What a thread does before and after the barrier that its peers' values need."""
+        reduced = [p for p in self.axes.active if p in r.block_axes]
+        total = self.axes.block_threads
+        count = self.axes.count_of(reduced)
+        contiguous = reduced == self.axes.active[: len(reduced)]
+        if contiguous and count.is_const and total.is_const and total.value % WARP == 0:
+            if count.value <= WARP and count.value & (count.value - 1) == 0:
+                return butterflies(self.joins, r, count.value), []
+            if count.value % WARP == 0:
+                return self._warp_then_slots(r, count.value, total.value)
+        return self._exchange(r, reduced, total, count)
+
+    def _scratch(self, r: Reduce, size: Int) -> tuple[Buffer, ...]:
+        number = self.axes.number()
+        return tuple(Buffer(f"{p.name}_shared{number}", p.dtype, MemoryType.shared, p.size * size) for p in r.partials)
+
+    def _warp_then_slots(self, r: Reduce, count: int, total: int) -> tuple[list[Stmt], list[Stmt]]:
+        stmts = butterflies(self.joins, r, WARP)
+        if count == WARP:
+            return stmts, []
+        warps, per_group = total // WARP, count // WARP
+        linear = self.axes.thread
+        scratch = self._scratch(r, const(warps))
+        stmts += [Allocate(b) for b in scratch]
+
+        def place(e: Int) -> Int:
+            return e * warps + linear // count * per_group
+
+        def write(i: int, e: Int) -> list[Stmt]:
+            return [Store(scratch[i], e * warps + linear // WARP, Load(r.partials[i], e))]
+
+        stmts.append(If(equal(linear % WARP, 0), tuple(self.joins.each(r, write)), role=Role.owner))
+        if r.combine == COMBINE and per_group <= WARP and per_group & (per_group - 1) == 0:
+            # Each addition waits for six: lanes read a slot each and join them in few steps.
+            own = linear % per_group
+
+            def read(i: int, e: Int) -> list[Stmt]:
+                return [Store(r.partials[i], e, Load(scratch[i], place(e) + own))]
+
+            return stmts, [*self.joins.each(r, read), *butterflies(self.joins, r, per_group)]
+        join = self.joins.join_all(r, lambda i, e, k: Load(scratch[i], place(e) + k), const(per_group), unroll=True)
+        return stmts, join
+
+    def _exchange(
+        self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int
+    ) -> tuple[list[Stmt], list[Stmt]]:
+        """Every thread writes its partials; each element of a group is joined by one of its threads, in order of the reduced
+        axes, and read by all. Where that is little work, or how much is not known, every thread does all of it for itself and
+        saves a barrier."""
+        groups = spread_groups(count, r.partials[0].size)
+        if groups:
+            return self._exchange_spread(r, reduced, total.value, count.value, groups)
+        scratch = self._scratch(r, total)
+        linear = self.axes.thread
+        stmts: list[Stmt] = [Allocate(b) for b in scratch]
+
+        def write(i: int, e: Int) -> list[Stmt]:
+            return [Store(scratch[i], e * total + linear, Load(r.partials[i], e))]
+
+        def place(e: Int, position: Int) -> Int:
+            index: dict[ParallelType, Int] = {p: self.axes.threads[p] for p in self.axes.active}
+            for p in reduced:
+                index[p] = position % self.axes.sizes[p] if p is not reduced[-1] else position
+                position = position // self.axes.sizes[p]
+            return e * total + self.axes.linear(self.axes.active, index)
+
+        stmts += self.joins.each(r, write)
+        size = r.partials[0].size
+        if not count.is_const or count.value * size.value <= _OWN_WORK:
+            return stmts, self.joins.join_all(r, lambda i, e, k: Load(scratch[i], place(e, k)), count)
+        kept = [p for p in self.axes.active if p not in reduced]
+        lanes, lane = self.axes.count_of(kept), self.axes.linear(kept)
+        results = self._scratch(r, lanes)
+        collect: list[Stmt] = [Allocate(b) for b in results]
+        for start in range(0, size.value, count.value):
+            element = self.axes.linear(reduced) + start
+            at = [ZERO if is_common(r, i) else element for i in range(len(r.partials))]
+            number = self.axes.number()
+            own = tuple(Buffer(f"{p.name}_own{number}", p.dtype, MemoryType.local, ONE) for p in r.partials)
+            work: list[Stmt] = [Allocate(b) for b in own]
+
+            def peer(i: int, _: Int, k: Int, at: list[Int] = at) -> Value:
+                return Load(scratch[i], place(at[i], k))
+
+            work += self.joins.join_all(replace(r, partials=own), peer, count)
+            for i, (b, result) in enumerate(zip(own, results, strict=True)):
+                found = Store(result, at[i] * lanes + lane, Load(b, ZERO))
+                if not is_common(r, i):
+                    work.append(found)
+                elif start == 0:
+                    work.append(If(equal(element, 0), (found,), role=Role.owner))
+            collect += work if prove_less(element, size) else [If(less(element, size), tuple(work), role=Role.owner)]
+
+        def read(i: int, e: Int) -> list[Stmt]:
+            return [Store(r.partials[i], e, Load(results[i], e * lanes + lane))]
+
+        return stmts, collect + self.joins.each(r, read)
+
+    def _exchange_spread(
+        self, r: Reduce, reduced: Sequence[ParallelType], total: int, count: int, groups: int
+    ) -> tuple[list[Stmt], list[Stmt]]:
+        """Many threads for each element: they join in two steps, and those of a warp before that by butterflies."""
+        kept = [p for p in self.axes.active if p not in reduced]
+        lanes, lane, position = self.axes.count_of(kept).value, self.axes.linear(kept), self.axes.linear(reduced)
+        in_warps = kept == self.axes.active[: len(kept)] and WARP % lanes == 0 and total % WARP == 0
+        joined = WARP // lanes if in_warps and count // (WARP // lanes) % groups == 0 else 1
+        parts = count // joined
+        stmts = butterflies(self.joins, r, WARP, lanes) if joined > 1 else []
+        scratch = self._scratch(r, const(parts * lanes))
+        spread = Spread(
+            position, const(count), r.partials[0].size.value, groups, lane, const(lanes), lambda i: is_common(r, i)
+        )
+        per = parts // groups
+
+        def write(i: int, e: Int) -> list[Stmt]:
+            return [Store(scratch[i], (e * parts + position // joined) * lanes + lane, Load(r.partials[i], e))]
+
+        def own_parts(one: Reduce, at: list[Int]) -> list[Stmt]:
+            def part(i: int, _: Int, k: Int) -> Value:
+                return Load(scratch[i], (at[i] * parts + spread.group * per + k) * lanes + lane)
+
+            return self.joins.join_all(one, part, const(per))
+
+        publish = guarded(equal(position % joined, 0), self.joins.each(r, write))
+        joined_by = self.spread_join(r, spread, own_parts)
+        self.owners[r] = joined_by
+        return [*stmts, *(Allocate(b) for b in scratch), *publish], joined_by.stmts
+
+    def spread_join(self, r: Reduce, spread: Spread, first: Callable[[Reduce, list[Int]], list[Stmt]]) -> Joined:
+        """Join in two steps, by all threads: see `spread_joins`."""
+
+        def join(one: Reduce, value: Callable[[int, Int, Int], Value], parts: int) -> list[Stmt]:
+            return self.joins.join_all(one, value, const(parts), unroll=True)
+
+        return spread_join(r, spread, first, join, self._scratch, self.joins.each, self.axes.number)

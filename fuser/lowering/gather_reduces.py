@@ -1,0 +1,133 @@
+"""Which reductions of a body meet, and where. Part of the pass expand_collectives.
+
+Reductions over the same threads share a barrier, those over the same blocks a semaphore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fuser.errors import SchedulingError
+from fuser.ir.integers import Symbol
+from fuser.ir.kernel import Allocate, Buffer, If, Reduce, Stmt, child_bodies, stmt_reads, stmt_writes, walk
+
+
+def gather_reduces(body: tuple[Stmt, ...]) -> list[Stmt | tuple[Reduce, ...]]:
+    """The statements, with reductions that meet brought together in a tuple. Bodies of loops and tests stay as they are."""
+    return _joined(_gathered(body))
+
+
+def _joined(items: list[Stmt | tuple[Reduce, ...]]) -> list[Stmt | tuple[Reduce, ...]]:
+    """Reductions over the same threads, brought together.
+
+    A later one moves up past what does not compute its partials, or an earlier one down past what does not use its result.
+    """
+    result: list[Stmt | tuple[Reduce, ...]] = []
+    waiting = list(items)
+    while waiting:
+        item = waiting.pop(0)
+        if not isinstance(item, Reduce) or item.grid_axes:
+            result.append(item)
+            continue
+        together = [item]
+        touched: set[Buffer] = set()
+        rest: list[Stmt | tuple[Reduce, ...]] = []
+        for i, other in enumerate(waiting):
+            if isinstance(other, tuple):
+                rest += waiting[i:]
+                break
+            if isinstance(other, Reduce) and not other.grid_axes and _same_threads(other, item):
+                mine = {p for r in together for p in r.partials}
+                if not touched.isdisjoint(other.partials) and not any(_mentions(s, mine) for s in rest):
+                    # Nothing between needs what is reduced so far: that can wait.
+                    result += rest
+                    rest, touched = [], set()
+                if touched.isdisjoint(other.partials):
+                    together.append(other)
+                    continue
+            for inner in walk((other,)):
+                touched.update(buffer for buffer, _ in stmt_writes(inner))
+                if isinstance(inner, Reduce):
+                    touched.update(inner.partials)
+                if isinstance(inner, Allocate):
+                    touched.add(inner.buffer)
+            rest.append(other)
+        waiting = rest
+        result.append(item if len(together) == 1 else tuple(together))
+    return result
+
+
+def _gathered(body: tuple[Stmt, ...]) -> list[Stmt | tuple[Reduce, ...]]:
+    """The statements, with the reductions over the same blocks brought together.
+
+    They meet where the last of them stands. Of what stands between, the tests for the last block of an earlier one follow, and
+    what reads its result with all that depends on that; a reduction among these is left for a later meeting.
+    """
+    items: list[Stmt | tuple[Reduce, ...]] = list(body)
+    for key in dict.fromkeys(k for k in map(_grid_key, body) if k is not None):
+        together = [s for s in body if isinstance(s, Reduce) and _grid_key(s) == key]
+        while len(together) > 1:
+            first, last = items.index(together[0]), items.index(together[-1])
+            flags = {r.last_block for r in together}
+            before: list[Stmt | tuple[Reduce, ...]] = []
+            after: list[Stmt | tuple[Reduce, ...]] = []
+            meeting: list[Reduce] = []
+            # Results of those that meet, and what is written after them.
+            late: set[Buffer] = set()
+            for item in items[first : last + 1]:
+                if not isinstance(item, tuple) and _needs(item, flags, late):
+                    after.append(item)
+                    late.update(b for s in walk((item,)) for b, _ in stmt_writes(s))
+                elif isinstance(item, Reduce) and item in together:
+                    meeting.append(item)
+                    late.update(item.partials)
+                else:
+                    before.append(item)
+            items[first : last + 1] = [*before, tuple(meeting) if len(meeting) > 1 else meeting[0], *after]
+            together = [r for r in together if r not in meeting]
+    return items
+
+
+def _grid_key(stmt: Stmt) -> object:
+    """What two reductions over blocks must have in common to share a semaphore; None for other statements."""
+    if not isinstance(stmt, Reduce) or not stmt.grid_axes:
+        return None
+    return stmt.grid_axes, stmt.block_axes, stmt.copy_axes, stmt.slot, stmt.slots, stmt.grid_broadcast
+
+
+def _same_threads(a: Reduce, b: Reduce) -> bool:
+    return (a.block_axes, a.cluster_axes) == (b.block_axes, b.cluster_axes)
+
+
+def _mentions(item: Stmt | tuple[Reduce, ...], buffers: set[Buffer]) -> bool:
+    return any(
+        b in buffers
+        for s in walk(item if isinstance(item, tuple) else (item,))
+        for b, _ in (*stmt_reads(s), *stmt_writes(s))
+    )
+
+
+def _needs(stmt: Stmt, flags: set[Symbol | None], late: set[Buffer]) -> bool:
+    """Whether a statement tests for one of the last blocks, or reads or writes what is there only after a meeting."""
+    for inner in walk((stmt,)):
+        if isinstance(inner, If) and not flags.isdisjoint(inner.condition.symbols):
+            return True
+        if any(buffer in late for buffer, _ in (*stmt_reads(inner), *stmt_writes(inner))):
+            return True
+    return False
+
+
+def check_last_blocks(body: tuple[Stmt, ...], groups: Mapping[Symbol, int], inside: frozenset[int]) -> None:
+    """Raise SchedulingError for work that needs the last blocks of two semaphores: they may be two blocks."""
+    for stmt in body:
+        entered = inside
+        if isinstance(stmt, If):
+            entered = inside | {groups[s] for s in stmt.condition.symbols if s in groups}
+            if len(entered) > 1:
+                names = ", ".join(sorted(s.name for s, g in groups.items() if g in entered))
+                raise SchedulingError(
+                    "a value needs the results of grid reductions that end in different blocks "
+                    f"({names}); reduce them over the same parallel axes"
+                )
+        for inner in child_bodies(stmt):
+            check_last_blocks(inner, groups, entered)

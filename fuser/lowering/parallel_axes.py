@@ -1,0 +1,86 @@
+"""The parallel axes of a kernel: where a thread and a block stand, and names that are still free. Part of the pass
+expand_collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, ParallelType
+from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, all_of, equal, symbol
+from fuser.ir.kernel import If, Role, Stmt
+
+WARP = 32
+
+
+class ParallelAxes:
+    """Index and extent of each parallel axis of a kernel.
+
+    threads, sizes   index along an axis, and its extent
+    active           axes of a block with more than one thread, the fastest first
+    """
+
+    def __init__(self, threads: Mapping[ParallelType, Symbol], sizes: Mapping[ParallelType, Int]) -> None:
+        self.threads = threads
+        self.sizes = sizes
+        self.active = [p for p in BLOCK_TYPES if p in sizes and not is_one(sizes[p])]
+        self._count = 0
+
+    @property
+    def grid(self) -> list[ParallelType]:
+        """Axes of the grid that the kernel has, the fastest first."""
+        return [p for p in GRID_TYPES if p in self.sizes]
+
+    @property
+    def thread(self) -> Int:
+        """Linear index of the thread in its block."""
+        return self.linear(self.active)
+
+    @property
+    def block_threads(self) -> Int:
+        """Threads of a block."""
+        return self.count_of(self.active)
+
+    @property
+    def is_first_thread(self) -> Cond:
+        """Whether the thread is the first of its block."""
+        return self.is_first(self.active)
+
+    def is_first(self, axes: Sequence[ParallelType]) -> Cond:
+        """Whether the thread is the first along some axes."""
+        return all_of(*(equal(self.threads[p], 0) for p in axes))
+
+    def linear(self, axes: Sequence[ParallelType], index: Mapping[ParallelType, Int] | None = None) -> Int:
+        """Position among `axes`, the first one fastest; at `index`, if given."""
+        position: Int = ZERO
+        for p in reversed(axes):
+            position = position * self.sizes[p] + (index[p] if index else self.threads[p])
+        return position
+
+    def count_of(self, axes: Sequence[ParallelType]) -> Int:
+        """Threads or blocks along some axes."""
+        count: Int = ONE
+        for p in axes:
+            count = count * self.sizes[p]
+        return count
+
+    def number(self) -> int:
+        """A number that no name has yet."""
+        self._count += 1
+        return self._count - 1
+
+    def symbol(self, prefix: str, extent: Int) -> Symbol:
+        """A new index below an extent."""
+        hi = extent.hi - 1 if extent.hi is not None and extent.hi >= 1 else None
+        return symbol(f"{prefix}{self.number()}", 0, hi, below=extent)
+
+
+def guarded(condition: Cond, stmts: list[Stmt]) -> list[Stmt]:
+    """Statements that only the threads of a condition run."""
+    if condition is all_of():
+        return stmts
+    return [If(condition, tuple(stmts), role=Role.owner)]
+
+
+def is_one(size: Int) -> bool:
+    """Whether an extent is known to be 1."""
+    return size.is_const and size.value == 1

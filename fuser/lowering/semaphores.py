@@ -1,0 +1,32 @@
+"""The counters in device memory that blocks meet by. Part of the pass expand_collectives.
+
+They are zero when a kernel starts, and whoever takes some has them set back to zero before it ends.
+"""
+
+from __future__ import annotations
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import GLOBAL_MEMORY
+from fuser.ir.integers import ZERO, Int
+from fuser.ir.kernel import Buffer
+
+
+class Semaphores:
+    """`buffer` of Int32, with as many elements as were taken."""
+
+    def __init__(self) -> None:
+        self.buffer = Buffer("semaphores", DataType.Int32, GLOBAL_MEMORY, ZERO)
+        self._count: Int = ZERO
+
+    def take(self, count: Int | int) -> Int:
+        """Index of the first of `count` more."""
+        base = self._count
+        self._count = base + count
+        return base
+
+    def taken(self) -> Buffer | None:
+        """The buffer, with its size; None where no collective needs one."""
+        if self._count is ZERO:
+            return None
+        object.__setattr__(self.buffer, "size", self._count)
+        return self.buffer
