@@ -17,7 +17,7 @@ from tests import oracle
 from tests.harness import Lowered, assert_same, run, run_on, uncompiled
 from tests.random_schedules import RandomCase, check_shares, features, generate, one_program, replay, share_report
 
-CASES = int(os.environ.get("RANDOM_SCHEDULES", "300"))
+CASES = int(os.environ.get("RANDOM_SCHEDULES", "600"))
 CHUNK = 25
 
 

@@ -20,12 +20,16 @@ from fuser.errors import InternalError, SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import THREAD_TYPES, MemoryType, ParallelType
 from fuser.ir.fusion import Reducing, tensor_inputs, tensor_outputs
-from fuser.ir.integers import ONE, ZERO, Symbol
-from fuser.ir.iteration_graph import Group
+from fuser.ir.integers import ONE, ZERO, Symbol, symbol
+from fuser.ir.iteration_graph import Group, GroupSplit
 from fuser.ir.kernel import Allocate, Buffer, For, If, LetPhase, Role, Stmt, stmt_reads, stmt_writes, walk
-from fuser.lowering.context import is_argument
+from fuser.lowering.context import is_argument, made_from
+from fuser.lowering.indexing import Indexer
 from fuser.lowering.nest_state import Nest, is_one
 from fuser.lowering.nest_statements import NestStatements
+
+# Stands for the index of a loop where it only matters that there is one.
+_ANYWHERE = symbol("anywhere", 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +53,7 @@ class NestBuilder(NestStatements):
 
     def build(self) -> LoweredBody:
         """Lower every expr."""
+        self._check_parts_of_rows()
         body = self._body(list(self.exprs), 0, Nest({}))
         body = [LetPhase(phase, self.arguments[name], width) for (name, width), phase in self.phases.items()] + body
         self._claim_transforms()
@@ -62,6 +67,29 @@ class NestBuilder(NestStatements):
         return LoweredBody(
             tuple(body), self.arguments, self.workspaces, private, self.scalars, cooperative, frozenset(self.crossing)
         )
+
+    def _check_parts_of_rows(self) -> None:
+        """Where rows are cut at aligned places, each at its own, a value per place of a part belongs to one row."""
+        splits = [s for s in self.graph.transforms() if isinstance(s, GroupSplit) and s.aligned is not None]
+        for split in splits:
+            for leader in self.exprs:
+                kept = self._kept_loops(leader)
+                places = [g for g in kept if made_from(g, split.outer) or made_from(g, split.inner)]
+                known = Indexer(self.graph, dict.fromkeys(kept, _ANYWHERE), rows=self._rows_of)
+                if not places or known.knows_row(split):
+                    continue
+                users = self.sharing.edges[leader]
+                if users and all(g not in self._kept_loops(user) for user in users for g in places):
+                    continue  # all places are reduced in the end, whichever elements they have
+                raise SchedulingError(
+                    f"{leader} has a value for each place of a row of {split.aligned}, whose rows are cut each at its own "
+                    f"aligned places, and not for each row: split {split.source.name} without aligning it",
+                    location=self.context.state(leader).tensor.location,
+                )
+
+    def _kept_loops(self, leader: str) -> list[Group]:
+        state = self.context.state(leader)
+        return [g for a, g in zip(state.loop, self.context.loops(leader), strict=True) if not a.is_reduction]
 
     def _crossing_reason(self) -> str:
         if self.crossing:

@@ -348,11 +348,11 @@ def _in_allocation_order(
     if not set(state.allocation) <= set(state.tensor.visible):
         return _allocated_apart(context, state, order, loops, stored)
     # The allocation domain is over logical dims that the loops split: every stored loop axis must come from one dim.
-    inside = [g for g in order if any(_made_from(s, g) for s in stored)]
+    inside = [g for g in order if any(made_from(s, g) for s in stored)]
     for s in stored:
-        if not any(_made_from(s, g) for g in inside):
+        if not any(made_from(s, g) for g in inside):
             raise SchedulingError(f"the allocation domain of {state.tensor.name} does not cover its loop axis {s.name}")
-    rank = {s: next(i for i, g in enumerate(inside) if _made_from(s, g)) for s in stored}
+    rank = {s: next(i for i, g in enumerate(inside) if made_from(s, g)) for s in stored}
     return sorted(stored, key=lambda s: rank[s])
 
 
@@ -362,7 +362,7 @@ def _allocated_apart(
     """The axes of an allocation domain from which the loop axes were made since: those whose loops are stored, swizzled."""
     kept: dict[Group, Group] = {}
     for group in order:
-        shares = [loop in stored for loop in loops if _made_from(loop, group) or _made_from(group, loop)]
+        shares = [loop in stored for loop in loops if made_from(loop, group) or made_from(group, loop)]
         if any(shares):
             if not all(shares):
                 raise SchedulingError(
@@ -381,16 +381,16 @@ def _allocated_apart(
     return list(kept.values())
 
 
-def _made_from(group: Group, source: Group) -> bool:
+def made_from(group: Group, source: Group) -> bool:
     if group is source:
         return True
     match group.origin:
         case GroupSplit() as s:
-            return _made_from(s.source, source)
+            return made_from(s.source, source)
         case GroupMerge() as m:
-            return _made_from(m.outer, source) or _made_from(m.inner, source)
+            return made_from(m.outer, source) or made_from(m.inner, source)
         case GroupSwizzle() as s:
-            return _made_from(s.source, source)
+            return made_from(s.source, source)
         case None:
             return False
 

@@ -90,7 +90,7 @@ class BlockReduces:
         axes, and read by all. Where that is little work, or how much is not known, every thread does all of it for itself and
         saves a barrier."""
         groups = spread_groups(count, r.partials[0].size)
-        if groups:
+        if groups and total.is_const:
             return self._exchange_spread(r, reduced, total.value, count.value, groups)
         scratch = self._scratch(r, total)
         linear = self.axes.thread

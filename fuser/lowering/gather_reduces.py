@@ -6,10 +6,11 @@ Reductions over the same threads share a barrier, those over the same blocks a s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 from fuser.errors import SchedulingError
 from fuser.ir.integers import Symbol
-from fuser.ir.kernel import Allocate, Buffer, If, Reduce, Stmt, child_bodies, stmt_reads, stmt_writes, walk
+from fuser.ir.kernel import Allocate, Buffer, GridBarrier, If, Reduce, Stmt, child_bodies, stmt_reads, stmt_writes, walk
 
 
 def gather_reduces(body: tuple[Stmt, ...]) -> list[Stmt | tuple[Reduce, ...]]:
@@ -61,8 +62,15 @@ def _gathered(body: tuple[Stmt, ...]) -> list[Stmt | tuple[Reduce, ...]]:
     """The statements, with the reductions over the same blocks brought together.
 
     They meet where the last of them stands. Of what stands between, the tests for the last block of an earlier one follow, and
-    what reads its result with all that depends on that; a reduction among these is left for a later meeting.
+    what reads its result with all that depends on that; a reduction among these is left for a later meeting. Nothing passes a
+    wait of the whole grid: what stands before it is there for what other blocks read behind it.
     """
+    barriers = [i for i, stmt in enumerate(body) if isinstance(stmt, GridBarrier)]
+    if barriers:
+        found: list[Stmt | tuple[Reduce, ...]] = []
+        for begin, end in pairwise((-1, *barriers, len(body))):
+            found += [*_gathered(body[begin + 1 : end]), *body[end : end + 1]]
+        return found
     items: list[Stmt | tuple[Reduce, ...]] = list(body)
     for key in dict.fromkeys(k for k in map(_grid_key, body) if k is not None):
         together = [s for s in body if isinstance(s, Reduce) and _grid_key(s) == key]

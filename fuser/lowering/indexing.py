@@ -43,6 +43,10 @@ class Indexer:
         before = self._before(split, set())
         return None if before is None else outer * split.inner.extent + inner - before
 
+    def knows_row(self, split: GroupSplit) -> bool:
+        """Whether the loops say where the parts of an aligned split begin."""
+        return self._before(split, set()) is not None
+
     def _before(self, split: GroupSplit, visiting: set[Group]) -> Int | None:
         """Elements of the first part of an aligned split that lie before the row."""
         if split.aligned is None:

@@ -301,3 +301,72 @@ def test_an_output_of_one_element_beside_wide_ones():
         wide, single = fd.execute([array])
         np.testing.assert_array_equal(wide, array + array.sum() + 1)
         np.testing.assert_array_equal(single, [array.sum() + 1])
+
+
+# --- collectives and waits --------------------------------------------------------------------------------------------
+
+
+def test_reductions_do_not_meet_across_a_wait_of_the_grid():
+    """The second sum over z stood behind the wait for what the first one's block writes, and drew the first past it."""
+    b = FusionBuilder()
+    x = b.input_tensor(D.Float, [-1])
+    total = b.reduction("sum", x, [0], D.Float)
+    y = b.pointwise("add", [x, b.broadcast(total, [True])], D.Float)
+    b.add_output(total)
+    b.add_output(b.reduction("min", y, [0], D.Float))
+    fusion = b.freeze()
+    first, second = (t.name for t in fusion.output_tensors)
+    s = ScheduleBuilder(fusion)
+    s.split(first, 0, 4)
+    s.transform_like(first)
+    parts = [s.rfactor(name, [1]) for name in (first, second)]
+    for name in (*parts, y.name):
+        s.parallelize(name, 0, P.grid_y)
+        s.parallelize(name, 1, P.grid_z)
+    for name in (first, second):
+        s.parallelize(name, 0, P.grid_y)
+    s.inline_most()
+    check(s, [integers((11,))], seeds=(0, 1, 2))
+
+
+@pytest.mark.parametrize("columns", [5, 17])
+def test_blocks_of_unknown_size_join_many_threads(columns):
+    """Joining in two steps took the number of threads for a constant."""
+    b = FusionBuilder()
+    x = b.input_tensor(D.Float, [-1, -1])
+    r = b.reduction("sum", x, [0], D.Float)
+    b.add_output(r)
+    s = ScheduleBuilder(b.freeze())
+    s.split(r.name, 1, 4)
+    s.split(r.name, 0, 16)
+    for axis, kind in ((1, P.block_y), (2, P.block_x)):
+        s.parallelize(r.name, axis, kind)
+    check(s, [integers((37, columns))])
+
+
+# --- rows cut at their own aligned places -----------------------------------------------------------------------------
+
+
+def test_a_value_per_place_of_all_rows_is_refused():
+    """Column sums were those of diagonals: place 0 of a part is another column in each row."""
+    b = FusionBuilder()
+    x = b.input_tensor(D.Float, [-1, -1])
+    r = b.reduction("sum", x, [0], D.Float)
+    b.add_output(b.pointwise("add", [x, b.broadcast(r, [True, False])], D.Float))
+    s = ScheduleBuilder(b.freeze())
+    s.split_aligned(r.name, 1, 4, x.name)
+    s.reorder(r.name, {1: 0, 0: 1})
+    s.transform_like(r.name)
+    s.inline_most()
+    assert "has a value for each place of a row" in refusal(s, frozenset([UnitStride(x.name, 1)]))
+
+
+def test_parts_of_a_sum_of_everything_may_belong_to_any_column():
+    b = FusionBuilder()
+    x = b.input_tensor(D.Float, [-1, -1])
+    r = b.reduction("sum", x, [0, 1], D.Float)
+    b.add_output(r)
+    s = ScheduleBuilder(b.freeze())
+    s.split_aligned(r.name, 1, 4, x.name)
+    s.rfactor(r.name, [0, 1])
+    check(s, [integers((5, 17))])
