@@ -132,6 +132,11 @@ def any_of(*conditions: Cond) -> Cond:
     return junction(AnyOf, conditions)
 
 
+def conjuncts(condition: Cond) -> tuple[Cond, ...]:
+    """What must hold together for a condition to hold: its arguments if it is a conjunction, else itself."""
+    return condition.arguments if isinstance(condition, AllOf) else (condition,)
+
+
 def negate(condition: Cond) -> Cond:
     """True where the condition is not."""
     match condition:

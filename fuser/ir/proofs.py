@@ -24,7 +24,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fuser.errors import InternalError
-from fuser.ir.integers import AllOf, Compare, Cond, FloorDiv, Int, Max, Min, Mod, Symbol, SymbolQuotient, exclusive_or
+from fuser.ir.integers import (
+    Compare,
+    Cond,
+    FloorDiv,
+    Int,
+    Max,
+    Min,
+    Mod,
+    Symbol,
+    SymbolQuotient,
+    conjuncts,
+    exclusive_or,
+)
 from fuser.records import record
 
 if TYPE_CHECKING:
@@ -279,7 +291,7 @@ class _Prover:
                 return self._nonnegative(goal) or any(
                     self._nonnegative(goal - self._polynomial(p.operand))
                     for premise in claim.premises
-                    for p in (premise.arguments if isinstance(premise, AllOf) else (premise,))
+                    for p in conjuncts(premise)
                     if isinstance(p, Compare) and p.kind == ">="
                 )
             case "|":

@@ -26,7 +26,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from fuser.errors import InternalError
-from fuser.ir.integers import ZERO, AllOf, Cond, Int, const, prove_divisible, prove_less, prove_less_equal
+from fuser.ir.integers import ZERO, Cond, Int, conjuncts, const, prove_divisible, prove_less, prove_less_equal
 from fuser.ir.kernel import (
     Allocate,
     AsyncCommit,
@@ -426,7 +426,7 @@ def unswitched_sides_agree(result: PassResult, found: Findings) -> None:
         if not isinstance(stmt, If) or stmt.role is not Role.unswitch:
             continue
         tests = [s.condition for s in walk(stmt.then) if isinstance(s, If) and s.role is Role.predicate]
-        left = {part for test in tests for part in _conjuncts(test)}
+        left = {part for test in tests for part in conjuncts(test)}
         hoisted = [(b, i) for s in walk(stmt.then) for b, i in stmt_writes(s)]
         if hoisted != list(_writes_under(stmt.orelse, left)):
             found.mark(stmt, "the two sides of this test do not write the same elements")
@@ -443,12 +443,8 @@ def _writes_under(body: Sequence[Stmt], left: AbstractSet[Cond]) -> Iterator[tup
             yield from _writes_under(stmt.then, left)
             if stmt.role is Role.unswitch:
                 continue
-            if stmt.role is not Role.predicate or not left.isdisjoint(_conjuncts(stmt.condition)):
+            if stmt.role is not Role.predicate or not left.isdisjoint(conjuncts(stmt.condition)):
                 yield from _writes_under(stmt.orelse, left)
-
-
-def _conjuncts(condition: Cond) -> Sequence[Cond]:
-    return condition.arguments if isinstance(condition, AllOf) else (condition,)
 
 
 def no_equal_neighbours(result: PassResult, found: Findings) -> None:

@@ -23,12 +23,12 @@ from fuser.ir.op_table import REDUCTIONS, compute_dtype
 from fuser.lowering.compensated_sum import add_term
 from fuser.lowering.displaced_reads import result_index
 from fuser.lowering.exp_sum import exp_sum_combine, exp_sum_element
+from fuser.lowering.hoisted_tests import is_prefix
 from fuser.lowering.indexing import Indexer
 from fuser.lowering.nest_state import Accumulator, Nest
 from fuser.lowering.nest_vectors import NestVectors
 from fuser.lowering.pipeline_copies import async_copy
 from fuser.lowering.scan_nests import ScanNest
-from fuser.lowering.unswitch_loops import is_prefix
 from fuser.lowering.welford import counted, shifted_add, welford_add, welford_combine, welford_join
 from fuser.lowering.wide_welford import add_wide, join_wide
 

@@ -10,16 +10,13 @@ for. Loops of two trips are left alone, and those that hold barriers or shuffles
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-from fuser.ir.integers import TRUE, AllOf, Compare, Cond, Truth, all_of, const, less
+from fuser.ir.integers import TRUE, Truth, const, less
 from fuser.ir.kernel import (
     BlockBarrier,
     ClusterArrive,
     ClusterWait,
     For,
     If,
-    Role,
     Shuffle,
     Stmt,
     WarpBarrier,
@@ -27,8 +24,8 @@ from fuser.ir.kernel import (
     substitute_symbols,
     walk,
 )
-from fuser.ir.proofs import Claim, ProofLog
-from fuser.lowering.unswitch_loops import is_prefix
+from fuser.ir.proofs import ProofLog
+from fuser.lowering.hoisted_tests import claim_passed, drop_tests, is_prefix, predicate_parts
 
 LEAST_TRIPS = 3
 """Trips of a loop of which most lose their tests when the last is taken out."""
@@ -65,7 +62,7 @@ def _peeled(loop: For, proofs: ProofLog | None) -> list[Stmt]:
     before = const(trips[-2])
     passed = {
         part
-        for part in _tests(loop.body)
+        for part in predicate_parts(loop.body)
         if loop.symbol in part.symbols
         and is_prefix(part, loop.symbol)
         and part.substitute({loop.symbol: before}) is TRUE
@@ -73,21 +70,11 @@ def _peeled(loop: For, proofs: ProofLog | None) -> list[Stmt]:
     if not passed:
         return [loop]
     last = const(trips[-1])
-    if proofs is not None:
-        for part in passed:
-            assert isinstance(part, Compare)
-            given = (less(loop.symbol, last),)
-            proofs.add(Claim("peel_loops", "test of all trips but the last", const(-1), "<", part.operand, given))
-
-    def drop(stmt: Stmt) -> tuple[Stmt, ...] | None:
-        if not isinstance(stmt, If) or stmt.role is not Role.predicate:
-            return None
-        rest = all_of(*(p for p in _parts(stmt.condition) if p not in passed))
-        return stmt.then if rest is TRUE else (If(rest, stmt.then, stmt.orelse, stmt.role),)
-
+    given = less(loop.symbol, last)
+    claim_passed(proofs, "peel_loops", "test of all trips but the last", dict.fromkeys(passed, given))
     ending = map_body(substitute_symbols(loop.body, {loop.symbol: last}), _decided)
     return [
-        For(loop.symbol, loop.start, last, loop.step, map_body(loop.body, drop), True),
+        For(loop.symbol, loop.start, last, loop.step, drop_tests(loop.body, passed), True),
         # A loop still, for what it declares.
         For(loop.symbol, last, loop.stop, loop.step, ending, True),
     ]
@@ -98,13 +85,3 @@ def _decided(stmt: Stmt) -> tuple[Stmt, ...] | None:
     if isinstance(stmt, If) and isinstance(stmt.condition, Truth):
         return stmt.then if stmt.condition is TRUE else stmt.orelse
     return None
-
-
-def _tests(body: tuple[Stmt, ...]) -> Iterator[Cond]:
-    for stmt in walk(body):
-        if isinstance(stmt, If) and stmt.role is Role.predicate:
-            yield from _parts(stmt.condition)
-
-
-def _parts(condition: Cond) -> Sequence[Cond]:
-    return condition.arguments if isinstance(condition, AllOf) else (condition,)

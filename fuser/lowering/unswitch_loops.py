@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fuser.ir.integers import FALSE, TRUE, AllOf, Compare, Cond, Int, Symbol, all_of, const
+from fuser.ir.integers import FALSE, Compare, Cond, Int, Symbol, all_of, conjuncts, const
 from fuser.ir.kernel import (
     BlockBarrier,
     ClusterArrive,
@@ -29,7 +29,8 @@ from fuser.ir.kernel import (
     map_body,
     walk,
 )
-from fuser.ir.proofs import Claim, ProofLog
+from fuser.ir.proofs import ProofLog
+from fuser.lowering.hoisted_tests import claim_passed, drop_tests, is_prefix
 
 _MOST_ITERATIONS = 64
 
@@ -81,18 +82,8 @@ def _unswitch(loop: For, each: For, proofs: ProofLog | None) -> Stmt:
             hoisted[part] = last
     if not hoisted or all_of(*hoisted.values()) is FALSE:
         return each
-    if proofs is not None:
-        for part, last in hoisted.items():
-            assert isinstance(part, Compare)
-            proofs.add(Claim("unswitch_loops", "hoisted test", const(-1), "<", part.operand, (last,)))
-
-    def drop(s: Stmt) -> tuple[Stmt, ...] | None:
-        if not isinstance(s, If) or s.role is not Role.predicate:
-            return None
-        rest = all_of(*(p for p in _parts(s.condition) if p not in hoisted))
-        return s.then if rest is TRUE else (If(rest, s.then, s.orelse, s.role),)
-
-    return If(all_of(*hoisted.values()), map_body((loop,), drop), (each,), role=Role.unswitch)
+    claim_passed(proofs, "unswitch_loops", "hoisted test", hoisted)
+    return If(all_of(*hoisted.values()), drop_tests((loop,), hoisted), (each,), role=Role.unswitch)
 
 
 def _tests(body: Sequence[Stmt]) -> Iterator[Cond]:
@@ -102,14 +93,10 @@ def _tests(body: Sequence[Stmt]) -> Iterator[Cond]:
             yield from _tests(stmt.body)
         elif isinstance(stmt, If):
             if stmt.role is Role.predicate:
-                yield from _parts(stmt.condition)
+                yield from conjuncts(stmt.condition)
             yield from _tests(stmt.then)
             if stmt.role is not Role.predicate:
                 yield from _tests(stmt.orelse)
-
-
-def _parts(condition: Cond) -> Sequence[Cond]:
-    return condition.arguments if isinstance(condition, AllOf) else (condition,)
 
 
 def _at_hardest(condition: Cond, loops: dict[Symbol, For]) -> Cond | None:
@@ -156,11 +143,3 @@ def _worst_iteration(condition: Compare, loop: For) -> Int | None:
 def _is_suffix(condition: Compare, index: Symbol) -> bool:
     step = condition.operand.substitute({index: index + 1}) - condition.operand
     return step.lo is not None and step.lo >= 0
-
-
-def is_prefix(condition: Cond, index: Symbol) -> bool:
-    """Whether a test that holds at some value of `index` is known to hold at all smaller ones."""
-    if not isinstance(condition, Compare) or condition.kind != ">=":
-        return False
-    step = condition.operand.substitute({index: index + 1}) - condition.operand
-    return step.hi is not None and step.hi <= 0

@@ -10,10 +10,10 @@ barriers, whose rows have several warps, and those that do not shuffle are left 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from fuser.ir.enums import ParallelType
-from fuser.ir.integers import TRUE, AllOf, Compare, Cond, Int, Symbol, all_of, const
+from fuser.ir.integers import Cond, Int, Symbol, all_of
 from fuser.ir.kernel import (
     Allocate,
     AtomicAdd,
@@ -27,11 +27,10 @@ from fuser.ir.kernel import (
     Shuffle,
     Stmt,
     WarpBarrier,
-    map_body,
     walk,
 )
-from fuser.ir.proofs import Claim, ProofLog
-from fuser.lowering.unswitch_loops import is_prefix
+from fuser.ir.proofs import ProofLog
+from fuser.lowering.hoisted_tests import claim_passed, drop_tests, is_prefix, predicate_parts
 
 _ROWS = (ParallelType.block_y, ParallelType.block_z)
 
@@ -54,7 +53,7 @@ def whole_blocks(
     lanes = threads.get(ParallelType.block_x)
     inside = {s.symbol for s in walk(body) if isinstance(s, (For, Let, LoadIndex))}
     hardest: dict[Cond, Cond] = {}
-    for part in _tests(body):
+    for part in predicate_parts(body):
         inner = part.symbols & (rows.keys() | loops.keys())
         if part.symbols & rows.keys() and lanes not in part.symbols and all(is_prefix(part, s) for s in inner):
             test = part.substitute({s: rows[s] if s in rows else loops[s] for s in inner})
@@ -63,18 +62,8 @@ def whole_blocks(
     if not hardest:
         made = tuple(_in_each_trip(s, threads, sizes, proofs) for s in body)
         return body if all(a is b for a, b in zip(made, body, strict=True)) else made
-    if proofs is not None:
-        for part, test in hardest.items():
-            assert isinstance(part, Compare)
-            proofs.add(Claim("whole_blocks", "test of a whole block", const(-1), "<", part.operand, (test,)))
-
-    def drop(stmt: Stmt) -> tuple[Stmt, ...] | None:
-        if not isinstance(stmt, If) or stmt.role is not Role.predicate:
-            return None
-        rest = all_of(*(p for p in _parts(stmt.condition) if p not in hardest))
-        return stmt.then if rest is TRUE else (If(rest, stmt.then, stmt.orelse, stmt.role),)
-
-    return (If(all_of(*hardest.values()), map_body(body, drop), body, Role.whole_block),)
+    claim_passed(proofs, "whole_blocks", "test of a whole block", hardest)
+    return (If(all_of(*hardest.values()), drop_tests(body, hardest), body, Role.whole_block),)
 
 
 def _in_each_trip(
@@ -92,13 +81,3 @@ def _meets(stmt: Stmt) -> bool:
     if isinstance(stmt, Allocate):
         return stmt.buffer.is_shared
     return isinstance(stmt, (BlockBarrier, ClusterArrive, WarpBarrier, AtomicAdd))
-
-
-def _tests(body: tuple[Stmt, ...]) -> Iterator[Cond]:
-    for stmt in walk(body):
-        if isinstance(stmt, If) and stmt.role is Role.predicate:
-            yield from _parts(stmt.condition)
-
-
-def _parts(condition: Cond) -> tuple[Cond, ...]:
-    return tuple(condition.arguments) if isinstance(condition, AllOf) else (condition,)
