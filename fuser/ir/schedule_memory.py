@@ -146,3 +146,15 @@ class MemoryVerbs(ScheduledFusion):
         self.state(name).loads_ahead = True
         self.state(name).must_load_ahead = not best_effort
         self.records.append(Record("load_ahead", name, (True,) if best_effort else ()))
+
+    def load_first(self, name: str) -> None:
+        """Fill a copy of an input as soon as its loops allow, before other work that does not need it either.
+
+        Raises SchedulingError for a tensor that is no copy of an input in registers.
+        """
+        expr, state = self.definition(name), self.state(name)
+        is_copy = isinstance(expr, Pointwise) and expr.op == "set" and expr.inputs[0] in self.fusion.input_tensors
+        if not is_copy or state.memory is not MemoryType.local:
+            raise SchedulingError(f"cannot load {name} first: it is no copy of an input in registers")
+        state.loads_first = True
+        self.records.append(Record("load_first", name, ()))

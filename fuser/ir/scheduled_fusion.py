@@ -68,6 +68,7 @@ class TensorState:
     swizzles      (by, axis), positions in the allocation domain: what has index j lies at j ^ (i % extent), i that of `by`
     loads_ahead   filled for the next trip of the loop that it is inlined in while this trip computes; `must_load_ahead`: or
                   else the schedule is refused
+    loads_first   filled before anything else that does not have to come first
     backwards     serial loop axes that run from the last index to the first
     misaligned    its vector accesses may begin anywhere, and the ends of a row may cut them
     extras        broadcast axes of the loop domain that are not dims of the tensor, with the dim each one follows
@@ -86,6 +87,7 @@ class TensorState:
     backwards: set[IterDomain] = field(default_factory=set)
     loads_ahead: bool = False
     must_load_ahead: bool = False
+    loads_first: bool = False
     misaligned: bool = False
 
     def parallel_type(self, axis: IterDomain) -> ParallelType:

@@ -128,8 +128,8 @@ class NestBuilder(NestStatements):
     def _ordered_nodes(self, members: list[str], depth: int) -> list[list[str]]:
         """Exprs grouped by the loop they share at `depth`, in dependency order.
 
-        Where that leaves a choice, those that wait for fewer values in device memory come first, so that one wait serves many;
-        else it is definition order.
+        Where that leaves a choice, inputs that are to be loaded first come first, then those that wait for fewer values in
+        device memory, so that one wait serves many; else it is definition order.
         """
         keys: dict[str, object] = {}
         nodes: dict[object, list[str]] = {}
@@ -150,7 +150,7 @@ class NestBuilder(NestStatements):
         done: set[object] = set()
         while remaining:
             free = (k for k in remaining if waiting[k] <= done)
-            ready = min(free, key=lambda k: max(self._waits[n] for n in nodes[k]), default=None)
+            ready = min(free, key=lambda k: self._urgency(nodes[k]), default=None)
             if ready is None:
                 a, b = nodes[remaining[0]][0], nodes[remaining[1]][0]
                 raise SchedulingError(f"no order of the loops exists: {a} and {b} need each other's loops first")
@@ -158,6 +158,11 @@ class NestBuilder(NestStatements):
             done.add(ready)
             ordered.append(nodes[ready])
         return ordered
+
+    def _urgency(self, node: list[str]) -> int:
+        if any(self.context.state(n).loads_first for n in node):
+            return -1
+        return max(self._waits[n] for n in node)
 
     def _loop(self, node: list[str], depth: int, nest: Nest) -> list[Stmt]:
         """The loop that the exprs of a node share at `depth`."""

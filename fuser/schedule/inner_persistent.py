@@ -178,9 +178,10 @@ class InnerPersistentScheduler:
             )
         if isinstance(shape, Refused):
             return shape
-        beside = [r.tensor for r in found.along if r not in reads and r.name == r.tensor.name]
+        beside = [r.tensor for r in found.along if (found.is_single or r not in reads) and r.name == r.tensor.name]
         first: tuple[str, ...] = ()
-        if not accesses.misaligned:
+        # Accesses to any address take registers: only where there are few rows.
+        if not accesses.misaligned or (rows <= device.sm_count and not accesses.aligned_to):
             shape, first = for_few_blocks(beside, shape, vector, rows, device)
         # All accesses of a thread but the last are inside the row, for whatever length the kernel serves.
         least = 1 if cut or shape.cluster > 1 else shape.threads * (shape.batch - 1) * vector + 1

@@ -221,6 +221,8 @@ def inline_rows(builder: ScheduleBuilder, placed: list[str], *, persistent: bool
     builder.inline_most(
         [t.name for t in builder.tensors if t.name not in outside and t.name not in builder.input_names]
     )
+    for name in apart:
+        builder.load_first(name)
     if not persistent:
         return
     for name in placed:
