@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from math import gcd
 from typing import Any, Final, TypeAlias
 
+from fuser.ir.integer_choices import EXTREMUM_RULES, SELECT_RULES, XOR_RULES
 from fuser.ir.integer_nodes import (
     FALSE,
     TRUE,
@@ -27,10 +28,7 @@ from fuser.ir.integer_proofs import is_nonnegative
 from fuser.ir.integer_rules import (
     ATOM_IDENTITY_RULES,
     DIVISION_RULES,
-    EXTREMUM_RULES,
     PAIR_IDENTITY_RULES,
-    SELECT_RULES,
-    XOR_RULES,
     Rule,
 )
 from fuser.ir.integer_sums import divide_out

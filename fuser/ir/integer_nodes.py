@@ -1,4 +1,4 @@
-"""Nodes of interned integer expressions: grammar, ranges, order, interning.
+"""Nodes of interned integer expressions: grammar, ranges, interning.
 
 Grammar (a value of type `Int` is one node; equal values in normal form are the same object)
 
@@ -29,12 +29,12 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from math import gcd, inf
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, TypeAlias
+
+from fuser.ir.integer_ranges import Bound, greatest, least, product_range
 
 Monomial: TypeAlias = "tuple[Int, ...]"
 Terms: TypeAlias = "tuple[tuple[Monomial, int], ...]"
-Bound: TypeAlias = "int | None"
 CompareKind: TypeAlias = Literal[">=", "==", "!="]
 # Longest structural sort key kept as text; longer ones end in a checksum.
 _ORDER_LENGTH: Final = 160
@@ -53,6 +53,7 @@ class Operations(NamedTuple):
     substitute_condition: Callable[[Cond, Mapping[Symbol, Int | int]], Cond]
     pickle: Callable[[Int | Cond], tuple[Callable[..., object], tuple[object, ...]]]
     text: Callable[[Int | Cond], str]
+    derived: Mapping[str, Callable[[Int], object]]
 
 
 _operations: Operations
@@ -106,7 +107,7 @@ class Int:
                 _set_lo(self, lo)
                 _set_hi(self, hi)
                 return lo if name == "lo" else hi
-            compute = _DERIVED.get(name)
+            compute = _operations.derived.get(name)
             if compute is None:
                 raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
             value = compute(self)
@@ -216,7 +217,7 @@ class Int:
                 lo = factor.lo
                 hi = factor.hi
             else:
-                lo, hi = _product_range(monomial)
+                lo, hi = product_range((factor.lo, factor.hi) for factor in monomial)
             if coefficient < 0:
                 lo, hi = hi, lo
             low = None if low is None or lo is None else low + coefficient * lo
@@ -350,7 +351,7 @@ class Min(Int):
     arguments: tuple[Int, ...]
 
     def _range(self) -> tuple[Bound, Bound]:
-        return _least((a.lo for a in self.arguments), True), _least((a.hi for a in self.arguments), False)
+        return least((a.lo for a in self.arguments), True), least((a.hi for a in self.arguments), False)
 
     def compute(self, values: Environment) -> int:
         return min(a.compute(values) for a in self.arguments)
@@ -364,7 +365,7 @@ class Max(Int):
     arguments: tuple[Int, ...]
 
     def _range(self) -> tuple[Bound, Bound]:
-        return _greatest((a.lo for a in self.arguments), False), _greatest((a.hi for a in self.arguments), True)
+        return greatest((a.lo for a in self.arguments), False), greatest((a.hi for a in self.arguments), True)
 
     def compute(self, values: Environment) -> int:
         return max(a.compute(values) for a in self.arguments)
@@ -381,7 +382,7 @@ class Select(Int):
 
     def _range(self) -> tuple[Bound, Bound]:
         a, b = self.chosen, self.otherwise
-        return _least((a.lo, b.lo), True), _greatest((a.hi, b.hi), True)
+        return least((a.lo, b.lo), True), greatest((a.hi, b.hi), True)
 
     def compute(self, values: Environment) -> int:
         return (self.chosen if self.condition.compute(values) else self.otherwise).compute(values)
@@ -675,6 +676,10 @@ def mod_atom(numerator: Int, divisor: Int) -> Int:
     return make_atom(Mod, ("numerator", numerator), ("divisor", divisor))
 
 
+def factor_order(factor: Int) -> str:
+    return factor.order
+
+
 def extremum_atom(kind: type[Min] | type[Max], arguments: Iterable[Int]) -> Int:
     return make_atom(kind, ("arguments", tuple(sorted(arguments, key=factor_order))))
 
@@ -730,6 +735,13 @@ def make_condition(kind: type[Any], order: str, *fields: tuple[str, object]) -> 
     return node
 
 
+def shorten(text: str) -> str:
+    """A sort key of bounded length, so that shared subtrees do not multiply."""
+    if len(text) <= _ORDER_LENGTH:
+        return text
+    return f"{text[:_ORDER_LENGTH]}#{zlib.crc32(text.encode()):08x}{len(text):x}"
+
+
 def compare_node(kind: CompareKind, operand: Int) -> Cond:
     return make_condition(Compare, f"{operand.order}{kind}", ("kind", kind), ("operand", operand))
 
@@ -742,169 +754,3 @@ def junction_node(kind: type[AllOf] | type[AnyOf], arguments: Iterable[Cond]) ->
 
 TRUE: Final[Cond] = make_condition(Truth, "true", ("value", True))
 FALSE: Final[Cond] = make_condition(Truth, "false", ("value", False))
-
-
-# -------------------------------------------------------------------------------------------------- derived attributes
-
-
-def shorten(text: str) -> str:
-    if len(text) <= _ORDER_LENGTH:
-        return text
-    return f"{text[:_ORDER_LENGTH]}#{zlib.crc32(text.encode()):08x}{len(text):x}"
-
-
-def _order(node: Int) -> str:
-    """A sort key made from names and structure. Bounded in length, so that shared subtrees do not multiply."""
-    match node:
-        case Symbol():
-            below = "" if node.below is None else node.below.order
-            return shorten(f"{node.name}\0{node.lo},{node.hi},{node.multiple},{below}")
-        case SymbolQuotient():
-            return node.symbol.order
-        case FloorDiv():
-            return shorten(f"~({node.numerator.order})//({node.divisor.order})")
-        case Mod():
-            return shorten(f"~({node.numerator.order})%({node.divisor.order})")
-        case Min() | Max():
-            return shorten(f"~{type(node).__name__}({','.join(a.order for a in node.arguments)})")
-        case Select():
-            return shorten(f"~select({node.condition.order},{node.chosen.order},{node.otherwise.order})")
-        case Xor():
-            return shorten(f"~({node.left.order})^({node.right.order})")
-        case _:
-            parts = [f"{c}*{monomial_order(m)}" for m, c in node.terms]
-            parts.append(str(node.constant))
-            return shorten("+".join(parts))
-
-
-def _multiple(node: Int) -> int:
-    return gcd(node.constant, *(c for _, c in node.terms))
-
-
-def _weight(node: Int) -> int:
-    match node:
-        case Symbol() | SymbolQuotient():
-            return 1
-        case FloorDiv() | Mod():
-            return 4 + node.numerator.weight + node.divisor.weight
-        case Min() | Max():
-            return 4 + sum(a.weight for a in node.arguments)
-        case Select():
-            return 6 + node.chosen.weight + node.otherwise.weight
-        case Xor():
-            return 4 + node.left.weight + node.right.weight
-        case _:
-            return sum(monomial_weight(m) for m, _ in node.terms)
-
-
-def _rank(node: Int) -> int:
-    match node:
-        case Symbol():
-            return 0 if node.below is None else 1 + node.below.rank
-        case SymbolQuotient():
-            return node.symbol.rank
-        case FloorDiv() | Mod():
-            return 1 + max(node.numerator.rank, node.divisor.rank)
-        case Min() | Max():
-            return 1 + max(a.rank for a in node.arguments)
-        case Select():
-            return 1 + max(node.chosen.rank, node.otherwise.rank)
-        case Xor():
-            return 1 + max(node.left.rank, node.right.rank)
-        case _:
-            return max((factor.rank for m, _ in node.terms for factor in m), default=0)
-
-
-def _symbols(node: Int) -> frozenset[Symbol]:
-    match node:
-        case Symbol():
-            return frozenset((node,))
-        case SymbolQuotient():
-            return frozenset((node.symbol,))
-        case FloorDiv() | Mod():
-            return node.numerator.symbols | node.divisor.symbols
-        case Min() | Max():
-            return frozenset[Symbol]().union(*(a.symbols for a in node.arguments))
-        case Select():
-            return node.condition.symbols | node.chosen.symbols | node.otherwise.symbols
-        case Xor():
-            return node.left.symbols | node.right.symbols
-        case _:
-            return frozenset[Symbol]().union(*(factor.symbols for m, _ in node.terms for factor in m))
-
-
-_DERIVED: dict[str, Callable[[Int], object]] = {
-    "order": _order,
-    "multiple": _multiple,
-    "weight": _weight,
-    "rank": _rank,
-    "symbols": _symbols,
-    "text": lambda node: _operations.text(node),
-}
-
-
-def factor_order(factor: Int) -> str:
-    return factor.order
-
-
-def monomial_order(monomial: Monomial) -> str:
-    return monomial[0].order if len(monomial) == 1 else "*".join([factor.order for factor in monomial])
-
-
-def monomial_weight(monomial: Monomial) -> int:
-    return 1 + sum([factor.weight for factor in monomial])
-
-
-# -------------------------------------------------------------------------------------------------------------- ranges
-
-
-def _least(bounds: Iterable[Bound], open_wins: bool) -> Bound:
-    """The least bound; an open one (None) wins or is skipped."""
-    result: Bound = None
-    for bound in bounds:
-        if bound is None:
-            if open_wins:
-                return None
-        elif result is None or bound < result:
-            result = bound
-    return result
-
-
-def _greatest(bounds: Iterable[Bound], open_wins: bool) -> Bound:
-    """The greatest bound; an open one (None) wins or is skipped."""
-    result: Bound = None
-    for bound in bounds:
-        if bound is None:
-            if open_wins:
-                return None
-        elif result is None or bound > result:
-            result = bound
-    return result
-
-
-def _product_range(monomial: Monomial) -> tuple[Bound, Bound]:
-    lo: Bound = 1
-    hi: Bound = 1
-    for factor in monomial:
-        lo, hi = _interval_product(lo, hi, factor.lo, factor.hi)
-    return lo, hi
-
-
-def _interval_product(a: Bound, b: Bound, c: Bound, d: Bound) -> tuple[Bound, Bound]:
-    """[a, b] * [c, d]; None is an infinite end."""
-    if a is not None and a >= 0 and c is not None and c >= 0:
-        # Nonnegative operands, by far the most common case. An end of 0 stays 0 against an infinite one.
-        return a * c, 0 if b == 0 or d == 0 else None if b is None or d is None else b * d
-    corners = (
-        _extended_product(-inf if a is None else a, -inf if c is None else c),
-        _extended_product(-inf if a is None else a, inf if d is None else d),
-        _extended_product(inf if b is None else b, -inf if c is None else c),
-        _extended_product(inf if b is None else b, inf if d is None else d),
-    )
-    lo, hi = min(corners), max(corners)
-    return lo if isinstance(lo, int) else None, hi if isinstance(hi, int) else None
-
-
-def _extended_product(a: float, b: float) -> float:
-    """The product of two ends of ranges, each an int or infinite; 0 times infinity is 0."""
-    return 0 if a == 0 or b == 0 else a * b

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from fuser.ir.integer_choices import exclusive_or, extremum, select
 from fuser.ir.integer_conditions import all_of, any_of, compare
 from fuser.ir.integer_nodes import (
     FALSE,
@@ -34,7 +35,6 @@ from fuser.ir.integer_nodes import (
     symbol,
     xor_atom,
 )
-from fuser.ir.integer_rules import exclusive_or, extremum, select
 from fuser.ir.integer_sums import sort_sum
 
 

@@ -6,16 +6,21 @@
 
 This module is the name under which the project uses them. The parts, each importing only those before it:
 
-    integer_nodes        grammar, semantics, ranges, interning
+    integer_ranges       arithmetic of ranges
+    integer_nodes        grammar, semantics, interning
+    integer_attributes   what is derived from a node: sort key, divisor, weight, rank, symbols
     integer_sums         polynomial arithmetic without rules
     integer_proofs       proofs from ranges and symbolic bounds
-    integer_rules        normal form: division, recombination, minimum, maximum, selection
+    integer_rules        normal form: sums, division, recombination
+    integer_choices      normal form: minimum, maximum, selection, differing bits
     integer_conditions   comparisons and their combinations; `RULES`
     integer_rebuild      substitution, pickling
     integer_text         infix text
     integer_code         C text, compiled functions, SymPy, data
 """
 
+from fuser.ir.integer_attributes import DERIVED
+from fuser.ir.integer_choices import exclusive_or, maximum, minimum, select
 from fuser.ir.integer_code import (
     Data,
     compile_function,
@@ -70,14 +75,10 @@ from fuser.ir.integer_rules import (
     ceil_div,
     clear_memo,
     divide,
-    exclusive_or,
-    maximum,
-    minimum,
     multiply,
     prove_divisible,
     prove_less,
     prove_less_equal,
-    select,
 )
 from fuser.ir.integer_text import text_of
 
@@ -142,5 +143,6 @@ connect(
         substitute_condition=substitute_condition,
         pickle=pickle_node,
         text=text_of,
+        derived={**DERIVED, "text": text_of},
     )
 )
