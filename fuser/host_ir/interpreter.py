@@ -24,6 +24,8 @@ from fuser.host_ir.instructions import (
     Instruction,
     LaunchKernel,
 )
+from fuser.host_ir.launch_checks import check_constraint, check_launch
+from fuser.host_ir.run_inputs import borrow, check_updatable, device_of, host_number, make_ready
 from fuser.host_ir.steps import (
     AllocateStep,
     BoundProgram,
@@ -45,16 +47,13 @@ from fuser.runtime.arrays import (
     describe_array,
     element_span,
     is_scalar,
-    overlaps_itself,
     python_number,
-    refuse_host_tensor,
-    resolve_device,
     row_major,
 )
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device, Launch
-from fuser.runtime.frameworks import Framework, HostFramework, Storage, framework_for
-from fuser.runtime.plan_evaluation import LaunchValues, Triple, evaluation_of, scalar_as
+from fuser.runtime.frameworks import Framework, HostFramework, framework_for
+from fuser.runtime.plan_evaluation import evaluation_of, scalar_as
 from fuser.runtime.raw_signature import RawKind, RawParameter
 from fuser.runtime.streams import keep_until_done, order_after, own_stream, stream_handle
 from fuser.runtime.strided_copy import is_same_dense_layout
@@ -62,10 +61,6 @@ from fuser.runtime.variants import VARIANTS, KernelVariants, VariantCounters
 
 if TYPE_CHECKING:
     from fuser.host_ir.program import HostProgram
-    from fuser.runtime.launch_params import LaunchParams
-
-_GRID_LIMITS = (2**31 - 1, 65535, 65535)
-_BLOCK_LIMITS = (1024, 1024, 64)
 
 
 @dataclass(slots=True, eq=False)
@@ -213,7 +208,7 @@ class _Run:
                 other = view.owner.stream
             case "jax" | "interface":
                 self.in_use += (view.array, view.owner)
-                other = _make_ready(view, stream)
+                other = make_ready(view, stream)
             case "numpy":
                 pass
         if other is not None and other != stream and other not in self.joined:
@@ -376,7 +371,7 @@ class _Run:
             [t.sizes for t in tensors], [t.strides for t in tensors], addresses, [self._number(a) for a in numbers]
         )
         if wanted is not None:
-            _check_constraint(kernel.entry, wanted, values)
+            check_constraint(kernel.entry, wanted, values)
         if values.is_empty:
             return None
         cluster = plan.cluster if wanted is None or wanted.cluster is None else wanted.cluster
@@ -477,118 +472,6 @@ class _Run:
         counts = {name: n for name, n in self.counts.items() if name not in skipped}
         return BoundProgram(tuple(self.steps), tuple(outputs), tuple(self.disjoint), counts)
 
-
-def device_of(views: Sequence[ArrayView], requested: Any) -> Device:
-    """The device of a run: the one given, or what `resolve_device` finds."""
-    if requested is None or not hasattr(requested, "launch"):
-        return resolve_device(views, requested)
-    for view in views:
-        if view.kind == "fuser":
-            is_here = view.owner.device is requested
-        else:
-            is_here = view.is_host or view.device == (requested.kind, requested.index)
-        if not is_here:
-            raise InputRuntimeError(
-                f"Expected inputs on device {requested.kind}:{requested.index}, got one on "
-                f"{view.device[0]}:{view.device[1]}" + (" of another device object" if view.kind == "fuser" else "")
-            )
-        if requested.kind == "cuda":
-            refuse_host_tensor(view, f"cuda:{requested.index}")
-    return requested
-
-
-def borrow(view: ArrayView) -> Storage:
-    """The caller's memory as storage."""
-    if view.is_host:
-        from fuser.runtime.host_arrays import host_storage
-
-        return host_storage(view)
-    span = element_span(view.sizes, view.strides) if all(s >= 0 for s in view.strides) else 0
-    array = view.owner.owner if view.kind == "fuser" else view.owner
-    return Storage(view.address, span * view.dtype.itemsize, array)
-
-
-def host_number(view: ArrayView) -> Scalar:
-    """The value of a rank-0 array in host memory."""
-    from fuser.runtime.host_arrays import as_numpy
-
-    return python_number(as_numpy(view)[()])
-
-
-def _make_ready(view: ArrayView, stream: int) -> int | None:
-    """Order `stream` after the work that makes a JAX or foreign array; a stream that is still to be joined, or None."""
-    if view.kind == "jax":
-        from fuser.runtime.jax_arrays import ready_on
-
-        ready_on(view.array, stream)
-        return None
-    interface = getattr(view.array, "__cuda_array_interface__", None)
-    if interface is not None:
-        from fuser.runtime.dlpack import raw_stream
-
-        number = interface.get("stream")
-        return None if number is None else raw_stream(int(number))
-    from fuser.runtime.dlpack import import_tensor
-
-    import_tensor(view.array, stream)
-    return None
-
-
-def check_updatable(view: ArrayView, position: int, name: str) -> None:
-    """Raise InputRuntimeError if an array cannot be updated in place."""
-    what = f"Input {position}, {name}, is updated in place, but"
-    if view.kind == "jax":
-        raise InputRuntimeError(f"{what} JAX arrays are immutable: return the new value as an output (no alias_input)")
-    if view.owner is not view.array and view.kind == "torch":
-        raise InputRuntimeError(
-            f"{what} it is a lazily conjugated or negated tensor: call resolve_conj() or resolve_neg()"
-        )
-    if overlaps_itself(view.sizes, view.strides):
-        raise InputRuntimeError(
-            f"{what} its elements overlap in memory (shape {list(view.sizes)}, strides {list(view.strides)}): clone it first"
-        )
-    if view.kind == "numpy" and not view.array.flags.writeable:
-        raise InputRuntimeError(f"{what} it is read-only")
-
-
-def _check_constraint(entry: str, wanted: LaunchParams, values: LaunchValues) -> None:
-    """A set extent must be what the plan computes."""
-    for name, n, actual in zip(_EXTENT_NAMES, wanted.extents, (*values.grid, *values.block), strict=True):
-        if n not in (-1, actual):
-            raise LaunchError(f"kernel {entry}: the launch asks for {name}={n}, but its schedule needs {actual}")
-    if wanted.shared and wanted.shared != values.shared_bytes:
-        raise LaunchError(
-            f"kernel {entry}: the launch asks for {wanted.shared} bytes of dynamic shared memory, but its schedule needs "
-            f"{values.shared_bytes}"
-        )
-
-
-_EXTENT_NAMES = ("gdimx", "gdimy", "gdimz", "bdimx", "bdimy", "bdimz")
-
-
-def check_launch(entry: str, launch: Launch, device: Device) -> None:
-    """Raise LaunchError for sizes that no launch on the device can have."""
-    _check_extents(entry, "grid", launch.grid, _GRID_LIMITS)
-    limit = device.info.max_threads_per_block
-    if launch.threads > limit:
-        raise LaunchError(
-            f"kernel {entry}: a block of {launch.block} has {launch.threads} threads, the device holds {limit}"
-        )
-    _check_extents(entry, "block", launch.block, _BLOCK_LIMITS)
-    if launch.shared_bytes > device.info.shared_per_block_optin:
-        raise LaunchError(
-            f"kernel {entry}: {launch.shared_bytes} bytes of dynamic shared memory, the device holds "
-            f"{device.info.shared_per_block_optin} for a block"
-        )
-
-
-def _check_extents(entry: str, what: str, extents: Triple, limits: Triple) -> None:
-    for axis, n, limit in zip("xyz", extents, limits, strict=True):
-        if not 1 <= n <= limit:
-            raise LaunchError(f"kernel {entry}: {what}.{axis} is {n}, outside [1, {limit}]")
-
-
-# --- compiled sizes ---------------------------------------------------------------------------------------------------
 
 _size_functions: dict[tuple[Size, ...], SizeFunction] = {}
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from fuser.errors import FuserError, LaunchError
 from fuser.host_ir.expressions import Size, sources_of
 from fuser.host_ir.instructions import Alias, Allocate, LaunchKernel
-from fuser.host_ir.interpreter import borrow, device_of, host_number, interpret_and_bind
+from fuser.host_ir.interpreter import interpret_and_bind
+from fuser.host_ir.run_inputs import borrow, device_of, host_number
 from fuser.host_ir.steps import BoundProgram, Frame
 from fuser.ir.facts import Aligned
 from fuser.ir.integers import Int

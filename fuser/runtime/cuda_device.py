@@ -11,17 +11,23 @@ run them), the semaphore pools.
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fuser.errors import LaunchError
-from fuser.ir.device_info import DeviceInfo, largest_cluster
 from fuser.runtime import driver
+from fuser.runtime.cuda_binaries import LoadedKernel, check_arch, check_parameters, load_binary
+from fuser.runtime.cuda_device_info import read_info
+from fuser.runtime.cuda_launches import (
+    LaunchSite,
+    LaunchSites,
+    check_launch,
+    describe_launch,
+    differ_in_grid_alone,
+    launch_config,
+)
 from fuser.runtime.device import Allocation, ArgumentValue, Launch
-from fuser.runtime.pack import ArgumentCells, ArgumentLayout, PackedValue
-from fuser.runtime.raw_signature import RawParameter
+from fuser.runtime.pack import PackedValue
 from fuser.runtime.variants import VARIANTS, Binary, KernelVariants
 
 if TYPE_CHECKING:
@@ -29,33 +35,13 @@ if TYPE_CHECKING:
 
     from fuser.runtime.compiled_kernel import CompiledKernel
 
-# Share of the nominal bandwidth that a long copy reaches (measured on an H200: 4.275 of 4.8 TB/s).
-_REACHABLE_BANDWIDTH = 0.89
-# Bytes per nanosecond assumed where the driver does not tell the memory clock.
-_UNKNOWN_BANDWIDTH = 1000.0
 _PORTABLE_CLUSTER = 8
-_STATIC_SHARED_LIMIT = 49152
-_GRID_LIMITS = (2**31 - 1, 65535, 65535)
-_BLOCK_LIMITS = (1024, 1024, 64)
 # Int32 counters: the smallest pool of a stream, and what is kept in reserve for streams that are being captured.
 _SEMAPHORE_POOL = 4096
 _CAPTURE_RESERVE = 65536
 _STREAM_NON_BLOCKING = 1
 _PARAMETER_INFO_SINCE = (12, 4)
 _KEEP_ALL = 2**64 - 1
-
-
-@dataclass(slots=True, eq=False)
-class LoadedKernel:
-    """A binary in one context. Attributes of the function are raised when a launch needs more, never lowered."""
-
-    binary: Binary
-    function: Any
-    registers: int
-    static_shared: int
-    max_threads: int
-    dynamic_shared: int = 0  # what the function is allowed by now
-    allows_large_clusters: bool = False
 
 
 class CudaDevice:
@@ -66,13 +52,13 @@ class CudaDevice:
     def __init__(self, index: int = 0, variants: KernelVariants = VARIANTS) -> None:
         self.index = index
         self.context = driver.primary_context(index)
-        self.info = _read_info(index)
+        self.info = read_info(index)
         self.variants = variants
         self._lock = threading.RLock()
         self._pool: Any = None
         self._loaded: dict[Binary, LoadedKernel] = {}
         self._semaphores = _SemaphorePools()
-        self._sites = _LaunchSites()
+        self._sites = LaunchSites()
         # (function, threads, dynamic shared bytes, cluster) -> resident blocks or clusters
         self._resident: dict[tuple[int, int, int, tuple[int, int, int] | None], int] = {}
 
@@ -278,16 +264,16 @@ class CudaDevice:
             if switched:
                 driver.leave_context()
 
-    def _prepare(self, site: _LaunchSite, kernel: CompiledKernel, launch: Launch, stream: int) -> None:
+    def _prepare(self, site: LaunchSite, kernel: CompiledKernel, launch: Launch, stream: int) -> None:
         last, site.launch = site.launch, None
-        if last is not None and site.stream == stream and _differ_in_grid_alone(last, launch):
+        if last is not None and site.stream == stream and differ_in_grid_alone(last, launch):
             check_launch(kernel.entry, launch, self.info)
             config = site.config
             config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
             site.launch = launch
             return
         loaded = self._ready(kernel, launch, stream)
-        site.config = _config(launch, stream)
+        site.config = launch_config(launch, stream)
         site.function = loaded.function
         site.launch, site.stream = launch, stream
 
@@ -318,13 +304,13 @@ class CudaDevice:
         found = self._loaded.get(binary)
         if found is not None:
             return found
-        _check_arch(kernel, self.info)
+        check_arch(kernel, self.info)
         with self._lock:
             found = self._loaded.get(binary)
             if found is None:
-                found = self._loaded[binary] = _load_binary(binary)
+                found = self._loaded[binary] = load_binary(binary)
                 if driver.driver_version() >= _PARAMETER_INFO_SINCE:
-                    _check_parameters(kernel, found)
+                    check_parameters(kernel, found)
         return found
 
     def _allow_shared(self, kernel: CompiledKernel, loaded: LoadedKernel, dynamic: int) -> None:
@@ -355,7 +341,7 @@ class CudaDevice:
         key = (id(loaded), launch.threads, launch.shared_bytes, launch.cluster)
         resident = self._resident.get(key)
         if resident is None:
-            resident = int(driver.call("cuOccupancyMaxActiveClusters", loaded.function, _config(launch, 0)))
+            resident = int(driver.call("cuOccupancyMaxActiveClusters", loaded.function, launch_config(launch, 0)))
             self._resident[key] = resident
         if resident < 1:
             raise LaunchError(
@@ -394,57 +380,6 @@ class CudaDevice:
 # --- checks and sizes -------------------------------------------------------------------------------------------------
 
 
-def check_launch(entry: str, launch: Launch, info: DeviceInfo) -> None:
-    """Raise LaunchError, with all sizes, for a launch that no kernel could have on the device."""
-    gx, gy, gz = launch.grid
-    bx, by, bz = launch.block
-    fits_grid = 0 < gx <= _GRID_LIMITS[0] and 0 < gy <= _GRID_LIMITS[1] and 0 < gz <= _GRID_LIMITS[2]
-    fits_block = bx > 0 and by > 0 and 0 < bz <= _BLOCK_LIMITS[2] and bx * by * bz <= info.max_threads_per_block
-    if fits_grid and fits_block and 0 <= launch.shared_bytes <= info.shared_per_block_optin and launch.cluster is None:
-        return
-    problems: list[str] = []
-    for axis, n, limit in zip("xyz", launch.grid, _GRID_LIMITS, strict=True):
-        if not 1 <= n <= limit:
-            problems.append(f"the grid has 1 to {limit} blocks along {axis}, not {n}")
-    for axis, n, limit in zip("xyz", launch.block, _BLOCK_LIMITS, strict=True):
-        if not 1 <= n <= limit:
-            problems.append(f"a block has 1 to {limit} threads along {axis}, not {n}")
-    if launch.threads > info.max_threads_per_block:
-        problems.append(f"a block has at most {info.max_threads_per_block} threads, not {launch.threads}")
-    if not 0 <= launch.shared_bytes <= info.shared_per_block_optin:
-        problems.append(
-            f"a block has up to {info.shared_per_block_optin} bytes of shared memory, not {launch.shared_bytes}"
-        )
-    if launch.cluster is not None:
-        if info.compute_capability < (9, 0):
-            problems.append(f"{info.arch} has no clusters")
-        for axis, n, blocks in zip("xyz", launch.cluster, launch.grid, strict=True):
-            if n < 1 or blocks % n:
-                problems.append(f"the grid of {blocks} blocks along {axis} is no multiple of the cluster's {n}")
-    if problems:
-        raise LaunchError(f"{entry} cannot be launched with {describe_launch(launch)}: {'; '.join(problems)}")
-
-
-def _differ_in_grid_alone(a: Launch, b: Launch) -> bool:
-    """Whether nothing but the grid of two ordinary launches differs: the frequent case of a shape that changes."""
-    return (
-        a.block == b.block
-        and a.shared_bytes == b.shared_bytes
-        and a.cluster is None
-        and b.cluster is None
-        and not a.cooperative
-        and not b.cooperative
-    )
-
-
-def describe_launch(launch: Launch) -> str:
-    """`grid (8, 1, 1), block (256, 1, 1), 0 bytes of dynamic shared memory`."""
-    text = f"grid {launch.grid}, block {launch.block}, {launch.shared_bytes} bytes of dynamic shared memory"
-    if launch.cluster is not None:
-        text += f", cluster {launch.cluster}"
-    return f"{text}, cooperative" if launch.cooperative else text
-
-
 def capture_of(stream: int) -> int:
     """Number of the capture that `stream` is in, 0 outside any. The current context must be the stream's."""
     status, number = driver.call("cuStreamGetCaptureInfo", stream)[:2]
@@ -454,114 +389,6 @@ def capture_of(stream: int) -> int:
 def _check_contiguous(data: np.ndarray) -> None:
     if not data.flags.c_contiguous:
         raise LaunchError(f"copies between host and device take C-contiguous arrays, got strides {data.strides}")
-
-
-def _check_arch(kernel: CompiledKernel, info: DeviceInfo) -> None:
-    """Machine code with an `a` runs on its own architecture only, other code on later minor versions too."""
-    if kernel.arch == info.arch:
-        return
-    number = kernel.arch.removeprefix("sm_").rstrip("af")
-    major, minor = int(number[:-1]), int(number[-1])
-    here = info.compute_capability
-    if kernel.arch.endswith("a"):
-        runs = (major, minor) == here
-    else:
-        runs = major == here[0] and minor <= here[1]
-    if not runs:
-        raise LaunchError(f"{kernel.entry} was compiled for {kernel.arch}, and the device is {info.arch}")
-
-
-def _check_parameters(kernel: CompiledKernel, loaded: LoadedKernel) -> None:
-    """The driver's sizes of a raw kernel's parameters against the declared ones."""
-    for position, parameter in enumerate(kernel.parameters):
-        if not isinstance(parameter, RawParameter):
-            return
-        _, size = driver.call("cuFuncGetParamInfo", loaded.function, position)
-        if int(size) != parameter.nbytes:
-            raise LaunchError(
-                f"{kernel.entry}: parameter {position} ({parameter.name or parameter.type_name}) is declared with "
-                f"{parameter.nbytes} bytes and has {int(size)} in the binary"
-            )
-
-
-def _config(launch: Launch, stream: int) -> Any:
-    module = driver.bindings()
-    config = module.CUlaunchConfig()
-    config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
-    config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
-    config.sharedMemBytes = launch.shared_bytes
-    config.hStream = stream
-    attributes: list[Any] = []
-    if launch.cooperative:
-        value = module.CUlaunchAttributeValue()
-        value.cooperative = 1
-        attributes.append(_attribute(module, "COOPERATIVE", value))
-    if launch.cluster is not None:
-        value = module.CUlaunchAttributeValue()
-        value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = launch.cluster
-        attributes.append(_attribute(module, "CLUSTER_DIMENSION", value))
-    config.attrs = attributes
-    config.numAttrs = len(attributes)
-    return config
-
-
-def _attribute(module: Any, name: str, value: Any) -> Any:
-    attribute = module.CUlaunchAttribute()
-    attribute.id = getattr(module.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}")
-    attribute.value = value
-    return attribute
-
-
-def _load_binary(binary: Binary) -> LoadedKernel:
-    """Load into the current context. The module stays loaded as long as the process."""
-    module = driver.bindings()
-    handle = driver.call("cuModuleLoadData", binary.cubin)
-    function = driver.call("cuModuleGetFunction", handle, binary.entry.encode())
-    attributes = module.CUfunction_attribute
-    registers, static_shared, max_threads = (
-        int(driver.call("cuFuncGetAttribute", attribute, function))
-        for attribute in (
-            attributes.CU_FUNC_ATTRIBUTE_NUM_REGS,
-            attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
-            attributes.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
-        )
-    )
-    # Up to 48 KB in all need no attribute.
-    allowed = max(_STATIC_SHARED_LIMIT - static_shared, 0)
-    return LoadedKernel(binary, function, registers, static_shared, max_threads, allowed)
-
-
-def _read_info(index: int) -> DeviceInfo:
-    """Limits of a device as the driver reports them."""
-    module = driver.bindings()
-    handle = driver.call("cuDeviceGet", index)
-    attributes = module.CUdevice_attribute
-
-    def attribute(name: str) -> int:
-        return int(driver.call("cuDeviceGetAttribute", getattr(attributes, f"CU_DEVICE_ATTRIBUTE_{name}"), handle))
-
-    major, minor = attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")
-    raw = driver.call("cuDeviceGetName", 128, handle)
-    # kHz times bytes of the bus, at two transfers a cycle, in bytes per nanosecond.
-    nominal = 2 * attribute("MEMORY_CLOCK_RATE") * attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8 / 1e6
-    return DeviceInfo(
-        name=raw.split(b"\0")[0].decode(),
-        # From 9.0 on the widest instruction set of a device is the one with the suffix.
-        arch=f"sm_{major}{minor}{'a' if major >= 9 else ''}",
-        sm_count=attribute("MULTIPROCESSOR_COUNT"),
-        max_threads_per_block=attribute("MAX_THREADS_PER_BLOCK"),
-        max_threads_per_sm=attribute("MAX_THREADS_PER_MULTIPROCESSOR"),
-        max_blocks_per_sm=attribute("MAX_BLOCKS_PER_MULTIPROCESSOR"),
-        registers_per_sm=attribute("MAX_REGISTERS_PER_MULTIPROCESSOR"),
-        shared_per_block=attribute("MAX_SHARED_MEMORY_PER_BLOCK"),
-        shared_per_block_optin=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
-        shared_per_sm=attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
-        l2_bytes=attribute("L2_CACHE_SIZE"),
-        memory_bytes_per_ns=nominal * _REACHABLE_BANDWIDTH if nominal else _UNKNOWN_BANDWIDTH,
-        warp_size=attribute("WARP_SIZE"),
-        max_access_bytes=32 if major >= 10 else 16,
-        max_cluster=largest_cluster(major),
-    )
 
 
 # --- state ------------------------------------------------------------------------------------------------------------
@@ -574,29 +401,3 @@ class _SemaphorePools:
         self.by_stream: dict[tuple[int, int], Allocation] = {}
         self.reserve: Allocation | None = None
         self.reserve_used = 0
-
-
-class _LaunchSite:
-    """What one thread keeps of a kernel between launches: argument cells, and the configuration of the last launch."""
-
-    __slots__ = ("cells", "config", "function", "launch", "stream")
-
-    def __init__(self, layout: ArgumentLayout) -> None:
-        self.cells: ArgumentCells = layout.make_cells()
-        self.launch: Launch | None = None
-        self.stream = 0
-        self.config: Any = None
-        self.function: Any = None
-
-
-class _LaunchSites(threading.local):
-    """The launch sites of the current thread, by kernel."""
-
-    def __init__(self) -> None:
-        self._by_kernel: weakref.WeakKeyDictionary[CompiledKernel, _LaunchSite] = weakref.WeakKeyDictionary()
-
-    def of(self, kernel: CompiledKernel) -> _LaunchSite:
-        site = self._by_kernel.get(kernel)
-        if site is None:
-            site = self._by_kernel[kernel] = _LaunchSite(ArgumentLayout.of(kernel))
-        return site

@@ -281,7 +281,7 @@ def _cuda(index: int) -> CudaDevice:
 
 def _check_sizes(kernel: CompiledKernel, launch: Launch, info: DeviceInfo) -> None:
     """What can be said about the sizes without a device."""
-    from fuser.runtime.cuda_device import check_launch
+    from fuser.runtime.cuda_launches import check_launch
 
     check_launch(kernel.name_expression, launch, info)
     fixed = kernel.fixed_bounds

@@ -1,0 +1,92 @@
+"""What a run of a host program asks of the arrays it is given: their device, their memory, the work that makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fuser.errors import InputRuntimeError
+from fuser.runtime.arrays import (
+    ArrayView,
+    Scalar,
+    element_span,
+    overlaps_itself,
+    python_number,
+    refuse_host_tensor,
+    resolve_device,
+)
+from fuser.runtime.device import Device
+from fuser.runtime.frameworks import Storage
+
+
+def device_of(views: Sequence[ArrayView], requested: Any) -> Device:
+    """The device of a run: the one given, or what `resolve_device` finds."""
+    if requested is None or not hasattr(requested, "launch"):
+        return resolve_device(views, requested)
+    for view in views:
+        if view.kind == "fuser":
+            is_here = view.owner.device is requested
+        else:
+            is_here = view.is_host or view.device == (requested.kind, requested.index)
+        if not is_here:
+            raise InputRuntimeError(
+                f"Expected inputs on device {requested.kind}:{requested.index}, got one on "
+                f"{view.device[0]}:{view.device[1]}" + (" of another device object" if view.kind == "fuser" else "")
+            )
+        if requested.kind == "cuda":
+            refuse_host_tensor(view, f"cuda:{requested.index}")
+    return requested
+
+
+def borrow(view: ArrayView) -> Storage:
+    """The caller's memory as storage."""
+    if view.is_host:
+        from fuser.runtime.host_arrays import host_storage
+
+        return host_storage(view)
+    span = element_span(view.sizes, view.strides) if all(s >= 0 for s in view.strides) else 0
+    array = view.owner.owner if view.kind == "fuser" else view.owner
+    return Storage(view.address, span * view.dtype.itemsize, array)
+
+
+def host_number(view: ArrayView) -> Scalar:
+    """The value of a rank-0 array in host memory."""
+    from fuser.runtime.host_arrays import as_numpy
+
+    return python_number(as_numpy(view)[()])
+
+
+def make_ready(view: ArrayView, stream: int) -> int | None:
+    """Order `stream` after the work that makes a JAX or foreign array; a stream that is still to be joined, or None."""
+    if view.kind == "jax":
+        from fuser.runtime.jax_arrays import ready_on
+
+        ready_on(view.array, stream)
+        return None
+    interface = getattr(view.array, "__cuda_array_interface__", None)
+    if interface is not None:
+        from fuser.runtime.dlpack import raw_stream
+
+        number = interface.get("stream")
+        return None if number is None else raw_stream(int(number))
+    from fuser.runtime.dlpack import import_tensor
+
+    import_tensor(view.array, stream)
+    return None
+
+
+def check_updatable(view: ArrayView, position: int, name: str) -> None:
+    """Raise InputRuntimeError if an array cannot be updated in place."""
+    what = f"Input {position}, {name}, is updated in place, but"
+    if view.kind == "jax":
+        raise InputRuntimeError(f"{what} JAX arrays are immutable: return the new value as an output (no alias_input)")
+    if view.owner is not view.array and view.kind == "torch":
+        raise InputRuntimeError(
+            f"{what} it is a lazily conjugated or negated tensor: call resolve_conj() or resolve_neg()"
+        )
+    if overlaps_itself(view.sizes, view.strides):
+        raise InputRuntimeError(
+            f"{what} its elements overlap in memory (shape {list(view.sizes)}, strides {list(view.strides)}): clone it first"
+        )
+    if view.kind == "numpy" and not view.array.flags.writeable:
+        raise InputRuntimeError(f"{what} it is read-only")

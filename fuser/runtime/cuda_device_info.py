@@ -1,0 +1,44 @@
+"""Limits of a CUDA device, asked of the driver."""
+
+from __future__ import annotations
+
+from fuser.ir.device_info import DeviceInfo, largest_cluster
+from fuser.runtime import driver
+
+# Share of the nominal bandwidth that a long copy reaches (measured on an H200: 4.275 of 4.8 TB/s).
+_REACHABLE_BANDWIDTH = 0.89
+# Bytes per nanosecond assumed where the driver does not tell the memory clock.
+_UNKNOWN_BANDWIDTH = 1000.0
+
+
+def read_info(index: int) -> DeviceInfo:
+    """Limits of a device as the driver reports them."""
+    module = driver.bindings()
+    handle = driver.call("cuDeviceGet", index)
+    attributes = module.CUdevice_attribute
+
+    def attribute(name: str) -> int:
+        return int(driver.call("cuDeviceGetAttribute", getattr(attributes, f"CU_DEVICE_ATTRIBUTE_{name}"), handle))
+
+    major, minor = attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")
+    raw = driver.call("cuDeviceGetName", 128, handle)
+    # kHz times bytes of the bus, at two transfers a cycle, in bytes per nanosecond.
+    nominal = 2 * attribute("MEMORY_CLOCK_RATE") * attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8 / 1e6
+    return DeviceInfo(
+        name=raw.split(b"\0")[0].decode(),
+        # From 9.0 on the widest instruction set of a device is the one with the suffix.
+        arch=f"sm_{major}{minor}{'a' if major >= 9 else ''}",
+        sm_count=attribute("MULTIPROCESSOR_COUNT"),
+        max_threads_per_block=attribute("MAX_THREADS_PER_BLOCK"),
+        max_threads_per_sm=attribute("MAX_THREADS_PER_MULTIPROCESSOR"),
+        max_blocks_per_sm=attribute("MAX_BLOCKS_PER_MULTIPROCESSOR"),
+        registers_per_sm=attribute("MAX_REGISTERS_PER_MULTIPROCESSOR"),
+        shared_per_block=attribute("MAX_SHARED_MEMORY_PER_BLOCK"),
+        shared_per_block_optin=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        shared_per_sm=attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
+        l2_bytes=attribute("L2_CACHE_SIZE"),
+        memory_bytes_per_ns=nominal * _REACHABLE_BANDWIDTH if nominal else _UNKNOWN_BANDWIDTH,
+        warp_size=attribute("WARP_SIZE"),
+        max_access_bytes=32 if major >= 10 else 16,
+        max_cluster=largest_cluster(major),
+    )

@@ -1,0 +1,127 @@
+"""What a launch on a CUDA device is made of: its sizes against the device's limits, the driver's configuration, and what a
+thread keeps of a kernel between launches."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from fuser.errors import LaunchError
+from fuser.ir.device_info import DeviceInfo
+from fuser.runtime import driver
+from fuser.runtime.device import Launch
+from fuser.runtime.pack import ArgumentCells, ArgumentLayout
+
+if TYPE_CHECKING:
+    from fuser.runtime.compiled_kernel import CompiledKernel
+
+_GRID_LIMITS = (2**31 - 1, 65535, 65535)
+_BLOCK_LIMITS = (1024, 1024, 64)
+
+
+def check_launch(entry: str, launch: Launch, info: DeviceInfo) -> None:
+    """Raise LaunchError, with all sizes, for a launch that no kernel could have on the device."""
+    gx, gy, gz = launch.grid
+    bx, by, bz = launch.block
+    fits_grid = 0 < gx <= _GRID_LIMITS[0] and 0 < gy <= _GRID_LIMITS[1] and 0 < gz <= _GRID_LIMITS[2]
+    fits_block = bx > 0 and by > 0 and 0 < bz <= _BLOCK_LIMITS[2] and bx * by * bz <= info.max_threads_per_block
+    if fits_grid and fits_block and 0 <= launch.shared_bytes <= info.shared_per_block_optin and launch.cluster is None:
+        return
+    problems: list[str] = []
+    for axis, n, limit in zip("xyz", launch.grid, _GRID_LIMITS, strict=True):
+        if not 1 <= n <= limit:
+            problems.append(f"the grid has 1 to {limit} blocks along {axis}, not {n}")
+    for axis, n, limit in zip("xyz", launch.block, _BLOCK_LIMITS, strict=True):
+        if not 1 <= n <= limit:
+            problems.append(f"a block has 1 to {limit} threads along {axis}, not {n}")
+    if launch.threads > info.max_threads_per_block:
+        problems.append(f"a block has at most {info.max_threads_per_block} threads, not {launch.threads}")
+    if not 0 <= launch.shared_bytes <= info.shared_per_block_optin:
+        problems.append(
+            f"a block has up to {info.shared_per_block_optin} bytes of shared memory, not {launch.shared_bytes}"
+        )
+    if launch.cluster is not None:
+        if info.compute_capability < (9, 0):
+            problems.append(f"{info.arch} has no clusters")
+        for axis, n, blocks in zip("xyz", launch.cluster, launch.grid, strict=True):
+            if n < 1 or blocks % n:
+                problems.append(f"the grid of {blocks} blocks along {axis} is no multiple of the cluster's {n}")
+    if problems:
+        raise LaunchError(f"{entry} cannot be launched with {describe_launch(launch)}: {'; '.join(problems)}")
+
+
+def describe_launch(launch: Launch) -> str:
+    """`grid (8, 1, 1), block (256, 1, 1), 0 bytes of dynamic shared memory`."""
+    text = f"grid {launch.grid}, block {launch.block}, {launch.shared_bytes} bytes of dynamic shared memory"
+    if launch.cluster is not None:
+        text += f", cluster {launch.cluster}"
+    return f"{text}, cooperative" if launch.cooperative else text
+
+
+def differ_in_grid_alone(a: Launch, b: Launch) -> bool:
+    """Whether nothing but the grid of two ordinary launches differs: the frequent case of a shape that changes."""
+    return (
+        a.block == b.block
+        and a.shared_bytes == b.shared_bytes
+        and a.cluster is None
+        and b.cluster is None
+        and not a.cooperative
+        and not b.cooperative
+    )
+
+
+def launch_config(launch: Launch, stream: int) -> Any:
+    """The driver's configuration of a launch."""
+    module = driver.bindings()
+    config = module.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
+    config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
+    config.sharedMemBytes = launch.shared_bytes
+    config.hStream = stream
+    attributes: list[Any] = []
+    if launch.cooperative:
+        value = module.CUlaunchAttributeValue()
+        value.cooperative = 1
+        attributes.append(_attribute(module, "COOPERATIVE", value))
+    if launch.cluster is not None:
+        value = module.CUlaunchAttributeValue()
+        value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = launch.cluster
+        attributes.append(_attribute(module, "CLUSTER_DIMENSION", value))
+    config.attrs = attributes
+    config.numAttrs = len(attributes)
+    return config
+
+
+def _attribute(module: Any, name: str, value: Any) -> Any:
+    attribute = module.CUlaunchAttribute()
+    attribute.id = getattr(module.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}")
+    attribute.value = value
+    return attribute
+
+
+class LaunchSite:
+    """What one thread keeps of a kernel between launches: argument cells, and the configuration of the last launch."""
+
+    __slots__ = ("cells", "config", "function", "launch", "stream")
+
+    def __init__(self, layout: ArgumentLayout) -> None:
+        self.cells: ArgumentCells = layout.make_cells()
+        self.launch: Launch | None = None
+        self.stream = 0
+        self.config: Any = None
+        self.function: Any = None
+
+
+class LaunchSites(threading.local):
+    """The launch sites of the current thread, by kernel."""
+
+    def __init__(self) -> None:
+        self._by_kernel: weakref.WeakKeyDictionary[CompiledKernel, LaunchSite] = weakref.WeakKeyDictionary()
+
+    def of(self, kernel: CompiledKernel) -> LaunchSite:
+        """That of a kernel, made on first need."""
+        site = self._by_kernel.get(kernel)
+        if site is None:
+            site = self._by_kernel[kernel] = LaunchSite(ArgumentLayout.of(kernel))
+        return site
