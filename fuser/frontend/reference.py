@@ -60,6 +60,15 @@ from fuser.ir.scalar_evaluation import rounded_number
 Array: TypeAlias = np.ndarray[Any, Any]
 
 
+def returned_tensors(fusion: Fusion) -> list[Tensor]:
+    """The tensor whose values each returned output has after a run.
+
+    An output that is an input is that input itself, and so has the new values if it is updated in place.
+    """
+    updated: dict[Tensor, Tensor] = {o.alias_of: o.tensor for o in fusion.outputs if o.alias_of is not None}
+    return [updated.get(o.tensor, o.tensor) for o in fusion.outputs if not o.hidden]
+
+
 def evaluate_fusion(fusion: Fusion, inputs: Iterable[Any], state: tuple[int, int] | None = None) -> list[Array]:
     """The returned outputs (in-place updates are not returned) for NumPy arrays and numbers, one per input.
 
@@ -67,7 +76,7 @@ def evaluate_fusion(fusion: Fusion, inputs: Iterable[Any], state: tuple[int, int
     another.
     """
     values = evaluate_values(fusion, inputs, state)
-    return [np.asarray(values[o.tensor.name], order="C") for o in fusion.outputs if not o.hidden]
+    return [np.asarray(values[t.name], order="C") for t in returned_tensors(fusion)]
 
 
 def evaluate_updates(fusion: Fusion, inputs: Iterable[Any], state: tuple[int, int] | None = None) -> dict[str, Array]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from fuser.errors import DefinitionTypeError, FuserError, InputAssertionError, InputRuntimeError, InputTypeError
 from fuser.frontend.fusion_handle import Fusion
-from fuser.frontend.reference import evaluate_values
+from fuser.frontend.reference import evaluate_values, returned_tensors
 from fuser.ir import fusion as ir
 from fuser.ir.dtypes import DataType
 from fuser.ir.extent_binding import bind_extents
@@ -122,7 +122,7 @@ def output_tolerances(fusion: ir.Fusion, arguments: Sequence[Array | Number]) ->
     """One pair per returned output."""
     binding = bind_extents(fusion, [a.shape if isinstance(a, np.ndarray) else a for a in arguments])
     folded = folded_elements(fusion, binding.extents)
-    return [tolerance_of(o.tensor.dtype, folded[o.tensor]) for o in fusion.outputs if not o.hidden]
+    return [tolerance_of(t.dtype, folded[t]) for t in returned_tensors(fusion)]
 
 
 def get_val_tolerances(fusion: Fusion, args: Iterable[Any]) -> list[Tolerance]:
@@ -182,11 +182,10 @@ def validate_outputs(
     """
     arguments = host_arguments(fusion, inputs)
     error: type[FuserError] = InputRuntimeError if references is None else InputAssertionError
-    returned = [o.tensor for o in fusion.outputs if not o.hidden]
     if references is None:
         # The execution that made the outputs is the last one of this thread.
         values = evaluate_values(fusion, arguments, last_draw() if fusion.draws else None)
-        expected = [values[t.name] for t in returned]
+        expected = [values[t.name] for t in returned_tensors(fusion)]
     else:
         expected = [host_array(r) if not isinstance(r, int | float | complex) else np.asarray(r) for r in references]
     if len(outputs) != len(expected):

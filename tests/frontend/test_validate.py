@@ -160,3 +160,30 @@ def test_fd_validate_uses_inputs_as_they_were():
     np.testing.assert_array_equal(x, -before)
     with pytest.raises(AssertionError, match="output 0"):
         fd.validate([before, 2.0], reference_outputs=[o + 1 for o in outputs[:3]] + outputs[3:])
+
+
+@pytest.mark.parametrize("update_first", [False, True])
+def test_output_that_is_an_updated_input_has_the_new_values(update_first):
+    """It is that input itself; what only reads it, views too, has the old ones."""
+
+    def updated(fd):
+        x = fd.define_tensor([-1, -1], True)
+        y = fd.ops.sum(x, [1], keepdim=True)
+        new = fd.ops.add(x, y)
+        if update_first:
+            fd.add_output(new, x)
+        fd.add_output(x)
+        fd.add_output(fd.ops.permute(x, [1, 0]))
+        if not update_first:
+            fd.add_output(new, x)
+
+    fd = define(updated)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    old, new = x.copy(), x + x.sum(1, keepdims=True)
+    for found, expected in zip(evaluate(fd, x), (new, old.T), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert get_val_tolerances(fd.fusion, [x]) == [tolerance_of(D.Float, 3), tolerance_of(D.Float, 1)]
+    outputs = fd.validate([x], device="simulator")
+    assert outputs[0] is x
+    np.testing.assert_array_equal(x, new)
+    np.testing.assert_array_equal(outputs[1], old.T)
