@@ -237,15 +237,16 @@ def _extreme(name: str, comparison: str, of_equals: str) -> str:
     """Maximum or minimum: nan from either side, +0 above -0. `of_equals` joins the bits of equal values: of two zeros
     `&` is -0 only if both are, `|` if either is."""
 
-    def by_comparison(to_bits: str, from_bits: str) -> str:
-        return f"""if (a != a || b != b) return a + b;
-  return a == b ? {from_bits}({to_bits}(a) {of_equals} {to_bits}(b)) : a {comparison} b ? a : b;"""
+    def by_comparison(kind: str, to_bits: str, from_bits: str) -> str:
+        # No branch: several go on side by side.
+        return f"""{kind} r = a {comparison} b || a != a ? a : b;
+  return a == b ? {from_bits}({to_bits}(a) {of_equals} {to_bits}(b)) : r;"""
 
     return _clean(f"""
 INLINE int fuser_{name}(int a, int b) {{ return a {comparison} b ? a : b; }}
 INLINE long long fuser_{name}(long long a, long long b) {{ return a {comparison} b ? a : b; }}
 INLINE double fuser_{name}(double a, double b) {{
-  {by_comparison("__double_as_longlong", "__longlong_as_double")}
+  {by_comparison("double", "__double_as_longlong", "__longlong_as_double")}
 }}
 INLINE float fuser_{name}(float a, float b) {{
 #if __CUDA_ARCH__ >= 800
@@ -253,7 +254,7 @@ INLINE float fuser_{name}(float a, float b) {{
   asm("{name}.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
   return r;
 #else
-  {by_comparison("__float_as_int", "__int_as_float")}
+  {by_comparison("float", "__float_as_int", "__int_as_float")}
 #endif
 }}
 """)

@@ -190,6 +190,26 @@ INLINE float fuser_rsqrt(float x) {
 
 # For results that are rounded to 16 bits in the end (`ir/coarse_ops.py`). x * log2(e) is rounded once and its constant is off
 # by 2**-26, relative: where it is at most 2**k, the power of two is off by log(2) (2**(k-25) + 2**(k-26)), relative.
+_DOUBLES = {
+    # exp(x) for x <= 0 and nan, within 1.1 units, without a branch: exponentials of several elements go on side by side, where
+    # the compiler's own function has a branch each for what is below -708. r = x - n log(2) in two steps, of which the first
+    # is exact, as |n| < 2**11. (exp(r) - 1 - r - r**2 / 2) / r**3 at the nodes of Chebyshev: 2**-55 of exp(r) in all. The power
+    # comes in two factors: so results below 2**-1022 are rounded once, and a nan stays one. exp(-746) rounds to 0.
+    "fuser_exp_of_negative": """
+INLINE double fuser_exp_of_negative(double x) {
+  double y = x < -746.0 ? -746.0 : x, shifted = fma(y, 0x1.71547652b82fep+0, 0x1.8p+52), n = shifted - 0x1.8p+52;
+  double r = fma(n, -0x1.ef35793c7673p-45, fma(n, -0x1.62e42fefa38p-1, y));
+  double p = fma(fma(0x1.af236aac51d05p-26, r, 0x1.2880411bad1aap-22), r, 0x1.71de17e40edfep-19);
+  p = fma(fma(fma(p, r, 0x1.a019c9a5652d3p-16), r, 0x1.a01a01a4b322fp-13), r, 0x1.6c16c1738ff55p-10);
+  p = fma(fma(fma(p, r, 0x1.1111111110e6ap-7), r, 0x1.5555555554cb7p-5), r, 0x1.5555555555555p-3);
+  p = fma(fma(fma(p, r, 0.5), r, 1.0), r, 1.0);
+  int k = (int)__double_as_longlong(shifted), half = k >> 1;
+  p *= __longlong_as_double((long long)(half + 1023) << 52);
+  return p * __longlong_as_double((long long)(k - half + 1023) << 52);
+}
+""",
+}
+
 _COARSE = {
     # 2**(x / log(2)) = h * h: no h is flushed whose square is a float, and the product rounds once to a subnormal or infinity.
     # With k = 8 that is 2**-17, and twice the error of ex2: below 2**-16.8.
@@ -238,5 +258,6 @@ FLOAT_FUNCTIONS: dict[str, str] = {
     **_PRODUCTS,
     **_SIGMOIDS,
     **_DIVISIONS,
+    **_DOUBLES,
     **_COARSE,
 }

@@ -10,16 +10,20 @@ from dataclasses import replace
 
 from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Int, const
-from fuser.ir.kernel import Allocate, Buffer, Load, Reduce, Shuffle, ShuffleKind, Stmt, Store
+from fuser.ir.kernel import Allocate, Buffer, Literal, Load, Reduce, Role, Shuffle, ShuffleKind, Stmt, Store
+from fuser.lowering.compensated_sum import COMBINE, finish_sum
 from fuser.lowering.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
 from fuser.lowering.exp_sum import exp_sum_scaled
 from fuser.lowering.join_partials import EXP_SUMS, Joins, is_common
 
 
-def butterflies(joins: Joins, r: Reduce, width: int, stride: int = 1) -> list[Stmt]:
-    """Join the lanes of each aligned group of `width` that are a multiple of `stride` apart."""
+def butterflies(joins: Joins, r: Reduce, width: int, stride: int = 1, *, keeps_rest: bool = False) -> list[Stmt]:
+    """Join the lanes of each aligned group of `width` that are a multiple of `stride` apart.
+
+    keeps_rest   what the additions of totals of exponentials lose is not lost, where those are to be exact
+    """
     if r.combine in EXP_SUMS:
-        return _of_pair(joins, r, width, stride)
+        return _of_pair(joins, r, width, stride, keeps_rest=keeps_rest and r.combine == EXACT_EXP_SUM)
     if not is_common(r, 2):
         return joins.elements(r, lambda e: _of_element(joins, r, e, width, stride))
     stmts: list[Stmt] = []
@@ -38,9 +42,9 @@ def butterflies(joins: Joins, r: Reduce, width: int, stride: int = 1) -> list[St
     return stmts
 
 
-def _of_pair(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stmt]:
+def _of_pair(joins: Joins, r: Reduce, width: int, stride: int, *, keeps_rest: bool) -> list[Stmt]:
     """The maximum of all lanes first: then each scales its total once, and the totals are added."""
-    largest = r.partials[0]
+    largest, total = r.partials
     old = Buffer(f"{largest.name}_own{joins.axes.number()}", largest.dtype, MemoryType.local, largest.size)
 
     def alone(partial: int, combine: str) -> list[Stmt]:
@@ -52,7 +56,20 @@ def _of_pair(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stmt]:
         *joins.elements(r, lambda e: [Store(old, e, Load(largest, e))]),
         *alone(0, "maximum"),
         *joins.elements(r, lambda e: exp_sum_scaled(r.partials, e, old, is_exact=r.combine == EXACT_EXP_SUM)),
-        *alone(1, "add"),
+        *(_with_rests(joins, r, total, width, stride) if keeps_rest else alone(1, "add")),
+    ]
+
+
+def _with_rests(joins: Joins, r: Reduce, total: Buffer, width: int, stride: int) -> list[Stmt]:
+    """Add up the totals and what is lost apart."""
+    name, zero = f"{r.name}_f{joins.axes.number()}", Literal(0.0, total.dtype)
+    lost = Buffer(f"{name}_lost", total.dtype, MemoryType.local, total.size)
+    both = replace(r, partials=(total, lost), identity=(zero, zero), combine=COMBINE)
+    return [
+        Allocate(lost),
+        *joins.elements(r, lambda e: [Store(lost, e, zero, Role.initialise)]),
+        *butterflies(joins, both, width, stride),
+        *joins.elements(r, lambda e: finish_sum(total, lost, e, name)),
     ]
 
 

@@ -42,10 +42,13 @@ class HeldGroup:
 
 
 def exponential(x: Value, dtype: DataType, *, is_exact: bool = False) -> Value:
-    """exp(x) for x <= 0, or nan. `is_exact`: of what scales a total that is exact; from Double, and correctly rounded."""
+    """exp(x) for x <= 0, or nan. `is_exact`: of what scales a total that is exact; from Double, and correctly rounded.
+
+    In Double "exp_summand" is as good as "exp".
+    """
     if is_exact and dtype is DataType.Float:
-        return Cast(Call("exp", (Cast(x, DataType.Double),), DataType.Double, DataType.Double), dtype)
-    return Call("exp" if is_exact else "exp_summand", (x,), dtype, dtype)
+        return Cast(exponential(Cast(x, DataType.Double), DataType.Double), dtype)
+    return Call("exp_summand", (x,), dtype, dtype)
 
 
 def exp_sum_combine(
@@ -213,7 +216,7 @@ def exp_sum_group(
 
         def below(i: Int, j: Int) -> Value:
             term = call("sub", value(i, j), Load(shift, ZERO))
-            return call("exp", term) if is_exact else exponential(term, dtype)
+            return call("exp", term) if is_exact and dtype is DataType.Float else exponential(term, dtype)
 
         def chained(into: Buffer, op: str, make: Callable[[Int, Int], Value]) -> list[Stmt]:
             """`chains` folds side by side."""

@@ -15,7 +15,7 @@ from fuser.ir.integers import ONE, ZERO, Int, const, equal, less, prove_less
 from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
 from fuser.lowering.butterflies import butterflies
 from fuser.lowering.compensated_sum import COMBINE
-from fuser.lowering.join_partials import Joins, is_common
+from fuser.lowering.join_partials import EXP_SUMS, Joins, is_common
 from fuser.lowering.parallel_axes import WARP, ParallelAxes, guarded
 from fuser.lowering.spread_joins import Joined, Spread, spread_groups, spread_join
 
@@ -72,14 +72,22 @@ class BlockReduces:
             return [Store(scratch[i], e * warps + linear // WARP, Load(r.partials[i], e))]
 
         stmts.append(If(equal(linear % WARP, 0), tuple(self.joins.each(r, write)), role=Role.owner))
-        if r.combine == COMBINE and per_group <= WARP and per_group & (per_group - 1) == 0:
-            # Each addition waits for six: lanes read a slot each and join them in few steps.
-            own = linear % per_group
+        # Each addition of compensated sums waits for six, each part of a sum of exponentials has an exponential of its own:
+        # lanes read a slot each and join them in few steps.
+        width = 1 << (per_group - 1).bit_length()
+        if width <= WARP and (r.combine in EXP_SUMS or (r.combine == COMBINE and width == per_group)):
+            own = linear % width
 
             def read(i: int, e: Int) -> list[Stmt]:
                 return [Store(r.partials[i], e, Load(scratch[i], place(e) + own))]
 
-            return stmts, [*self.joins.each(r, read), *butterflies(self.joins, r, per_group)]
+            def nothing(i: int, e: Int) -> list[Stmt]:
+                return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
+
+            reads = self.joins.each(r, read)
+            if width > per_group:
+                reads = [If(less(own, per_group), tuple(reads), tuple(self.joins.each(r, nothing)))]
+            return stmts, [*reads, *butterflies(self.joins, r, width, keeps_rest=True)]
         join = self.joins.join_all(r, lambda i, e, k: Load(scratch[i], place(e) + k), const(per_group), unroll=True)
         return stmts, join
 

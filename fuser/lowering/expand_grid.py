@@ -114,7 +114,7 @@ class GridReduces:
         """Whether each warp of the last block joins all partials by itself: few of them, and one result a block."""
         threads = self.axes.block_threads
         whole = threads.is_const and threads.value % WARP == 0 and not g.lanes
-        return whole and g.blocks.is_const and g.blocks.value <= min(most, _OWN_TURNS) * WARP
+        return whole and g.blocks.hi is not None and g.blocks.hi <= min(most, _OWN_TURNS) * WARP
 
     def _finish(self, r: Reduce, g: GridParts) -> list[Stmt]:
         """Join the partials of all blocks; threads along the block's reduced axes, and those with copies, share the work.
@@ -132,8 +132,8 @@ class GridReduces:
         mine = self.axes.linear(g.spread)
         if by_warps:
             count, mine = const(WARP), mine % WARP
-        if count.is_const and g.blocks.is_const:
-            most = min(most, -(-g.blocks.value // count.value))
+        if count.is_const and g.blocks.hi is not None:
+            most = min(most, -(-g.blocks.hi // count.value))
         batch = const(most)
         stmts: list[Stmt] = []
 

@@ -43,6 +43,8 @@ STREAMED_BLOCKS = 2048
 """Blocks that go over streamed rows where each has several: fewer partial results, and fewer ends of blocks."""
 TRIPS = 4
 """Rows of such a block, at least: else the last blocks would be long on their own."""
+FEW_BLOCKS = (32, 128)
+"""Blocks whose results each warp of the last one joins by itself: one for each lane, or four."""
 LONG = 65536
 """Elements that take a block longer than a second kernel."""
 
@@ -102,26 +104,34 @@ class ChainedReductionScheduler:
             together = rows.block_iterate * (1 if rows.inner else rows.vector)
         found = -(-count // together)
         is_long = isinstance(rows, ReductionParams) and length * together > LONG
-        if isinstance(rows, ReductionParams) and rows.grid_reduce > 1:
+        sharing = rows.grid_reduce if isinstance(rows, ReductionParams) else 1
+        if isinstance(rows, ReductionParams) and sharing > 1 and not rows.cluster:
             if is_long:
                 return Refused("several blocks share a result of a row")
-            rows = replace(rows, grid_reduce=1)
-        if whole is not segment and is_long and found < device.sm_count // 2:
-            return Refused(f"{found} blocks leave SMs idle: by itself, a result of all elements is shared by more")
+            rows, sharing = replace(rows, grid_reduce=1), 1
+        if whole is not segment and is_long and found * sharing < device.sm_count // 2:
+            return Refused(
+                f"{found * sharing} blocks leave SMs idle: by itself, a result of all elements is shared by more"
+            )
         is_streamed = isinstance(rows, ReductionParams) and rows.inner and found >= TRIPS * STREAMED_BLOCKS
         blocks = STREAMED_BLOCKS if is_streamed else MOST_BLOCKS if found > MOST_BLOCKS else 0
         trips = -(-found // max(blocks, 1))
         reason = f"{found} blocks of {together} results" if blocks == 0 else f"{blocks} blocks of {trips} trips"
-        return ChainedParams(rows, blocks, (*rows.reasons, f"{reason}: the last one joins what all of them have"))
+        bounds = () if blocks else _few_rows(graph, segment, extent.keys() - reduced, together, found)
+        words = (*rows.reasons, f"{reason}: the last one joins what all of them have")
+        return ChainedParams(rows, blocks, bounds, words)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
         assert isinstance(params, ChainedParams)
         match params.rows:
             case InnerPersistentParams():
-                return InnerPersistentScheduler().schedule(segment, params.rows, params.blocks)
+                builder = InnerPersistentScheduler().schedule(segment, params.rows, params.blocks)
             case ReductionParams():
-                return ReductionScheduler().schedule(segment, params.rows, params.blocks)
+                builder = ReductionScheduler().schedule(segment, params.rows, params.blocks)
+        for tensor, dim, low, high in params.bounds:
+            builder.ask_extent_within(tensor, dim, low, high)
+        return builder
 
 
 def _rows_params(
@@ -140,6 +150,28 @@ def _rows_params(
         return streamed
     assert isinstance(streamed, ReductionParams)
     return streamed
+
+
+def _few_rows(
+    graph: IterationGraph, segment: Fusion, kept: Collection[Group], together: int, found: int
+) -> tuple[tuple[str, int, int, int], ...]:
+    """What to ask of the number of rows, `together` of which a block takes, so that the warps of the last of `found` blocks can
+    join all results without a loop; nothing where blocks are many."""
+    unknown = [g for g in kept if not g.extent.is_const]
+    most = next((n for n in FEW_BLOCKS if found <= n), 0)
+    if most == 0 or len(unknown) != 1:
+        return ()
+    others = math.prod(g.extent.value for g in kept if g.extent.is_const)
+    place = next(
+        (
+            (t.name, i)
+            for t in segment.input_tensors
+            for i, d in enumerate(t.visible)
+            if graph.group(d) is unknown[0] and not d.is_broadcast and not t.is_cpu
+        ),
+        None,
+    )
+    return () if place is None else ((*place, 1, most * together // others),)
 
 
 @lru_cache(maxsize=256)

@@ -411,6 +411,17 @@ def test_reciprocal_roots_are_as_good_as_rounded(host: ctypes.CDLL, direction: i
     assert off.max() <= 0.51
 
 
+def test_exponentials_of_what_is_not_above_zero(host: ctypes.CDLL):
+    rng = np.random.default_rng(2)
+    x = -np.concatenate(
+        [rng.uniform(0, 760, 40000), 10.0 ** rng.uniform(-320, 3, 4000), [0.0, 708.4, 745.1, 746.0, 1e300]]
+    )
+    check_pointwise(POINTWISE["exp"], [x], _run(host, "op_exp_summand_Double", [x], DataType.Double), DataType.Double)
+    ends = np.array([-np.inf, np.nan, -np.nan, -np.finfo(float).max])
+    got = _run(host, "op_exp_summand_Double", [ends], DataType.Double)
+    np.testing.assert_array_equal(got, [0.0, np.nan, np.nan, 0.0])
+
+
 def _quotients(rng: np.random.Generator) -> tuple[Array, Array]:
     """Pairs of floats: any, of like magnitude, special, and with quotients near both ends of the range."""
     n = 400_000

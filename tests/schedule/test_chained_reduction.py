@@ -297,6 +297,14 @@ def test_blocks_with_several_rows(define: Definition, rows: int, columns: int, m
     check(define, rows, columns)
 
 
+@pytest.mark.parametrize("define", [mean_of_norms, sum_of_variances, cross_entropy, weighted_cross_entropy])
+@pytest.mark.parametrize(("rows", "columns", "dtype"), [(2, 17000, Float), (3, 34000, BFloat16), (1, 9001, Double)])
+def test_few_long_rows_lie_over_clusters(define: Definition, rows: int, columns: int, dtype: DataType) -> None:
+    kernel = check(define, rows, columns, dtype)
+    assert kernel.plan is not None
+    assert rows == 1 or kernel.plan.cluster[1] > 1
+
+
 def kernel_of(define: Definition, rows: int, columns: int, dtype: DataType = BFloat16) -> CompiledKernel:
     """For an H200, from descriptors alone."""
     arrays = arrays_for(define, 2, columns, dtype)
