@@ -159,7 +159,12 @@ class LoopSharing:
         ra, rb = self.find(a), self.find(b)
         if ra != rb:
             self._class[rb] = ra
-            self._members[ra] = [*self._members.get(ra, (ra[0],)), *self._members.pop(rb, (rb[0],))]
+            # The shorter list joins the longer one: a long chain of exprs is joined one by one.
+            joined, added = self._members.get(ra, [ra[0]]), self._members.pop(rb, [rb[0]])
+            if len(joined) < len(added):
+                joined, added = added, joined
+            joined += added
+            self._members[ra] = joined
 
     def _ordered(self, leader: str, position: int) -> int:
         """The largest position up to `position` at which the loops can still be put in order."""

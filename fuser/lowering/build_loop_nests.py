@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 
 from fuser.errors import InternalError, SchedulingError
 from fuser.ir.dtypes import DataType
@@ -140,23 +141,28 @@ class NestBuilder(NestStatements):
             nodes.setdefault(key, []).append(name)
         if len(nodes) == 1:
             return list(nodes.values())
-        waiting: dict[object, set[object]] = {k: set() for k in nodes}
+        waits_for: dict[object, set[object]] = {k: set() for k in nodes}
+        followers: dict[object, list[object]] = {k: [] for k in nodes}
         for name in members:
             for consumer in self.sharing.edges[name]:
                 if consumer in keys and keys[consumer] != keys[name]:
-                    waiting[keys[consumer]].add(keys[name])
+                    waits_for[keys[consumer]].add(keys[name])
+                    followers[keys[name]].append(keys[consumer])
+        position = {k: i for i, k in enumerate(nodes)}
+        free = [(self._urgency(nodes[k]), i, k) for k, i in position.items() if not waits_for[k]]
+        heapify(free)
         ordered: list[list[str]] = []
-        remaining = list(nodes)
-        done: set[object] = set()
-        while remaining:
-            free = (k for k in remaining if waiting[k] <= done)
-            ready = min(free, key=lambda k: self._urgency(nodes[k]), default=None)
-            if ready is None:
-                a, b = nodes[remaining[0]][0], nodes[remaining[1]][0]
-                raise SchedulingError(f"no order of the loops exists: {a} and {b} need each other's loops first")
-            remaining.remove(ready)
-            done.add(ready)
-            ordered.append(nodes[ready])
+        while free:
+            ready = heappop(free)[2]
+            ordered.append(nodes.pop(ready))
+            for k in followers[ready]:
+                if ready in waits_for[k]:
+                    waits_for[k].remove(ready)
+                    if not waits_for[k]:
+                        heappush(free, (self._urgency(nodes[k]), position[k], k))
+        if nodes:
+            a, b, *_ = (names[0] for names in nodes.values())
+            raise SchedulingError(f"no order of the loops exists: {a} and {b} need each other's loops first")
         return ordered
 
     def _urgency(self, node: list[str]) -> int:

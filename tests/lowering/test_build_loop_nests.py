@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
 
+from fuser.ir import inlining
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import ParallelType
 from fuser.ir.facts import ExtentDivisible
@@ -15,7 +19,8 @@ from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import symbol
 from fuser.ir.kernel import For, If, Load, Store, value_loads, walk
 from fuser.ir.schedule import ScheduleBuilder
-from tests.harness import NARROW, check, integers, refusal
+from fuser.lowering import build_loop_nests
+from tests.harness import NARROW, Lowered, check, integers, refusal
 from tests.kernel_corpus import BX, BY, BZ, GX, GY, GZ, SERIAL, SHARED, UNROLL, UNSWITCH, schedule_axes, spread
 from tests.lowering.small_fusions import negated, of_type, predicates
 
@@ -274,3 +279,38 @@ def test_unswitched_loop_needs_a_constant_extent() -> None:
     s = ScheduleBuilder(fusion)
     s.parallelize(out.name, 0, UNSWITCH)
     assert "an unswitch axis needs a constant extent" in refusal(s)
+
+
+def steps_of_a_chain(length: int) -> int:
+    """Bytecodes that lowering runs in loop nests and their sharing for so many ops in a row."""
+    b = FusionBuilder()
+    t = b.input_tensor(Float, [-1, -1])
+    for _ in range(length):
+        t = b.pointwise("neg", [t], Float)
+    b.add_output(t)
+    s = ScheduleBuilder(b.freeze())
+    s.split(t.name, 1, 32)
+    s.transform_like(t.name)
+    s.inline_most()
+    places = (build_loop_nests.__file__, inlining.__file__)
+    steps = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal steps
+        if frame.f_code.co_filename not in places:
+            return None
+        frame.f_trace_opcodes = True
+        steps += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        Lowered.of(s)
+    finally:
+        sys.settrace(before)
+    return steps
+
+
+def test_work_grows_as_the_number_of_ops() -> None:
+    assert steps_of_a_chain(160) < 2.1 * steps_of_a_chain(80)
