@@ -41,6 +41,10 @@ class Option(NamedTuple, Generic[T]):
     expects: str
     doc: str
 
+    def text(self) -> str:
+        """What the environment of this process says; empty if nothing."""
+        return os.environ.get(self.env, "")
+
     def get(self, environ: Mapping[str, str] | None = None) -> T:
         """The value in force. Raises InputValueError naming the variable if its text is none of the accepted ones."""
         if environ is None:

@@ -12,7 +12,7 @@ from fuser.errors import InputRuntimeError, InputTypeError
 from fuser.ir.dtypes import DataType
 from fuser.ir.extent_binding import check_constraints
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import ExtentOp, Fusion, Scalar, ScalarOp, Tensor
+from fuser.ir.fusion import ExtentOp, Fusion, IterDomain, Scalar, ScalarOp, Tensor
 from fuser.ir.integers import Int, Symbol, symbol
 from fuser.ir.scalar_evaluation import evaluate_scalar_op
 from fuser.records import record
@@ -83,10 +83,11 @@ def bind_inputs(fusion: Fusion, inputs: Iterable[Any], *, check_extents: bool = 
             values.append(number)
             scalars[spec.name] = number
             continue
-        view, descriptor = _bind_tensor(spec, value, position)
+        visible = spec.visible
+        view, descriptor = _bind_tensor(spec, visible, value, position)
         values.append(view)
         tensors[spec.name] = descriptor
-        _bind_extents(spec, descriptor, position, extents)
+        _bind_extents(spec, visible, descriptor, position, extents)
     _bind_computed_scalars(fusion, scalars, extents)
     if check_extents:
         check_constraints(fusion, {s.name: n for s, n in extents.items()})
@@ -137,7 +138,9 @@ def _bind_scalar(spec: Scalar, value: Any, position: int) -> Number:
     return python_types[wanted](number)  # type: ignore[arg-type]
 
 
-def _bind_tensor(spec: Tensor, value: Any, position: int) -> tuple[ArrayView | Number, TensorDescriptor]:
+def _bind_tensor(
+    spec: Tensor, visible: Sequence[IterDomain], value: Any, position: int
+) -> tuple[ArrayView | Number, TensorDescriptor]:
     if isinstance(value, TensorDescriptor):
         view = ArrayView("fuser", value.dtype, value.sizes, value.strides, value.address, ("cpu", 0), None, None)
         descriptor = value
@@ -159,10 +162,10 @@ def _bind_tensor(spec: Tensor, value: Any, position: int) -> tuple[ArrayView | N
                 location=spec.location,
             )
         descriptor = view.descriptor()
-    if len(view.sizes) != spec.ndim:
+    if len(view.sizes) != len(visible):
         raise InputRuntimeError(
-            f"Expected input {position}, {spec.name}, to be bound to a tensor of rank {spec.ndim}, but got a tensor of rank "
-            f"{len(view.sizes)}",
+            f"Expected input {position}, {spec.name}, to be bound to a tensor of rank {len(visible)}, but got a tensor of "
+            f"rank {len(view.sizes)}",
             location=spec.location,
         )
     same = view.dtype is spec.dtype or {view.dtype, spec.dtype} == {DataType.Index, DataType.Int}
@@ -180,8 +183,14 @@ def _widened(array: Any) -> Any:
     return array.long() if hasattr(array, "long") else array.astype("int64")
 
 
-def _bind_extents(spec: Tensor, descriptor: TensorDescriptor, position: int, extents: dict[Symbol, int]) -> None:
-    for d, (dim, size) in enumerate(zip(spec.visible, descriptor.sizes, strict=True)):
+def _bind_extents(
+    spec: Tensor,
+    visible: Sequence[IterDomain],
+    descriptor: TensorDescriptor,
+    position: int,
+    extents: dict[Symbol, int],
+) -> None:
+    for d, (dim, size) in enumerate(zip(visible, descriptor.sizes, strict=True)):
         if isinstance(dim.extent, Symbol):
             known = extents.setdefault(dim.extent, size)
             if known != size:

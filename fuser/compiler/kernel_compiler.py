@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from functools import lru_cache
 from typing import Any, Protocol
 
 from fuser import options as environment
@@ -311,8 +312,16 @@ def resource_text(kernel: CompiledKernel) -> str:
 
 def options_from_lists(enable: Iterable[str] | None, disable: Iterable[str] | None) -> CompileOptions:
     """Compile options of the enable and disable lists of an execution."""
-    lists = environment.check_option_lists(enable, disable)
-    return CompileOptions(nvrtc_flags=tuple(lists.nvrtc_flags))
+    if not enable and not disable:
+        # Every launch comes by here: what the environment says is parsed once for each of its texts.
+        return _options_of_environment(environment.ENABLE.text(), environment.DISABLE.text())
+    return CompileOptions(nvrtc_flags=environment.check_option_lists(enable, disable).nvrtc_flags)
+
+
+@lru_cache(maxsize=64)
+def _options_of_environment(enable: str, disable: str) -> CompileOptions:
+    """Compile options of an environment with these texts, which is the present one."""
+    return CompileOptions(nvrtc_flags=environment.check_option_lists(None, None).nvrtc_flags)
 
 
 __all__ = [

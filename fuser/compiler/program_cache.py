@@ -85,7 +85,8 @@ class ProgramCache:
 
     def _exact_key(self, bound: BoundInputs, device: Device, options: CompileOptions) -> object:
         tensors = tuple(
-            (t.sizes, t.strides, t.alignment & 255, _overlaps(bound, name)) for name, t in bound.tensors.items()
+            (t.sizes, t.strides, t.alignment & 255, overlaps)
+            for t, overlaps in zip(bound.tensors.values(), overlapping(bound), strict=True)
         )
         extents = tuple(bound.extents.values())
         return tensors, extents, device.kind, device.index, device.info, options
@@ -152,17 +153,22 @@ class ProgramCache:
         return kernel
 
 
-def _overlaps(bound: BoundInputs, name: str) -> bool:
-    """Whether a tensor's bytes meet another input's: in-place kernels may not assume they do not."""
-    mine = bound.tensors[name].byte_range
-    if mine[0] == mine[1]:
-        return False
-    for other, t in bound.tensors.items():
-        if other != name:
-            low, high = t.byte_range
-            if low < mine[1] and mine[0] < high:
-                return True
-    return False
+def overlapping(bound: BoundInputs) -> list[bool]:
+    """Whether each tensor's bytes meet another input's: in-place kernels may not assume they do not."""
+    found = [False] * len(bound.tensors)
+    if len(found) < 2:
+        return found
+    ranges = sorted((*t.byte_range, i) for i, t in enumerate(bound.tensors.values()))
+    # The one of those so far that reaches farthest: the next one meets it, if any.
+    reach, farthest = 0, -1
+    for low, high, i in ranges:
+        if low == high:
+            continue
+        if farthest >= 0 and low < reach:
+            found[i] = found[farthest] = True
+        if farthest < 0 or high > reach:
+            reach, farthest = high, i
+    return found
 
 
 def _signature(inputs: BoundInputs) -> object:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from fuser import options
+from fuser.compiler.bind_inputs import BoundInputs
 from fuser.compiler.executor_cache import FusionExecutorCache
-from fuser.errors import SchedulingError
+from fuser.compiler.program_cache import overlapping
+from fuser.errors import InputValueError, SchedulingError
 from fuser.ir.device_info import DeviceInfo
+from fuser.ir.dtypes import DataType
+from fuser.ir.facts import TensorDescriptor
 from fuser.schedule.pointwise import PointwiseScheduler
 from fuser.simulator.device import SimulatorDevice
 from tests.device_layouts import place, place_all
@@ -71,6 +77,53 @@ def test_options_have_programs_of_their_own() -> None:
     assert cache.counters()["kernels_compiled"] == 2
     cache.execute(placed)
     assert cache.counters()["kernels_compiled"] == 2
+
+
+def test_options_of_the_environment_are_parsed_once_for_each_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every launch asks for them; a text that changes is seen by the next one."""
+    parsed: list[str] = []
+    real = options.check_option_lists
+
+    def counted(enable: Iterable[str] | None, disable: Iterable[str] | None) -> options.OptionLists:
+        parsed.append(options.DISABLE.text())
+        return real(enable, disable)
+
+    monkeypatch.setattr(options, "check_option_lists", counted)
+    cache, device = cache_of("bias_gelu"), SimulatorDevice()
+    placed = place_all(device, case("bias_gelu").inputs(ALIGNED))
+    # Spaces: texts that no other test has.
+    for text in ("  fma  ", "   ", "  fma  "):
+        monkeypatch.setenv(options.DISABLE.env, text)
+        for _ in range(3):
+            cache.execute(placed)
+    assert parsed == ["  fma  ", "   "]
+    assert cache.counters()["kernels_compiled"] == 2
+    monkeypatch.setenv(options.DISABLE.env, "no_such_option")
+    for _ in range(2):
+        with pytest.raises(InputValueError, match="no_such_option"):
+            cache.execute(placed)
+
+
+def bound_bytes(*ranges: tuple[int, int]) -> BoundInputs:
+    """Inputs of bytes [first, past the last)."""
+    tensors = {
+        f"t{i}": TensorDescriptor(DataType.Bool, (last - first,), (1,), 1, first)
+        for i, (first, last) in enumerate(ranges)
+    }
+    return BoundInputs((), tensors, {}, {})
+
+
+def test_inputs_whose_bytes_meet() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(300):
+        firsts = random.integers(0, 40, 5)
+        ranges = [(int(a), int(a + n)) for a, n in zip(firsts, random.integers(0, 12, 5), strict=True)]
+        expected = [
+            any(i != j and max(a[0], b[0]) < min(a[1], b[1]) for j, b in enumerate(ranges))
+            for i, a in enumerate(ranges)
+        ]
+        assert overlapping(bound_bytes(*ranges)) == expected, ranges
+    assert overlapping(bound_bytes((3, 9))) == [False]
 
 
 def test_a_failed_compilation_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
