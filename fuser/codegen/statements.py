@@ -6,6 +6,15 @@ from typing import assert_never
 
 from fuser.codegen.names import Names
 from fuser.codegen.preamble import comment_lines
+from fuser.codegen.tested_reads import (
+    ACCESS_TYPES,
+    LOAD_FUNCTIONS,
+    TestedReads,
+    only_read_into,
+    reads_or_zeros,
+    tested_reads,
+    tested_tree,
+)
 from fuser.codegen.values import ValueWriter, is_scalar
 from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
@@ -19,7 +28,6 @@ from fuser.ir.kernel import (
     AtomicAdd,
     BlockBarrier,
     Buffer,
-    Cast,
     ClusterArrive,
     ClusterWait,
     Comment,
@@ -32,7 +40,6 @@ from fuser.ir.kernel import (
     Kernel,
     Let,
     LetPhase,
-    Literal,
     Load,
     LoadIndex,
     Reduce,
@@ -44,14 +51,10 @@ from fuser.ir.kernel import (
     SpinWait,
     Stmt,
     Store,
-    Value,
     VectorMove,
     WarpBarrier,
 )
 
-# The type of one access, by its bytes.
-_ACCESS_TYPES = {2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
-_LOAD_FUNCTIONS = {CacheOp.all_levels: "__ldca", CacheOp.streaming: "__ldcs", CacheOp["global"]: "__ldcg"}
 _STORE_FUNCTIONS = {CacheOp.all_levels: "__stwb", CacheOp.streaming: "__stcs", CacheOp["global"]: "__stcg"}
 _SHUFFLES = {
     ShuffleKind.xor: "__shfl_xor_sync",
@@ -79,6 +82,9 @@ class StatementWriter:
         self._values = values
         # Bytes of the widest access to each register array that vector moves touch.
         self._alignments = alignments
+        self._only_read_into = only_read_into(kernel.body)
+        self._tested_reads = TestedReads(names, values)
+        self._in_tree = False
         # Tests around the statement at hand.
         self._tests = 0
 
@@ -88,6 +94,12 @@ class StatementWriter:
             self._stmt(stmt, indent)
 
     def _stmt(self, stmt: Stmt, indent: str) -> None:
+        if isinstance(stmt, (For, If)) and not self._in_tree and (read := tested_tree(stmt, self._only_read_into)):
+            self._in_tree = True
+            self._stmt(stmt, indent)
+            self._in_tree = False
+            self.lines += [indent + text for buffer in read for text in self._tested_reads.held(buffer)]
+            return
         values = self._values
         line = self.lines.append
         match stmt:
@@ -196,8 +208,13 @@ class StatementWriter:
         self.lines.append(indent + "}")
 
     def _if(self, stmt: If, indent: str) -> None:
-        if _reads_or_zeros(stmt):
+        if reads_or_zeros(stmt):
             self._read_or_zeros(stmt, indent)
+            return
+        reads = () if self._in_tree else tested_reads(stmt, self._only_read_into)
+        if reads:
+            texts = self._tested_reads.lines(self._values.integer(stmt.condition), reads)
+            self.lines += [indent + text for text in texts]
             return
         condition = self._values.integer(stmt.condition)
         self.lines.append(f"{indent}if ({condition}) {{{_role(stmt.role)}")
@@ -223,7 +240,7 @@ class StatementWriter:
         held = ", ".join(f'"+r"({part})' for part in parts)
         target, source = self._ends(move)
         self.lines += [
-            f"{indent}{_ACCESS_TYPES[4 * words]} {name};",
+            f"{indent}{ACCESS_TYPES[4 * words]} {name};",
             f"{indent}{' = '.join(parts)} = 0;",
             f"{indent}if ({self._values.integer(stmt.condition)}) {name} = {source};",
             f'{indent}asm("" : {held});',
@@ -245,12 +262,12 @@ class StatementWriter:
     def _ends(self, move: VectorMove) -> tuple[str, str]:
         """(pointer to where a single access goes, what it reads)."""
         nbytes = move.width * move.dst.dtype.itemsize
-        access = _ACCESS_TYPES.get(nbytes)
+        access = ACCESS_TYPES.get(nbytes)
         if access is None:
             raise InternalError(f"a move of {nbytes} bytes is no single access", pass_name="generate_cuda")
         target = f"reinterpret_cast<{access}*>(&{self._values.element(move.dst, move.dst_index)})"
         source = f"reinterpret_cast<const {access}*>(&{self._values.element(move.src, move.src_index)})"
-        load = _LOAD_FUNCTIONS.get(move.cache) if move.src.is_global else None
+        load = LOAD_FUNCTIONS.get(move.cache) if move.src.is_global else None
         if move.src.is_global and move.cache is CacheOp.evict_last and nbytes >= 4:
             load = "fuser_load_last"
             self._values.functions[load] = None
@@ -275,10 +292,10 @@ class StatementWriter:
                 source = values.value(Load(stmt.src, stmt.src_index + k, stmt.cache))
                 line(f"{indent}{values.element(stmt.dst, stmt.dst_index + k)} = {source};")
             return
-        half, access = _ACCESS_TYPES[nbytes // 2], _ACCESS_TYPES[nbytes]
+        half, access = ACCESS_TYPES[nbytes // 2], ACCESS_TYPES[nbytes]
         values.functions.update(dict.fromkeys(("fuser_floor", "fuser_offset_in", "fuser_realign")))
         start, offset = self._names.fresh("start"), self._names.fresh("offset")
-        load = _LOAD_FUNCTIONS.get(stmt.cache, "*")
+        load = LOAD_FUNCTIONS.get(stmt.cache, "*")
         parts = [f"{load}({start} + {k})" for k in range(3)]
         place = f"&{values.element(stmt.src, stmt.src_index)}"
         target = f"*reinterpret_cast<{access}*>(&{values.element(stmt.dst, stmt.dst_index)})"
@@ -362,28 +379,6 @@ class StatementWriter:
         """An index expression that may stand beside a comparison."""
         text = self._values.integer(expression)
         return text if expression.is_const or text.isidentifier() else f"({text})"
-
-
-def _reads_or_zeros(stmt: If) -> bool:
-    """Whether one branch moves a vector of 4 bytes or more into registers, and the other stores zeros there, one by one."""
-    if len(stmt.then) != 1 or not stmt.orelse:
-        return False
-    move = stmt.then[0]
-    if not isinstance(move, VectorMove) or not move.dst.is_register or len(stmt.orelse) != move.width:
-        return False
-    return move.width * move.dst.dtype.itemsize >= 4 and all(
-        isinstance(store, Store)
-        and store.buffer is move.dst
-        and store.index is move.dst_index + lane
-        and _is_zero(store.value)
-        for lane, store in enumerate(stmt.orelse)
-    )
-
-
-def _is_zero(value: Value) -> bool:
-    """Whether all bits of a constant are 0."""
-    literal = value.value if isinstance(value, Cast) else value
-    return isinstance(literal, Literal) and repr(literal.value) in ("0", "0.0", "False", "0j")
 
 
 def _bare(text: str) -> str:
