@@ -62,7 +62,7 @@ def _of_pair(joins: Joins, r: Reduce, width: int, stride: int, *, keeps_rest: bo
 
 def _with_rests(joins: Joins, r: Reduce, total: Buffer, width: int, stride: int) -> list[Stmt]:
     """Add up the totals and what is lost apart."""
-    name, zero = f"{r.name}_f{joins.axes.number()}", Literal(0.0, total.dtype)
+    name, zero = f"{r.name}_r{joins.axes.number()}", Literal(0.0, total.dtype)
     lost = Buffer(f"{name}_lost", total.dtype, MemoryType.local, total.size)
     both = replace(r, partials=(total, lost), identity=(zero, zero), combine=COMBINE)
     return [
