@@ -228,6 +228,31 @@ _PRODUCT_ERROR = PointwiseOp(
     parameters=("a", "b"),
 )
 
+
+
+def _fma(a: Array, b: Array, c: Array) -> Array:
+    """a * b + c in Double or Float: the sum of the product, of what that loses and of c; off by an ulp where that is tiny."""
+    with np.errstate(all="ignore"):
+        p = np.asarray(a * b)
+        s = p + c
+        z = s - p
+        lost = (p - (s - z)) + (c - z) + _product_error(a, b)
+        return np.asarray(np.where(np.isfinite(lost), s + lost, s), p.dtype)
+
+
+_FMA = PointwiseOp(
+    "fma",
+    3,
+    DtypeRule.FLT,
+    "a * b + c, rounded once.",
+    _fma,
+    spelled(floating=("fmaf({0}, {1}, {2})", "fma({0}, {1}, {2})")),
+    kinds="f",
+    ulp=(1.0, 1.0),
+    samples=(Samples(-100.0, 100.0), Samples(-100.0, 100.0), Samples(-100.0, 100.0)),
+    parameters=("a", "b", "c"),
+)
+
 ROWS: dict[str, PointwiseOp] = {
     **POINTWISE,
     **{name: op.row for name, op in COARSE.items()},
@@ -235,5 +260,6 @@ ROWS: dict[str, PointwiseOp] = {
     EXP_BELOW.name: EXP_BELOW,
     _EXP_SUMMAND.name: _EXP_SUMMAND,
     _PRODUCT_ERROR.name: _PRODUCT_ERROR,
+    _FMA.name: _FMA,
 }
 """Every row that an expr of a fusion or a call of a kernel may name."""

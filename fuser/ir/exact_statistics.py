@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import ExpSum, Pointwise, TensorExpr, Welford
+from fuser.ir.fusion import ExpSum, Pointwise, Tensor, TensorExpr, Welford
 from fuser.ir.scheduled_fusion import ScheduledFusion
 from fuser.ir.wide_results import wide_results
 
@@ -25,6 +25,35 @@ def in_double(builder: ScheduledFusion) -> frozenset[str]:
         for e in builder.exprs
         if isinstance(e, Welford) and e.mean.name in exact and e.mean.dtype is DataType.Float
     )
+
+
+_DIGITS = {DataType.BFloat16: 8, DataType.Half: 11, DataType.Float8_e4m3fn: 4, DataType.Float8_e5m2: 3}
+RUN_DIGITS = 8
+"""Values of no more binary digits have squares of 16: a Float adds up a few of those without losing any, unless they are of
+different size."""
+
+
+def value_digits(builder: ScheduledFusion) -> dict[str, int]:
+    """By the name of a mean in Double: binary digits of what the statistics are of, where that is rounded to 16 bits or fewer.
+
+    Double holds the sum of such values and that of their squares so well that nothing need be subtracted first: their mean is
+    never more than 2**12 deviations away, or they are but a few different numbers, and then the sums are exact.
+    """
+    found: dict[str, int] = {}
+    wide = in_double(builder)
+    for e in builder.exprs:
+        if not isinstance(e, Welford) or e.mean.name not in wide:
+            continue
+        digits = _digits(builder.definition(e.input.name)) if e.partial is None else found.get(e.input.name)
+        if digits is not None:
+            found[e.mean.name] = digits
+    return found
+
+
+def _digits(made: TensorExpr | None) -> int | None:
+    if not (isinstance(made, Pointwise) and made.op == "cast" and isinstance(made.inputs[0], Tensor)):
+        return None
+    return _DIGITS.get(made.inputs[0].dtype)
 
 
 def exact_exp_sums(builder: ScheduledFusion) -> frozenset[str]:

@@ -10,12 +10,13 @@ from collections.abc import Callable
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import ONE, ZERO, Int
-from fuser.ir.kernel import Call, For, Load, Reduce, Stmt, Store, Value
+from fuser.ir.kernel import Buffer, Call, For, Load, Reduce, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
 from fuser.lowering.compensated_sum import COMBINE, join_sums
 from fuser.lowering.exact_welford import COMBINE_EXACTLY, pool_exactly
 from fuser.lowering.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
 from fuser.lowering.exp_sum import exp_sum_combine, exp_sum_parts
+from fuser.lowering.moments import MOMENTS
 from fuser.lowering.parallel_axes import ParallelAxes, is_one
 from fuser.lowering.welford import CommonJoin, pool_statistics, welford_combine
 from fuser.lowering.wide_welford import pool_wide
@@ -47,6 +48,8 @@ class Joins:
         """Join `other(i, e)` to every element e of every partial i."""
         if not is_common(r, 2):
             return self.elements(r, lambda e: self.combine(r, e, tuple(other(i, e) for i in range(len(r.partials)))))
+        if r.combine == MOMENTS:
+            return self.each(r, lambda i, e: [_added(r.partials[i], e, other(i, e))])
         join = CommonJoin(r.partials, f"{r.name}_c{self.axes.number()}")
         has_rest = r.combine == COMBINE_EXACTLY
         return [
@@ -100,9 +103,15 @@ class Joins:
         if r.combine in EXP_SUMS:
             name = f"{r.name}_c{self.axes.number()}"
             return exp_sum_combine(r.partials, at, other, name, is_exact=r.combine == EXACT_EXP_SUM)
+        if r.combine == MOMENTS:
+            return [_added(p, at, value) for p, value in zip(r.partials, other, strict=True)]
         partial = r.partials[0]
         dtype = partial.dtype
         return [Store(partial, at, Call(r.combine, (Load(partial, at), other[0]), compute_dtype(dtype), dtype))]
+
+
+def _added(partial: Buffer, at: Int, value: Value) -> Store:
+    return Store(partial, at, Call("add", (Load(partial, at), value), compute_dtype(partial.dtype), partial.dtype))
 
 
 def is_common(r: Reduce, i: int) -> bool:

@@ -25,6 +25,7 @@ from fuser.lowering.displaced_reads import result_index
 from fuser.lowering.exp_sum import exp_sum_combine, exp_sum_element
 from fuser.lowering.hoisted_tests import is_prefix
 from fuser.lowering.indexing import Indexer
+from fuser.lowering.moments import add_run, add_to_run, add_value
 from fuser.lowering.nest_state import Accumulator, Nest
 from fuser.lowering.nest_vectors import NestVectors
 from fuser.lowering.pipeline_copies import async_copy
@@ -118,6 +119,15 @@ class NestStatements(NestVectors):
             return self._add_exponential(leader, expr, indexer, offset)
         name = f"{leader}_w{self._next()}"
         step = accumulator.step
+        if step is not None and step.total is not None:
+            first = self._may_be_first(leader, accumulator, indexer)
+            added = add_to_run(
+                step, step.total, offset, self._read(expr.input, indexer), name, may_be_first=first
+            )
+            return [*counted(accumulator.buffers, offset, step), *added]
+        if step is not None and step.is_plain and expr.partial is None:
+            added = add_value(step, offset, self._read(expr.input, indexer), name)
+            return [*counted(accumulator.buffers, offset, step), *added]
         if step is not None and step.shift is not None and expr.partial is None:
             first = self._may_be_first(leader, accumulator, indexer)
             value = self._read(expr.input, indexer)
@@ -135,6 +145,12 @@ class NestStatements(NestVectors):
         source = joined.step
         if source is None or self.storage[expr.input.name].buffer is not joined.buffers[0]:
             raise InternalError(f"the partials that {leader} joins were counted apart", pass_name="build_loop_nests")
+        if step.is_plain:
+            assert step.sums is not None
+            assert source.sums is not None
+            at = self._offset(indexer, joined.axes, expr.input)
+            run = Load(source.sums[0], at), Load(source.sums[1], at)
+            return [*add_run(step.sums, offset, run), *counted(accumulator.buffers, offset, step, source)]
         if step.sums is not None:
             assert step.shift is not None
             assert source.shift is not None

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType, ParallelType
+from fuser.ir.exact_statistics import RUN_DIGITS
 from fuser.ir.fusion import ExpSum, Reducing, Reduction, Split, Tensor, TensorExpr, Welford, tensor_outputs
 from fuser.ir.integers import ONE, TRUE, ZERO, Int, Symbol, const, equal, less, symbol
 from fuser.ir.iteration_graph import Group, GroupSplit
@@ -22,6 +23,7 @@ from fuser.lowering.context import Storage, is_argument, local_storage
 from fuser.lowering.exact_welford import COMBINE_EXACTLY, finish_mean
 from fuser.lowering.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
 from fuser.lowering.exp_sum import MAX_GROUP, HeldGroup, exp_sum_complete, exp_sum_group
+from fuser.lowering.moments import MOMENTS, settle_moments, unshifted
 from fuser.lowering.nest_state import Accumulator, Nest, is_one
 from fuser.lowering.nest_values import NestValues
 from fuser.lowering.scan_nests import ScanNest
@@ -29,6 +31,8 @@ from fuser.lowering.welford import WelfordStep, temporary, unshift
 from fuser.lowering.wide_welford import settle_wide
 
 MAX_REGISTER_ELEMENTS = 4096
+# Values that a Float adds up before they go into a Double: their squares have 16 digits of its 24.
+_LONGEST_RUN = 16
 
 
 class NestStorage(NestValues):
@@ -187,30 +191,67 @@ class NestStorage(NestValues):
         expr = self.exprs[leader]
         assert isinstance(expr, Welford)
         one_by_one = expr.partial is None
-        is_wide, shift_dtype = leader in self.in_double, mean.dtype
+        is_wide, is_run, is_plain = leader in self.in_double, self._is_run(leader), self._is_plain(leader)
+        # What runs are added to is a Double, but the shift that their values have in common a Float.
+        shift_dtype = DataType.Double if is_wide and not is_plain else mean.dtype
         sums: tuple[Buffer, Buffer] | None = None
         if is_wide:
-            shift_dtype = DataType.Double
+            dtype = DataType.Float if is_run else DataType.Double
             sums = (
-                Buffer(f"{leader}_sum", shift_dtype, MemoryType.local, mean.size),
-                Buffer(f"{leader}_squares", shift_dtype, MemoryType.local, mean.size),
+                Buffer(f"{leader}_sum", dtype, MemoryType.local, mean.size),
+                Buffer(f"{leader}_squares", dtype, MemoryType.local, mean.size),
             )
+        has_shift = not is_run and not (is_plain and one_by_one) and (one_by_one or is_wide)
         return WelfordStep(
             temporary(f"{leader}_seen", count),
             temporary(f"{leader}_fraction", real),
             temporary(f"{leader}_weight", real),
-            Buffer(f"{leader}_shift", shift_dtype, MemoryType.local, mean.size) if one_by_one or is_wide else None,
+            Buffer(f"{leader}_shift", shift_dtype, MemoryType.local, mean.size) if has_shift else None,
             sums,
             is_wide and one_by_one and self._is_joined_raw(expr),
+            self.accumulators[self._joining(expr)[0]].step if is_run else None,
+            is_plain,
         )
 
-    def _is_joined_raw(self, expr: Welford) -> bool:
-        """Whether these statistics are only joined by their thread's own, one step after another."""
-        users = [
+    def _joining(self, expr: Welford) -> list[str]:
+        """The statistics that these are a part of."""
+        return [
             name
             for name, e in self.exprs.items()
             if isinstance(e, Welford) and e.partial is not None and e.input is expr.mean
         ]
+
+    def _is_run(self, leader: str) -> bool:
+        """Whether these are of a few values of few digits, and only added to those of their thread."""
+        expr = self.exprs[leader]
+        if not isinstance(expr, Welford) or expr.partial is not None:
+            return False
+        if self.value_digits.get(leader, RUN_DIGITS + 1) > RUN_DIGITS:
+            return False
+        length = 1
+        for is_reduction, group in self._serial_axes(leader, self._accumulator_depth(leader)):
+            if is_reduction:
+                length *= group.extent.value if group.extent.is_const else _LONGEST_RUN + 1
+        if length > _LONGEST_RUN or not self._is_joined_raw(expr):
+            return False
+        (total,) = self._joining(expr)
+        # Within a turn of the loops over runs, so that their sums are there before.
+        shared = range(self._accumulator_depth(total) + 1)
+        return not self._is_joined(self.exprs[total]) and all(
+            len(self.context.loops(leader)) > k and self.sharing.find((leader, k)) == self.sharing.find((total, k))
+            for k in shared
+        )
+
+    def _is_plain(self, leader: str) -> bool:
+        """Whether statistics of 16-bit numbers are complete once threads and blocks are joined, and have plain sums till then."""
+        expr = self.exprs[leader]
+        if not isinstance(expr, Welford) or leader not in self.value_digits or self._is_joined(expr):
+            return False
+        return expr.partial is None or self._is_run(self.leaders[expr.input.name])
+
+    def _is_joined_raw(self, expr: Welford) -> bool:
+        """Whether these statistics are only joined by their thread's own, one step after another."""
+        users = self._joining(expr)
         return len(users) == 1 and self._counts_together(users[0], self._accumulator_depth(users[0]))
 
     def _counts_together(self, leader: str, depth: int) -> bool:
@@ -327,8 +368,11 @@ class NestStorage(NestValues):
         scan = self.scans.get(leader)
         if scan is not None and scan.collective is not None:
             stmts.append(scan.collective)
-        if accumulator.step is not None and not accumulator.step.is_raw:
-            stmts += self._settled(leader, accumulator, accumulator.step)
+        step = accumulator.step
+        if step is not None and step.is_plain:
+            stmts += unshifted(step, self._over(accumulator.buffers[0].size), f"{leader}_u{self._next()}")
+        elif step is not None and not step.is_raw:
+            stmts += self._settled(leader, accumulator, step)
         if accumulator.rest is not None and isinstance(expr, ExpSum):
             # Few totals are joined: those of a thread are what loses most.
             stmts += self._finish_sum(leader, accumulator.buffers[1], accumulator.rest)
@@ -336,9 +380,11 @@ class NestStorage(NestValues):
             stmts.append(self._collective(leader, accumulator, block_axes, grid_axes, nest))
         if isinstance(expr, ExpSum):
             stmts += self._completed(expr, accumulator.buffers)
-        if accumulator.step is not None:
-            stmts += self._spread_count(accumulator.buffers[2], accumulator.step.count)
-        if accumulator.rest is not None and not isinstance(expr, ExpSum) and not self._is_joined(expr):
+        if step is not None:
+            stmts += self._spread_count(accumulator.buffers[2], step.count)
+        if step is not None and step.is_plain:
+            stmts += self._settled_sums(leader, accumulator, step)
+        elif accumulator.rest is not None and not isinstance(expr, ExpSum) and not self._is_joined(expr):
             stmts += self._finish_sum(leader, accumulator.buffers[0], accumulator.rest)
         stores: list[Stmt] = []
         for t, partial in zip(tensor_outputs(expr), accumulator.buffers, strict=True):
@@ -369,13 +415,22 @@ class NestStorage(NestValues):
         assert rest is not None
         return settle_wide((mean, m2, rest), step.sums, lambda e: Load(shift, e), step.count, elements, name)
 
+    def _settled_sums(self, leader: str, accumulator: Accumulator, step: WelfordStep) -> list[Stmt]:
+        """The complete sums of all threads become statistics."""
+        mean, m2, _ = accumulator.buffers
+        assert accumulator.rest is not None
+        settled = settle_moments(
+            (mean, m2, accumulator.rest), step, self._over(mean.size), f"{leader}_u{self._next()}"
+        )
+        if accumulator.last_block is None:
+            return settled
+        declared = [s for s in settled if isinstance(s, Allocate)]
+        rest = tuple(s for s in settled if not isinstance(s, Allocate))
+        return [*declared, If(equal(accumulator.last_block, 1), rest, role=Role.last_block)]
+
     def _is_joined(self, expr: TensorExpr) -> bool:
         """Whether another expr joins these statistics, with what their means have lost."""
-        if not isinstance(expr, Welford):
-            return False
-        return any(
-            isinstance(e, Welford) and e.partial is not None and e.input is expr.mean for e in self.exprs.values()
-        )
+        return isinstance(expr, Welford) and bool(self._joining(expr))
 
     def _finish_sum(self, leader: str, total: Buffer, rest: Buffer) -> list[Stmt]:
         """Every element is a number again."""
@@ -430,7 +485,11 @@ class NestStorage(NestValues):
         if accumulator.step is not None:
             count = accumulator.step.count
             partials, identities = (*partials[:2], count), (*identities[:2], Literal(0, count.dtype))
-        if accumulator.rest is not None and not isinstance(expr, ExpSum):
+        if accumulator.step is not None and accumulator.step.is_plain:
+            assert accumulator.step.sums is not None
+            zero = Literal(0.0, DataType.Double)
+            combine, partials, identities = MOMENTS, (*accumulator.step.sums, partials[2]), (zero, zero, identities[2])
+        elif accumulator.rest is not None and not isinstance(expr, ExpSum):
             combine = COMBINE_EXACTLY if isinstance(expr, Welford) else COMBINE
             partials, identities = (*partials, accumulator.rest), (*identities, Literal(0.0, accumulator.rest.dtype))
         return Reduce(

@@ -33,6 +33,8 @@ class WelfordStep:
             sums of the differences from it and of their squares
     sums    in Double, in place of the partials, as the shift is: of the differences from it and of their squares
     is_raw  what joins these partials takes the sums and the shift as they are
+    total   of a run of 16-bit numbers: the step that its sums, in Float, are added to (`moments.py`)
+    is_plain  threads are joined by adding up sums of the values themselves, and statistics made of them after that
     """
 
     count: Buffer
@@ -41,6 +43,8 @@ class WelfordStep:
     shift: Buffer | None = None
     sums: tuple[Buffer, Buffer] | None = None
     is_raw: bool = False
+    total: WelfordStep | None = None
+    is_plain: bool = False
 
 
 def welford_add(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> list[Stmt]:

@@ -21,7 +21,7 @@ import math
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import CacheOp, ParallelType, SchedulerType
-from fuser.ir.exact_statistics import in_double
+from fuser.ir.exact_statistics import RUN_DIGITS, in_double, value_digits
 from fuser.ir.fusion import (
     ExpSum,
     ExtentOp,
@@ -235,8 +235,9 @@ class ReductionScheduler:
         each result.
         """
         made: dict[str, str] = {}
-        # What is added up in Double loses no digits in longer sums.
-        wide = in_double(builder)
+        # What is added up in Double loses no digits in longer sums. Values of few digits are added up in Float first.
+        digits = value_digits(builder)
+        wide = {n for n in in_double(builder) if params.inner or digits.get(n, RUN_DIGITS + 1) > RUN_DIGITS}
         for e in row_reductions(builder):
             result = name = tensor_outputs(e)[0].name
             if isinstance(e, ExpSum):
