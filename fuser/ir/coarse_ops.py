@@ -229,7 +229,6 @@ _PRODUCT_ERROR = PointwiseOp(
 )
 
 
-
 def _fma(a: Array, b: Array, c: Array) -> Array:
     """a * b + c in Double or Float: the sum of the product, of what that loses and of c; off by an ulp where that is tiny."""
     with np.errstate(all="ignore"):

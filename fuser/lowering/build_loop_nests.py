@@ -107,7 +107,12 @@ class NestBuilder(NestStatements):
             self._guarded_by = outer_guards | set(guards)
             inner: list[Stmt] = []
             for name in node:
-                inner += self._open(name, depth)
+                opened = self._open(name, depth)
+                if self._opens_run(name, depth):
+                    # Before the loops that load its values, which are tested with its own.
+                    stmts = opened + stmts
+                else:
+                    inner += opened
             loops = self.context.loops(node[0])
             if len(loops) == depth:
                 inner += self._statement(node[0], nest)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
-from fuser.ir.integers import FALSE, ONE, TRUE, ZERO, Cond, Int
+from fuser.ir.integers import FALSE, ONE, ZERO, Cond, Int
 from fuser.ir.kernel import Allocate, Buffer, Call, Cast, If, Literal, Load, Role, Stmt, Store, Value
 from fuser.lowering.welford import WelfordStep
 
@@ -28,39 +28,29 @@ _HUGE = 2.0**60
 _LARGEST = 3.4028234663852886e38
 
 
-def add_to_run(step: WelfordStep, total: WelfordStep, at: Int, x: Value, name: str, *, may_be_first: Cond) -> list[Stmt]:
-    """Fold one Float into the sums of a run; `total`: the step of what the run is added to, whose shift it takes."""
+def add_to_run(step: WelfordStep, total: WelfordStep, at: Int, x: Value, name: str, *, is_first: Cond) -> list[Stmt]:
+    """Fold one Float into the sums of a run; `total`: the step of what the run is added to, whose shift it takes.
+
+    `is_first`: whether it is the first that its thread sees, if that has any where this holds.
+    """
     assert step.sums is not None
     assert total.shift is not None
-    shift, count = total.shift, step.count
+    shift = total.shift
     value, d = _register(f"{name}_x", Float), _register(f"{name}_d", Float)
-    change = Load(d, ZERO)
+    first, change = Load(value, ZERO), Load(d, ZERO)
+    size = Call("abs", (first,), Float, Float)
+    beyond = Call("lt", (Literal(_HUGE, Float), size), Float, DataType.Bool)
+    finite = Call("le", (size, Literal(_LARGEST, Float)), Float, DataType.Bool)
+    is_huge = Call("logical_and", (beyond, finite), DataType.Bool, DataType.Bool)
+    keep = Store(shift, at, Call("where", (is_huge, first, Load(shift, at)), Float, Float))
     return [
         Allocate(value),
         Allocate(d),
         Store(value, ZERO, x),
-        *_shifted_by_first(shift, (count, total.count), at, Load(value, ZERO), may_be_first),
-        Store(d, ZERO, _call("sub", Load(value, ZERO), Load(shift, at))),
+        *([] if is_first is FALSE else [If(is_first, (keep,), role=Role.plain)]),
+        Store(d, ZERO, _call("sub", first, Load(shift, at))),
         *_added(step.sums, at, change, _call("mul", change, change)),
     ]
-
-
-def _shifted_by_first(
-    shift: Buffer, counts: tuple[Buffer, Buffer], at: Int, x: Value, may_be_first: Cond
-) -> list[Stmt]:
-    """The shift is the first value of a thread, if that is huge."""
-    if may_be_first is FALSE:
-        return []
-    run, before = counts
-    seen = Call("add", (Load(run, ZERO), Load(before, ZERO)), run.dtype, run.dtype)
-    is_first = Call("eq", (seen, Literal(1, run.dtype)), run.dtype, DataType.Bool)
-    size = Call("abs", (x,), Float, Float)
-    beyond = Call("lt", (Literal(_HUGE, Float), size), Float, DataType.Bool)
-    finite = Call("le", (size, Literal(_LARGEST, Float)), Float, DataType.Bool)
-    is_huge = Call("logical_and", (beyond, finite), DataType.Bool, DataType.Bool)
-    wanted = Call("logical_and", (is_first, is_huge), DataType.Bool, DataType.Bool)
-    keep = Store(shift, at, Call("where", (wanted, x, Load(shift, at)), Float, Float))
-    return [keep] if may_be_first is TRUE else [If(may_be_first, (keep,), role=Role.plain)]
 
 
 def add_value(step: WelfordStep, at: Int, x: Value, name: str) -> list[Stmt]:
@@ -129,40 +119,53 @@ def settle_moments(
     )
     is_empty = Call("eq", (Load(count, ZERO), Literal(0, count.dtype)), count.dtype, DataType.Bool)
     near = Call("div", (Literal(1.0, Float), Cast(Load(count, ZERO), Float)), Float, Float)
-    one = Literal(1.0, Double)
 
     def settle(e: Int) -> list[Stmt]:
-        minus = Call("neg", (Load(f, ZERO),), Double, Double)
-        nearer = Call("fma", (Load(missing, ZERO), Load(share, ZERO), Load(f, ZERO)), Double, Double)
-        left_of_sum = Call("fma", (minus, Load(number, ZERO), Load(total, e)), Double, Double)
-        left = Call("fma", (minus, Load(total, e), Load(squares, e)), Double, Double)
-        left = Call("fma", (minus, Load(missing, ZERO), left), Double, Double)
+        of_sum, mean_of = Load(total, e), Load(f, ZERO)
+        # What is left of a sum that is not finite is nan.
+        nearer = _fma(Load(missing, ZERO), Load(share, ZERO), mean_of)
+        left_of_sum = _fma(_minus(mean_of), Load(number, ZERO), of_sum)
+        left = _fma(_minus(mean_of), Load(missing, ZERO), _fma(_minus(mean_of), of_sum, Load(squares, e)))
         return [
-            Store(f, ZERO, _call("mul", Load(total, e), Load(share, ZERO))),
+            Store(f, ZERO, _call("mul", of_sum, Load(share, ZERO))),
             Store(missing, ZERO, left_of_sum),
-            Store(f, ZERO, Call("where", (Call("eq", (nearer, nearer), Double, DataType.Bool), nearer, Load(f, ZERO)), Double, Double)),
+            Store(f, ZERO, _number(nearer, mean_of)),
             Store(missing, ZERO, left_of_sum),
             Store(m2, e, Cast(_call("maximum", left, Literal(0.0, Double)), m2.dtype)),
-            Store(mean, e, Cast(Load(f, ZERO), mean.dtype)),
-            Store(lost, ZERO, _call("sub", Load(f, ZERO), Cast(Load(mean, e), Double))),
-            Store(rest, e, Cast(_finite(Load(lost, ZERO)), rest.dtype)),
+            Store(mean, e, Cast(mean_of, mean.dtype)),
+            Store(lost, ZERO, _call("sub", mean_of, Cast(Load(mean, e), Double))),
+            Store(rest, e, Cast(_number(Load(lost, ZERO), Literal(0.0, Double)), rest.dtype)),
         ]
 
-    residue = Call("fma", (Call("neg", (Load(number, ZERO),), Double, Double), Load(share, ZERO), one), Double, Double)
     return [
         *(Allocate(b) for b in (share, number, f, missing, lost)),
         Store(number, ZERO, Cast(Load(count, ZERO), Double)),
         # 1 / n in Float, and a step of Newton: a division in Double would take ten times as long.
         Store(share, ZERO, Cast(Call("where", (is_empty, Literal(0.0, Float), near), Float, Float), Double)),
-        Store(share, ZERO, _call("add", Load(share, ZERO), _call("mul", Load(share, ZERO), residue))),
+        Store(
+            share,
+            ZERO,
+            _fma(
+                Load(share, ZERO),
+                _fma(_minus(Load(number, ZERO)), Load(share, ZERO), Literal(1.0, Double)),
+                Load(share, ZERO),
+            ),
+        ),
         *elements(settle),
     ]
 
 
-def _finite(value: Value) -> Value:
-    """0 for the rest of a mean that is not finite."""
-    is_number = Call("eq", (value, value), Double, DataType.Bool)
-    return Call("where", (is_number, value, Literal(0.0, Double)), Double, Double)
+def _number(value: Value, other: Value) -> Value:
+    """A value, or the other one where it is nan."""
+    return Call("where", (Call("eq", (value, value), Double, DataType.Bool), value, other), Double, Double)
+
+
+def _minus(value: Value) -> Value:
+    return Call("neg", (value,), value.dtype, value.dtype)
+
+
+def _fma(a: Value, b: Value, c: Value) -> Value:
+    return Call("fma", (a, b, c), Double, Double)
 
 
 def _added(sums: tuple[Buffer, Buffer], at: Int, x: Value, square: Value) -> list[Stmt]:

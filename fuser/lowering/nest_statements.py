@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuser.errors import InternalError
-from fuser.ir.enums import LoadStoreOpType
+from fuser.ir.enums import THREAD_TYPES, LoadStoreOpType
 from fuser.ir.fusion import (
     Cat,
     ExpSum,
@@ -120,10 +120,8 @@ class NestStatements(NestVectors):
         name = f"{leader}_w{self._next()}"
         step = accumulator.step
         if step is not None and step.total is not None:
-            first = self._may_be_first(leader, accumulator, indexer)
-            added = add_to_run(
-                step, step.total, offset, self._read(expr.input, indexer), name, may_be_first=first
-            )
+            first = self._is_first(leader, expr, indexer)
+            added = add_to_run(step, step.total, offset, self._read(expr.input, indexer), name, is_first=first)
             return [*counted(accumulator.buffers, offset, step), *added]
         if step is not None and step.is_plain and expr.partial is None:
             added = add_value(step, offset, self._read(expr.input, indexer), name)
@@ -182,6 +180,17 @@ class NestStatements(NestVectors):
                 and all(index not in test.symbols or is_prefix(test, index) for test in tests)
             ):
                 found.append(equal(index, 0))
+        return all_of(*found)
+
+    def _is_first(self, leader: str, expr: Welford, indexer: Indexer) -> Cond:
+        """Whether a value of a run is in the first iteration of all loops that its thread adds it up in."""
+        (total,) = self._joining(expr)
+        state, around = self.context.state(leader), self.context.state(total)
+        found: list[Cond] = []
+        for k, (axis, group) in enumerate(zip(state.loop, self.context.loops(leader), strict=True)):
+            is_reduced = axis.is_reduction or (k < len(around.loop) and around.loop[k].is_reduction)
+            if is_reduced and state.parallel_type(axis) not in THREAD_TYPES:
+                found.append(equal(indexer.index(group), 0))
         return all_of(*found)
 
     def _add_exponential(self, leader: str, expr: ExpSum, indexer: Indexer, offset: Int) -> list[Stmt]:

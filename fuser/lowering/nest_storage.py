@@ -7,51 +7,28 @@ that joins the partials of threads and blocks, and the copy of the result to whe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType, ParallelType
-from fuser.ir.exact_statistics import RUN_DIGITS
-from fuser.ir.fusion import ExpSum, Reducing, Reduction, Split, Tensor, TensorExpr, Welford, tensor_outputs
+from fuser.ir.fusion import ExpSum, Reducing, Reduction, Tensor, TensorExpr, Welford, tensor_outputs
 from fuser.ir.integers import ONE, TRUE, ZERO, Int, Symbol, const, equal, less, symbol
-from fuser.ir.iteration_graph import Group, GroupSplit
+from fuser.ir.iteration_graph import Group
 from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Literal, Load, Reduce, Role, Stmt, Store, Value
-from fuser.ir.op_table import REDUCTIONS, compute_dtype
+from fuser.ir.op_table import REDUCTIONS
 from fuser.lowering.compensated_sum import COMBINE, finish_sum, rest_of
 from fuser.lowering.context import Storage, is_argument, local_storage
 from fuser.lowering.exact_welford import COMBINE_EXACTLY, finish_mean
 from fuser.lowering.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
 from fuser.lowering.exp_sum import MAX_GROUP, HeldGroup, exp_sum_complete, exp_sum_group
-from fuser.lowering.moments import MOMENTS, settle_moments, unshifted
+from fuser.lowering.moments import MOMENTS, unshifted
 from fuser.lowering.nest_state import Accumulator, Nest, is_one
-from fuser.lowering.nest_values import NestValues
+from fuser.lowering.nest_statistics import MAX_REGISTER_ELEMENTS, NestStatistics, accumulator_dtype
 from fuser.lowering.scan_nests import ScanNest
-from fuser.lowering.welford import WelfordStep, temporary, unshift
-from fuser.lowering.wide_welford import settle_wide
-
-MAX_REGISTER_ELEMENTS = 4096
-# Values that a Float adds up before they go into a Double: their squares have 16 digits of its 24.
-_LONGEST_RUN = 16
 
 
-class NestStorage(NestValues):
+class NestStorage(NestStatistics):
     """What stands before and after the loops of an expr."""
-
-    def _accumulator_depth(self, name: str) -> int:
-        """Depth at which the partials of a reduction live: outside its reduction axes where the rest fits in registers."""
-        state = self.context.state(name)
-        loops = self.context.loops(name)
-        first = next((k for k, a in enumerate(state.loop) if a.is_reduction), len(loops))
-        inside = 1
-        for axis, group in list(zip(state.loop, loops, strict=True))[first:]:
-            if axis.is_reduction or group.is_broadcast or state.parallel_type(axis) in THREAD_TYPES:
-                continue
-            inside = inside * group.extent.value if group.extent.is_const else MAX_REGISTER_ELEMENTS + 1
-        if inside <= MAX_REGISTER_ELEMENTS:
-            return first
-        serial = [k for k, a in enumerate(state.loop) if a.is_reduction and state.parallel_type(a) not in THREAD_TYPES]
-        return serial[0] if serial else len(loops)
 
     def _open(self, leader: str, depth: int) -> list[Stmt]:
         """What must stand before the loop at `depth`: storage, and partials with their identities."""
@@ -181,126 +158,6 @@ class NestStorage(NestValues):
         before = self._serial_axes(leader, outside)[: len(self._serial_axes(leader, outside)) - len(inside)]
         return start if any(inside) and all(is_reduction for is_reduction, _ in before) else None
 
-    def _welford_step(self, leader: str, depth: int, buffers: tuple[Buffer, ...]) -> WelfordStep | None:
-        """A count for all elements of a thread, where every step of the reduced loops visits each of them once."""
-        if not self._counts_together(leader, depth):
-            return None
-        # A thread of a kernel with 32-bit indices sees fewer than 2**31 elements.
-        count = DataType.Int32 if self.context.index_bits == 32 else DataType.Int
-        mean, real = buffers[0], buffers[1].dtype
-        expr = self.exprs[leader]
-        assert isinstance(expr, Welford)
-        one_by_one = expr.partial is None
-        is_wide, is_run, is_plain = leader in self.in_double, self._is_run(leader), self._is_plain(leader)
-        # What runs are added to is a Double, but the shift that their values have in common a Float.
-        shift_dtype = DataType.Double if is_wide and not is_plain else mean.dtype
-        sums: tuple[Buffer, Buffer] | None = None
-        if is_wide:
-            dtype = DataType.Float if is_run else DataType.Double
-            sums = (
-                Buffer(f"{leader}_sum", dtype, MemoryType.local, mean.size),
-                Buffer(f"{leader}_squares", dtype, MemoryType.local, mean.size),
-            )
-        has_shift = not is_run and not (is_plain and one_by_one) and (one_by_one or is_wide)
-        return WelfordStep(
-            temporary(f"{leader}_seen", count),
-            temporary(f"{leader}_fraction", real),
-            temporary(f"{leader}_weight", real),
-            Buffer(f"{leader}_shift", shift_dtype, MemoryType.local, mean.size) if has_shift else None,
-            sums,
-            is_wide and one_by_one and self._is_joined_raw(expr),
-            self.accumulators[self._joining(expr)[0]].step if is_run else None,
-            is_plain,
-        )
-
-    def _joining(self, expr: Welford) -> list[str]:
-        """The statistics that these are a part of."""
-        return [
-            name
-            for name, e in self.exprs.items()
-            if isinstance(e, Welford) and e.partial is not None and e.input is expr.mean
-        ]
-
-    def _is_run(self, leader: str) -> bool:
-        """Whether these are of a few values of few digits, and only added to those of their thread."""
-        expr = self.exprs[leader]
-        if not isinstance(expr, Welford) or expr.partial is not None:
-            return False
-        if self.value_digits.get(leader, RUN_DIGITS + 1) > RUN_DIGITS:
-            return False
-        length = 1
-        for is_reduction, group in self._serial_axes(leader, self._accumulator_depth(leader)):
-            if is_reduction:
-                length *= group.extent.value if group.extent.is_const else _LONGEST_RUN + 1
-        if length > _LONGEST_RUN or not self._is_joined_raw(expr):
-            return False
-        (total,) = self._joining(expr)
-        # Within a turn of the loops over runs, so that their sums are there before.
-        shared = range(self._accumulator_depth(total) + 1)
-        return not self._is_joined(self.exprs[total]) and all(
-            len(self.context.loops(leader)) > k and self.sharing.find((leader, k)) == self.sharing.find((total, k))
-            for k in shared
-        )
-
-    def _is_plain(self, leader: str) -> bool:
-        """Whether statistics of 16-bit numbers are complete once threads and blocks are joined, and have plain sums till then."""
-        expr = self.exprs[leader]
-        if not isinstance(expr, Welford) or leader not in self.value_digits or self._is_joined(expr):
-            return False
-        return expr.partial is None or self._is_run(self.leaders[expr.input.name])
-
-    def _is_joined_raw(self, expr: Welford) -> bool:
-        """Whether these statistics are only joined by their thread's own, one step after another."""
-        users = self._joining(expr)
-        return len(users) == 1 and self._counts_together(users[0], self._accumulator_depth(users[0]))
-
-    def _counts_together(self, leader: str, depth: int) -> bool:
-        expr = self.exprs[leader]
-        if not isinstance(expr, Welford) or expr.mean.dtype.is_complex:
-            return False
-        serial = [is_reduction for is_reduction, _ in self._serial_axes(leader, depth)]
-        if serial != sorted(serial, reverse=True):
-            return False  # a loop over kept dims runs around one over reduced dims
-        if self._has_cut_lanes(leader, depth):
-            return False
-        if expr.partial is None:
-            return True
-        # Partials that a thread joins have a count in common if they are its own and had one.
-        source = self.leaders.get(expr.input.name, "")
-        if source not in self.exprs or any(self._reduction_types(source, among) for among in (BLOCK_TYPES, GRID_TYPES)):
-            return False
-        state = self.context.state(expr.input.name)
-        inside = self._accumulator_depth(source)
-        return (
-            state.memory is MemoryType.local
-            and state.allocation is None
-            and all(accumulator_dtype(t.dtype) is t.dtype for t in tensor_outputs(self.exprs[source]))
-            and inside == self.sharing.positions[source]
-            and self._counts_together(source, inside)
-        )
-
-    def _has_cut_lanes(self, leader: str, depth: int) -> bool:
-        """Whether a thread has partials of their own for pieces of a reduced dim that need not be equally long."""
-        state = self.context.state(leader)
-        for axis, group in zip(state.loop[depth:], self.context.loops(leader)[depth:], strict=True):
-            made, origin = axis.definition, group.origin
-            if axis.is_reduction or is_one(group.extent) or state.parallel_type(axis) in THREAD_TYPES:
-                continue
-            while isinstance(made, Split) and isinstance(origin, GroupSplit):
-                if made.source.is_reduction and not origin.divides:
-                    return True
-                made, origin = made.source.definition, origin.source.origin
-        return False
-
-    def _serial_axes(self, leader: str, depth: int) -> list[tuple[bool, Group]]:
-        """(is reduced, group) of the loops from `depth` on that a thread runs through."""
-        state = self.context.state(leader)
-        return [
-            (a.is_reduction, group)
-            for a, group in zip(state.loop[depth:], self.context.loops(leader)[depth:], strict=True)
-            if not group.is_broadcast and not is_one(group.extent) and state.parallel_type(a) not in THREAD_TYPES
-        ]
-
     def _identities(self, expr: TensorExpr) -> tuple[Literal, ...]:
         if isinstance(expr, Reduction):
             dtype = accumulator_dtype(expr.output.dtype)
@@ -330,23 +187,6 @@ class NestStorage(NestValues):
             return [Store(buffer, ZERO, value, Role.initialise)]
         i = self._new_symbol(buffer.size)
         return [For(i, ZERO, buffer.size, ONE, (Store(buffer, i, value, Role.initialise),), unroll=True)]
-
-    def _over(self, size: Int) -> Callable[[Callable[[Int], list[Stmt]]], list[Stmt]]:
-        """Makes statements for every element of an array of `size`."""
-        if size.value == 1:
-            return lambda make: make(ZERO)
-        i = self._new_symbol(size)
-        return lambda make: [For(i, ZERO, size, ONE, tuple(make(i)), unroll=True)]
-
-    def _spread_count(self, counts: Buffer, seen: Buffer) -> list[Stmt]:
-        """Every element has seen as many values."""
-        value: Value = Load(seen, ZERO)
-        if seen.dtype is not counts.dtype:
-            value = Cast(value, counts.dtype)
-        if counts.size.value == 1:
-            return [Store(counts, ZERO, value)]
-        i = self._new_symbol(counts.size)
-        return [For(i, ZERO, counts.size, ONE, (Store(counts, i, value),), unroll=True)]
 
     def _close(self, leader: str, depth: int, nest: Nest) -> list[Stmt]:
         """What must stand after the loop at `depth`: the collective of a reduction, and its stores."""
@@ -402,35 +242,6 @@ class NestStorage(NestValues):
             if closing:
                 closing = [If(guard, tuple(closing), role=Role.last_block)]
         return closing
-
-    def _settled(self, leader: str, accumulator: Accumulator, step: WelfordStep) -> list[Stmt]:
-        """A thread's sums of differences become its statistics."""
-        if step.shift is None:
-            return []
-        shift, rest = step.shift, accumulator.rest
-        mean, m2, _ = accumulator.buffers
-        name, elements = f"{leader}_u{self._next()}", self._over(mean.size)
-        if step.sums is None:
-            return unshift(accumulator.buffers, rest, step, elements, name)
-        assert rest is not None
-        return settle_wide((mean, m2, rest), step.sums, lambda e: Load(shift, e), step.count, elements, name)
-
-    def _settled_sums(self, leader: str, accumulator: Accumulator, step: WelfordStep) -> list[Stmt]:
-        """The complete sums of all threads become statistics."""
-        mean, m2, _ = accumulator.buffers
-        assert accumulator.rest is not None
-        settled = settle_moments(
-            (mean, m2, accumulator.rest), step, self._over(mean.size), f"{leader}_u{self._next()}"
-        )
-        if accumulator.last_block is None:
-            return settled
-        declared = [s for s in settled if isinstance(s, Allocate)]
-        rest = tuple(s for s in settled if not isinstance(s, Allocate))
-        return [*declared, If(equal(accumulator.last_block, 1), rest, role=Role.last_block)]
-
-    def _is_joined(self, expr: TensorExpr) -> bool:
-        """Whether another expr joins these statistics, with what their means have lost."""
-        return isinstance(expr, Welford) and bool(self._joining(expr))
 
     def _finish_sum(self, leader: str, total: Buffer, rest: Buffer) -> list[Stmt]:
         """Every element is a number again."""
@@ -542,8 +353,3 @@ class NestStorage(NestValues):
             nested: list[Stmt] = [For(i, ZERO, extent, ONE, tuple(stmts), unroll=True)]
             stmts = nested
         return stmts
-
-
-def accumulator_dtype(dtype: DataType) -> DataType:
-    """What partial results are held in: Float for the narrow floats, so that only the result is rounded."""
-    return compute_dtype(dtype) if dtype.is_reduced_float else dtype
