@@ -43,7 +43,7 @@ from fuser.ir.kernel import (
 )
 from fuser.lowering.butterflies import butterflies
 from fuser.lowering.expand_block import BlockReduces
-from fuser.lowering.join_partials import Joins
+from fuser.lowering.join_partials import Joins, is_common
 from fuser.lowering.parallel_axes import WARP
 
 # Values that the warps of a cluster may tell each of its blocks: two for each lane.
@@ -128,15 +128,23 @@ def _exchange_in_turn(
     stores: list[Stmt] = []
     for r in reduces:
 
-        def publish(e: Int, r: Reduce = r) -> list[Stmt]:
-            return [
-                RemoteStore(s, place(e, rank, p), Load(p, e), peer) for s, p in zip(slots[r], r.partials, strict=True)
-            ]
+        def publish(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
+            p = r.partials[i]
+            return [RemoteStore(slots[r][i], place(e, rank, p), Load(p, e), peer)]
 
-        stores += joins.elements(r, publish)
+        stores += joins.each(r, publish)
     stmts.append(For(peer, thread, const(size), threads, tuple(stores)))
     stmts += [ClusterArrive("every block's value is on its way"), ClusterWait("every block's value has come")]
     for r in reduces:
+        if is_common(r, 2):
+            # All values at once: their elements have one count.
+            stmts += joins.join_all(
+                r,
+                lambda i, e, k, r=r: Load(slots[r][i], place(e, k, r.partials[i])),
+                const(size),
+                unroll=True,
+            )
+            continue
 
         def collect(e: Int, r: Reduce = r) -> list[Stmt]:
             first: list[Stmt] = [
