@@ -189,8 +189,9 @@ class NestStatements(NestVectors):
         found: list[Cond] = []
         for k, (axis, group) in enumerate(zip(state.loop, self.context.loops(leader), strict=True)):
             is_reduced = axis.is_reduction or (k < len(around.loop) and around.loop[k].is_reduction)
-            if is_reduced and state.parallel_type(axis) not in THREAD_TYPES:
-                found.append(equal(indexer.index(group), 0))
+            index = indexer.index(group) if is_reduced and state.parallel_type(axis) not in THREAD_TYPES else None
+            if index is not None:
+                found.append(equal(index, 0))
         return all_of(*found)
 
     def _add_exponential(self, leader: str, expr: ExpSum, indexer: Indexer, offset: Int) -> list[Stmt]:
