@@ -50,6 +50,11 @@ class BlockReduces:
                 return butterflies(self.joins, r, count.value), []
             if count.value % WARP == 0:
                 return self._warp_then_slots(r, count.value, total.value)
+        others = [p for p in self.axes.active if p not in reduced]
+        if reduced and others and set(others) <= set(r.copy_axes) and count.is_const and total.is_const:
+            of_copies = self._copies_then_slots(r, reduced, count.value, total.value)
+            if of_copies is not None:
+                return of_copies
         return self._exchange(r, reduced, total, count)
 
     def _scratch(self, r: Reduce, size: Int) -> tuple[Buffer, ...]:
@@ -74,22 +79,52 @@ class BlockReduces:
         stmts.append(If(equal(linear % WARP, 0), tuple(self.joins.each(r, write)), role=Role.owner))
         # Each addition of compensated sums waits for six, each part of a sum of exponentials has an exponential of its own:
         # lanes read a slot each and join them in few steps.
-        width = 1 << (per_group - 1).bit_length()
+        width = _power_of_two(per_group)
         if width <= WARP and (r.combine in EXP_SUMS or (r.combine == COMBINE and width == per_group)):
-            own = linear % width
-
-            def read(i: int, e: Int) -> list[Stmt]:
-                return [Store(r.partials[i], e, Load(scratch[i], place(e) + own))]
-
-            def nothing(i: int, e: Int) -> list[Stmt]:
-                return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
-
-            reads = self.joins.each(r, read)
-            if width > per_group:
-                reads = [If(less(own, per_group), tuple(reads), tuple(self.joins.each(r, nothing)))]
-            return stmts, [*reads, *butterflies(self.joins, r, width, keeps_rest=True)]
+            return stmts, self._join_by_lanes(r, scratch, per_group, place)
         join = self.joins.join_all(r, lambda i, e, k: Load(scratch[i], place(e) + k), const(per_group), unroll=True)
         return stmts, join
+
+    def _join_by_lanes(
+        self, r: Reduce, slots: Sequence[Buffer], count: int, place: Callable[[Int], Int]
+    ) -> list[Stmt]:
+        """Join `count` slots, at most a warp's lanes: element e of the first is at place(e). Every thread has the result."""
+        width = _power_of_two(count)
+        own = self.axes.thread % width
+
+        def read(i: int, e: Int) -> list[Stmt]:
+            return [Store(r.partials[i], e, Load(slots[i], place(e) + own))]
+
+        def nothing(i: int, e: Int) -> list[Stmt]:
+            return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
+
+        reads = self.joins.each(r, read)
+        if width > count:
+            reads = [If(less(own, count), tuple(reads), tuple(self.joins.each(r, nothing)))]
+        return [*reads, *butterflies(self.joins, r, width, keeps_rest=True)]
+
+    def _copies_then_slots(
+        self, r: Reduce, reduced: Sequence[ParallelType], count: int, total: int
+    ) -> tuple[list[Stmt], list[Stmt]] | None:
+        """The same where neighbouring threads hold copies, of which one counts; None if those make up no part of a warp and no
+        whole warps."""
+        copies = total // count
+        if reduced != self.axes.active[-len(reduced) :] or total % WARP or (copies % WARP and WARP % copies):
+            return None
+        stmts = butterflies(self.joins, r, WARP, copies) if copies < WARP else []
+        alike = max(copies, WARP)
+        slots = total // alike
+        if slots == 1:
+            return stmts, []
+        scratch = self._scratch(r, const(slots))
+        stmts += [Allocate(b) for b in scratch]
+        linear = self.axes.thread
+
+        def write(i: int, e: Int) -> list[Stmt]:
+            return [Store(scratch[i], e * slots + linear // alike, Load(r.partials[i], e))]
+
+        stmts.append(If(equal(linear % alike, 0), tuple(self.joins.each(r, write)), role=Role.owner))
+        return stmts, self._join_by_lanes(r, scratch, slots, lambda e: e * slots)
 
     def _exchange(
         self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int
@@ -183,3 +218,8 @@ class BlockReduces:
             return self.joins.join_all(one, value, const(parts), unroll=True)
 
         return spread_join(r, spread, first, join, self._scratch, self.joins.each, self.axes.number)
+
+
+def _power_of_two(count: int) -> int:
+    """The least one that is not below `count`."""
+    return 1 << (count - 1).bit_length()

@@ -64,13 +64,14 @@ def exchange_in_cluster(
     size = cluster[axis]
     rank = axes.threads[axis] % size
     total = axes.block_threads
-    if total.is_const and total.value % WARP == 0 and set(axes.active) == set(r.block_axes):
+    others = [p for p in axes.active if p not in r.block_axes]
+    if total.is_const and total.value % WARP == 0 and set(others) <= set(r.copy_axes):
         values = total.value // WARP
-        by_warps = size * values <= _TOLD_BY_WARPS
+        by_warps = not others and size * values <= _TOLD_BY_WARPS
         if by_warps:
             alone = [s for one in reduces for s in butterflies(joins, one, WARP)]
         else:
-            alone, values = block.expand(reduces), 1
+            alone, values = block.expand(reduces) if r.block_axes else [], 1
         return alone + _exchange_by_lanes(
             reduces, size, rank, axes.thread, values, joins, execution=execution, by_warps=by_warps
         )

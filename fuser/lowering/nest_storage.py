@@ -315,7 +315,7 @@ class NestStorage(NestStatistics):
             leader,
             accumulator.last_block,
             self._cluster_types(leader),
-            self._copy_types(leader) if grid_axes else (),
+            self._copy_types(leader),
         )
 
     def _store_result(
