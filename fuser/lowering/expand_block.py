@@ -85,9 +85,7 @@ class BlockReduces:
         join = self.joins.join_all(r, lambda i, e, k: Load(scratch[i], place(e) + k), const(per_group), unroll=True)
         return stmts, join
 
-    def _join_by_lanes(
-        self, r: Reduce, slots: Sequence[Buffer], count: int, place: Callable[[Int], Int]
-    ) -> list[Stmt]:
+    def _join_by_lanes(self, r: Reduce, slots: Sequence[Buffer], count: int, place: Callable[[Int], Int]) -> list[Stmt]:
         """Join `count` slots, at most a warp's lanes: element e of the first is at place(e). Every thread has the result."""
         width = _power_of_two(count)
         own = self.axes.thread % width

@@ -2,6 +2,7 @@
 
     build_loop_nests     collectives_are_whole       no barrier, shuffle, atomic or fence yet
     prefetch_loads       collectives_are_whole       still
+    read_early           collectives_are_whole       still
     keep_turns           collectives_are_whole       still
     pipeline_copies      collectives_are_whole       still
                          copies_are_waited_for       a wait parts the copies to a buffer from its reads
@@ -479,6 +480,7 @@ def no_equal_neighbours(result: PassResult, found: Findings) -> None:
 ENSURES: dict[str, tuple[Invariant, ...]] = {
     "build_loop_nests": (collectives_are_whole,),
     "prefetch_loads": (collectives_are_whole,),
+    "read_early": (collectives_are_whole,),
     "keep_turns": (collectives_are_whole,),
     "pipeline_copies": (collectives_are_whole, copies_are_waited_for),
     "insert_grid_barriers": (no_unordered_blocks,),
@@ -494,7 +496,14 @@ ENSURES: dict[str, tuple[Invariant, ...]] = {
 """What each pass ensures, in the order of the passes."""
 
 # What these ensure is about collectives that are whole, and ends with the next pass.
-_BEFORE_EXPANSION = ("build_loop_nests", "prefetch_loads", "keep_turns", "pipeline_copies", "insert_grid_barriers")
+_BEFORE_EXPANSION = (
+    "build_loop_nests",
+    "prefetch_loads",
+    "read_early",
+    "keep_turns",
+    "pipeline_copies",
+    "insert_grid_barriers",
+)
 
 
 def invariants_after(pass_name: str) -> list[Invariant]:

@@ -29,6 +29,7 @@ from fuser.lowering.merge_predicates import merge_predicates
 from fuser.lowering.peel_loops import peel_loops
 from fuser.lowering.pipeline_copies import pipeline_copies
 from fuser.lowering.prefetch_loads import prefetch_loads
+from fuser.lowering.read_early import read_early
 from fuser.lowering.unswitch_loops import unswitch_loops
 from fuser.lowering.whole_blocks import whole_blocks
 
@@ -38,6 +39,7 @@ _T = TypeVar("_T")
 PASSES = (
     "build_loop_nests",
     "prefetch_loads",
+    "read_early",
     "keep_turns",
     "pipeline_copies",
     "insert_grid_barriers",
@@ -104,6 +106,7 @@ def lower_fusion(
     body = seen("build_loop_nests", lowered.body)
     ahead, required = _loads_ahead(scheduled, MemoryType.local)
     body = step("prefetch_loads", lambda: prefetch_loads(body, ahead, required))
+    body = step("read_early", lambda: read_early(body))
     body = step(
         "keep_turns",
         lambda: keep_turns(body, scheduled.kept_turns, lowered.private_buffers, context.threads, context.sizes),
