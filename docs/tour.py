@@ -22,7 +22,8 @@ from fuser.ir.print_fusion import definition_text
 from fuser.lowering.pipeline import lower_fusion
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.device import get_device
-from fuser.schedule.params import SegmentInputs
+from fuser.schedule.params import Refused, SegmentInputs
+from fuser.schedule.print_params import params_text
 from fuser.schedule.segment import segment_fusion
 
 
@@ -70,10 +71,11 @@ show("4. segments.py: the segments, and why other schedulers refused", segments_
 
 # 5. Params: the scheduler looks at sizes and strides and chooses what will change the text of the kernel.
 params = segment.scheduler.propose(segment.fusion, SegmentInputs(bound.tensors, bound.evaluate), device.info)
-show("5. params.py: the scheduler's choice for these sizes on this device", params)
+assert not isinstance(params, Refused)
+show("5. params.py: the scheduler's choice for these sizes on this device", params_text(params))
 
 # 6. The schedule, and the facts about the inputs that it relies on. They are checked again at every launch.
-schedule = segment.scheduler.apply(segment.fusion, params)  # type: ignore[arg-type]
+schedule = segment.scheduler.apply(segment.fusion, params)
 facts = collect_facts(schedule, bound.tensors, bound.evaluate)
 show("6. schedule.py: verbs, the loops that follow from them, and facts", schedule_text(schedule, facts))
 

@@ -25,6 +25,7 @@ from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
 from fuser.runtime.device import Device
 from fuser.runtime.variants import bound_options, rung_of
 from fuser.schedule.params import NoOpParams, Params, Refused, SegmentInputs
+from fuser.schedule.print_params import params_text
 from fuser.schedule.registry import scheduler_for
 from fuser.schedule.segment import Segment, SizesRefused, candidates, choose_scheduler
 from fuser.source_location import caller_location
@@ -207,7 +208,7 @@ class KernelCompiler:
         params = params if params is not None else self.propose(segment, bound)
         chosen = params
         scheduler = scheduler_for(params)
-        self.recorder.stage(f"{self.prefix}params.py", lambda: f"# {scheduler.type.name}\n{chosen!r}\n")
+        self.recorder.stage(f"{self.prefix}params.py", lambda: f"# {scheduler.type.name}\n{params_text(chosen)}\n")
         scheduled = scheduler.apply(segment.fusion, params)
         return self.compile_scheduled(scheduled, bound), params
 

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from fuser import options
 from fuser.errors import FuserError, InternalError
-from fuser.ir.enums import MemoryType
+from fuser.ir.enums import LoadStoreOpType, MemoryType
 from fuser.ir.facts import Facts
 from fuser.ir.fusion import tensor_inputs
 from fuser.ir.integers import ZERO
@@ -112,7 +112,8 @@ def lower_fusion(
         lambda: keep_turns(body, scheduled.kept_turns, lowered.private_buffers, context.threads, context.sizes),
     )
     recycled, must = _loads_ahead(scheduled, MemoryType.shared)
-    body = step("pipeline_copies", lambda: pipeline_copies(body, recycled, must, lowered.private_buffers))
+    asked = frozenset(n for n, s in scheduled.states.items() if s.op_type is LoadStoreOpType.cp_async)
+    body = step("pipeline_copies", lambda: pipeline_copies(body, recycled, must, lowered.private_buffers, asked))
     body = step("insert_grid_barriers", lambda: insert_grid_barriers(body, lowered.crossing))
     expanded = _named(
         "expand_collectives", lambda: expand_collectives(body, context.threads, context.sizes, scheduled.cluster)

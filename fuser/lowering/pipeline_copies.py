@@ -67,15 +67,22 @@ def pipeline_copies(
     wanted: AbstractSet[str],
     required: AbstractSet[str],
     private: AbstractSet[str],
+    asked: AbstractSet[str] = frozenset(),
 ) -> tuple[Stmt, ...]:
     """Place commits and waits; start the copies of the tensors `wanted` for the next trip where a loop allows that.
 
-    `private`: buffers of which each thread reads only what it wrote. Raises SchedulingError for one of the tensors `required`
-    whose copies cannot be started ahead.
+    `private`: buffers of which each thread reads only what it wrote. `asked`: tensors to be copied asynchronously; comments at
+    the head tell of those that loop nests copy otherwise, and of those `wanted` that are not started ahead. Raises
+    SchedulingError for one of the tensors `required` whose copies cannot be started ahead.
     """
     copied = {s.dst for s in walk(body) if isinstance(s, AsyncCopy)}
+    otherwise = "its accesses begin anywhere, and each element stands under a test of its own"
+    notes = [
+        Comment(f"{name} is not copied asynchronously: {otherwise}")
+        for name in sorted(asked - {b.name for b in copied})
+    ]
     if not copied:
-        return body
+        return (*notes, *body)
     recycler = _Recycler({b for b in copied if b.name in wanted and b.name in private})
     body = recycler.body(body)
     missing = sorted(b.name for b in copied if b.name in required and b not in recycler.done)
@@ -87,7 +94,7 @@ def pipeline_copies(
     body = waits.list(body)
     left = sorted(b.name for b in copied if b.name in wanted and b not in recycler.done)
     reason = "no serial loop fills it, or threads read what others copied"
-    return (*(Comment(f"{name} is not copied a trip ahead: {reason}") for name in left), *body)
+    return (*notes, *(Comment(f"{name} is not copied a trip ahead: {reason}") for name in left), *body)
 
 
 # --- waits ------------------------------------------------------------------------------------------------------------

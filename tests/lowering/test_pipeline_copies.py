@@ -12,9 +12,9 @@ from fuser.codegen.generate import generate_cuda
 from fuser.errors import InternalError, SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import LoadStoreOpType, MemoryType, ParallelType
-from fuser.ir.fusion import Pointwise, Tensor
+from fuser.ir.fusion import Pointwise, Tensor, is_copy
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import AsyncCommit, AsyncCopy, AsyncWait, BlockBarrier, For, Kernel, Stmt, map_body, walk
+from fuser.ir.kernel import AsyncCommit, AsyncCopy, AsyncWait, BlockBarrier, Comment, For, Kernel, Stmt, map_body, walk
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.verify_kernel import verify_kernel
 from fuser.lowering.invariants import Findings, PassResult, copies_are_waited_for
@@ -109,6 +109,24 @@ def test_the_next_row_is_copied_behind_the_last_read_of_each_piece() -> None:
     waits = [s.pending for s in row.body if isinstance(s, AsyncWait)]
     assert waits == [7, 6, 5, 4, 3, 2, 1, 0]
     assert count(kernel, BlockBarrier) == 0
+
+
+def test_rows_that_are_copied_by_element_are_told_of() -> None:
+    """Rows of odd length begin anywhere: no vector of one is an asynchronous copy."""
+    s = rows_in_shared_memory(1001, 64)
+    for t in s.tensors:
+        expr = s.definition(t.name)
+        if isinstance(expr, Pointwise) and is_copy(expr):
+            s.allow_misaligned(t.name)
+    kernel, inputs = lowered(s)
+    assert count(kernel.kernel, AsyncCopy) == 0
+    run(kernel, inputs).check()
+    notes = [c.text for c in walk(kernel.kernel.body) if isinstance(c, Comment)]
+    assert notes == [
+        "t0_cache_after_0 is not copied asynchronously: its accesses begin anywhere, and each element stands under a test of "
+        "its own"
+    ]
+    assert not any(isinstance(c, Comment) for c in walk(lowered(rows_in_shared_memory(1024, 64))[0].kernel.body))
 
 
 def test_rows_of_many_pieces_are_waited_for_as_a_whole() -> None:

@@ -60,3 +60,4 @@ def test_copies_under_a_test_are_plain() -> None:
     made = compiler.compile(fusion_of(softmax, BF16), [described(BF16, 8192, 32008)])
     assert "fuser_copy_async_16(" in made.source
     assert "fuser_copy_last_async" not in made.source
+    assert ");  // evict_last is left out under a test" in made.source
