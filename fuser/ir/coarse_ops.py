@@ -2,7 +2,7 @@
 
 Grammar
     table    := COARSE: name -> CoarseOp; ROUND_TO_BFLOAT16, EXP_BELOW: PointwiseOp
-                ROWS: name -> PointwiseOp, those of the op table, too
+                ROWS: name -> PointwiseOp, those of the op table and of `exact_ops.py`, too
     CoarseOp := row, error, definition
 
 Rows are those of the op table in every respect: dtype rule, NumPy semantics (of the exact function), CUDA text for Float and a
@@ -19,6 +19,7 @@ import numpy as np
 from fuser.ir import numpy_functions as npf
 from fuser.ir.cuda_spelling import ConstantRule, CudaRule, CudaSpelling, cuda_literal, spelled
 from fuser.ir.dtypes import DataType
+from fuser.ir.exact_ops import EXACT, EXACT_DEFINITIONS
 from fuser.ir.numpy_functions import Array, numpy_cast
 from fuser.ir.op_table import POINTWISE, PointwiseOp, Samples
 from fuser.ir.promotion import DtypeRule
@@ -179,6 +180,7 @@ DEFINITIONS: dict[str, str] = {
     **{name: op.definition for name, op in COARSE.items()},
     ROUND_TO_BFLOAT16.name: "cast(fd.ops.cast({0}, dtype=DataType.BFloat16), dtype=DataType.Float)",
     EXP_BELOW.name: "exp(fd.ops.sub({0}, {1}))",
+    **EXACT_DEFINITIONS,
 }
 """What ops that are no ops of the front end stand for, as calls of `fd.ops` with `{0}` for the operands."""
 
@@ -198,67 +200,12 @@ _EXP_SUMMAND = PointwiseOp(
 # exp(-|x|) of the largest, and results below 2**-126 are 0.
 
 
-def _product_error(a: Array, b: Array) -> Array:
-    """What rounding a product loses, by splitting both factors (Dekker 1971)."""
-    with np.errstate(all="ignore"):
-        if a.dtype == np.float32:
-            wide = a.astype(np.float64) * b.astype(np.float64)
-            return np.asarray(wide - np.asarray(a * b, np.float64), a.dtype)
-        p = a * b
-        (ah, al), (bh, bl) = _halves(a), _halves(b)
-        return np.asarray(al * bl - (((p - ah * bh) - al * bh) - ah * bl), a.dtype)
-
-
-def _halves(x: Array) -> tuple[Array, Array]:
-    scaled = x * x.dtype.type(2.0**27 + 1)
-    high = scaled - (scaled - x)
-    return high, x - high
-
-
-_PRODUCT_ERROR = PointwiseOp(
-    "product_error",
-    2,
-    DtypeRule.FLT,
-    "a * b before it is rounded less a * b; exact where that is no subnormal number.",
-    _product_error,
-    spelled(floating="fuser_product_error({0}, {1})"),
-    kinds="f",
-    exact=True,
-    samples=(Samples(-100.0, 100.0, specials=False), Samples(-100.0, 100.0, specials=False)),
-    parameters=("a", "b"),
-)
-
-
-def _fma(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c in Double or Float: the sum of the product, of what that loses and of c; off by an ulp where that is tiny."""
-    with np.errstate(all="ignore"):
-        p = np.asarray(a * b)
-        s = p + c
-        z = s - p
-        lost = (p - (s - z)) + (c - z) + _product_error(a, b)
-        return np.asarray(np.where(np.isfinite(lost), s + lost, s), p.dtype)
-
-
-_FMA = PointwiseOp(
-    "fma",
-    3,
-    DtypeRule.FLT,
-    "a * b + c, rounded once.",
-    _fma,
-    spelled(floating=("fmaf({0}, {1}, {2})", "fma({0}, {1}, {2})")),
-    kinds="f",
-    ulp=(1.0, 1.0),
-    samples=(Samples(-100.0, 100.0), Samples(-100.0, 100.0), Samples(-100.0, 100.0)),
-    parameters=("a", "b", "c"),
-)
-
 ROWS: dict[str, PointwiseOp] = {
     **POINTWISE,
     **{name: op.row for name, op in COARSE.items()},
     ROUND_TO_BFLOAT16.name: ROUND_TO_BFLOAT16,
     EXP_BELOW.name: EXP_BELOW,
     _EXP_SUMMAND.name: _EXP_SUMMAND,
-    _PRODUCT_ERROR.name: _PRODUCT_ERROR,
-    _FMA.name: _FMA,
+    **EXACT,
 }
 """Every row that an expr of a fusion or a call of a kernel may name."""

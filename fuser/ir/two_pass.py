@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from fuser.errors import SchedulingError
 from fuser.ir.coarse_ops import EXP_BELOW
 from fuser.ir.dtypes import DataType
+from fuser.ir.exact_ops import LESS_REST
 from fuser.ir.fusion import (
     Broadcast,
     ExpSum,
@@ -129,7 +130,7 @@ def two_pass_welford(builder: ScheduledFusion, name: str) -> None:
         difference = builder.definition(name)
         assert isinstance(difference, Pointwise)
         again = pointwise("centred", "sub", x, shifted)
-        made.append(Pointwise("sub", (again, rest_wide), difference.output))
+        made.append(Pointwise(LESS_REST.name, (again, rest_wide), difference.output))
         builder.replace_expr(difference, made, {})
         made = []
     # A mean that only those differences read is read no more.

@@ -17,6 +17,7 @@ from fuser.ir.fusion import Reducing, Scan, Tensor, TensorExpr, tensor_inputs, t
 from fuser.ir.integers import Cond, Int, Symbol, equal, symbol
 from fuser.ir.iteration_graph import Group, GroupSplit
 from fuser.ir.kernel import Buffer
+from fuser.lowering.carried_rests import carried_rests
 from fuser.lowering.compensated_sum import cancelling_sums, compensated_sums
 from fuser.lowering.context import LoweringContext, Storage, is_argument
 from fuser.lowering.exp_sum import HeldGroup
@@ -73,6 +74,9 @@ class NestState:
         self.shared_reads: dict[str, bool] = {}
         self.compensated = compensated_sums(self.builder)
         self.cancelling = cancelling_sums(self.builder) if self.compensated else frozenset[str]()
+        # What rounding lost of values in registers lies in registers beside them.
+        self.carried = carried_rests(self.builder)
+        self.rests: dict[str, Buffer] = {}
         self.exact = exact_statistics(self.builder)
         self.in_double = in_double(self.builder)
         self.value_digits = value_digits(self.builder)

@@ -67,7 +67,8 @@ class NestStatements(NestVectors):
             cache = self.context.state(expr.output.name).cache_op
             stmts = list[Stmt]([async_copy(expr.output, target.buffer, offset, source.buffer, source.index, 1, cache)])
         else:
-            stmts = list[Stmt]([Store(target.buffer, offset, self._value(expr, indexer))])
+            with_rests = self._with_rests(expr, target.buffer, offset, indexer)
+            stmts = with_rests or list[Stmt]([Store(target.buffer, offset, self._value(expr, indexer))])
         return self._guarded(stmts, indexer, loops, leader, target)
 
     def _parts(self, expr: Cat, target: Buffer, offset: Int, indexer: Indexer) -> list[Stmt]:
@@ -111,7 +112,12 @@ class NestStatements(NestVectors):
             value = self._read(expr.input, indexer)
             if accumulator.rest is not None:
                 name, exact = f"{leader}_k{self._next()}", leader in self.cancelling
-                return add_term(buffer, accumulator.rest, offset, value, name, exact=exact)
+                stmts = add_term(buffer, accumulator.rest, offset, value, name, exact=exact)
+                lost = self._rest(expr.input, indexer) if expr.input.name in self.rests else None
+                if lost is not None:
+                    both = Call("add", (Load(accumulator.rest, offset), lost), buffer.dtype, buffer.dtype)
+                    stmts.append(Store(accumulator.rest, offset, both))
+                return stmts
             compute = compute_dtype(buffer.dtype)
             combined = Call(REDUCTIONS[expr.op].combine, (Load(buffer, offset), value), compute, buffer.dtype)
             return [Store(buffer, offset, combined)]

@@ -95,6 +95,9 @@ class NestStorage(NestStatistics):
             self.workspaces.append(storage.buffer)
         else:
             stmts.append(Allocate(storage.buffer))
+        if t.name in self.carried and not isinstance(self.exprs[leader], Reducing):
+            self.rests[t.name] = rest_of(storage.buffer)
+            stmts.append(Allocate(self.rests[t.name]))
 
     def _make_accumulator(self, leader: str, depth: int) -> Accumulator:
         state = self.context.state(leader)
@@ -246,7 +249,7 @@ class NestStorage(NestStatistics):
     def _finish_sum(self, leader: str, total: Buffer, rest: Buffer) -> list[Stmt]:
         """Every element is a number again."""
         name = f"{leader}_f{self._next()}"
-        finish = finish_mean if isinstance(self.exprs[leader], Welford) else finish_sum
+        finish = finish_mean if isinstance(self.exprs[leader], Welford) or leader in self.carried else finish_sum
         return self._over(total.size)(lambda e: finish(total, rest, e, name))
 
     def _completed(self, expr: ExpSum, partials: tuple[Buffer, ...]) -> list[Stmt]:

@@ -32,10 +32,25 @@ from fuser.ir.fusion import (
     TensorExpr,
     Val,
     Welford,
+    tensor_inputs,
+    tensor_outputs,
 )
 from fuser.ir.integers import ONE, ZERO, Int
-from fuser.ir.kernel import Buffer, Call, Cast, IndexValue, Literal, Load, RandomValue, ScalarArgument, Value
+from fuser.ir.kernel import (
+    Buffer,
+    Call,
+    Cast,
+    IndexValue,
+    Literal,
+    Load,
+    RandomValue,
+    ScalarArgument,
+    Stmt,
+    Store,
+    Value,
+)
 from fuser.ir.op_table import compute_dtype
+from fuser.lowering.carried_rests import Arithmetic, takes_rests
 from fuser.lowering.context import Storage, global_storage, is_shared_by, row_major_axes
 from fuser.lowering.indexing import Indexer
 from fuser.lowering.nest_predicates import NestPredicates
@@ -160,24 +175,56 @@ class NestValues(NestPredicates):
 
         The mean of data far from zero is rounded to more than the difference is.
         """
-        mean = expr.inputs[1]
+        rest = self._rest_of_mean(expr.inputs[1], indexer)
+        if rest is None or args[0].dtype is not args[1].dtype:
+            return args
+        return Call("sub", args, args[0].dtype, args[0].dtype), rest
+
+    def _rest_of_mean(self, mean: Val, indexer: Indexer) -> Load | None:
+        """What rounding has lost of a mean or a sum that is a register beside its rest, or of what is a copy of it."""
         while isinstance(mean, Tensor) and self.context.state(mean.name).memory is MemoryType.local:
             made = self.builder.definition(mean.name)
-            if isinstance(made, Welford):
+            if isinstance(made, Welford) or (isinstance(made, Reduction) and mean.name in self.carried):
                 break
             if not (isinstance(made, Broadcast) or (isinstance(made, Pointwise) and made.op in COPIES)):
-                return args
+                return None
             mean = made.inputs[0] if isinstance(made, Pointwise) else made.input
         accumulator = self.accumulators.get(mean.name)
         storage = self.storage.get(mean.name)
-        if accumulator is None or accumulator.rest is None or storage is None or args[0].dtype is not args[1].dtype:
-            return args
-        if storage.buffer is not accumulator.buffers[0] or not isinstance(mean, Tensor):
-            return args
+        if accumulator is None or accumulator.rest is None or storage is None or not isinstance(mean, Tensor):
+            return None
+        if storage.buffer is not accumulator.buffers[0]:
+            return None
         offset = self._offset(indexer, accumulator.axes, mean)
         self._check_register_index(accumulator.rest, offset, mean)
-        difference = Call("sub", args, args[0].dtype, args[0].dtype)
-        return difference, Load(accumulator.rest, offset)
+        return Load(accumulator.rest, offset)
+
+    def _rest(self, value: Val, indexer: Indexer) -> Load | None:
+        """What rounding has lost of an operand, if anything is known of it."""
+        if not isinstance(value, Tensor):
+            return None
+        rest = self.rests.get(value.name)
+        if rest is None:
+            return self._rest_of_mean(value, indexer)
+        return Load(rest, self._offset(indexer, self.storage[value.name].axes, value))
+
+    def _with_rests(self, expr: TensorExpr, target: Buffer, offset: Int, indexer: Indexer) -> list[Stmt] | None:
+        """The statements of an expr whose result, or one of whose operands, has a rest; else None."""
+        rest = self.rests.get(tensor_outputs(expr)[0].name)
+        if isinstance(expr, Pointwise) and takes_rests(expr):
+            rests = tuple(self._rest(v, indexer) for v in expr.inputs)
+            of_interest = any(isinstance(v, Tensor) and v.name in self.carried for v in expr.inputs)
+            if rest is None and (not of_interest or not any(rests)):
+                return None
+            args = tuple(self._read(v, indexer) for v in expr.inputs)
+            made = Arithmetic(expr.op, args, rests, expr.output.dtype, f"{expr.output.name}_c{self._next()}")
+            return made.settled(target, offset) if rest is None else made.carried(target, rest, offset)
+        if rest is None:
+            return None
+        (operand,) = tensor_inputs(expr)
+        lost = self._rest(operand, indexer)
+        lost = Literal(0.0, rest.dtype) if lost is None else lost
+        return [Store(target, offset, self._value(expr, indexer)), Store(rest, offset, lost)]
 
     def _hinted(self, value: Value, copy: Tensor) -> Value:
         """The cache hint of a copy is about its read of device memory."""

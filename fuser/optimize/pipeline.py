@@ -10,6 +10,7 @@ from fuser.ir.print_fusion import definition_text
 from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.assign_output_layouts import assign_output_layouts
 from fuser.optimize.compute_before_broadcast import compute_before_broadcast
+from fuser.optimize.contract_products import contract_products
 from fuser.optimize.drop_exact_roundings import drop_exact_roundings
 from fuser.optimize.exact_exponents import exact_exponents
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
@@ -29,6 +30,7 @@ PASSES: tuple[Callable[[Fusion], Fusion], ...] = (
     exact_exponents,
     drop_exact_roundings,
     compute_before_broadcast,
+    contract_products,
     round_as_floats,
 )
 

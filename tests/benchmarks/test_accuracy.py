@@ -1,8 +1,9 @@
 """Errors against float64 where inputs are unkind: ours, on the simulator, are at most those of plain Float arithmetic.
 
 benchmarks/accuracy.py compares with torch eager on a GPU. Without one, what torch computes is modelled here: the formulas of
-its kernels in NumPy float32, sums by halves (NumPy's own), every op rounded, 16-bit results rounded once. A third is allowed
-for chance: where no sum shows, the largest error of some thousand roundings is compared with that of others.
+its kernels in NumPy float32 (float64 for Double), sums by halves (NumPy's own), every op rounded, 16-bit results rounded once.
+A third is allowed for chance: where no sum shows, the largest error of some thousand roundings is compared with that of others.
+Results that are rounded twice, however many steps they take, have to be well below: other shapes have other chances.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from benchmarks.norm_cases import (
     softmax_backward,
 )
 from benchmarks.reduction_cases import cross_entropy, sum_over
+from fuser.ir.dtypes import DataType
 from tests.benchmarks.float64_error import largest_error
 
 Array = np.ndarray[Any, Any]
 ROWS, COLUMNS = 10, 2003
 GROUPS = 2
 CHANCE = 4 / 3
+HEAD_ROOM = 2 / 3
 LEAST = 1.5
 """Ulps that are always granted: three roundings."""
 
@@ -87,6 +90,16 @@ def _sum_inner(x: Array) -> list[Array]:
     return [x.sum(-1)]
 
 
+class LongWide(NumpyWide):
+    """References in longdouble: what is judged may be float64."""
+
+    def wide(self, x: Any) -> Any:
+        return x.astype(np.longdouble)
+
+    def round(self, x: Any, dtype: Any) -> Any:
+        return x.astype(dtype.numpy).astype(np.longdouble)
+
+
 Model = Callable[..., list[Array]]
 
 FAMILIES: dict[str, tuple[Callable[..., Case], Model]] = {
@@ -101,6 +114,9 @@ FAMILIES: dict[str, tuple[Callable[..., Case], Model]] = {
     "group_norm": (lambda dtype: group_norm(4, 6, 17, 19, GROUPS, dtype), _group_norm),
     "sum_inner": (lambda dtype: sum_over(1, ROWS, COLUMNS, dtype), _sum_inner),
 }
+
+
+ROUNDED_TWICE = ("softmax_backward", "layer_norm", "layer_norm of seven", "rms_norm", "group_norm")
 
 
 def _scaled_rows(x: Array) -> Array:
@@ -131,8 +147,9 @@ def errors(name: str, dtype: Any, seed: int = 0) -> dict[str, list[tuple[float, 
         data = inputs[max(range(len(inputs)), key=lambda k: case.inputs[k].numel)]
         with np.errstate(all="ignore"):
             data[...] = change(data.astype(np.float64))
-            wide = [x.astype(np.float32) if x.dtype.kind not in "iu" else x for x in inputs]
-            references = case.reference(NumpyWide(), *inputs)
+            narrow = [x.dtype.kind not in "iu" and x.dtype.itemsize < 4 for x in inputs]
+            wide = [x.astype(np.float32) if is_narrow else x for x, is_narrow in zip(inputs, narrow, strict=True)]
+            references = case.reference(LongWide() if dtype is DataType.Double else NumpyWide(), *inputs)
             outputs: Sequence[Array] = fd.execute(inputs)
             modelled = [m.astype(o.dtype) for m, o in zip(model(*wide), outputs, strict=True)]
         found[kind] = [
@@ -141,14 +158,15 @@ def errors(name: str, dtype: Any, seed: int = 0) -> dict[str, list[tuple[float, 
     return found
 
 
-@pytest.mark.parametrize("dtype", [F32, BF16, F16], ids=lambda d: d.name)
+@pytest.mark.parametrize("dtype", [F32, BF16, F16, DataType.Double], ids=lambda d: d.name)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_errors_are_at_most_those_of_plain_arithmetic(name: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    has_room = name in ROUNDED_TWICE and dtype.itemsize > 2
     wrong = [
         f"{kind}, output {k}: {ours:.2f} ulp, plain arithmetic {plain:.2f}"
         for kind, pairs in errors(name, dtype).items()
         for k, (ours, plain) in enumerate(pairs)
-        if not ours <= max(LEAST, CHANCE * plain)
+        if not ours <= max(LEAST, (HEAD_ROOM if has_room else CHANCE) * plain)
     ]
     assert not wrong, wrong

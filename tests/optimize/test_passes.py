@@ -12,6 +12,7 @@ from fuser.ir.live_order import undefined_leaves
 from fuser.ir.output_layout import output_stride_orders
 from fuser.optimize.assign_output_layouts import assign_output_layouts, with_stride_orders
 from fuser.optimize.compute_before_broadcast import compute_before_broadcast
+from fuser.optimize.contract_products import contract_products
 from fuser.optimize.drop_exact_roundings import drop_exact_roundings
 from fuser.optimize.exact_exponents import exact_exponents
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
@@ -56,6 +57,7 @@ def test_passes_keep_the_meaning() -> None:
         exact_exponents,
         drop_exact_roundings,
         compute_before_broadcast,
+        contract_products,
         round_as_floats,
     ]
     handles = [c.define().fusion for c in CORPUS] + [generate(seed).fd.fusion for seed in range(40)]

@@ -1,0 +1,118 @@
+"""Pointwise ops with which a result is rounded once: what rounding a product loses, sums of products, differences with a rest.
+
+They are rows as those of the op table in every respect, and no ops of the front end. `product` is for what is also added to
+something: the compiler contracts a plain product and a sum to one rounding, so that what it loses would not be what it lost.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fuser.ir.cuda_spelling import spelled
+from fuser.ir.numpy_functions import Array
+from fuser.ir.op_table import PointwiseOp, Samples
+from fuser.ir.promotion import DtypeRule
+
+_WIDE = Samples(-100.0, 100.0, specials=False)
+
+
+def _product_error(a: Array, b: Array) -> Array:
+    """What rounding a product loses, by splitting both factors (Dekker 1971)."""
+    with np.errstate(all="ignore"):
+        if a.dtype == np.float32:
+            wide = a.astype(np.float64) * b.astype(np.float64)
+            return np.asarray(wide - np.asarray(a * b, np.float64), a.dtype)
+        p = a * b
+        (ah, al), (bh, bl) = _halves(a), _halves(b)
+        return np.asarray(al * bl - (((p - ah * bh) - al * bh) - ah * bl), a.dtype)
+
+
+def _halves(x: Array) -> tuple[Array, Array]:
+    scaled = x * x.dtype.type(2.0**27 + 1)
+    high = scaled - (scaled - x)
+    return high, x - high
+
+
+def _fma(a: Array, b: Array, c: Array) -> Array:
+    """a * b + c: through a wider type, or from the errors of the product and of the sum (Knuth's TwoSum)."""
+    with np.errstate(all="ignore"):
+        if a.dtype == np.float32:
+            return np.asarray(a.astype(np.float64) * b.astype(np.float64) + c.astype(np.float64), a.dtype)
+        p = np.asarray(a * b)
+        s = np.asarray(p + c)
+        z = s - p
+        exact = np.asarray(s + ((p - (s - z)) + (c - z) + _product_error(a, b)), s.dtype)
+        return np.where(np.isfinite(exact), exact, s)
+
+
+def _product(a: Array, b: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.asarray(a * b)
+
+
+def _less_rest(a: Array, b: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.asarray(a - b)
+
+
+PRODUCT_ERROR = PointwiseOp(
+    "product_error",
+    2,
+    DtypeRule.FLT,
+    "a * b before it is rounded less a * b; exact where that is no subnormal number.",
+    _product_error,
+    spelled(floating="fuser_product_error({0}, {1})"),
+    kinds="f",
+    exact=True,
+    samples=(_WIDE, _WIDE),
+    parameters=("a", "b"),
+)
+
+PRODUCT = PointwiseOp(
+    "product",
+    2,
+    DtypeRule.FLT,
+    "a * b, rounded whatever it is added to.",
+    _product,
+    spelled(floating=("__fmul_rn({0}, {1})", "__dmul_rn({0}, {1})")),
+    kinds="f",
+    exact=True,
+    samples=(_WIDE, _WIDE),
+    parameters=("a", "b"),
+)
+
+FMA = PointwiseOp(
+    "fma",
+    3,
+    DtypeRule.FLT,
+    "a * b + c, rounded once.",
+    _fma,
+    spelled(floating=("fmaf({0}, {1}, {2})", "fma({0}, {1}, {2})")),
+    kinds="f",
+    ulp=(1.0, 1.0),
+    samples=(Samples(-100.0, 100.0), Samples(-100.0, 100.0), Samples(-100.0, 100.0)),
+    parameters=("a", "b", "c"),
+)
+
+LESS_REST = PointwiseOp(
+    "less_rest",
+    2,
+    DtypeRule.FLT,
+    "a - b, where b is what rounding lost of something subtracted before: far smaller than what is of interest in a.",
+    _less_rest,
+    spelled(floating="({0} - {1})"),
+    kinds="f",
+    exact=True,
+    samples=(_WIDE, _WIDE),
+    parameters=("a", "b"),
+)
+
+EXACT: dict[str, PointwiseOp] = {row.name: row for row in (PRODUCT_ERROR, PRODUCT, FMA, LESS_REST)}
+"""Every one by name."""
+
+EXACT_DEFINITIONS: dict[str, str] = {
+    FMA.name: "add(fd.ops.mul({0}, {1}), {2})",
+    LESS_REST.name: "sub({0}, {1})",
+    PRODUCT.name: "mul({0}, {1})",
+}
+"""What those that stand in fusions stand for, as calls of `fd.ops`."""
