@@ -1,11 +1,11 @@
 """Are we as exact as torch eager where inputs are unkind? Norms, softmax, variance, losses and their gradients.
 
-    python3 -m benchmarks.accuracy [--case softmax] [--out DIR]
+    python3 -m benchmarks.accuracy [--case softmax] [--seed 1] [--out DIR]
 
 Each family runs on inputs with large means, wide ranges, constants, nan and infinities. Our largest error against float64
 (in ulps of the output, see `verify.py`) may be one ulp, or what torch eager's is on the same input; nan and infinities
-have to be where float64 has them, unless eager's are elsewhere, too. Needs a GPU and torch. The exit code is 1 if a line
-fails.
+have to be where float64 has them, unless eager's are elsewhere, too. Double is compared with longdouble, on the host. Needs a
+GPU and torch. The exit code is 1 if a line fails.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.case import Case, TorchWide, as_tuple, define_fusion
+from benchmarks.case import Case, LongWide, TorchWide, as_tuple, define_fusion, wide_dtype
 from benchmarks.environment import missing
 from benchmarks.inputs import BF16, F16, F32, torch_inputs
 from benchmarks.norm_cases import (
@@ -31,10 +31,12 @@ from benchmarks.norm_cases import (
     softmax,
     softmax_backward,
 )
-from benchmarks.reduction_cases import cross_entropy, var_mean_outer
-from benchmarks.verify import largest_error
+from benchmarks.reduction_cases import cross_entropy, sum_over, var_mean_outer
+from benchmarks.verify import largest_error, largest_error_of_double
 from fuser.errors import NotSupportedError
+from fuser.ir.dtypes import DataType
 
+F64 = DataType.Double
 ROWS, COLUMNS = 300, 5003
 
 
@@ -61,7 +63,7 @@ class Line:
 def cases() -> list[Case]:
     """Every family with statistics, in each dtype; row lengths that no vector divides."""
     found: list[Case] = []
-    for dtype in (BF16, F16, F32):
+    for dtype in (BF16, F16, F32, F64):
         found += [
             softmax(ROWS, COLUMNS, dtype),
             softmax_backward(ROWS, COLUMNS, dtype),
@@ -76,6 +78,25 @@ def cases() -> list[Case]:
         ]
     # More than fits one block, and fewer than a warp.
     found += [softmax(3, 1_000_003, F32), layer_norm(3, 1_000_003, F32), softmax(500, 7, F32), layer_norm(500, 7, F32)]
+    # Other schedules: rows over clusters and groups of blocks, few and many columns, contiguous channels.
+    found += [
+        softmax(37, 20_011, F32),
+        softmax_backward(3, 100_003, F32),
+        layer_norm(4, 250_003, F32),
+        layer_norm(1, 4096, F32),
+        rms_norm(3, 1_000_003, F32),
+        add_rms_norm(77, 769, F32),
+        layer_norm_backward(37, 20_011, F32),
+        layer_norm_backward(2000, 64, F32),
+        var_mean_outer(37, 2011, F32),
+        cross_entropy(77, 30_011, F32),
+        batch_norm(4, 12, 31, 33, F32, last=False),
+        batch_norm(2, 64, 56, 57, F16, last=False),
+        group_norm(2, 6, 101, 103, 3, F32),
+        sum_over(1, 37, 20_011),
+        sum_over(0, 20_011, 37),
+        sum_over(None, 300, 5003),
+    ]
     return found
 
 
@@ -137,16 +158,15 @@ def compare(case: Case, seed: int) -> list[Line]:
         data = inputs[position]
         data.copy_(change(data.clone()))
         try:
-            references = case.reference(TorchWide(), *inputs)
+            is_double = wide_dtype(case.inputs[position].dtype) is F64
+            references = case.reference(LongWide() if is_double else TorchWide(), *inputs)
+            error = largest_error_of_double if is_double else largest_error
             eager, ours = as_tuple(case.eager(torch)(*inputs)), as_tuple(fd.execute(inputs))
-            pairs = [
-                (largest_error(o, r), largest_error(e, r)) for o, e, r in zip(ours, eager, references, strict=True)
-            ]
+            pairs = [(error(o, r), error(e, r)) for o, e, r in zip(ours, eager, references, strict=True)]
             lines += [Line(case.name, kind, *max(pairs, key=lambda p: p[0] / max(p[1], 1.0)))]
-        except Exception as error:
-            lines.append(
-                Line(case.name, kind, None, None, f"{type(error).__name__}: {str(error).splitlines()[0][:120]}")
-            )
+        except Exception as failure:
+            text = f"{type(failure).__name__}: {str(failure).splitlines()[0][:120]}"
+            lines.append(Line(case.name, kind, None, None, text))
     return lines
 
 

@@ -69,6 +69,22 @@ class NumpyWide:
         return self.xp.rint(x).astype(self.xp.int64)
 
 
+class LongWide(NumpyWide):
+    """On the host, in longdouble: what is judged may be float64. Takes tensors of torch, too."""
+
+    def _array(self, x: Any) -> Any:
+        return x if isinstance(x, self.xp.ndarray) else x.cpu().numpy()
+
+    def wide(self, x: Any) -> Any:
+        return self._array(x).astype(self.xp.longdouble)
+
+    def round(self, x: Any, dtype: DataType) -> Any:
+        return x.astype(dtype.numpy).astype(self.xp.longdouble)
+
+    def pick(self, x: Any, index: Any) -> Any:
+        return super().pick(x, self._array(index))
+
+
 class TorchWide:
     """On the device of the tensors."""
 

@@ -67,6 +67,24 @@ def largest_error(result: Any, reference: Any) -> float:
     return worst
 
 
+def largest_error_of_double(result: Any, reference: Any) -> float:
+    """The same of a float64 tensor, against an array of longdoubles."""
+    import numpy as np
+
+    got = result.cpu().numpy()
+    if got.shape != np.shape(reference):
+        return float("inf")
+    with np.errstate(all="ignore"):
+        want = np.where(np.isfinite(reference.astype(np.float64)), reference, reference.astype(np.float64))
+        finite = np.isfinite(want)
+        size = np.abs(np.where(finite, want, 0))
+        least = max(float(size.max(initial=0)) * 2.0**-4, 2.0**-1022)
+        unit = np.ldexp(np.ones(size.shape), np.frexp(np.maximum(size, least).astype(np.float64))[1] - 53)
+        error = np.nan_to_num(np.abs(got - want) / unit, nan=np.inf, posinf=np.inf)
+        same = (got == want) | (np.isnan(got) & np.isnan(want))
+        return float(np.where(finite, error, np.where(same, 0, np.inf)).max(initial=0))
+
+
 def _errors(result: Any, want: Any, least: float, digits: int) -> Any:
     """In ulps of the result's dtype, whose numbers have `digits` bits, at no less than `least`; inf for nan or an infinity
     in the wrong place, and for nan where a number belongs."""

@@ -9,10 +9,11 @@ they are many units of the result's last place; and each of thousands of element
 Here a result is off by its own rounding and one more.
 
 A rest is a register beside a value, so only values in registers have one: sums, products, quotients and roots of Floats and
-Doubles that depend on a reduction, that no reduction follows, and that show in an output to more than 16 bits; sums of a row; and
-products of which the sum is subtracted from elements. What carries none (an input, an exponential) is taken as exact. A value with a rest is what it would be without, but for `less_rest`, so
-that infinities and nan are where they would be: rests that are no numbers belong to values that are none, and are dropped where
-the last of a chain takes them in.
+Doubles that depend on a reduction, that no reduction follows, and that show in an output to more than 16 bits; sums over a row;
+and products of which the sum is subtracted from elements. What carries none (an input, an exponential) is taken as exact.
+
+A value with a rest is what it would be without, but for `less_rest`, so that infinities and nan are where they would be: rests
+that are no numbers belong to values that are none, and are dropped where the last of a chain takes them in.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.case import Case, NumpyWide, define_fusion
+from benchmarks.case import Case, LongWide, NumpyWide, define_fusion
 from benchmarks.inputs import BF16, F16, F32, numpy_inputs
 from benchmarks.norm_cases import (
     LAYER_EPS,
@@ -88,16 +88,6 @@ def _group_norm(x: Array, weight: Array, bias: Array) -> list[Array]:
 
 def _sum_inner(x: Array) -> list[Array]:
     return [x.sum(-1)]
-
-
-class LongWide(NumpyWide):
-    """References in longdouble: what is judged may be float64."""
-
-    def wide(self, x: Any) -> Any:
-        return x.astype(np.longdouble)
-
-    def round(self, x: Any, dtype: Any) -> Any:
-        return x.astype(dtype.numpy).astype(np.longdouble)
 
 
 Model = Callable[..., list[Array]]
