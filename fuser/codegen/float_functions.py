@@ -221,6 +221,21 @@ INLINE double fuser_exp_of_negative(double x) {
 }
 
 _COARSE = {
+    # Without the remainders of fuser_sigmoid and fuser_silu: the reciprocal and each product are rounded.
+    "fuser_near_sigmoid": """
+INLINE float fuser_near_sigmoid(float x) {
+  float scale, p = fuser_exp_parts(-fabsf(x), scale);
+  float r = fuser_reciprocal_approx(fmaf(p, scale, 1.0f));
+  return x < 0 ? (p * r) * scale : r;
+}
+""",
+    "fuser_near_silu": """
+INLINE float fuser_near_silu(float x) {
+  float scale, p = fuser_exp_parts(-fabsf(x), scale);
+  float r = fuser_reciprocal_approx(fmaf(p, scale, 1.0f));
+  return (x < 0 ? (x * p) * scale : x) * r;
+}
+""",
     # 2**(x / log(2)) = h * h: no h is flushed whose square is a float, and the product rounds once to a subnormal or infinity.
     # With k = 8 that is 2**-17, and twice the error of ex2: below 2**-16.8.
     "fuser_coarse_exp": """

@@ -39,6 +39,11 @@ class CoarseOp:
     definition: str
 
 
+COARSE_FORM, NEAR = "coarse", "near"
+"""What names of coarse ops begin with: `near` ones are off by a few units of a float, as a rounding to 16 bits that more is
+computed from allows."""
+
+
 def _text(template: str) -> CudaRule:
     def rule(dtype: DataType) -> CudaSpelling:
         if dtype is not DataType.Float:
@@ -55,11 +60,13 @@ def _times_reciprocal(dtype: DataType, divisor: float) -> CudaSpelling | None:
     return CudaSpelling(f"({{0}} * {cuda_literal(1 / divisor, dtype)})")
 
 
-def _coarse(op: str, template: str, error: float, *, constant: ConstantRule | None = None) -> CoarseOp:
+def _coarse(
+    op: str, template: str, error: float, *, constant: ConstantRule | None = None, prefix: str = COARSE_FORM
+) -> CoarseOp:
     """A coarse form of the op `op`."""
     exact = POINTWISE[op]
     row = PointwiseOp(
-        f"coarse_{op}",
+        f"{prefix}_{op}",
         exact.arity,
         exact.rule,
         exact.doc,
@@ -128,6 +135,8 @@ COARSE: dict[str, CoarseOp] = {
         _coarse("exp", "fuser_coarse_exp({0})", 2.0**-16),
         _coarse("sigmoid", "fuser_coarse_sigmoid({0})", 2.0**-16),
         _coarse("silu", "fuser_coarse_silu({0})", 2.0**-16),
+        _coarse("sigmoid", "fuser_near_sigmoid({0})", 2.0**-21, prefix=NEAR),
+        _coarse("silu", "fuser_near_silu({0})", 2.0**-21, prefix=NEAR),
         _coarse("div", "fuser_coarse_divide({0}, {1})", 2.0**-21, constant=_times_reciprocal),
         _coarse("truediv", "fuser_coarse_divide({0}, {1})", 2.0**-21, constant=_times_reciprocal),
         _coarse("reciprocal", "fuser_coarse_divide(1.0f, {0})", 2.0**-21),

@@ -18,6 +18,8 @@ that are no numbers belong to values that are none, and are dropped where the la
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
@@ -60,8 +62,10 @@ def carried_rests(builder: ScheduleBuilder) -> frozenset[str]:
         t = tensor_outputs(expr)[0]
         if t.name in possible:
             used = takers.get(t.name, [])
+            # A mean that is a result is rounded twice as it is: sum and quotient.
+            is_sum = isinstance(expr, Reduction)
             taking = [
-                u for u in used if _takes(u, wide, t) or (_is_passing(u) and tensor_outputs(u)[0].name in carried)
+                u for u in used if _is_in(u, carried) or (_takes(u, wide, t) and not (is_sum and _is_division(u)))
             ]
             # A value less a rest that is not subtracted yet is of use to those alone that take it.
             if taking and (not _is_less_rest(expr) or len(taking) == len(used)):
@@ -123,9 +127,15 @@ def _takes(expr: TensorExpr, wide: frozenset[str], operand: Tensor | None = None
     quotient with a rest takes six instructions."""
     if not (takes_rests(expr) and tensor_outputs(expr)[0].name in wide):
         return False
-    return operand is None or not (
-        isinstance(expr, Pointwise) and expr.op in _DIVISIONS and operand is not expr.inputs[0]
-    )
+    return operand is None or not (_is_division(expr) and operand is not tensor_inputs(expr)[0])
+
+
+def _is_division(expr: TensorExpr) -> bool:
+    return isinstance(expr, Pointwise) and expr.op in _DIVISIONS
+
+
+def _is_in(expr: TensorExpr, carried: Set[str]) -> bool:
+    return tensor_outputs(expr)[0].name in carried
 
 
 def _is_passing(expr: TensorExpr) -> bool:

@@ -20,7 +20,7 @@ coarse form (`ir/coarse_ops.py`) where that form's error fits.
 
 from __future__ import annotations
 
-from fuser.ir.coarse_ops import COARSE
+from fuser.ir.coarse_ops import COARSE, COARSE_FORM, NEAR
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     COPIES,
@@ -78,8 +78,12 @@ def _coarse_form(expr: Pointwise, allowed: float, fusion: Fusion) -> Pointwise |
     if expr.op == "add":
         name, inputs = "coarse_one_plus_tanh", _tanh_plus_one(expr, fusion)
     else:
-        name, inputs = f"coarse_{expr.op}", expr.inputs
+        name, inputs = f"{COARSE_FORM}_{expr.op}", expr.inputs
     found = COARSE.get(name)
+    if found is None or found.error > allowed:
+        near = COARSE.get(f"{NEAR}_{expr.op}")
+        if near is not None and near.error <= allowed:
+            name, found = near.row.name, near
     if found is None or inputs is None or found.error > allowed:
         if expr.op != "exp" or not _is_term_beside_one(expr, fusion):
             return None

@@ -97,6 +97,8 @@ _COARSE = {
     "coarse_exp": "exp(x)",
     "coarse_sigmoid": _DOUBLE["sigmoid"],
     "coarse_silu": _DOUBLE["silu"],
+    "near_sigmoid": _DOUBLE["sigmoid"],
+    "near_silu": _DOUBLE["silu"],
     "coarse_reciprocal": _DOUBLE["reciprocal"],
     "coarse_rsqrt": "rsqrt(x)",
     "coarse_one_plus_tanh": "2.0 / (1.0 + exp(-2.0 * x))",
