@@ -79,11 +79,13 @@ INLINE float fuser_over_one_plus(float n, float rest, float p, float scale) {
   return corrected == corrected ? corrected : q;
 }
 """,
-    # The exponential is of -|x|, so that 1 + exp lies in [1, 2] and the result never exceeds 1.
+    # The exponential is of -|x|, so that 1 + exp lies in [1, 2] and the result never exceeds 1. That of a double is of -x while
+    # that is finite, as in torch: no rounding more.
     "fuser_sigmoid": """
 template <class T> INLINE T fuser_sigmoid(T x) {
-  T t = exp(-fabs(x));
-  return (x < 0 ? t : (T)1.0) / ((T)1.0 + t);
+  bool is_small = x < (T)-700.0;
+  T e = exp(is_small ? x : -x);
+  return is_small ? e : (T)1.0 / ((T)1.0 + e);
 }
 INLINE float fuser_sigmoid(float x) {
   float scale, p = fuser_exp_parts(-fabsf(x), scale);
@@ -94,8 +96,9 @@ INLINE float fuser_sigmoid(float x) {
     # x meets the exponential before anything is rounded to a subnormal.
     "fuser_silu": """
 template <class T> INLINE T fuser_silu(T x) {
-  T h = exp((T)-0.5 * fabs(x));
-  return (x < 0 ? (x * h) * h : x) / ((T)1.0 + h * h);
+  bool is_small = x < (T)-700.0;
+  T e = exp(is_small ? (T)0.5 * x : -x);
+  return is_small ? (x * e) * e : x / ((T)1.0 + e);
 }
 INLINE float fuser_silu(float x) {
   float scale, p = fuser_exp_parts(-fabsf(x), scale), n = x * p;
