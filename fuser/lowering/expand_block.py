@@ -57,7 +57,7 @@ class BlockReduces:
                 return of_copies
         return self._exchange(r, reduced, total, count)
 
-    def _scratch(self, r: Reduce, size: Int) -> tuple[Buffer, ...]:
+    def scratch(self, r: Reduce, size: Int) -> tuple[Buffer, ...]:
         number = self.axes.number()
         return tuple(Buffer(f"{p.name}_shared{number}", p.dtype, MemoryType.shared, p.size * size) for p in r.partials)
 
@@ -67,7 +67,7 @@ class BlockReduces:
             return stmts, []
         warps, per_group = total // WARP, count // WARP
         linear = self.axes.thread
-        scratch = self._scratch(r, const(warps))
+        scratch = self.scratch(r, const(warps))
         stmts += [Allocate(b) for b in scratch]
 
         def place(e: Int) -> Int:
@@ -114,7 +114,7 @@ class BlockReduces:
         slots = total // alike
         if slots == 1:
             return stmts, []
-        scratch = self._scratch(r, const(slots))
+        scratch = self.scratch(r, const(slots))
         stmts += [Allocate(b) for b in scratch]
         linear = self.axes.thread
 
@@ -133,7 +133,7 @@ class BlockReduces:
         groups = spread_groups(count, r.partials[0].size)
         if groups and total.is_const:
             return self._exchange_spread(r, reduced, total.value, count.value, groups)
-        scratch = self._scratch(r, total)
+        scratch = self.scratch(r, total)
         linear = self.axes.thread
         stmts: list[Stmt] = [Allocate(b) for b in scratch]
 
@@ -153,7 +153,7 @@ class BlockReduces:
             return stmts, self.joins.join_all(r, lambda i, e, k: Load(scratch[i], place(e, k)), count)
         kept = [p for p in self.axes.active if p not in reduced]
         lanes, lane = self.axes.count_of(kept), self.axes.linear(kept)
-        results = self._scratch(r, lanes)
+        results = self.scratch(r, lanes)
         collect: list[Stmt] = [Allocate(b) for b in results]
         for start in range(0, size.value, count.value):
             element = self.axes.linear(reduced) + start
@@ -189,7 +189,7 @@ class BlockReduces:
         joined = WARP // lanes if in_warps and count // (WARP // lanes) % groups == 0 else 1
         parts = count // joined
         stmts = butterflies(self.joins, r, WARP, lanes) if joined > 1 else []
-        scratch = self._scratch(r, const(parts * lanes))
+        scratch = self.scratch(r, const(parts * lanes))
         spread = Spread(
             position, const(count), r.partials[0].size.value, groups, lane, const(lanes), lambda i: is_common(r, i)
         )
@@ -215,7 +215,7 @@ class BlockReduces:
         def join(one: Reduce, value: Callable[[int, Int, Int], Value], parts: int) -> list[Stmt]:
             return self.joins.join_all(one, value, const(parts), unroll=True)
 
-        return spread_join(r, spread, first, join, self._scratch, self.joins.each, self.axes.number)
+        return spread_join(r, spread, first, join, self.scratch, self.joins.each, self.axes.number)
 
 
 def _power_of_two(count: int) -> int:

@@ -45,6 +45,7 @@ from fuser.lowering.butterflies import butterflies
 from fuser.lowering.expand_block import BlockReduces
 from fuser.lowering.join_partials import Joins, is_common
 from fuser.lowering.parallel_axes import WARP
+from fuser.lowering.spread_cluster import exchange_spread
 
 # Values that the warps of a cluster may tell each of its blocks: two for each lane.
 _TOLD_BY_WARPS = 64
@@ -78,6 +79,9 @@ def exchange_in_cluster(
     spread = [p for p in axes.active if p in r.block_axes]
     lanes = [p for p in axes.active if p not in r.block_axes]
     alone = block.expand(reduces) if r.block_axes else []
+    owners = {one: block.owners[one] for one in reduces if one in block.owners}
+    if len(owners) == len(reduces):
+        return alone + exchange_spread(owners, size, rank, block, _counter, execution=execution)
     return alone + _exchange_in_turn(
         reduces,
         size,

@@ -60,11 +60,16 @@ _MOST_GROUPS = 8
 
 @record(eq=False)
 class Joined:
-    """Statements after which every thread has all results of its lane; a thread of `owner` has one, which `stored` stores."""
+    """Statements after which every thread has all results of its lane; a thread of `owner` has one, which `stored` stores.
 
+    results   in shared memory: element e of a lane at e * lanes + lane
+    """
+
+    spread: Spread
     stmts: list[Stmt]
     owner: Cond
     stored: Callable[[Sequence[Buffer], Callable[[int, Int], Int]], list[Stmt]]
+    results: tuple[Buffer, ...]
 
 
 def spread_groups(threads: Int, size: Int) -> int:
@@ -126,4 +131,4 @@ def spread_join(
         If(owner, tuple(last), role=Role.owner),
         *each(r, read),
     ]
-    return Joined(stmts, owner, stored)
+    return Joined(spread, stmts, owner, stored, results)

@@ -31,9 +31,10 @@ from fuser.schedule.reads_last import keep_reads_last
 from fuser.schedule.reduction import (
     ReductionScheduler,
     cut_trips,
+    merge_runs,
     separate_results,
 )
-from fuser.schedule.rows import Rows, find_rows
+from fuser.schedule.rows import Rows, find_rows, runs_of
 from fuser.schedule.rows_in_shared import REGISTERS as SHARED_REGISTERS
 from fuser.schedule.rows_in_shared import (
     choose_shared_shape,
@@ -341,8 +342,7 @@ class InnerPersistentScheduler:
         for _ in range(len(kept) - 1):
             builder.merge(name, 0, 1)
         at = 1 if kept else 0
-        for _ in range(len(reduced) - 1):
-            builder.merge(name, at, at + 1)
+        merge_runs(builder, name, at, runs_of(params.order, trivial, reduced))
         types: list[tuple[int, ParallelType]] = []
         if params.together > 1:
             take_together(builder, name, params)

@@ -273,14 +273,14 @@ class ReductionScheduler:
         builder.reorder(
             name, {d: p for p, d in enumerate([*kept, *reduced, *(d for d in trivial if d not in reduced)])}
         )
-        _merge_runs(builder, name, 0, runs[False])
+        merge_runs(builder, name, 0, runs[False])
         at = 1 if kept else 0
         planes = params.block_outer > 0 and len(runs[True]) > 1
         if planes:
-            _merge_runs(builder, name, at, runs[True][:-1])
-            _merge_runs(builder, name, at + 1, runs[True][-1:])
+            merge_runs(builder, name, at, runs[True][:-1])
+            merge_runs(builder, name, at + 1, runs[True][-1:])
         else:
-            _merge_runs(builder, name, at, runs[True])
+            merge_runs(builder, name, at, runs[True])
         types: list[tuple[int, ParallelType]] = []
         if params.inner:
             if kept:
@@ -406,7 +406,7 @@ def _first(made: str | tuple[str, ...]) -> str:
     return made if isinstance(made, str) else made[0]
 
 
-def _merge_runs(builder: ScheduleBuilder, name: str, at: int, runs: list[int]) -> None:
+def merge_runs(builder: ScheduleBuilder, name: str, at: int, runs: list[int]) -> None:
     """Merge the axes from `at` on into one: each run of neighbours first, then the runs."""
     for k, length in enumerate(runs):
         for _ in range(length - 1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion import Fusion, IterDomain
@@ -111,6 +111,20 @@ def find_rows(segment: Fusion, inputs: SegmentInputs) -> Rows | Refused:
     )
 
 
+def runs_of(order: Sequence[int], trivial: Sequence[int], along: Sequence[int]) -> list[int]:
+    """How many of the dims `along` a row follow one another in memory, each time, slowest first; `trivial`: of one element."""
+    runs: list[int] = []
+    previous = -1
+    places = {d: k for k, d in enumerate(d for d in order if d not in trivial)}
+    for d in along:
+        if runs and places[d] == previous + 1:
+            runs[-1] += 1
+        else:
+            runs.append(1)
+        previous = places[d]
+    return runs or [0]
+
+
 def row_bounds(
     segment: Fusion,
     graph: IterationGraph,
@@ -124,12 +138,17 @@ def row_bounds(
     """(input, dim, low, high) for each reduced dim of unknown extent, so that the product of the highs is at most `capacity`.
 
     The outermost one gets the room that is left: a kernel serves every row that its registers hold, of `least` elements or more
-    where a row is one dim. A row that fills them is asked for exactly: then no access needs a test.
+    where a row is one dim. A row that fills them is asked for exactly: then no access needs a test. So is the length of the
+    parts that it has apart from one another, as that of a channel's images: each access divides by it to find its part, and a
+    division by a number that is not known takes twenty instructions.
     """
     mine = [groups[d] for d in order if groups[d] in reduced]
     sizes = {g: inputs.evaluate(g.extent) for g in mine}
     result: list[tuple[str, int, int, int]] = []
     exact = math.prod(sizes.values()) == capacity
+    along = [d for d in order if groups[d] in reduced and not groups[d].is_broadcast]
+    runs = runs_of(order, [d for d in order if groups[d].is_broadcast], along)
+    known = {groups[d] for d in along[-runs[-1] :]} if len(runs) > 1 else set[Group]()
     room = capacity
     for g in reversed(mine):
         if g.extent.is_const:
@@ -148,7 +167,7 @@ def row_bounds(
             return Refused(f"no input has the reduced dim {g.name}")
         others = math.prod(sizes[m] for m in mine if m is not g)
         limit = room if others == 1 or g is mine[0] else sizes[g]
-        low = sizes[g] if exact else least if len(mine) == 1 else 1
+        low = sizes[g] if exact or g in known else least if len(mine) == 1 else 1
         result.append((*place, low, limit))
         room //= limit
     return tuple(result)
