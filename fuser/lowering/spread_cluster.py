@@ -69,7 +69,10 @@ def exchange_spread(
 
     slots = [b for buffers in found.values() for b in buffers]
     told = counter_of(slots) if execution is ZERO else None
-    stmts: list[Stmt] = [*(Allocate(b) for b in slots), *([] if told is None else (Allocate(told.told), told))]
+    # Live while others still read what the block itself has found: they share no bytes, which would take a barrier.
+    results = {r: block.scratch(r, joined.spread.lanes) for r, joined in reduces.items()}
+    stmts: list[Stmt] = [Allocate(b) for b in (*slots, *(b for made in results.values() for b in made))]
+    stmts += [] if told is None else [Allocate(told.told), told]
     for r, joined in reduces.items():
         s = joined.spread
         work = joins.axes.symbol("work", const(s.size * size))
@@ -89,22 +92,19 @@ def exchange_spread(
     for r, joined in reduces.items():
         s, number = joined.spread, joins.axes.number()
         own = tuple(Buffer(f"{p.name}_own{number}", p.dtype, MemoryType.local, const(1)) for p in r.partials)
-        results = block.scratch(r, s.lanes)
         at = [ZERO if s.common(i) else s.element for i in range(len(own))]
 
         def part(i: int, _: Int, k: Int, r: Reduce = r, at: list[Int] = at) -> Value:
             return Load(found[r][i], slot(r, i, at[i], k))
 
-        def read(
-            i: int, e: Int, r: Reduce = r, s: Spread = s, results: tuple[Buffer, ...] = results
-        ) -> list[Stmt]:
-            return [Store(r.partials[i], e, Load(results[i], e * s.lanes + s.lane))]
+        def read(i: int, e: Int, r: Reduce = r, s: Spread = s) -> list[Stmt]:
+            return [Store(r.partials[i], e, Load(results[r][i], e * s.lanes + s.lane))]
 
         joining = joins.join_all(replace(r, partials=own), part, const(size), unroll=True)
-        for i, (b, result) in enumerate(zip(own, results, strict=True)):
+        for i, (b, result) in enumerate(zip(own, results[r], strict=True)):
             store = Store(result, at[i] * s.lanes + s.lane, Load(b, ZERO))
             joining.append(_once(store, s.element) if s.common(i) else store)
-        stmts += [*(Allocate(b) for b in (*own, *results)), If(joined.owner, tuple(joining), role=Role.owner)]
+        stmts += [*(Allocate(b) for b in own), If(joined.owner, tuple(joining), role=Role.owner)]
         reads += joins.each(r, read)
     stmts += reads
     if execution is None:
