@@ -212,9 +212,11 @@ def _cast_form(source: DataType, target: DataType) -> tuple[str, tuple[str, ...]
 
 
 def _is_count(divisor: Value) -> bool:
-    """Whether a divisor is a number of elements, 1 or more."""
+    """Whether a divisor is a number of elements, 1 or more, or another integer of 32 bits."""
     while isinstance(divisor, Cast):
         divisor = divisor.value
+    if isinstance(divisor, Load):
+        return divisor.buffer.dtype is DataType.Int32
     expression = divisor.expression if isinstance(divisor, IndexValue) else None
     return (
         expression is not None and expression.lo is not None and expression.lo >= 1 and (expression.hi or 2**31) < 2**62

@@ -2,19 +2,45 @@
 
 Every lane exchanges its partials with the lane whose number differs in one bit, joins, and goes on with the next bit: in the
 end all lanes have the same bits. The count that the elements of statistics have in common is exchanged once.
+
+Statistics (mean, m2, n) become sums first, of what is known of each lane's values as differences from a mean that all know:
+
+    d = mean - mean of the first lane;  a = n d;  b = m2 + n d^2;  n
+    mean = mean of the first lane + a / n;  m2 = b - a^2 / n, and not below 0
+
+so that a step is three additions and no step divides. That mean is one of those that are joined: b is at most as many times m2
+as lanes are joined (and those before them), which is what its rounding counts for. The first lane has the first values along
+the reduced axes, so it has some if any lane has.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Int, const
-from fuser.ir.kernel import Allocate, Buffer, Literal, Load, Reduce, Role, Shuffle, ShuffleKind, Stmt, Store
+from fuser.ir.kernel import (
+    Allocate,
+    Buffer,
+    Call,
+    Cast,
+    Literal,
+    Load,
+    Reduce,
+    Role,
+    Shuffle,
+    ShuffleKind,
+    Stmt,
+    Store,
+    Value,
+)
+from fuser.ir.op_table import compute_dtype
 from fuser.lowering.compensated_sum import COMBINE, finish_sum
 from fuser.lowering.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
 from fuser.lowering.exp_sum import exp_sum_scaled
 from fuser.lowering.join_partials import EXP_SUMS, Joins, is_common
+from fuser.lowering.welford import temporary
 
 
 def butterflies(joins: Joins, r: Reduce, width: int, stride: int = 1, *, keeps_rest: bool = False) -> list[Stmt]:
@@ -24,6 +50,8 @@ def butterflies(joins: Joins, r: Reduce, width: int, stride: int = 1, *, keeps_r
     """
     if r.combine in EXP_SUMS:
         return _of_pair(joins, r, width, stride, keeps_rest=keeps_rest and r.combine == EXACT_EXP_SUM)
+    if r.combine == "welford" and not r.partials[0].dtype.is_complex and width > stride:
+        return _of_statistics(joins, r, width, stride)
     if not is_common(r, 2):
         return joins.elements(r, lambda e: _of_element(joins, r, e, width, stride))
     stmts: list[Stmt] = []
@@ -71,6 +99,60 @@ def _with_rests(joins: Joins, r: Reduce, total: Buffer, width: int, stride: int)
         *butterflies(joins, both, width, stride),
         *joins.elements(r, lambda e: finish_sum(total, lost, e, name)),
     ]
+
+
+def _of_statistics(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stmt]:
+    """Differences from the first lane's mean, sums of them over all lanes, and back."""
+    mean, m2, count = r.partials
+    name, real, dtype, integral = f"{r.name}_l{joins.axes.number()}", m2.dtype, mean.dtype, compute_dtype(count.dtype)
+    origin = Buffer(f"{name}_origin", dtype, MemoryType.local, mean.size)
+    away, share = temporary(f"{name}_away", dtype), temporary(f"{name}_share", real)
+    first = joins.axes.thread % stride
+
+    def call(op: str, a: Value, b: Value, d: DataType) -> Call:
+        return Call(op, (a, b), d, d)
+
+    def leave(e: Int) -> list[Stmt]:
+        at = ZERO if is_common(r, 2) else e
+        n = Cast(Load(count, at), real)
+        weighed = call("mul", Load(away, ZERO), n, dtype)
+        return [
+            Shuffle(origin, e, Load(mean, e), ShuffleKind.index, first, width),
+            Store(away, ZERO, call("sub", Load(mean, e), Load(origin, e), dtype)),
+            Store(mean, e, weighed),
+            Store(m2, e, call("add", Load(m2, e), call("mul", Load(mean, e), Load(away, ZERO), real), real)),
+        ]
+
+    def divide(at: Int) -> list[Stmt]:
+        is_empty = Call("eq", (Load(count, at), Literal(0, count.dtype)), integral, DataType.Bool)
+        quotient = call("div", Literal(1.0, real), Cast(Load(count, at), real), real)
+        return [Store(share, ZERO, Call("where", (is_empty, Literal(0.0, real), quotient), real, real))]
+
+    def come_back(e: Int) -> list[Stmt]:
+        left = call("sub", Load(m2, e), call("mul", Load(mean, e), Load(away, ZERO), dtype), real)
+        return [
+            *([] if is_common(r, 2) else divide(e)),
+            Store(away, ZERO, call("mul", Load(mean, e), Load(share, ZERO), dtype)),
+            Store(m2, e, call("maximum", left, Literal(0.0, real), real)),
+            Store(mean, e, call("add", Load(origin, e), Load(away, ZERO), dtype)),
+        ]
+
+    stmts: list[Stmt] = [*(Allocate(b) for b in (origin, away, share)), *joins.elements(r, leave)]
+    offset = width // 2
+    while offset >= stride:
+        lane, number = const(offset), joins.axes.number()
+        got = tuple(Buffer(f"{p.name}_x{number}", p.dtype, MemoryType.local, p.size) for p in r.partials)
+
+        def shuffle(i: int, e: Int, got: tuple[Buffer, ...] = got, lane: Int = lane) -> list[Stmt]:
+            return [Shuffle(got[i], e, Load(r.partials[i], e), ShuffleKind.xor, lane)]
+
+        def add(i: int, e: Int, got: tuple[Buffer, ...] = got) -> list[Stmt]:
+            p = r.partials[i]
+            return [Store(p, e, Call("add", (Load(p, e), Load(got[i], e)), compute_dtype(p.dtype), p.dtype))]
+
+        stmts += [*(Allocate(b) for b in got), *joins.each(r, shuffle), *joins.each(r, add)]
+        offset //= 2
+    return [*stmts, *(divide(ZERO) if is_common(r, 2) else []), *joins.elements(r, come_back)]
 
 
 def _of_element(joins: Joins, r: Reduce, at: Int, width: int, stride: int) -> list[Stmt]:

@@ -21,6 +21,7 @@ from functools import lru_cache
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
+from fuser.ir.exact_statistics import exact_statistics
 from fuser.ir.fusion import ExpSum, Fusion, Reduction, Tensor, Welford, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
@@ -308,7 +309,7 @@ class InnerPersistentScheduler:
         rfactor_totals(builder)
         for tensor, dim, low, high in params.bounds:
             builder.ask_extent_within(tensor, dim, low, high)
-        in_two_passes(builder, exponentials=not params.one_pass)
+        in_two_passes(builder, one_pass=params.one_pass)
         separate_results(builder)
         copies = cache_arguments(builder)
         placed = place_rows(builder, copies, params)
@@ -401,11 +402,17 @@ class InnerPersistentScheduler:
         return place
 
 
-def in_two_passes(builder: ScheduleBuilder, *, exponentials: bool = True) -> None:
-    """Welford's update only pays where data is read once: what is kept is summed twice. So may exponentials be."""
+def in_two_passes(builder: ScheduleBuilder, *, one_pass: bool = False) -> None:
+    """Welford's update only pays where data is read once: what is kept is summed twice. So may exponentials be.
+
+    one_pass   exponentials are not, nor are statistics of which nothing shows to more than 16 bits: one exchange joins them
+    """
+    exact = exact_statistics(builder) if one_pass else frozenset[str]()
     for expr in row_reductions(builder):
-        if (exponentials and isinstance(expr, ExpSum)) or (
-            isinstance(expr, Welford) and not expr.input.dtype.is_complex
+        if (isinstance(expr, ExpSum) and not one_pass) or (
+            isinstance(expr, Welford)
+            and not expr.input.dtype.is_complex
+            and (not one_pass or expr.mean.name in exact)
         ):
             builder.two_pass(tensor_outputs(expr)[0].name)
 
@@ -483,7 +490,7 @@ def kept_bytes(segment: Fusion, *, inputs_only: bool = False, one_pass: bool = F
     It follows from the structure alone, which is how fusions compare: asked once for all shapes.
     """
     builder = ScheduleBuilder(segment)
-    in_two_passes(builder, exponentials=not one_pass)
+    in_two_passes(builder, one_pass=one_pass)
     cache_arguments(builder)
     kept = keep_stages(builder, inputs_only=inputs_only)
     size = {k.name: builder.state(k.name).tensor.dtype.itemsize for k in kept}
