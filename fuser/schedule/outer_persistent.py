@@ -1,6 +1,7 @@
 """Normalisations along the slower dims, such as batch normalisation with channels last: all blocks share the rows.
 
-One cooperative kernel of as many blocks as the device holds, over the loops of the reduction scheduler. A block takes one line
+Columns that a cluster of blocks holds stay with it (`columns_over_cluster`). Else it is one cooperative kernel of as many blocks
+as the device holds. Both are over the loops of the reduction scheduler. A block of the grid takes one line
 of columns and a share of the rows: narrow, so that few blocks share a column and each can join what all of them found by
 itself. Between the stages the blocks wait for one another; then each goes over its rows again, from the last to the first: what
 it read last is still in its registers or in the second-level cache. What it read first is in shared memory, as far as that has
@@ -19,6 +20,7 @@ from fuser.ir.exact_statistics import in_double
 from fuser.ir.fusion import Fusion, Pointwise, Reducing, Tensor, Welford, tensor_inputs, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
+from fuser.schedule.columns_over_cluster import MOST_AT_ONCE, ColumnShape, Work, choose_cluster_shape, grid_time
 from fuser.schedule.inner_persistent import NEEDED_IN_FLIGHT
 from fuser.schedule.params import (
     Accepted,
@@ -55,6 +57,8 @@ ALWAYS_CACHE = 28 * 1024
 105.9 us instead of 102.4 on an H200, though more is kept."""
 SLACK_BYTES = 1024
 """Of shared memory, for what is aligned and for flags."""
+WORTH = 0.95
+"""The part of the time of a whole grid that a cluster is expected to take at most."""
 TRIPS_AXIS = 3
 """The serial loop over a thread's rows: after the blocks and threads along the columns, and the blocks along the rows."""
 
@@ -117,11 +121,11 @@ class OuterPersistentScheduler:
         columns = math.prod(n for g, n in extent.items() if g not in reduced)
         if rows < 1 or columns < 1:
             return Refused("there is no element")
-        rows_of = [
-            t
-            for t in segment.input_tensors
-            if not t.is_cpu and any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
-        ]
+
+        def has_rows(t: Tensor) -> bool:
+            return any(graph.group(d) in reduced and not d.is_broadcast for d in t.visible)
+
+        rows_of = [t for t in segment.input_tensors if not t.is_cpu and has_rows(t)]
         read = [t.dtype.itemsize for t in rows_of]
         if not read:
             return Refused("no input has rows")
@@ -141,6 +145,20 @@ class OuterPersistentScheduler:
         keeps = two_passes and loops.vector > 1 and all(t.name in loops.vectorized for t in rows_of)
         thread = Columns(loops.vector, loops.vector * sum(read), held, joined, keeps)
         shape = choose_outer_shape(rows, columns, thread, max(read), device)
+        written = sum(t.dtype.itemsize for t in segment.output_tensors if has_rows(t))
+        work = Work(rows, columns, loops.vector, thread.loaded, thread.loaded + loops.vector * written)
+        near = choose_cluster_shape(
+            work,
+            max(read),
+            {u: _registers(thread, u) for u in range(1, MOST_AT_ONCE + 1)},
+            thread.loaded if keeps else 0,
+            device,
+        )
+        if near is not None and (
+            isinstance(shape, Refused)
+            or near.time < WORTH * grid_time(work, shape.across, shape.along, shape.sharing, device)
+        ):
+            return _in_cluster(loops, near, work, keeps=keeps)
         if isinstance(shape, Refused):
             return shape
         tiles = -(-columns // (shape.across * loops.vector))
@@ -170,7 +188,8 @@ class OuterPersistentScheduler:
         """See Scheduler."""
         assert isinstance(params, OuterPersistentParams)
         builder = ReductionScheduler().apply(segment, params.reduction)
-        builder.ask_blocks_per_sm(params.blocks_per_sm)
+        if params.blocks_per_sm:
+            builder.ask_blocks_per_sm(params.blocks_per_sm)
         levels = stage_levels(ScheduleBuilder(segment))
         graph = resolving_graph(segment)
         reduced = reduced_groups(graph, reference_reduction(segment, graph))
@@ -191,6 +210,28 @@ class OuterPersistentScheduler:
             for name in _last_accesses(builder, with_rows):
                 builder.set_cache_op(name, CacheOp.streaming)
         return builder
+
+
+def _in_cluster(loops: ReductionParams, shape: ColumnShape, work: Work, *, keeps: bool) -> OuterPersistentParams:
+    """All rows of a block stay on chip where they may: the last turn in registers, those before it in shared memory."""
+    tiles = -(-work.columns // (shape.across * work.vector))
+    made = replace(
+        loops,
+        block_reduce=shape.along,
+        block_iterate=shape.across,
+        grid_reduce=shape.sharing,
+        unroll=shape.unroll,
+        cluster=True,
+        reasons=(),
+    )
+    reasons = (
+        f"{work.columns} columns are {tiles} lines of {shape.across} accesses: the {shape.sharing} blocks of a cluster share the "
+        f"rows of each, {shape.along} threads of a block",
+        f"{shape.turns} turns of {shape.unroll} accesses; about {shape.time:.1f} us",
+        "all rows stay on chip" if keeps else "no rows stay on chip",
+    )
+    kept = shape.turns - 1 if keeps else 0
+    return OuterPersistentParams(made, 0, kept_turns=kept, last_in_registers=keeps, reasons=reasons)
 
 
 def _read_again(builder: ScheduleBuilder, with_rows: Set[str]) -> list[tuple[str, str]]:

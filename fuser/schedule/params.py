@@ -197,7 +197,7 @@ class OuterPersistentParams:
     """A reduction whose blocks stay: they wait for one another between its stages, and go over their rows once more.
 
     reduction       the loops; `grid_reduce` blocks share the rows of some columns
-    blocks_per_sm   that must fit on a processor: the whole grid is resident
+    blocks_per_sm   that must fit on a processor: the whole grid is resident; 0 where the blocks of a cluster share a column
     kept_turns      the first turns of the first pass, whose rows stay in shared memory for the second (0: none)
     last_in_registers   the rows of its last turn stay in the registers that they were loaded into
     streaming       what the last pass reads and writes leaves the second-level cache first: it is not needed again

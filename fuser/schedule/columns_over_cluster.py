@@ -1,0 +1,162 @@
+"""Columns over the blocks of a cluster: normalisations along the slower dims whose columns few blocks can hold.
+
+A column lies over the C blocks of a cluster, which join what they have found through each other's shared memory: that takes a
+third of the time of an exchange through device memory. A cluster lies within a part of the device, so that large ones leave
+some of its processors idle, and a column has no more blocks than a cluster. Each shape is judged by the time that it should
+take; all times are microseconds, all rates bytes a microsecond. The figures are those of an H200 (benchmarks/NOTES.md).
+"""
+
+from __future__ import annotations
+
+import math
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.records import record
+from fuser.schedule.rows_over_grid import CLUSTERED, DEVICE_RATE
+
+SM_RATE = 45e3
+"""What one SM reads and writes, if many others are idle."""
+
+INSTRUCTION = 1.4e-4
+"""A warp's instruction, where its SM issues four in a cycle."""
+
+PER_ELEMENT = 14
+"""Instructions for an element: it is converted, added up, subtracted, scaled and converted again."""
+
+EXPOSED = 0.75
+"""The part of the arithmetic that is not done while other data comes."""
+
+TURN = 0.5
+"""A further turn of loads that wait for one another."""
+
+PER_WARP = 0.03
+"""What a warp more takes until all of a block have joined what they found."""
+
+IN_CLUSTER, PER_CLUSTER_BLOCK = 2.2, 0.02
+"""Joining in a block and in a cluster, and what each of its blocks adds."""
+
+IN_GRID, PER_GRID_BLOCK = 4.8, 0.024
+"""The same through device memory, where all blocks wait for all."""
+
+SECTOR = 32
+"""Bytes of a row that a block takes at least: memory is read in such pieces."""
+
+MOST_SHARING = (1, 2, 4, 8, 16)
+THREADS = (128, 256, 512)
+MOST_AT_ONCE = 8
+"""Accesses of a thread in flight."""
+
+WARP = 32
+
+
+@record
+class Work:
+    """`rows` x `columns` elements, `vector` of them in an access; bytes `loaded` by an access, and `moved`: read and written."""
+
+    rows: int
+    columns: int
+    vector: int
+    loaded: int
+    moved: int
+
+
+@record
+class ColumnShape:
+    """`across` x `along` threads, `sharing` blocks for the rows of the same columns, `unroll` accesses in flight a thread in each
+    of `turns`; `time` is what all should take."""
+
+    across: int
+    along: int
+    sharing: int
+    unroll: int
+    turns: int
+    time: float
+
+
+def shape_time(
+    work: Work, across: int, along: int, sharing: int, busy: int, per_sm: int, exchange: float
+) -> float:
+    """Of blocks on `busy` SMs, `per_sm` of them on the one with most."""
+    rows = -(-work.rows // sharing)
+    accesses = -(-rows // along)
+    warps = per_sm * -(-across * along // WARP)
+    moving = per_sm * rows * across * work.moved / min(SM_RATE, DEVICE_RATE / max(1, busy))
+    issued = accesses * work.vector * PER_ELEMENT * INSTRUCTION * warps * EXPOSED
+    turns = -(-accesses // MOST_AT_ONCE)
+    return moving + issued + TURN * (turns - 1) + PER_WARP * warps + exchange
+
+
+def grid_time(work: Work, across: int, along: int, sharing: int, device: DeviceInfo) -> float:
+    """Of a shape whose blocks, one on each SM, meet in device memory."""
+    blocks = sharing * -(-work.columns // (across * work.vector))
+    exchange = IN_GRID + PER_GRID_BLOCK * sharing
+    return shape_time(work, across, along, sharing, min(blocks, device.sm_count), 1, exchange)
+
+
+def choose_cluster_shape(
+    work: Work, widest: int, registers_of: dict[int, int], kept_bytes: int, device: DeviceInfo
+) -> ColumnShape | None:
+    """The shape over a cluster that should take least time; None if there is none.
+
+    widest        bytes of the widest element of a row
+    registers_of  accesses in flight -> registers of a thread
+    kept_bytes    of shared memory, for an access of a turn that is not the last one; 0 if nothing is kept
+    """
+    best: ColumnShape | None = None
+    accesses = -(-work.columns // work.vector)
+    widths = {1 << k for k in range((accesses - 1).bit_length() + 1)}
+    # Less than a sector is read as a whole one.
+    least = min(max(widths), max(1, SECTOR // (work.vector * widest)))
+    for across in sorted(w for w in widths if least <= w <= WARP):
+        tiles = -(-accesses // across)
+        for sharing in (s for s in MOST_SHARING if 2 <= s <= device.max_cluster):
+            fit = math.floor(device.sm_count * CLUSTERED[sharing] / sharing)
+            for threads in THREADS:
+                along = threads // across
+                rows = -(-work.rows // sharing)
+                if fit < 1 or along < 2 or rows < along or threads > device.max_threads_per_block:
+                    continue
+                shape = _shape(work, across, along, sharing, tiles, fit, registers_of, kept_bytes, device)
+                if shape is not None and (best is None or shape.time < best.time):
+                    best = shape
+    return best
+
+
+def _shape(
+    work: Work,
+    across: int,
+    along: int,
+    sharing: int,
+    tiles: int,
+    fit: int,
+    registers_of: dict[int, int],
+    kept_bytes: int,
+    device: DeviceInfo,
+) -> ColumnShape | None:
+    threads = across * along
+    accesses = -(-(-(-work.rows // sharing)) // along)
+    turns = -(-accesses // MOST_AT_ONCE)
+    unroll = max(2, -(-accesses // turns))
+    registers = registers_of[unroll]
+    shared = (turns - 1) * unroll * threads * kept_bytes + SCRATCH * threads
+    if registers > device.registers_per_thread or shared > device.shared_per_block_optin:
+        return None
+    resident = min(
+        device.max_threads_per_sm // threads,
+        device.registers_per_sm // (-(-registers // 8) * 8 * threads),
+        device.shared_per_sm // shared,
+        device.max_blocks_per_sm,
+    )
+    if resident < 1:
+        return None
+    per_sm = -(-tiles // fit)
+    at_once = min(per_sm, resident)
+    waves = -(-per_sm // at_once)
+    busy = min(tiles, fit) * sharing
+    exchange = IN_CLUSTER + PER_CLUSTER_BLOCK * sharing
+    time = waves * shape_time(work, across, along, sharing, busy, at_once, exchange)
+    return ColumnShape(across, along, sharing, unroll, turns, time)
+
+
+SCRATCH = 48
+"""Bytes of shared memory for a thread's part of the results, at most about."""
