@@ -26,6 +26,7 @@ from fuser.ir.fusion import ExpSum, Fusion, Reduction, Tensor, Welford, tensor_o
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.cut_rows import LEAST_BYTES, LEAST_BYTES_BESIDE, choose_cut_shape, cut_params, cut_unrolled
+from fuser.schedule.few_rows import LEAST_GAIN, FewRows, FewShape, choose_few_shape, few_time, fitting
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
 from fuser.schedule.reads_last import keep_reads_last
@@ -139,6 +140,12 @@ class InnerPersistentScheduler:
             shape = choose_row_shape(
                 spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0, wanted=wanted
             )
+        few = _few(segment, found, shape, device)
+        if few is not None:
+            in_flight = few.threads * few.batch * vector * loaded
+            shape = RowShape(few.threads, few.batch, 1, few.registers, in_flight, few.cluster)
+            one_pass = few.cluster > 1 and joins_statistics(segment)
+            inputs_only, per_element = False, kept_bytes(segment, one_pass=one_pass)
         in_shared = rows_to_place(reads, accesses.vectorized, vector, device)
         is_crowded = isinstance(shape, Refused) or shape.is_crowded(vector, loaded, per_element)
         shared_bytes = sum(r.tensor.dtype.itemsize for r in found.along if r not in reads)
@@ -148,13 +155,13 @@ class InnerPersistentScheduler:
         is_long = is_crowded or (cut > 0 and length * loaded >= least)
         is_cut = accesses.misaligned and (is_shared or (is_long and narrowest <= 4))
         exchanges = stages_on_chip(segment) - 1
-        if in_shared and is_cut:
+        if in_shared and is_cut and few is None:
             lying = choose_cut_shape(spread, rows, vector, loaded, shared_bytes, exchanges, narrowest, device)
             if lying is not None:
                 bounds = found.bounds(segment, inputs, lying.threads * lying.batch * lying.cluster * vector - cut)
                 if not isinstance(bounds, Refused):
                     return cut_params(lying, found.order, accesses, bounds, in_shared, length)
-        if in_shared and is_crowded and not accesses.misaligned:
+        if in_shared and is_crowded and few is None and not accesses.misaligned:
             placed = choose_shared_shape(length, vector, loaded, exchanges, device, reads_beside=shared_bytes > 0)
             if placed is not None:
                 capacity = placed.threads * placed.batch * placed.cluster * vector
@@ -180,7 +187,14 @@ class InnerPersistentScheduler:
             )
         if isinstance(shape, Refused):
             return shape
-        beside = [r.tensor for r in found.along if (found.is_single or r not in reads) and r.name == r.tensor.name]
+        # What lies along some of a row's dims only has no place of its own in each block of a cluster.
+        beside = [
+            r.tensor
+            for r in found.along
+            if (found.is_single or r not in reads)
+            and r.name == r.tensor.name
+            and (shape.cluster == 1 or found.is_along_all(r))
+        ]
         first: tuple[str, ...] = ()
         # Accesses to any address take registers: only where there are few rows.
         if not accesses.misaligned or (rows <= device.sm_count and not accesses.aligned_to):
@@ -266,6 +280,10 @@ class InnerPersistentScheduler:
                 in_shared=bool(near.in_shared),
             )
             time = near_time(row, found.rows, near.cluster, near.threads, near.batch, room, device)
+            few = _few_rows(segment, found)
+            if few is not None and not near.in_shared and near.rows == 1:
+                fit = fitting(near.cluster, device)
+                time = min(time, few_time(few, near.threads, near.batch, near.cluster, fit))
             if not is_worth_it(shape, time):
                 return None
             others = f", {time:.1f} over {near.cluster} blocks"
@@ -402,6 +420,49 @@ class InnerPersistentScheduler:
         return place
 
 
+def _few_rows(segment: Fusion, found: Rows) -> FewRows | None:
+    """What the time of rows with statistics depends on, if all are on the device at once."""
+    if found.accesses.misaligned or not _statistics(segment):
+        return None
+    joined, exchanges = joins_statistics(segment), stages_on_chip(segment) - 1
+    # A group's weights, say, of which a cache serves all elements of a channel.
+    partial = [r for r in found.along if not found.is_along_all(r)]
+    return FewRows(
+        found.rows,
+        found.length,
+        found.accesses.vector,
+        found.moved - sum(r.tensor.dtype.itemsize for r in partial if r in found.reads),
+        exchanges,
+        1 if joined else exchanges,
+        is_exact=not joined,
+        is_searched=bool(partial),
+    )
+
+
+def _few(segment: Fusion, found: Rows, shape: RowShape | Refused, device: DeviceInfo) -> FewShape | None:
+    """A shape for few rows that should be faster than `shape`, which was chosen as for many."""
+    few = _few_rows(segment, found)
+    if few is None:
+        return None
+    best = choose_few_shape(few, kept_bytes(segment), REGISTERS_FOR_ADDRESSES, device)
+    if best is None or isinstance(shape, Refused):
+        return best
+    time = few_time(few, shape.threads, shape.batch, shape.cluster, fitting(shape.cluster, device))
+    return best if best.time < time - LEAST_GAIN else None
+
+
+def _statistics(segment: Fusion) -> list[Welford]:
+    return [
+        e for e in row_reductions(ScheduleBuilder(segment)) if isinstance(e, Welford) and not e.input.dtype.is_complex
+    ]
+
+
+@lru_cache(maxsize=256)
+def joins_statistics(segment: Fusion) -> bool:
+    """Whether statistics may be joined in one exchange: there are some, and none of them shows to more than 16 bits."""
+    return bool(_statistics(segment)) and not exact_statistics(ScheduleBuilder(segment))
+
+
 def in_two_passes(builder: ScheduleBuilder, *, one_pass: bool = False) -> None:
     """Welford's update only pays where data is read once: what is kept is summed twice. So may exponentials be.
 
@@ -460,13 +521,10 @@ def _beside_first(
     if placed or found.accesses.aligned_to:
         return ()
     # What lies along some of a row's dims only has no place of its own in each block.
-    whole = {g for g in found.reduced if not g.is_broadcast}
     beside = [
         r
         for r in found.along
-        if (found.is_single or r not in found.reads)
-        and r.name == r.tensor.name
-        and whole <= {found.graph.group(d) for d in r.dims if d is not None and not d.is_broadcast}
+        if (found.is_single or r not in found.reads) and r.name == r.tensor.name and found.is_along_all(r)
     ]
     room = _room(segment, found, is_double, inputs_only=inputs_only, one_pass=True, in_shared=False)
     elements = shape.batch * found.accesses.vector

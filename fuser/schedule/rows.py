@@ -49,6 +49,12 @@ class Rows:
         accesses = self.accesses
         return () if accesses.misaligned else rows_to_place(self.reads, accesses.vectorized, accesses.vector, device)
 
+    def is_along_all(self, read: InputRead) -> bool:
+        """Whether an input lies along all dims of a row."""
+        return {g for g in self.reduced if not g.is_broadcast} <= {
+            self.graph.group(d) for d in read.dims if d is not None and not d.is_broadcast
+        }
+
     def bounds(
         self, segment: Fusion, inputs: SegmentInputs, capacity: int, least: int = 1
     ) -> tuple[tuple[str, int, int, int], ...] | Refused:
@@ -167,7 +173,9 @@ def row_bounds(
             return Refused(f"no input has the reduced dim {g.name}")
         others = math.prod(sizes[m] for m in mine if m is not g)
         limit = room if others == 1 or g is mine[0] else sizes[g]
-        low = sizes[g] if exact or g in known else least if len(mine) == 1 else 1
+        low = sizes[g] if exact or g in known else 1
+        if g is mine[0] and all(m is g or m in known or m.is_broadcast for m in mine):
+            low = max(low, -(-least // others))
         result.append((*place, low, limit))
         room //= limit
     return tuple(result)

@@ -1,0 +1,131 @@
+"""Few rows, all of which are on the device at once: how many threads and blocks each had best have.
+
+Where every row begins as soon as the kernel does, what takes time is the chain of steps of one block, not the memory: fewer
+elements a thread make it shorter, but each warp more takes part in every exchange. Blocks of a cluster share a row where there
+are fewer rows than processors. Each shape is judged by the time that it should take beside the launch of a kernel; all times
+are microseconds, all rates bytes a microsecond. The figures are those of an H200 (benchmarks/NOTES.md).
+"""
+
+from __future__ import annotations
+
+import math
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.records import record
+from fuser.schedule.rows_over_grid import CLUSTERED, DEVICE_RATE, SM_RATE
+
+ELEMENT, SINGLE_ELEMENT = 0.01, 0.03
+"""An element of a thread, of a wide access and by itself, from its load to its store."""
+
+EXACT_ELEMENT = 0.25
+"""The same where statistics are exact sums of Floats."""
+
+INSTRUCTION = 4.5e-6
+"""One for an element, where the SM issues four for 32 of them in a cycle."""
+
+INSTRUCTIONS, EXACT_INSTRUCTIONS, BESIDE_INSTRUCTIONS = 12, 25, 15
+"""For an element; where statistics are exact; and as many more where something beside a row is found by a division."""
+
+LATENCY = 0.8
+"""From the first load of a row to its last value."""
+
+WARP_TIME, EXACT_WARP_TIME = 0.0125, 0.02
+"""What each warp of an SM takes in its exchanges."""
+
+IN_BLOCK = 0.2
+"""An exchange of the threads of a block; those of a warp need none of it."""
+
+CLUSTER, IN_CLUSTER, PER_BLOCK = 0.6, 0.35, 0.01
+"""What a cluster takes to be there, an exchange of its blocks, and what each block adds."""
+
+THREADS = (32, 64, 128, 256, 512, 1024)
+MOST_ACCESSES = 32
+LEAST_GAIN = 0.3
+"""What another shape than that for many rows is expected to save: estimates are coarse."""
+
+WARP = 32
+
+
+@record
+class FewRows:
+    """What the time of few rows depends on.
+
+    rows, length   how many, and elements of each
+    vector         elements of an access
+    moved          bytes read and written for an element
+    exchanges      how often the threads of a row wait for one another; and where blocks share a row
+    is_exact       whether statistics are exact sums of Floats
+    is_searched    whether something beside a row lies along some of its dims only
+    """
+
+    rows: int
+    length: int
+    vector: int
+    moved: int
+    exchanges: int
+    exchanges_of_cluster: int
+    is_exact: bool
+    is_searched: bool
+
+
+@record
+class FewShape:
+    """`threads` with `batch` accesses each in every of `cluster` blocks of a row."""
+
+    threads: int
+    batch: int
+    cluster: int
+    registers: int
+    time: float
+
+
+def few_time(few: FewRows, threads: int, batch: int, cluster: int, fit: int) -> float:
+    """Of rows over as many blocks each, `fit` of which have processors of their own."""
+    per_sm = -(-few.rows // fit)
+    warps = per_sm * -(-threads // WARP)
+    share = few.length * few.moved / cluster * per_sm
+    moving = share / min(SM_RATE, DEVICE_RATE / (min(few.rows, fit) * cluster))
+    instructions = (EXACT_INSTRUCTIONS if few.is_exact else INSTRUCTIONS) + BESIDE_INSTRUCTIONS * few.is_searched
+    working = few.length / cluster * per_sm * instructions * INSTRUCTION
+    element = EXACT_ELEMENT if few.is_exact else ELEMENT if few.vector > 1 else SINGLE_ELEMENT
+    time = LATENCY + max(moving, working) + batch * few.vector * element
+    time += warps * (EXACT_WARP_TIME if few.is_exact else WARP_TIME)
+    if cluster > 1:
+        return time + CLUSTER + few.exchanges_of_cluster * (IN_BLOCK + IN_CLUSTER + PER_BLOCK * cluster)
+    return time + (few.exchanges * IN_BLOCK if threads > WARP else 0.0)
+
+
+def fitting(cluster: int, device: DeviceInfo) -> int:
+    """Clusters of so many blocks that have processors of their own."""
+    return math.floor(device.sm_count * CLUSTERED[cluster] / cluster)
+
+
+def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo) -> FewShape | None:
+    """The shape that should take least time; None if the device does not hold all rows at once.
+
+    held      bytes that a thread keeps of an element
+    overhead  registers of a thread beside those
+    """
+    best: FewShape | None = None
+    for cluster in (1, 2, 4, 8, 16):
+        fit = fitting(cluster, device) if cluster <= device.max_cluster else 0
+        if fit < 1 or few.length < cluster * few.vector * WARP:
+            break
+        per_sm = -(-few.rows // fit)
+        accesses = -(-few.length // (few.vector * cluster))
+        for threads in (t for t in THREADS if t <= device.max_threads_per_block):
+            batch = -(-accesses // threads)
+            kept = batch * few.vector * (held if few.vector > 1 else max(4, held)) // 4
+            # An eighth of what is kept is on its way through the arithmetic.
+            registers = -(-(overhead + kept + kept // 8) // 8) * 8
+            resident = min(
+                device.max_threads_per_sm // threads,
+                device.registers_per_sm // (registers * threads),
+                device.max_blocks_per_sm,
+            )
+            if batch > MOST_ACCESSES or threads > max(WARP, 2 * accesses) or registers > device.registers_per_thread or resident < per_sm:
+                continue
+            time = few_time(few, threads, batch, cluster, fit)
+            if best is None or time < best.time:
+                best = FewShape(threads, batch, cluster, registers, time)
+    return best
