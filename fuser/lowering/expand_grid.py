@@ -48,8 +48,6 @@ _LEVEL_2 = CacheOp["global"]
 _OWN_TURNS = 4
 # Partials that a thread of the last block asks for at once.
 _FINISH_BATCH = 16
-# Registers of those of one result alone.
-_SPREAD_WORDS = 64
 
 
 class GridReduces:
@@ -127,8 +125,7 @@ class GridReduces:
         count = maximum(self.axes.count_of(g.spread), ONE)
         size = r.partials[0].size
         groups = spread_groups(count, size)
-        words = sum(-(-p.dtype.itemsize // 4) for p in r.partials)
-        if groups and g.blocks.is_const and -(-g.blocks.value // groups) <= max(_FINISH_BATCH, _SPREAD_WORDS // words):
+        if groups and g.blocks.is_const and -(-g.blocks.value // groups) <= _FINISH_BATCH:
             return self._finish_spread(r, g, groups)
         most = max(1, _FINISH_BATCH // size.value)
         by_warps = self._warps_finish(g, most)

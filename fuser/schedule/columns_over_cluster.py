@@ -32,8 +32,8 @@ TURN = 0.5
 PER_WARP = 0.03
 """What a warp more takes until all of a block have joined what they found."""
 
-IN_CLUSTER, PER_CLUSTER_BLOCK = 2.2, 0.02
-"""Joining in a block and in a cluster, and what each of its blocks adds."""
+IN_CLUSTER, PER_CLUSTER_BLOCK, BESIDE = 2.1, 0.05, 0.3
+"""Joining in a block and in a cluster, what each of its blocks adds, and each further block of an SM."""
 
 IN_GRID, PER_GRID_BLOCK = 4.8, 0.024
 """The same through device memory, where all blocks wait for all."""
@@ -153,7 +153,7 @@ def _shape(
     at_once = min(per_sm, resident)
     waves = -(-per_sm // at_once)
     busy = min(tiles, fit) * sharing
-    exchange = IN_CLUSTER + PER_CLUSTER_BLOCK * sharing
+    exchange = IN_CLUSTER + PER_CLUSTER_BLOCK * sharing + BESIDE * (at_once - 1)
     time = waves * shape_time(work, across, along, sharing, busy, at_once, exchange)
     return ColumnShape(across, along, sharing, unroll, turns, time)
 

@@ -35,11 +35,13 @@ WARP_TIME, EXACT_WARP_TIME = 0.0125, 0.02
 IN_BLOCK = 0.2
 """An exchange of the threads of a block; those of a warp need none of it."""
 
-CLUSTER, IN_CLUSTER, PER_BLOCK = 0.6, 0.35, 0.01
+CLUSTER, IN_CLUSTER, PER_BLOCK = 0.6, 0.3, 0.03
 """What a cluster takes to be there, an exchange of its blocks, and what each block adds."""
 
 THREADS = (32, 64, 128, 256, 512, 1024)
 MOST_ACCESSES = 32
+MOST_PER_SM = 4
+"""Rows, or blocks of them, of an SM: with more it is the memory that counts."""
 LEAST_GAIN = 0.3
 """What another shape than that for many rows is expected to save: estimates are coarse."""
 
@@ -109,7 +111,7 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo)
     best: FewShape | None = None
     for cluster in (1, 2, 4, 8, 16):
         fit = fitting(cluster, device) if cluster <= device.max_cluster else 0
-        if fit < 1 or few.length < cluster * few.vector * WARP:
+        if fit < 1 or (cluster > 1 and few.length < cluster * few.vector * WARP):
             break
         per_sm = -(-few.rows // fit)
         accesses = -(-few.length // (few.vector * cluster))
@@ -123,7 +125,7 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo)
                 device.registers_per_sm // (registers * threads),
                 device.max_blocks_per_sm,
             )
-            if batch > MOST_ACCESSES or threads > max(WARP, 2 * accesses) or registers > device.registers_per_thread or resident < per_sm:
+            if batch > MOST_ACCESSES or threads > max(WARP, 2 * accesses) or registers > device.registers_per_thread or resident < per_sm or per_sm > MOST_PER_SM:
                 continue
             time = few_time(few, threads, batch, cluster, fit)
             if best is None or time < best.time:

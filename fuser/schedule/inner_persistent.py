@@ -422,7 +422,7 @@ class InnerPersistentScheduler:
 
 def _few_rows(segment: Fusion, found: Rows) -> FewRows | None:
     """What the time of rows with statistics depends on, if all are on the device at once."""
-    if found.accesses.misaligned or not _statistics(segment):
+    if found.cut or not _statistics(segment):
         return None
     joined, exchanges = joins_statistics(segment), stages_on_chip(segment) - 1
     # A group's weights, say, of which a cache serves all elements of a channel.

@@ -30,7 +30,8 @@ from tests.kernel_corpus import GX
 from tests.oracle import Array
 
 H200 = DeviceInfo.preset("H200")
-SMALL = replace(H200, sm_count=6)
+SMALL = replace(H200, sm_count=6, max_cluster=1)
+"""Few blocks, which meet in device memory."""
 Float, Half, BFloat16 = DataType.Float, DataType.Half, DataType.BFloat16
 Definition = Callable[[FusionDefinition, DataType], None]
 CHANNELS_LAST = (3, 0, 2, 1)
@@ -138,7 +139,7 @@ def check(
     fusion = fusion_of(define, dtype)
     kernel = KernelCompiler(SimulatorDevice(info=device)).compile(fusion, [described(a) for a in arrays])
     assert kernel.plan is not None
-    assert kernel.plan.cooperative
+    assert kernel.plan.cooperative is (device.max_cluster == 1)
     found = run_on(SimulatorDevice(info=device), kernel, fusion, arrays)
     bound = tolerance if tolerance is not None else 3e-5 if dtype is Float else 1.5e-2
     for t, expected in zip(fusion.output_tensors, expected_of(define, arrays), strict=True):
@@ -169,16 +170,39 @@ def test_sixteen_bits(define: Definition, dtype: DataType) -> None:
 @pytest.mark.parametrize(
     "device",
     [
-        replace(H200, sm_count=2),
-        replace(H200, sm_count=3, registers_per_sm=32768),
-        replace(H200, sm_count=40, max_threads_per_block=64),
-        replace(H200, sm_count=7, max_threads_per_sm=256),
+        replace(SMALL, sm_count=2),
+        replace(SMALL, sm_count=3, registers_per_sm=32768),
+        replace(SMALL, sm_count=40, max_threads_per_block=64),
+        replace(SMALL, sm_count=7, max_threads_per_sm=256),
     ],
     ids=["two blocks", "few registers", "small blocks", "few threads"],
 )
 @pytest.mark.parametrize("define", DEFINITIONS)
 def test_regimes(define: Definition, device: DeviceInfo) -> None:
     check(define, 1100, 20, device=device)
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize(("rows", "columns"), [(900, 8), (300, 33), (1500, 3), (513, 64), (40, 100)])
+@pytest.mark.parametrize("dtype", [Float, BFloat16])
+def test_columns_over_clusters(define: Definition, rows: int, columns: int, dtype: DataType) -> None:
+    kernel = check(define, rows, columns, dtype, H200)
+    assert kernel.kernel_ir is not None
+    assert kernel.plan is not None
+    assert kernel.plan.cluster is not None
+    assert kernel.plan.workspaces == ()
+    assert not any(isinstance(s, SpinWait) for s in walk(kernel.kernel_ir.body)), "nothing waits for the whole grid"
+
+
+def test_rows_of_a_cluster_stay_on_chip() -> None:
+    image = TensorDescriptor(BFloat16, (8, 256, 28, 28), (784 * 256, 1, 28 * 256, 256))
+    vectors = [TensorDescriptor(Float, (256,), (1,))] * 2
+    kernel = KernelCompiler(H200).compile(fusion_of(batch_norm, BFloat16), [image, *vectors])
+    assert kernel.plan is not None
+    assert kernel.plan.cluster is not None
+    assert kernel.plan.workspaces == ()
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == 0
 
 
 def test_moments_of_columns_far_from_zero() -> None:

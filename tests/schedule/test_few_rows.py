@@ -1,0 +1,107 @@
+"""Few rows with statistics: shapes that fit, and rows of parts that lie apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition
+from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.facts import TensorDescriptor
+from fuser.ir.fusion import Fusion
+from fuser.optimize.pipeline import optimize_fusion
+from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.schedule.few_rows import MOST_ACCESSES, FewRows, choose_few_shape
+from fuser.simulator.device import SimulatorDevice
+from tests.harness import run_on
+
+H200 = DeviceInfo.preset("H200")
+Float, BFloat16 = DataType.Float, DataType.BFloat16
+
+
+@pytest.mark.parametrize("rows", [1, 3, 64, 132, 400, 528, 3000])
+@pytest.mark.parametrize("length", [40, 1023, 5168, 100_352])
+@pytest.mark.parametrize("vector", [1, 8])
+@pytest.mark.parametrize("is_exact", [False, True])
+def test_shapes_fit(rows: int, length: int, vector: int, is_exact: bool) -> None:
+    few = FewRows(rows, length, vector, 4, 2, 1, is_exact, is_searched=False)
+    shape = choose_few_shape(few, 2, 32, H200)
+    if shape is None:
+        assert rows > 4 * 132 or rows * length > 132 * 24_000, "more than the device holds at once"
+        return
+    assert shape.threads * shape.batch * shape.cluster * vector >= length
+    assert shape.batch <= MOST_ACCESSES
+    assert shape.threads <= H200.max_threads_per_block
+    assert shape.registers * shape.threads <= H200.registers_per_sm
+    assert shape.cluster == 1 or rows * shape.cluster <= 4 * 132
+
+
+def test_fewer_rows_than_processors_share_them() -> None:
+    few = FewRows(3, 100_352, 8, 4, 2, 1, is_exact=False, is_searched=False)
+    shape = choose_few_shape(few, 2, 32, H200)
+    assert shape is not None
+    assert shape.cluster == 16
+    alone = choose_few_shape(replace(few, rows=128), 2, 32, replace(H200, max_cluster=1))
+    assert alone is None or alone.cluster == 1
+
+
+def batch_norm(dtype: DataType) -> Fusion:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1] * 4, dtype=dtype, contiguity=True)
+        w = fd.define_tensor(shape=[-1], dtype=Float, contiguity=True)
+        o = fd.ops
+        f = o.cast(x, Float)
+        variance, mean = o.var_mean(f, [0, 2, 3], 0, True)
+        y = o.mul(o.sub(f, mean), o.rsqrt(o.add(variance, 1e-5)))
+        fd.add_output(o.cast(o.mul(y, o.broadcast(w, [True, False, True, True])), dtype))
+    assert fd.fusion is not None
+    return optimize_fusion(fd.fusion.ir_fusion, lambda *_: None)
+
+
+def compiled(dtype: DataType, shape: tuple[int, ...]) -> CompiledKernel:
+    _, c, h, w = shape
+    image = TensorDescriptor(dtype, shape, (c * h * w, h * w, w, 1))
+    return KernelCompiler(H200).compile(batch_norm(dtype), [image, TensorDescriptor(Float, (c,), (1,))])
+
+
+@pytest.mark.parametrize("dtype", [Float, BFloat16])
+@pytest.mark.parametrize("shape", [(2, 3, 28, 32), (8, 5, 7, 7), (3, 2, 40, 56), (2, 4, 31, 33)])
+def test_batch_norm_of_images(dtype: DataType, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(1)
+    image = (rng.normal(size=shape) + 3).astype(dtype.numpy)
+    weight = rng.normal(size=shape[1]).astype(np.float32)
+    fusion, simulator = batch_norm(dtype), SimulatorDevice(info=H200)
+    described = [
+        TensorDescriptor(d, a.shape, tuple(s // a.itemsize for s in a.strides))
+        for d, a in ((dtype, image), (Float, weight))
+    ]
+    kernel = KernelCompiler(simulator).compile(fusion, described)
+    (out,) = fusion.output_tensors
+    found = run_on(simulator, kernel, fusion, [image, weight])[out.name].astype(np.float64)
+    exact, axes = image.astype(np.float64), (0, 2, 3)
+    centred = exact - exact.mean(axes, keepdims=True)
+    expected = centred / np.sqrt(exact.var(axes, keepdims=True) + 1e-5) * weight.reshape(1, -1, 1, 1)
+    scale = np.abs(expected) + np.sqrt(np.mean(expected**2))
+    assert np.max(np.abs(found - expected) / scale) < (1e-6 if dtype is Float else 8e-3)
+
+
+def test_images_of_a_known_size_are_found_without_long_divisions() -> None:
+    body = compiled(BFloat16, (8, 5, 7, 7)).source.split("fuser_kernel(")[1]
+    assert "/ 49" in body
+    assert "% 49" in body
+    assert "t0_size2" not in body, "a fact"
+
+
+def test_blocks_of_a_cluster_exchange_once_where_no_result_is_wide() -> None:
+    """They wait for one another to run, and for each exchange."""
+    for dtype, exchanges in ((BFloat16, 1), (Float, 2)):
+        kernel = compiled(dtype, (2, 3, 224, 224))
+        assert kernel.plan is not None
+        assert kernel.plan.cluster == (1, 16, 1)
+        body = kernel.source.split("fuser_kernel(")[1]
+        assert body.count("barrier.cluster.wait") + body.count("fuser_wait_bytes(") == 1 + exchanges
+        assert kernel.resources is not None
+        assert kernel.resources.spill_bytes == 0
