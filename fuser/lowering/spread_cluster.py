@@ -1,8 +1,8 @@
 """Joining several results of a block across the blocks of a cluster, a thread for each. Part of the pass expand_collectives.
 
 Before: E results for each of L lanes of each of C blocks lie in shared memory (see spread_joins)
-After:  thread p of a lane stores result p % E into a slot of block p // E, p + threads of a lane into the next one's, ...; behind
-        one barrier of the cluster one thread of each result and lane joins the C slots, and all threads read what it has found
+After:  thread p of a lane stores result p % E into a slot of block p // E, p + threads of a lane into the next one's, ...;
+        when all have come, one thread of each result and lane joins the C slots, and all threads read what it has found
 
 Without this each thread would store all E results of its lane and join all of them, C - 1 divisions one after another for each.
 Slots are used as `expand_cluster` says.

@@ -51,7 +51,7 @@ WARP = 32
 
 @record
 class Work:
-    """`rows` x `columns` elements, `vector` of them in an access; bytes `loaded` by an access, and `moved`: read and written."""
+    """`rows` x `columns` elements, `vector` of them in an access, which loads `loaded` bytes; `moved`: read and written."""
 
     rows: int
     columns: int
@@ -62,8 +62,8 @@ class Work:
 
 @record
 class ColumnShape:
-    """`across` x `along` threads, `sharing` blocks for the rows of the same columns, `unroll` accesses in flight a thread in each
-    of `turns`; `time` is what all should take."""
+    """`across` x `along` threads, `sharing` blocks for the rows of the same columns, `unroll` accesses in flight a thread in
+    each of `turns`; `time` is what all should take."""
 
     across: int
     along: int
@@ -73,9 +73,7 @@ class ColumnShape:
     time: float
 
 
-def shape_time(
-    work: Work, across: int, along: int, sharing: int, busy: int, per_sm: int, exchange: float
-) -> float:
+def shape_time(work: Work, across: int, along: int, sharing: int, busy: int, per_sm: int, exchange: float) -> float:
     """Of blocks on `busy` SMs, `per_sm` of them on the one with most."""
     rows = -(-work.rows // sharing)
     accesses = -(-rows // along)
@@ -134,7 +132,8 @@ def _shape(
     device: DeviceInfo,
 ) -> ColumnShape | None:
     threads = across * along
-    accesses = -(-(-(-work.rows // sharing)) // along)
+    rows = -(-work.rows // sharing)
+    accesses = -(-rows // along)
     turns = -(-accesses // MOST_AT_ONCE)
     unroll = max(2, -(-accesses // turns))
     registers = registers_of[unroll]

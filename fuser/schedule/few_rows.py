@@ -125,7 +125,13 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo)
                 device.registers_per_sm // (registers * threads),
                 device.max_blocks_per_sm,
             )
-            if batch > MOST_ACCESSES or threads > max(WARP, 2 * accesses) or registers > device.registers_per_thread or resident < per_sm or per_sm > MOST_PER_SM:
+            if (
+                batch > MOST_ACCESSES
+                or threads > max(WARP, 2 * accesses)
+                or registers > device.registers_per_thread
+                or resident < per_sm
+                or per_sm > MOST_PER_SM
+            ):
                 continue
             time = few_time(few, threads, batch, cluster, fit)
             if best is None or time < best.time:

@@ -471,9 +471,7 @@ def in_two_passes(builder: ScheduleBuilder, *, one_pass: bool = False) -> None:
     exact = exact_statistics(builder) if one_pass else frozenset[str]()
     for expr in row_reductions(builder):
         if (isinstance(expr, ExpSum) and not one_pass) or (
-            isinstance(expr, Welford)
-            and not expr.input.dtype.is_complex
-            and (not one_pass or expr.mean.name in exact)
+            isinstance(expr, Welford) and not expr.input.dtype.is_complex and (not one_pass or expr.mean.name in exact)
         ):
             builder.two_pass(tensor_outputs(expr)[0].name)
 

@@ -1,11 +1,11 @@
 """Normalisations along the slower dims, such as batch normalisation with channels last: all blocks share the rows.
 
-Columns that a cluster of blocks holds stay with it (`columns_over_cluster`). Else it is one cooperative kernel of as many blocks
-as the device holds. Both are over the loops of the reduction scheduler. A block of the grid takes one line
-of columns and a share of the rows: narrow, so that few blocks share a column and each can join what all of them found by
-itself. Between the stages the blocks wait for one another; then each goes over its rows again, from the last to the first: what
-it read last is still in its registers or in the second-level cache. What it read first is in shared memory, as far as that has
-room, and comes last.
+Columns that a cluster of blocks holds stay with it (`columns_over_cluster`). Else it is one cooperative kernel of as many
+blocks as the device holds. Both are over the loops of the reduction scheduler. A block of the grid takes one line of columns and
+a share of the rows: narrow, so that few blocks share a column and each can join what all of them found by itself. Between the
+stages the blocks wait for one another; then each goes over its rows again, from the last to the first: what it read last is
+still in its registers or in the second-level cache. What it read first is in shared memory, as far as that has room, and comes
+last.
 """
 
 from __future__ import annotations
@@ -225,8 +225,8 @@ def _in_cluster(loops: ReductionParams, shape: ColumnShape, work: Work, *, keeps
         reasons=(),
     )
     reasons = (
-        f"{work.columns} columns are {tiles} lines of {shape.across} accesses: the {shape.sharing} blocks of a cluster share the "
-        f"rows of each, {shape.along} threads of a block",
+        f"{work.columns} columns are {tiles} lines of {shape.across} accesses: the {shape.sharing} blocks of a cluster "
+        f"share the rows of each, {shape.along} threads of a block",
         f"{shape.turns} turns of {shape.unroll} accesses; about {shape.time:.1f} us",
         "all rows stay on chip" if keeps else "no rows stay on chip",
     )

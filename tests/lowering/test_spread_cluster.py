@@ -1,4 +1,4 @@
-"""Several results of a block joined across a cluster by a thread for each: values, exchanges, and what is reported without them."""
+"""Several results of a block joined across a cluster by a thread for each: values, exchanges, and what is missed."""
 
 from __future__ import annotations
 
