@@ -1,7 +1,7 @@
 """Normalisations along the slower dims, such as batch normalisation with channels last: all blocks share the rows.
 
 Columns that a cluster of blocks holds stay with it (`columns_over_cluster`). Else it is one cooperative kernel of as many
-blocks as the device holds. Both are over the loops of the reduction scheduler. A block of the grid takes one line of columns and
+blocks as the device holds. Both are over the loops of the reduction scheduler. A block of the grid takes a line of columns and
 a share of the rows: narrow, so that few blocks share a column and each can join what all of them found by itself. Between the
 stages the blocks wait for one another; then each goes over its rows again, from the last to the first: what it read last is
 still in its registers or in the second-level cache. What it read first is in shared memory, as far as that has room, and comes
