@@ -16,10 +16,12 @@ from dataclasses import replace
 from functools import lru_cache
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import SchedulerType
+from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fusion import Expr, ExtentOp, Fusion, Output, ScalarOp, Tensor, tensor_inputs, tensor_outputs
+from fuser.ir.integers import Int
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.chained_cluster import one_cluster
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.outer_persistent import OuterPersistentScheduler
 from fuser.schedule.params import (
@@ -104,6 +106,10 @@ class ChainedReductionScheduler:
             together = rows.block_iterate * (1 if rows.inner else rows.vector)
         found = -(-count // together)
         is_long = isinstance(rows, ReductionParams) and length * together > LONG
+        if isinstance(rows, ReductionParams):
+            cluster = self._in_cluster(segment, graph, rows, extent.keys() - reduced, count, length, inputs, device)
+            if cluster is not None:
+                return cluster
         sharing = rows.grid_reduce if isinstance(rows, ReductionParams) else 1
         if isinstance(rows, ReductionParams) and sharing > 1 and not rows.cluster:
             if is_long:
@@ -117,9 +123,40 @@ class ChainedReductionScheduler:
         blocks = STREAMED_BLOCKS if is_streamed else MOST_BLOCKS if found > MOST_BLOCKS else 0
         trips = -(-found // max(blocks, 1))
         reason = f"{found} blocks of {together} results" if blocks == 0 else f"{blocks} blocks of {trips} trips"
-        bounds = () if blocks else _few_rows(graph, segment, extent.keys() - reduced, together, found)
+        bounds: tuple[tuple[str, int, int, int], ...] = ()
+        most = next((n for n in FEW_BLOCKS if found <= n), 0)
+        if blocks == 0 and most:
+            bounds = _rows_within(graph, segment, extent.keys() - reduced, most * together)
         words = (*rows.reasons, f"{reason}: the last one joins what all of them have")
-        return ChainedParams(rows, blocks, bounds, words)
+        return ChainedParams(rows, blocks, bounds, reasons=words)
+
+    def _in_cluster(
+        self,
+        segment: Fusion,
+        graph: IterationGraph,
+        rows: ReductionParams,
+        kept: Collection[Group],
+        count: int,
+        length: int,
+        inputs: SegmentInputs,
+        device: DeviceInfo,
+    ) -> ChainedParams | None:
+        """The same in one cluster, where rows are so few."""
+        sizes = [
+            t.dtype.itemsize for t in segment.input_tensors if math.prod(map(inputs.evaluate, _extents(t))) > count
+        ]
+        is_wide = any(t.dtype.itemsize > 4 for t in segment.input_tensors if t.dtype.is_floating)
+        found = one_cluster(rows, count, length, count * length * sum(sizes), device, is_wide=is_wide)
+        if found is None:
+            return None
+        bounds: tuple[tuple[str, int, int, int], ...] = ()
+        if found.most:
+            bounds = _rows_within(graph, segment, kept, found.most)
+            if not bounds:
+                return None
+        blocks = found.blocks or found.rows.grid_reduce
+        words = (*rows.reasons, f"{count} rows in one cluster of {blocks} blocks")
+        return ChainedParams(found.rows, found.blocks, bounds, together=found.blocks > 0, reasons=words)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
@@ -131,6 +168,8 @@ class ChainedReductionScheduler:
                 builder = ReductionScheduler().schedule(segment, params.rows, params.blocks)
         for tensor, dim, low, high in params.bounds:
             builder.ask_extent_within(tensor, dim, low, high)
+        if params.together:
+            builder.set_cluster(ParallelType.grid_x, params.blocks)
         return builder
 
 
@@ -152,14 +191,17 @@ def _rows_params(
     return streamed
 
 
-def _few_rows(
-    graph: IterationGraph, segment: Fusion, kept: Collection[Group], together: int, found: int
+def _extents(t: Tensor) -> list[Int]:
+    return [d.extent for d in t.visible]
+
+
+def _rows_within(
+    graph: IterationGraph, segment: Fusion, kept: Collection[Group], most: int
 ) -> tuple[tuple[str, int, int, int], ...]:
-    """What to ask of the number of rows, `together` of which a block takes, so that the warps of the last of `found` blocks can
-    join all results without a loop; nothing where blocks are many."""
+    """What to ask of the extent that the number of rows follows from, so that they are `most` at most; nothing where several
+    extents are unknown."""
     unknown = [g for g in kept if not g.extent.is_const]
-    most = next((n for n in FEW_BLOCKS if found <= n), 0)
-    if most == 0 or len(unknown) != 1:
+    if len(unknown) != 1:
         return ()
     others = math.prod(g.extent.value for g in kept if g.extent.is_const)
     place = next(
@@ -171,7 +213,7 @@ def _few_rows(
         ),
         None,
     )
-    return () if place is None else ((*place, 1, most * together // others),)
+    return () if place is None else ((*place, 1, most // others),)
 
 
 @lru_cache(maxsize=256)

@@ -20,6 +20,8 @@ _BLOCK = 256
 _LONG_BLOCK = 512
 # Threads along a long row whose elements of a step are held: more of them have fewer blocks beside them to wait in turn.
 _HELD_BLOCK = 128
+# Threads along a row of which there are few, and accesses of each.
+_FEW, _FEW_WIDE, _FEW_ACCESSES = 1024, 256, 2
 # Threads of an SM that run at once: those of Welford hold about twice the registers, and their blocks are smaller, so that some
 # compute while others wait.
 _RESIDENT = 1024
@@ -49,6 +51,7 @@ class Space:
     heavy           the combining step costs more than an access (Welford): threads should reduce much before they combine
     may_split       several blocks may share one reduction
     held            elements of a step that a thread may hold widened, beside those on their way (sums of exponentials)
+    wide            what is held are Doubles, whose exponentials take longer than their bytes
     """
 
     inner: bool
@@ -60,6 +63,7 @@ class Space:
     heavy: bool
     may_split: bool
     held: int = 0
+    wide: bool = False
 
 
 @record
@@ -88,15 +92,21 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
     steps = ceil_div(space.reduced, space.vector)
     unroll = _most_in_flight(space)
     block = _BLOCK
+    few = device.sm_count * 2
     if space.held and steps > _HELD_BLOCK * unroll and unroll * 2 * space.bytes_per_step <= _THREAD_BYTES:
         # A long row is worth more registers a thread: half as many threads wait for one another at its end.
         unroll, block = unroll * 2, _HELD_BLOCK
     per_thread = unroll * 2 if space.heavy else unroll
+    if space.held and space.kept <= few:
+        # Each row has an SM for itself: what takes time is how long a thread is busy.
+        block, per_thread = _FEW_WIDE if space.wide else _FEW, _FEW_ACCESSES
+    elif space.wide and space.held:
+        block = _HELD_BLOCK
     threads = power_of_two(ceil_div(steps, per_thread), 1, block)
     # A row that is no multiple of a line is best read by few threads, but never by so few that accesses spread over lines.
-    threads = max(threads, power_of_two(steps, 1, _LINE))
+    # What comes behind a row is done by all of its threads: for sums of exponentials half a line will do.
+    threads = max(threads, power_of_two(steps, 1, _LINE // 2 if space.held else _LINE))
     reasons = [f"{steps} accesses a row, {unroll} in flight a thread: {threads} threads a row"]
-    few = device.sm_count * 2
     rows = 1
     if threads < block:
         rows = block // threads

@@ -145,6 +145,7 @@ class ReductionScheduler:
             bytes_per_step=vector * sum(size for size, _ in reads),
             heavy=heavy,
             held=_HELD if any(isinstance(e, ExpSum) for e in reductions) else 0,
+            wide=any(size > 4 for size, _ in reads),
             may_split=len(set(stage_levels(ScheduleBuilder(segment)).values())) == 1
             and not _full_size_outputs(segment, graph, reduced),
         )

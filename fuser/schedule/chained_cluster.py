@@ -1,0 +1,68 @@
+"""Few results of rows in one cluster of blocks, which join what they have through their shared memory.
+
+A last block waits for a fence, an atomic, another fence and the results of the others from device memory: 1.3 us of an H200.
+Where there is so little to read that 16 processors do it in less, the blocks of one cluster are all there are:
+
+    apart    rows are dealt out to the blocks, a warp for each: K/ty/C serial, C -> grid_x, ty -> block_y, 32 -> block_x
+    across   all blocks have a part of each row: K -> block_y, C -> grid_y, the rest of a row -> block_x
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.records import record
+from fuser.schedule.params import ReductionParams
+from fuser.schedule.plan_reduction import ceil_div, power_of_two
+
+WARP = 32
+BLOCKS, BLOCKS_ACROSS = 16, 8
+"""Of the cluster: as many as there may be; half as many for rows, which have more to exchange (H200: cross_entropy f32 2x7168
+takes 7.4 us with a block a row, 6.4 with clusters and a last block, 5.8 over one cluster of 8, 6.0 over one of 16)."""
+MOST_APART, MOST_ACROSS = 28 * 1024, 24 * 1024
+"""Bytes of a block (H200: f64 214x257 8.3 us with a last block, 7.8 in a cluster)."""
+LEAST_ROWS = 64
+"""Rows of warps: of fewer, a processor has too few to be busy (f64 42x1000 7.3 us with a last block, 8.3 in a cluster)."""
+FEW_ROWS = 8
+"""Rows that blocks have parts of side by side."""
+LEAST_TURN = 64
+"""Accesses of a block's part of a row."""
+
+
+@record
+class OneCluster:
+    """Loops of the rows; `blocks` of the cluster that rows are dealt out to, 0 where each has a part of all; `most`: rows."""
+
+    rows: ReductionParams
+    blocks: int
+    most: int = 0
+
+
+def one_cluster(
+    rows: ReductionParams, count: int, length: int, moved: int, device: DeviceInfo, *, is_wide: bool
+) -> OneCluster | None:
+    """How one cluster takes `count` rows of `length` elements and `moved` bytes in all; None where that would take longer."""
+    if device.max_cluster < BLOCKS or not rows.inner or rows.block_outer or count < 2:
+        return None
+    steps = ceil_div(length, rows.vector)
+    threads = device.max_threads_per_block // (2 if is_wide else 1)
+    if count >= LEAST_ROWS and moved <= MOST_APART * BLOCKS and steps <= WARP * 8:
+        together = power_of_two(ceil_div(count, BLOCKS), 1, threads // WARP)
+        unroll = min(8, ceil_div(steps, WARP))
+        loops = replace(rows, block_reduce=WARP, block_iterate=together, unroll=unroll, grid_reduce=1, cluster=False)
+        return OneCluster(loops, BLOCKS)
+    if (
+        count <= FEW_ROWS
+        and moved <= MOST_ACROSS * BLOCKS_ACROSS
+        and steps >= LEAST_TURN * BLOCKS_ACROSS
+        and not is_wide
+    ):
+        together = power_of_two(count, 1, FEW_ROWS)
+        along = power_of_two(ceil_div(steps, BLOCKS_ACROSS), WARP, threads // together)
+        unroll = min(8, ceil_div(steps, BLOCKS_ACROSS * along))
+        loops = replace(
+            rows, block_reduce=along, block_iterate=together, unroll=unroll, grid_reduce=BLOCKS_ACROSS, cluster=True
+        )
+        return OneCluster(loops, 0, together)
+    return None
