@@ -3,7 +3,8 @@
 A last block waits for a fence, an atomic, another fence and the results of the others from device memory: 1.3 us of an H200.
 Where there is so little to read that 16 processors do it in less, the blocks of one cluster are all there are:
 
-    apart    rows are dealt out to the blocks, a warp for each: K/ty/C serial, C -> grid_x, ty -> block_y, 32 -> block_x
+    apart    rows are dealt out to the blocks, a warp at most for each: K/ty/C serial, C -> grid_x, ty -> block_y,
+             the row -> block_x
     across   all blocks have a part of each row: K -> block_y, C -> grid_y, the rest of a row -> block_x
 """
 
@@ -24,6 +25,8 @@ MOST_APART, MOST_ACROSS = 28 * 1024, 24 * 1024
 """Bytes of a block (H200: f64 214x257 8.3 us with a last block, 7.8 in a cluster)."""
 LEAST_ROWS = 64
 """Rows of warps: of fewer, a processor has too few to be busy (f64 42x1000 7.3 us with a last block, 8.3 in a cluster)."""
+MOST_STEPS = 8
+"""Accesses of a thread."""
 FEW_ROWS = 8
 """Rows that blocks have parts of side by side."""
 LEAST_TURN = 64
@@ -47,10 +50,11 @@ def one_cluster(
         return None
     steps = ceil_div(length, rows.vector)
     threads = device.max_threads_per_block // (2 if is_wide else 1)
-    if count >= LEAST_ROWS and moved <= MOST_APART * BLOCKS and steps <= WARP * 8:
-        together = power_of_two(ceil_div(count, BLOCKS), 1, threads // WARP)
-        unroll = min(8, ceil_div(steps, WARP))
-        loops = replace(rows, block_reduce=WARP, block_iterate=together, unroll=unroll, grid_reduce=1, cluster=False)
+    if count >= LEAST_ROWS and moved <= MOST_APART * BLOCKS and steps <= WARP * MOST_STEPS:
+        along = power_of_two(steps, 1, WARP)
+        together = max(power_of_two(ceil_div(count, BLOCKS), 1, threads // along), WARP // along)
+        unroll = ceil_div(steps, along)
+        loops = replace(rows, block_reduce=along, block_iterate=together, unroll=unroll, grid_reduce=1, cluster=False)
         return OneCluster(loops, BLOCKS)
     if (
         count <= FEW_ROWS
@@ -60,7 +64,7 @@ def one_cluster(
     ):
         together = power_of_two(count, 1, FEW_ROWS)
         along = power_of_two(ceil_div(steps, BLOCKS_ACROSS), WARP, threads // together)
-        unroll = min(8, ceil_div(steps, BLOCKS_ACROSS * along))
+        unroll = min(MOST_STEPS, ceil_div(steps, BLOCKS_ACROSS * along))
         loops = replace(
             rows, block_reduce=along, block_iterate=together, unroll=unroll, grid_reduce=BLOCKS_ACROSS, cluster=True
         )

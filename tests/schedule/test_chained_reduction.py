@@ -305,6 +305,16 @@ def test_few_long_rows_lie_over_clusters(define: Definition, rows: int, columns:
     assert rows == 1 or kernel.plan.cluster[1] > 1
 
 
+@pytest.mark.parametrize("define", [*STREAMED, *ROWS_KEPT])
+@pytest.mark.parametrize(("rows", "columns"), [(64, 5), (100, 128), (213, 250), (2, 3000), (5, 2057), (700, 24)])
+def test_few_small_rows_lie_in_one_cluster(define: Definition, rows: int, columns: int) -> None:
+    kernel = check(define, rows, columns)
+    if define in STREAMED and define is not norm_of_column_sums:
+        assert kernel.plan is not None
+        assert max(kernel.plan.cluster) == (16 if rows > 8 else 8)
+        assert kernel.plan.semaphores is None
+
+
 def kernel_of(define: Definition, rows: int, columns: int, dtype: DataType = BFloat16) -> CompiledKernel:
     """For an H200, from descriptors alone."""
     arrays = arrays_for(define, 2, columns, dtype)
@@ -337,8 +347,8 @@ def test_weights_of_rows_and_losses_share_a_semaphore() -> None:
 
 def test_many_rows_are_joined_by_few_blocks() -> None:
     fusion = fusion_of(mean_of_norms, BFloat16)
-    blocks = {rows: params(fusion, rows, 128).blocks for rows in (100, 8192, 100_003, 5_000_000)}
-    assert blocks[100] == blocks[8192] == 0
+    blocks = {rows: params(fusion, rows, 128).blocks for rows in (4000, 8192, 100_003, 5_000_000)}
+    assert blocks[4000] == blocks[8192] == 0
     assert blocks[5_000_000] == chained_reduction.STREAMED_BLOCKS
 
 
