@@ -156,7 +156,7 @@ def _bind_tensor(
         view = value if isinstance(value, ArrayView) else describe_array(value)
         if spec.dtype is DataType.Index and view.dtype is DataType.Int32:
             view = describe_array(_widened(view.array))
-        if any(s < 0 for s in view.strides):
+        if min(view.strides, default=0) < 0:
             raise InputRuntimeError(
                 f"Expected input {position}, {spec.name}, to have strides >= 0, but got {list(view.strides)}; pass a copy",
                 location=spec.location,

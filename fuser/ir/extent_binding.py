@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from fuser.errors import InputRuntimeError
 from fuser.ir.fusion import ExtentOp, Fusion, Scalar, ScalarOp
+from fuser.ir.integer_nodes import Environment
 from fuser.ir.integers import Int
 from fuser.ir.scalar_evaluation import Number, evaluate_scalar_op, rounded_number
 
@@ -70,8 +71,9 @@ def _bind_scalar(fusion: Fusion, bound: Binding, scalar: Scalar, value: Number) 
 
 def check_constraints(fusion: Fusion, extents: Mapping[str, int]) -> None:
     """Raise InputRuntimeError if extents that an op needs to be equal are not, naming the op at the user's line."""
+    values = Environment(extents)
     for constraint in fusion.constraints:
-        left, right = constraint.left.evaluate(extents), constraint.right.evaluate(extents)
+        left, right = constraint.left.compute(values), constraint.right.compute(values)
         if left != right:
             raise InputRuntimeError(
                 f"{constraint.what}: a conflict was found with 2 different sizes, {left} and {right} "
