@@ -30,6 +30,17 @@ _RESIDENT_HEAVY = 512
 _WARP = 32
 # Neighbouring threads whose accesses of 16 bytes make up a line of memory.
 _LINE = 8
+_LINE_BYTES = 128
+# Rows that one thread has on their way at once, whatever its accesses, and those that threads take side by side where columns
+# are few.
+FEW_ROWS = 16
+_ROWS_OF_FEW = 4
+# Turns of a block that take as long as sharing the work with others, of plain sums and of statistics or sums in Double.
+_TURNS = 2.5
+_TURNS_OF_HEAVY = 5.0
+# Bytes of an access so short that a thread has statistics of few columns, and accesses of such threads at once.
+_SHORT_ACCESS = 4
+_SHORT_UNROLL = 8
 # Blocks of a cluster that share a reduction, and accesses of their threads in a turn.
 _MOST_CLUSTER = 16
 _CLUSTER_ACCESSES = 8
@@ -50,8 +61,10 @@ class Space:
     bytes_per_step  bytes of one access to every full-size input
     heavy           the combining step costs more than an access (Welford): threads should reduce much before they combine
     may_split       several blocks may share one reduction
+    exact           sums carry along what rounding loses, in Double
     held            elements of a step that a thread may hold widened, beside those on their way (sums of exponentials)
     wide            what is held are Doubles, whose exponentials take longer than their bytes
+    misaligned      accesses begin anywhere: each of them is two
     """
 
     inner: bool
@@ -64,6 +77,8 @@ class Space:
     may_split: bool
     held: int = 0
     wide: bool = False
+    exact: bool = False
+    misaligned: bool = False
 
 
 @record
@@ -163,20 +178,32 @@ def _plan_planes(space: Space, device: DeviceInfo) -> ReductionPlan:
 def _plan_outer(space: Space, device: DeviceInfo) -> ReductionPlan:
     """Neighbouring threads take neighbouring columns, the others of a block other rows."""
     columns = ceil_div(space.kept, space.vector)
+    if space.reduced <= FEW_ROWS:
+        return _plan_few_rows(space, device, columns)
     unroll = _most_in_flight(space)
+    if space.heavy and space.bytes_per_step <= _SHORT_ACCESS:
+        unroll = min(unroll, _SHORT_UNROLL)
     across = power_of_two(columns, 1, _WARP)
-    wanted = device.sm_count
+    wanted, may_split = device.sm_count, space.may_split
     if ceil_div(columns, across) * 5 < wanted * 4:
-        across = _narrow(columns, across, wanted) if space.heavy else min(across, _WARP // 2)
+        alone = _alone(space, device, columns, unroll)
+        if alone:
+            across, may_split = alone, False
+        elif space.heavy:
+            across = _narrow(space, columns, across, wanted)
+        elif not space.misaligned:
+            across = min(across, _WARP // 2)
     along = power_of_two(ceil_div(space.reduced, unroll), 1, _LONG_BLOCK // across)
     along = max(along, _WARP // across)
     blocks = max(1, ceil_div(columns, across))
     grid = 1
-    if space.may_split and blocks < wanted:
-        # Two blocks of sums on an SM, so that none is without one: statistics have too many registers.
-        resident = 1 if space.heavy or blocks * 10 >= wanted * 9 else _RESIDENT // _LONG_BLOCK
+    if may_split and blocks < wanted:
+        # Two blocks on an SM, so that none is without one: not where a thread has statistics of many columns in its registers.
+        is_short = space.bytes_per_step <= _SHORT_ACCESS
+        alone = (space.heavy and not is_short) or space.misaligned or blocks * 10 >= wanted * 9
+        resident = 1 if alone else _RESIDENT // _LONG_BLOCK
         grid = _parts(max(1, wanted * resident // blocks), space.reduced, along * unroll)
-        unroll = max(1, unroll // resident) if grid > 1 else unroll
+        unroll = max(1, unroll // resident) if grid > 1 and not space.heavy else unroll
         if grid > 1 and grid * along * unroll > 2 * space.reduced:
             unroll = max(1, unroll // 2)
     reasons = [f"{columns} accesses a row: {across} threads along the kept dims, {along} along the reduced ones"]
@@ -190,7 +217,40 @@ def _plan_outer(space: Space, device: DeviceInfo) -> ReductionPlan:
     return ReductionPlan(along, across, grid, unroll, tuple(reasons))
 
 
-def _narrow(columns: int, across: int, wanted: int) -> int:
+def _plan_few_rows(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan:
+    """All rows of a column at once by one thread, or by a few where that would be few threads."""
+    along = 1
+    while along * _ROWS_OF_FEW < space.reduced and 2 * along * columns <= device.sm_count * _BLOCK:
+        along *= 2
+    across = max(1, power_of_two(ceil_div(columns, device.sm_count), _WARP, _BLOCK) // along)
+    across = power_of_two(columns, 1, max(across, _WARP))
+    unroll = _even_unroll(ceil_div(space.reduced, along), _MAX_UNROLL)
+    reasons = (
+        f"{space.reduced} rows of {columns} accesses: {across} threads along the kept dims, {along} along the reduced ones",
+        _flight_words(space, device, unroll),
+    )
+    return ReductionPlan(along, across, 1, unroll, reasons)
+
+
+def _alone(space: Space, device: DeviceInfo, columns: int, unroll: int) -> int:
+    """Accesses side by side in a block that has all of its columns' rows to itself, though SMs stay idle; 0 where several
+    blocks should share them.
+
+    Blocks that publish, wait for the last one and join take as long as some turns of a block.
+    """
+    line = _line(space)
+    across = line if ceil_div(columns, line) * 4 >= device.sm_count else max(1, line // 2)
+    turns = space.reduced / (unroll * (_LONG_BLOCK // across))
+    most = _TURNS_OF_HEAVY if space.heavy or space.exact else _TURNS
+    return across if turns <= most and across <= columns else 0
+
+
+def _line(space: Space) -> int:
+    """Neighbouring threads whose accesses make up a line of memory, or a warp."""
+    return min(_WARP, max(_LINE, _LINE_BYTES // max(1, space.bytes_per_step)))
+
+
+def _narrow(space: Space, columns: int, across: int, wanted: int) -> int:
     """Accesses side by side in a block of statistics whose rows several share: a line, so that few have parts to join, if all
     SMs but one in thirty then have a block; else as many as give most of them one."""
 
@@ -198,7 +258,8 @@ def _narrow(columns: int, across: int, wanted: int) -> int:
         lines = max(1, ceil_div(columns, width))
         return lines * max(1, wanted // lines)
 
-    widths = [w for w in (_LINE, _WARP // 2, _WARP) if w <= across] or [across]
+    least = _WARP // 2 if space.exact else _line(space)
+    widths = [w for w in (_LINE, _WARP // 2, _WARP) if least <= w <= across] or [across]
     most = max(map(used, widths))
     return next(w for w in widths if used(w) * 31 >= most * 30)
 

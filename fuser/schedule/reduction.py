@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 
 from fuser.ir.device_info import DeviceInfo
+from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp, ParallelType, SchedulerType
 from fuser.ir.exact_statistics import RUN_DIGITS, in_double, value_digits
 from fuser.ir.fusion import (
@@ -41,7 +42,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.alignment import choose_accesses
 from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
-from fuser.schedule.plan_reduction import Space, plan_reduction
+from fuser.schedule.plan_reduction import FEW_ROWS, Space, plan_reduction
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
 from fuser.schedule.reads import input_reads
 from fuser.schedule.reference import (
@@ -58,6 +59,10 @@ from fuser.schedule.total_reductions import rfactor_totals
 
 # Accumulators of a thread along kept dims: more would push the loads in flight out of its registers.
 _ACCUMULATORS = 32
+# Bytes of an access where results are as many as reads, or where an access that begins anywhere would be two.
+_SHORT_ACCESS = 4
+# Bytes of inputs whose accesses are short rather than two in one.
+_LITTLE = 4 << 20
 # Elements of a step of sums of exponentials, of which a thread first needs the largest.
 _HELD = 32
 
@@ -131,26 +136,37 @@ class ReductionScheduler:
         limit = max(1, 16 // max([*(size for size, dims in reads if dims == largest), *outputs], default=4))
         while not inner and limit > 1 and limit * registers > _ACCUMULATORS:
             limit //= 2
+        kept_count = math.prod(extent[g] for g in groups if g not in reduced)
+        reduced_count = math.prod(extent[g] for g in groups if g in reduced)
+        moved = kept_count * reduced_count * sum(size for size, _ in reads)
+        widest = max([*(size for size, _ in reads), *(t.dtype.itemsize for t in segment.output_tensors)], default=4)
+        short = max(1, _SHORT_ACCESS // widest)
+        if not inner and reduced_count <= FEW_ROWS:
+            # Results are as many as what is read: neighbouring threads should store neighbours.
+            limit = min(limit, short)
         row = _fastest_groups([groups[d] for d in order], reduced)
         heavy = any(isinstance(e, Welford) for e in reductions)
         # The lanes of a row's last vector would have seen fewer values than others: counts would not be in common.
         accesses = choose_accesses(graph, segment, row, inputs, limit, may_cut=not (inner and heavy), may_follow=inner)
+        if not inner and accesses.misaligned and moved <= _LITTLE:
+            accesses = choose_accesses(graph, segment, row, inputs, min(limit, short), may_cut=True, may_follow=False)
         vector = accesses.vector
         space = Space(
             inner=inner,
-            kept=math.prod(extent[g] for g in groups if g not in reduced),
-            reduced=math.prod(extent[g] for g in groups if g in reduced),
+            kept=kept_count,
+            reduced=reduced_count,
             run=math.prod(extent[g] for g in row if g in reduced),
             vector=vector,
             bytes_per_step=vector * sum(size for size, _ in reads),
             heavy=heavy,
+            exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
+            misaligned=accesses.misaligned,
             held=_HELD if any(isinstance(e, ExpSum) for e in reductions) else 0,
             wide=any(size > 4 for size, _ in reads),
             may_split=len(set(stage_levels(ScheduleBuilder(segment)).values())) == 1
             and not _full_size_outputs(segment, graph, reduced),
         )
         plan = plan_reduction(space, device)
-        moved = space.kept * space.reduced * sum(size for size, _ in reads)
         return ReductionParams(
             order,
             inner,
