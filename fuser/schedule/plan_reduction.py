@@ -37,7 +37,7 @@ FEW_ROWS = 16
 _ROWS_OF_FEW = 4
 # Turns of a block that take as long as sharing the work with others, of plain sums and of statistics or sums in Double.
 _TURNS = 2.5
-_TURNS_OF_HEAVY = 5.0
+_TURNS_OF_HEAVY = 4.5
 # Bytes of an access so short that a thread has statistics of few columns, and accesses of such threads at once.
 _SHORT_ACCESS = 4
 _SHORT_UNROLL = 8
@@ -193,8 +193,10 @@ def _plan_outer(space: Space, device: DeviceInfo) -> ReductionPlan:
             across = _narrow(space, columns, across, wanted)
         elif not space.misaligned:
             across = min(across, _WARP // 2)
-    along = power_of_two(ceil_div(space.reduced, unroll), 1, _LONG_BLOCK // across)
-    along = max(along, _WARP // across)
+    most = _LONG_BLOCK // across
+    along = power_of_two(ceil_div(space.reduced, unroll), 1, most)
+    # Numbers of rows that are not far apart share a kernel.
+    along = most if not may_split and space.may_split and along * 4 > most else max(along, _WARP // across)
     blocks = max(1, ceil_div(columns, across))
     grid = 1
     if may_split and blocks < wanted:
