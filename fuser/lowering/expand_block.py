@@ -34,12 +34,15 @@ class BlockReduces:
         self.joins = joins
         self.owners: dict[Reduce, Joined] = {}
 
-    def expand(self, reduces: Sequence[Reduce]) -> list[Stmt]:
-        """Reductions over the same threads: all of them publish before any reads, so that one barrier serves all."""
-        parts = [self._block_parts(r) for r in reduces]
+    def expand(self, reduces: Sequence[Reduce], *, is_told: bool = True) -> list[Stmt]:
+        """Reductions over the same threads: all of them publish before any reads, so that one barrier serves all.
+
+        `is_told` False: where threads have one result each, the others need not be told what they are.
+        """
+        parts = [self._block_parts(r, is_told=is_told) for r in reduces]
         return [s for publish, _ in parts for s in publish] + [s for _, collect in parts for s in collect]
 
-    def _block_parts(self, r: Reduce) -> tuple[list[Stmt], list[Stmt]]:
+    def _block_parts(self, r: Reduce, *, is_told: bool) -> tuple[list[Stmt], list[Stmt]]:
         """What a thread does before and after the barrier that its peers' values need."""
         reduced = [p for p in self.axes.active if p in r.block_axes]
         total = self.axes.block_threads
@@ -55,7 +58,7 @@ class BlockReduces:
             of_copies = self._copies_then_slots(r, reduced, count.value, total.value)
             if of_copies is not None:
                 return of_copies
-        return self._exchange(r, reduced, total, count)
+        return self._exchange(r, reduced, total, count, is_told=is_told)
 
     def scratch(self, r: Reduce, size: Int) -> tuple[Buffer, ...]:
         number = self.axes.number()
@@ -125,14 +128,14 @@ class BlockReduces:
         return stmts, self._join_by_lanes(r, scratch, slots, lambda e: e * slots)
 
     def _exchange(
-        self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int
+        self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int, *, is_told: bool
     ) -> tuple[list[Stmt], list[Stmt]]:
         """Every thread writes its partials; each element of a group is joined by one of its threads, in order of the reduced
         axes, and read by all. Where that is little work, or how much is not known, every thread does all of it for itself and
         saves a barrier."""
         groups = spread_groups(count, r.partials[0].size)
         if groups and total.is_const:
-            return self._exchange_spread(r, reduced, total.value, count.value, groups)
+            return self._exchange_spread(r, reduced, total.value, count.value, groups, is_told=is_told)
         scratch = self.scratch(r, total)
         linear = self.axes.thread
         stmts: list[Stmt] = [Allocate(b) for b in scratch]
@@ -180,7 +183,7 @@ class BlockReduces:
         return stmts, collect + self.joins.each(r, read)
 
     def _exchange_spread(
-        self, r: Reduce, reduced: Sequence[ParallelType], total: int, count: int, groups: int
+        self, r: Reduce, reduced: Sequence[ParallelType], total: int, count: int, groups: int, *, is_told: bool
     ) -> tuple[list[Stmt], list[Stmt]]:
         """Many threads for each element: they join in two steps, and those of a warp before that by butterflies."""
         kept = [p for p in self.axes.active if p not in reduced]
@@ -205,17 +208,19 @@ class BlockReduces:
             return self.joins.join_all(one, part, const(per))
 
         publish = guarded(equal(position % joined, 0), self.joins.each(r, write))
-        joined_by = self.spread_join(r, spread, own_parts)
+        joined_by = self.spread_join(r, spread, own_parts, is_told=is_told)
         self.owners[r] = joined_by
         return [*stmts, *(Allocate(b) for b in scratch), *publish], joined_by.stmts
 
-    def spread_join(self, r: Reduce, spread: Spread, first: Callable[[Reduce, list[Int]], list[Stmt]]) -> Joined:
+    def spread_join(
+        self, r: Reduce, spread: Spread, first: Callable[[Reduce, list[Int]], list[Stmt]], *, is_told: bool = True
+    ) -> Joined:
         """Join in two steps, by all threads: see `spread_joins`."""
 
         def join(one: Reduce, value: Callable[[int, Int, Int], Value], parts: int) -> list[Stmt]:
             return self.joins.join_all(one, value, const(parts), unroll=True)
 
-        return spread_join(r, spread, first, join, self.scratch, self.joins.each, self.axes.number)
+        return spread_join(r, spread, first, join, self.scratch, self.joins.each, self.axes.number, is_told=is_told)
 
 
 def _power_of_two(count: int) -> int:

@@ -143,7 +143,8 @@ class _Expander:
         if r.cluster_axes:
             stmts += exchange_in_cluster(reduces, self.block, self.cluster, execution=self.execution)
         elif r.block_axes:
-            stmts += self.block.expand(reduces)
+            # Threads that own a result publish it themselves, and the results of all blocks are told anew.
+            stmts += self.block.expand(reduces, is_told=not r.grid_axes or len(reduces) > 1)
         if r.grid_axes:
             stmts += self.grid.expand(reduces)
         return stmts

@@ -88,8 +88,10 @@ def spread_join(
     scratch: Callable[[Reduce, Int], tuple[Buffer, ...]],
     each: Callable[[Reduce, Callable[[int, Int], list[Stmt]]], list[Stmt]],
     number: Callable[[], int],
+    *,
+    is_told: bool = True,
 ) -> Joined:
-    """Join in two steps; every thread has all results of its lane in the end.
+    """Join in two steps; every thread has all results of its lane in the end, unless they are told nobody but the owners.
 
     first(r, at)   sets partials of one element to what the parts of the thread's group have: element at[i] of partial i
     scratch, each  see _Expander
@@ -98,7 +100,7 @@ def spread_join(
     own = tuple(Buffer(f"{p.name}_own{alone}", p.dtype, MemoryType.local, ONE) for p in r.partials)
     one = replace(r, partials=own)
     found = scratch(r, spread.lanes * spread.groups)
-    results = scratch(r, spread.lanes)
+    results = scratch(r, spread.lanes) if is_told else ()
     at = [ZERO if spread.common(i) else spread.element for i in range(len(own))]
 
     def stored(into: Sequence[Buffer], place: Callable[[int, Int], Int]) -> list[Stmt]:
@@ -112,7 +114,9 @@ def spread_join(
     def part(i: int, _: Int, k: Int) -> Value:
         return Load(found[i], (at[i] * spread.groups + k) * spread.lanes + spread.lane)
 
-    last = [*join(one, part, spread.groups), *stored(results, lambda _, e: e * spread.lanes + spread.lane)]
+    last = join(one, part, spread.groups)
+    if is_told:
+        last += stored(results, lambda _, e: e * spread.lanes + spread.lane)
 
     def read(i: int, e: Int) -> list[Stmt]:
         return [Store(r.partials[i], e, Load(results[i], e * spread.lanes + spread.lane))]
@@ -129,6 +133,6 @@ def spread_join(
         *(work if all_busy else [If(busy, tuple(work), role=Role.owner)]),
         *(Allocate(b) for b in results),
         If(owner, tuple(last), role=Role.owner),
-        *each(r, read),
+        *(each(r, read) if is_told else ()),
     ]
     return Joined(spread, stmts, owner, stored, results)
