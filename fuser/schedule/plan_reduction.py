@@ -196,7 +196,8 @@ def _plan_outer(space: Space, device: DeviceInfo) -> ReductionPlan:
     most = _LONG_BLOCK // across
     along = power_of_two(ceil_div(space.reduced, unroll), 1, most)
     # Numbers of rows that are not far apart share a kernel.
-    along = most if not may_split and space.may_split and along * 4 > most else max(along, _WARP // across)
+    is_full = space.may_split and not may_split and along * 4 > most
+    along = most if is_full else max(along, _WARP // across)
     blocks = max(1, ceil_div(columns, across))
     grid = 1
     if may_split and blocks < wanted:
@@ -213,7 +214,7 @@ def _plan_outer(space: Space, device: DeviceInfo) -> ReductionPlan:
         reasons.append(
             f"{blocks} blocks of columns leave SMs idle: {grid} blocks share one, the last one joins their results"
         )
-    if grid == 1:
+    if grid == 1 and not is_full:
         unroll = min(unroll, power_of_two(ceil_div(space.reduced, along), 1, _MAX_UNROLL))
     reasons.append(_flight_words(space, device, unroll))
     return ReductionPlan(along, across, grid, unroll, tuple(reasons))
