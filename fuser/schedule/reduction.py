@@ -63,6 +63,8 @@ _ACCUMULATORS = 32
 _SHORT_ACCESS = 4
 # Bytes of inputs whose accesses are short rather than two in one.
 _LITTLE = 4 << 20
+# Sums in Float of which a result is made that loses more than it should.
+_FEW_SUMS = 4
 # Elements of a step of sums of exponentials, of which a thread first needs the largest.
 _HELD = 32
 
@@ -252,9 +254,11 @@ class ReductionScheduler:
         each result.
         """
         made: dict[str, str] = {}
-        # What is added up in Double loses no digits in longer sums. Values of few digits are added up in Float first.
+        # What is added up in Double loses no digits in longer sums. Values of few digits are added up in Float first, unless
+        # what a few such sums lose would be all that is lost.
         digits = value_digits(builder)
-        wide = {n for n in in_double(builder) if params.inner or digits.get(n, RUN_DIGITS + 1) > RUN_DIGITS}
+        is_short = params.inner or params.block_reduce * params.grid_reduce <= _FEW_SUMS
+        wide = {n for n in in_double(builder) if is_short or digits.get(n, RUN_DIGITS + 1) > RUN_DIGITS}
         for e in row_reductions(builder):
             result = name = tensor_outputs(e)[0].name
             if isinstance(e, ExpSum):

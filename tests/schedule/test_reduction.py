@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -382,3 +383,43 @@ def test_sum_of_a_wide_range(axis: int) -> None:
     wide = x.astype("f8")
     eps = np.finfo("f4").eps
     assert (np.abs(found - wide.sum(1)) <= eps * np.log2(x.shape[1]) * np.abs(wide).sum(1)).all()
+
+
+@pytest.mark.parametrize("device", [TINY, H200], ids=lambda d: d.name)
+@pytest.mark.parametrize("shape", [(2, 1003), (3, 257), (10, 700), (15, 64), (16, 300)])
+@pytest.mark.parametrize(("op", "dtype"), [("var_mean", D.BFloat16), ("var_mean", D.Float), ("sum", D.Double)])
+def test_few_rows(op: str, dtype: DataType, shape: tuple[int, int], device: DeviceInfo) -> None:
+    """Neighbouring threads store neighbouring results, and a thread has all of its rows on their way at once."""
+    x = np.random.default_rng(11).normal(2.0, 1.0, shape).astype(np.float32)
+    given = x.astype(ml_dtypes.bfloat16) if dtype is D.BFloat16 else x.astype("f8") if dtype is D.Double else x
+    fusion = reduction(op, [0], 2, dtype)
+    params = propose(fusion, [given], device)
+    assert params.vector == 1
+    assert params.grid_reduce == 1
+    assert params.block_reduce * params.unroll >= shape[0]
+    wide = given.astype("f8")
+    expected = [wide.var(0, ddof=1), wide.mean(0)] if op == "var_mean" else [wide.sum(0)]
+    for found, want in zip(simulate(fusion, [given], params), expected, strict=True):
+        np.testing.assert_allclose(found, want, rtol=3e-7)
+
+
+@pytest.mark.parametrize(("op", "dtype", "shape", "shared"), [
+    ("sum", D.BFloat16, (93, 1000), False),
+    ("sum", D.Double, (2274, 1024), False),
+    ("sum", D.Float, (8000, 1024), True),
+    ("var_mean", D.Double, (167, 1000), False),
+    ("var_mean", D.BFloat16, (6230, 257), True),
+    ("var_mean", D.BFloat16, (65536, 1024), True),
+])  # fmt: skip
+def test_blocks_share_columns_where_one_would_take_many_turns(
+    op: str, dtype: DataType, shape: tuple[int, int], shared: bool
+) -> None:
+    params = propose(reduction(op, [0], 2, dtype), [described(shape, dtype)], H200)
+    assert (params.grid_reduce > 1) is shared
+
+
+def test_accesses_of_rows_that_begin_anywhere_are_a_word_where_they_are_few() -> None:
+    fusion = reduction("var_mean", [0], 2, D.BFloat16)
+    few, many = (propose(fusion, [described((rows, 257), D.BFloat16)], H200) for rows in (6230, 100_000))
+    assert (few.vector, few.misaligned) == (1, False)
+    assert (many.vector, many.misaligned) == (8, True)
