@@ -196,7 +196,7 @@ def _plan_outer(space: Space, device: DeviceInfo) -> ReductionPlan:
     most = _LONG_BLOCK // across
     along = power_of_two(ceil_div(space.reduced, unroll), 1, most)
     # Numbers of rows that are not far apart share a kernel.
-    is_full = space.may_split and not may_split and along * 4 > most
+    is_full = may_split is not space.may_split and along * 4 > most and ceil_div(columns, across) < wanted
     along = most if is_full else max(along, _WARP // across)
     blocks = max(1, ceil_div(columns, across))
     grid = 1
