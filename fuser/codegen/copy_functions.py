@@ -27,7 +27,10 @@ __device__ __forceinline__ unsigned long long fuser_evict_last() {
 
 
 def _load_last() -> str:
-    """Reads of 4, 8 or 16 bytes whose lines are the last to leave both caches."""
+    """Reads of 4, 8 or 16 bytes whose lines are the last to leave the second-level cache.
+
+    In the first-level cache they have no such place: what all rows share is to stay there.
+    """
     texts: list[str] = []
     for nbytes, access in _ACCESS_TYPES.items():
         count = nbytes // 4
@@ -40,7 +43,7 @@ def _load_last() -> str:
 __device__ __forceinline__ {access} fuser_load_last(const {access}* device) {{
 #if __CUDA_ARCH__ >= 800
   {access} r;
-  asm volatile("ld.global.L1::evict_last.L2::cache_hint{vector}.u32 {{{places}}}, [%{count}], %{count + 1};" :
+  asm volatile("ld.global.L2::cache_hint{vector}.u32 {{{places}}}, [%{count}], %{count + 1};" :
       {outputs} : "l"(__cvta_generic_to_global(device)), "l"(fuser_evict_last()));
   return r;
 #else

@@ -19,7 +19,7 @@ from fuser.codegen.values import ValueWriter, is_scalar
 from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp
-from fuser.ir.integers import ZERO, Int
+from fuser.ir.integers import ZERO, Int, split_multiples
 from fuser.ir.kernel import (
     Allocate,
     AsyncCommit,
@@ -287,7 +287,11 @@ class StatementWriter:
         return f"{function}(&{target}, &{source});{note}"
 
     def _unaligned(self, stmt: VectorMove, indent: str) -> None:
-        """Three loads of half the bytes from the aligned address before, or one for each element that is no narrower."""
+        """Three loads of half the bytes from the aligned address before, or one for each element that is no narrower.
+
+        What of the index are whole halves is added behind the aligned address: it and the shift are often the same for all
+        threads of a block and all of their accesses.
+        """
         values, line = self._values, self.lines.append
         nbytes, itemsize = stmt.width * stmt.dst.dtype.itemsize, stmt.dst.dtype.itemsize
         if nbytes < 8 or itemsize >= nbytes // 2:
@@ -300,9 +304,11 @@ class StatementWriter:
         start, offset = self._names.fresh("start"), self._names.fresh("offset")
         load = LOAD_FUNCTIONS.get(stmt.cache, "*")
         parts = [f"{load}({start} + {k})" for k in range(3)]
-        place = f"&{values.element(stmt.src, stmt.src_index)}"
+        halves, rest = split_multiples(stmt.src_index, stmt.width // 2)
+        place = f"&{values.element(stmt.src, rest)}"
         target = f"*reinterpret_cast<{access}*>(&{values.element(stmt.dst, stmt.dst_index)})"
-        line(f"{indent}const {half}* const {start} = fuser_floor<{half}>({place});")
+        moved = "" if halves is ZERO else f" + ({values.integer(halves)})"
+        line(f"{indent}const {half}* const {start} = fuser_floor<{half}>({place}){moved};")
         line(f"{indent}const unsigned {offset} = fuser_offset_in<{half}>({place});")
         # The third unit holds nothing that is asked for if the address is aligned after all.
         last = f"{offset} ? {parts[2]} : {'0u' if nbytes == 8 else 'uint2()'}"

@@ -12,9 +12,10 @@ template <class T> INLINE unsigned fuser_offset_in(const void* p) {
   return (unsigned)((unsigned long long)p & (sizeof(T) - 1));
 }
 """,
+    # A difference, and no mask: the address stays known to be one of device memory.
     "fuser_floor": """
 template <class T> INLINE const T* fuser_floor(const void* p) {
-  return (const T*)((unsigned long long)p & ~(unsigned long long)(sizeof(T) - 1));
+  return (const T*)((const char*)p - ((unsigned long long)p & (sizeof(T) - 1)));
 }
 """,
     # ITEM: bytes that `offset` is a multiple of.

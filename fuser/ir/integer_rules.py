@@ -34,6 +34,7 @@ from fuser.ir.integer_sums import (
     add_terms,
     common_factors,
     divide_out,
+    exact_quotient,
     leading,
     monomial_product,
     monomial_quotient,
@@ -167,6 +168,20 @@ def divide(numerator: Int, divisor: Int) -> tuple[Int, Int]:
         _divisions.clear()
     _divisions[key] = result
     return result
+
+
+def split_multiples(a: Int, n: int) -> tuple[Int, Int]:
+    """(q, r) with `a == n * q + r`, where r has the terms of `a` that are not known to be multiples of n."""
+    quotient, rest = ZERO, const(a.constant % n)
+    if a.constant // n:
+        quotient = const(a.constant // n)
+    for monomial, coefficient in a.terms:
+        term = make_sum(0, {monomial: coefficient})
+        if term.multiple % n == 0:
+            quotient = add(quotient, exact_quotient(term, n), 1)
+        else:
+            rest = add(rest, term, 1)
+    return quotient, rest
 
 
 def ceil_div(a: Int | int, b: Int | int) -> Int:

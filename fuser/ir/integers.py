@@ -79,6 +79,7 @@ from fuser.ir.integer_rules import (
     prove_divisible,
     prove_less,
     prove_less_equal,
+    split_multiples,
 )
 from fuser.ir.integer_text import text_of
 
@@ -128,6 +129,7 @@ __all__ = [
     "prove_less",
     "prove_less_equal",
     "select",
+    "split_multiples",
     "symbol",
     "to_c",
     "to_data",

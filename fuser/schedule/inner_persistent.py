@@ -42,6 +42,7 @@ from fuser.schedule.rows_in_shared import (
     choose_shared_shape,
     inline_rows,
     inline_together,
+    loaded_together,
     params_in_shared,
     pass_through_registers,
     place_rows,
@@ -59,7 +60,7 @@ from fuser.schedule.rows_over_grid import (
     is_worth_it,
     near_time,
 )
-from fuser.schedule.stages import keep_stages, row_reductions, stage_levels
+from fuser.schedule.stages import keep_stages, reduced_groups_of, row_reductions, stage_levels
 from fuser.schedule.total_reductions import rfactor_totals
 
 WARP = 32
@@ -167,6 +168,7 @@ class InnerPersistentScheduler:
                 capacity = placed.threads * placed.batch * placed.cluster * vector
                 bounds = found.bounds(segment, inputs, capacity)
                 if not isinstance(bounds, Refused):
+                    at_once = 0 if narrowest > 4 else loaded_together(placed.batch, shared_bytes * vector)
                     # One pass takes registers, and saves an exchange during which no other block of an SM loads.
                     return params_in_shared(
                         placed,
@@ -177,6 +179,7 @@ class InnerPersistentScheduler:
                         in_shared,
                         length,
                         one_pass=sums_exponentials and placed.resident == 1,
+                        beside_at_once=at_once,
                     )
         if sums_exponentials and (isinstance(shape, Refused) or shape.cluster > 1):
             # Blocks that wait for one another had better do so once.
@@ -187,6 +190,11 @@ class InnerPersistentScheduler:
             )
         if isinstance(shape, Refused):
             return shape
+        if few is None and shape.cluster == 1 and rows * 2 <= device.sm_count and cut == 0:
+            is_double = narrowest > 4
+            row = Row(length, vector, found.moved, 1 if one_pass else exchanges, is_double, accesses.misaligned)
+            room = _room(segment, found, is_double, inputs_only=inputs_only, one_pass=one_pass, in_shared=False)
+            shape = over_idle_processors(shape, row, rows, room, per_element, loaded, narrowest, device)
         # What lies along some of a row's dims only has no place of its own in each block of a cluster.
         beside = [
             r.tensor
@@ -337,20 +345,32 @@ class InnerPersistentScheduler:
         if params.whole_blocks:
             builder.ask_whole_blocks()
         name = _reference_name(builder)
-        rows = self._transform(builder, name, params, params.blocks or blocks)
+        rows, group = self._transform(builder, name, params, params.blocks or blocks)
         in_registers = [a for a in params.vectorized if a in copies and a not in params.in_shared]
         vectorize(builder, copies, in_registers, misaligned=params.misaligned)
         vectorize_rows(builder, placed, misaligned=params.misaligned)
         if params.resident:
             builder.ask_blocks_per_sm(params.resident)
+        ahead: list[tuple[str, int]] = []
+        if group:
+            inside = len(builder.state(name).loop) - group
+            ahead = [
+                (copies[a], len(builder.state(copies[a]).loop) - inside)
+                for a in in_registers
+                if a not in params.beside_first and is_shared_by_rows(builder, a)
+            ]
         if params.together > 1:
-            inline_together(builder, [copies[a] for a in in_registers], rows)
+            inline_together(builder, [copies[a] for a in in_registers], rows, ahead)
         else:
-            inline_rows(builder, placed, persistent=params.blocks > 0, apart=[copies[n] for n in params.beside_first])
+            first = [copies[n] for n in params.beside_first]
+            inline_rows(builder, placed, persistent=params.blocks > 0, apart=first, ahead=ahead)
         return builder
 
-    def _transform(self, builder: ScheduleBuilder, name: str, params: InnerPersistentParams, blocks: int) -> int:
-        """Position of the loop over the rows of a thread, 0 if it has one."""
+    def _transform(
+        self, builder: ScheduleBuilder, name: str, params: InnerPersistentParams, blocks: int
+    ) -> tuple[int, int]:
+        """Positions of the loop over the rows of a thread, 0 if it has one, and of that over the accesses for which what all
+        rows share is loaded together, 0 if it is not."""
         loop = builder.state(name).loop
         graph = builder.graph()
         # Dims of one element stay out of the merged loops: tensors without them could not share those.
@@ -390,10 +410,13 @@ class InnerPersistentScheduler:
             else:
                 builder.set_cluster(ParallelType.grid_y, params.cluster)
         types.append((at + 2, ParallelType.block_x))
+        group = 0
         at_once = (
             1
             # Of a group each access is a piece by itself, which is waited for when it is used.
-            if not params.in_shared or params.in_grid
+            if params.in_grid
+            else params.beside_at_once
+            if params.beside_at_once or not params.in_shared
             else cut_unrolled(params.batch)
             if params.resident
             else unrolled(params.batch)
@@ -401,6 +424,9 @@ class InnerPersistentScheduler:
         if at_once > 1:
             builder.split(name, at + 1, at_once)
             types[-1] = at + 3, ParallelType.block_x
+            if not params.in_shared:
+                types.append((at + 1, ParallelType.unroll))
+            group = at + 2 if params.beside_at_once else 0
             # Of rows that are cut, only threads with the first or the last vector test more than once for all accesses.
             types.append((at + 2, ParallelType.unswitch if params.aligned_to else ParallelType.unroll))
         if params.aligned_to:
@@ -417,7 +443,17 @@ class InnerPersistentScheduler:
         for position, parallel_type in types:
             builder.parallelize(name, position, parallel_type)
         builder.parallelize_like(name)
-        return place
+        return place, group
+
+
+def is_shared_by_rows(builder: ScheduleBuilder, argument: str) -> bool:
+    """Whether all rows share an input."""
+    graph = builder.graph()
+    reduced = reduced_groups_of(builder)
+    state = builder.state(argument)
+    return argument in builder.input_names and all(
+        graph.group(d) in reduced for d in state.tensor.visible if not d.is_broadcast
+    )
 
 
 def _few_rows(segment: Fusion, found: Rows) -> FewRows | None:
@@ -554,6 +590,35 @@ def kept_bytes(segment: Fusion, *, inputs_only: bool = False, one_pass: bool = F
     return max((sum(size[k.name] for k in kept if k.first <= s < k.last) for s in stages), default=0)
 
 
+def over_idle_processors(
+    alone: RowShape,
+    row: Row,
+    rows: int,
+    room: Room,
+    per_element: int,
+    loaded: int,
+    itemsize: int,
+    device: DeviceInfo,
+) -> RowShape:
+    """The spread of few rows over the blocks of clusters where that should be faster than a block each, else as it is."""
+    best, least = alone, CLUSTERS_WORTH * near_time(row, rows, 1, alone.threads, alone.batch, room, device)
+    vector = row.vector
+    for cluster in (2, 4, 8):
+        if rows * cluster > device.sm_count or cluster > device.max_cluster or row.elements < cluster * vector * WARP:
+            break
+        accesses = math.ceil(row.elements / (vector * cluster))
+        # Threads with an access each are so many that they wait longer for one another.
+        for batch in range(2, alone.batch):
+            moving = batch * vector * per_element // 8
+            found = _row_shape(accesses, batch, cluster, rows, vector, per_element, loaded, itemsize, moving, device)
+            if found is None:
+                continue
+            time = near_time(row, rows, cluster, found[0].threads, batch, room, device)
+            if time < least:
+                best, least = found[0], time
+    return best
+
+
 def choose_row_shape(
     length: int,
     rows: int,
@@ -683,6 +748,10 @@ of rows of 257, nine elements a thread: BFloat16 18.0 -> 16.1 us, Double, which 
 
 MOST_FIRST = 160
 """The same where all rows are worked on at once."""
+
+CLUSTERS_WORTH = 0.85
+"""The part of a block's time that a cluster is expected to take at most (H200: add_rms_norm f64 17x5120 in ten accesses of 256
+threads 10.9 us, over four blocks 6.8 and 7.4)."""
 
 FEW_ACCESSES = 2
 """Accesses of a thread up to which the threads of one block hold a row of which there are few."""

@@ -165,6 +165,8 @@ class InnerPersistentParams:
     misaligned  their accesses begin anywhere, and the ends of a row cut them
     aligned_to  the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     beside_first  inputs that all rows share, which are loaded with the row and not when they are used
+    beside_at_once  accesses of a thread for which the same inputs are loaded together, before the results of the first are
+                stored; 0: for each when it is used
     whole_blocks  the rows of a block are tested once
     reasons     why, in words; no part of the kernel's key
     """
@@ -189,6 +191,7 @@ class InnerPersistentParams:
     together: int = 1
     resident: int = 0
     realigned: tuple[str, ...] = ()
+    beside_at_once: int = 0
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

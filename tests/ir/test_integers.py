@@ -50,6 +50,7 @@ from fuser.ir.integers import (
     prove_less,
     prove_less_equal,
     select,
+    split_multiples,
     symbol,
     to_c,
     to_data,
@@ -746,6 +747,23 @@ def test_branches_that_are_not_taken_may_divide_by_zero() -> None:
     assert guarded.evaluate({n: 0, x: 5}) == 0
     result = compile_vectorized([guarded], [n, x])(np.array([0, 2]), np.array([5, 5]))
     assert result[0].tolist() == [0, 12]
+
+
+@given(
+    st.integers(-40, 40), st.lists(st.tuples(st.integers(-24, 24), st.integers(0, 3)), max_size=5), st.integers(1, 16)
+)
+def test_multiples_are_split_off_by_term(constant: int, terms: list[tuple[int, int]], n: int) -> None:
+    names = [symbol("a", 0, 9), symbol("b", 0, 7), symbol("c", 0, 100, multiple=8), symbol("d", 0, 5)]
+    whole = const(constant)
+    for coefficient, which in terms:
+        whole = whole + names[which] * coefficient
+    quotient, rest = split_multiples(whole, n)
+    assert quotient * n + rest is whole
+    for name in names:
+        alone = rest.substitute({other: 0 for other in names if other is not name})
+        left = alone - alone.constant
+        assert left is ZERO or left.multiple % n != 0
+    assert 0 <= rest.constant < n
 
 
 def test_c_text() -> None:

@@ -40,7 +40,7 @@ def test_reads_of_rows_alone_are_hinted(define: Definition, length: int) -> None
     assert all(s.cache is CacheOp.unspecified for s in writes)
 
 
-@pytest.mark.parametrize(("length", "instruction"), [(4096, "ld.global.L1::evict_last"), (65536, "cp.async.cg")])
+@pytest.mark.parametrize(("length", "instruction"), [(4096, "ld.global.L2::cache_hint"), (65536, "cp.async.cg")])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_text_compiles(length: int, instruction: str, arch: str) -> None:
     compiler = KernelCompiler(SimulatorDevice(info=H200))
