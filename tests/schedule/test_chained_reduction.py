@@ -15,7 +15,7 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
-from fuser.ir.kernel import AtomicAdd, For, Kernel, Store, walk
+from fuser.ir.kernel import AtomicAdd, For, Kernel, Store, stmt_reads, walk
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule import chained_reduction
@@ -334,9 +334,11 @@ def test_a_row_leaves_one_number_and_its_threads_share_the_joining(define: Defin
     assert partials.dtype is rest.dtype is Float
     published = [s for s in walk(ir.body) if isinstance(s, Store) and s.buffer.is_global and "blocks" in s.buffer.name]
     assert [str(s.index) for s in published] == ["blockIdx.x"] * 2, "one pair for each block"
-    # Every thread of the block reads other partials than its neighbour.
-    joins = [s for s in walk(ir.body) if isinstance(s, For) and "threadIdx.x" in str(s.start)]
-    assert len(joins) == 1
+    # Every thread of the block reads other partials than its neighbour, and all go round together.
+    read = [index for s in walk(ir.body) for b, index in stmt_reads(s) if b in {x.buffer for x in published}]
+    assert len(read) == 2
+    assert all("threadIdx.x" in str(index) for index in read)
+    assert not any("threadIdx.x" in str(s.start) for s in walk(ir.body) if isinstance(s, For))
 
 
 def test_weights_of_rows_and_losses_share_a_semaphore() -> None:
