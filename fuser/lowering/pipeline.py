@@ -88,7 +88,8 @@ def lower_fusion(
         if verifies:
             offsets = layout.offsets if is_placed else None
             private, crossing = lowered.private_buffers | expanded.told, lowered.crossing
-            from fuser.lowering.invariants import PassResult, check_invariants
+            from fuser.lowering.invariants import check_invariants
+            from fuser.lowering.pass_result import PassResult
 
             check_invariants(pass_name, PassResult(body, offsets, private, exchanged, context.one_thread, crossing))
             # The rules of kernel IR too. Parameters and plan are as if the body were complete.

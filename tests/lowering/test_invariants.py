@@ -24,7 +24,8 @@ from fuser.ir.kernel import (
     Store,
     map_body,
 )
-from fuser.lowering.invariants import ENSURES, PassResult, check_invariants, invariants_after
+from fuser.lowering.invariants import ENSURES, check_invariants, invariants_after
+from fuser.lowering.pass_result import PassResult
 from fuser.lowering.pipeline import PASSES, lower_fusion
 from tests.random_schedules import generate
 

@@ -17,7 +17,8 @@ from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.kernel import AsyncCommit, AsyncCopy, AsyncWait, BlockBarrier, Comment, For, Kernel, Stmt, map_body, walk
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.verify_kernel import verify_kernel
-from fuser.lowering.invariants import Findings, PassResult, copies_are_waited_for
+from fuser.lowering.ordered_accesses import copies_are_waited_for
+from fuser.lowering.pass_result import Findings, PassResult
 from fuser.runtime import nvrtc
 from fuser.schedule.stages import keep_stages
 from fuser.simulator.errors import Kind, SimulatorError
