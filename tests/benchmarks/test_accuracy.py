@@ -19,6 +19,7 @@ from benchmarks.inputs import BF16, F16, F32, numpy_inputs
 from benchmarks.norm_cases import (
     LAYER_EPS,
     RMS_EPS,
+    batch_norm,
     group_norm,
     layer_norm,
     layer_norm_backward,
@@ -26,7 +27,7 @@ from benchmarks.norm_cases import (
     softmax,
     softmax_backward,
 )
-from benchmarks.reduction_cases import cross_entropy, sum_over
+from benchmarks.reduction_cases import cross_entropy, sum_over, var_mean_outer
 from fuser.ir.dtypes import DataType
 from tests.benchmarks.float64_error import largest_error
 
@@ -86,6 +87,34 @@ def _group_norm(x: Array, weight: Array, bias: Array) -> list[Array]:
     return [rows.reshape(x.shape) * weight.reshape(1, -1, 1, 1) + bias.reshape(1, -1, 1, 1)]
 
 
+def _batch_norm(x: Array, weight: Array, bias: Array) -> list[Array]:
+    mean, variance = _moments(np.ascontiguousarray(np.moveaxis(x, 1, 0)).reshape(x.shape[1], -1))
+    mean, rstd, weight, bias = (
+        t.reshape(1, -1, 1, 1) for t in (mean, 1 / np.sqrt(variance + _one(x, LAYER_EPS)), weight, bias)
+    )
+    return [(x - mean) * rstd * weight + bias]
+
+
+def _var_mean(x: Array) -> list[Array]:
+    """Welford's update in 32 threads, which join in pairs, as torch's kernel has it."""
+    threads, one = 32, _one(x, 1)
+    mean, m2 = (np.zeros((threads, x.shape[1]), x.dtype) for _ in range(2))
+    count = np.zeros((threads, 1), x.dtype)
+    for k in range(0, len(x), threads):
+        rows = x[k : k + threads]
+        n, delta = len(rows), rows - mean[: len(rows)]
+        count[:n] += one
+        mean[:n] += delta / count[:n]
+        m2[:n] += delta * (rows - mean[:n])
+    while len(mean) > 1:
+        half = len(mean) // 2
+        delta, total = mean[half:] - mean[:half], count[half:] + count[:half]
+        share = count[half:] / total
+        m2 = m2[half:] + m2[:half] + delta * delta * count[:half] * share
+        mean, count = mean[:half] + delta * share, total
+    return [m2[0] / (count[0] - one), mean[0]]
+
+
 def _sum_inner(x: Array) -> list[Array]:
     return [x.sum(-1)]
 
@@ -102,11 +131,14 @@ FAMILIES: dict[str, tuple[Callable[..., Case], Model]] = {
     "layer_norm_backward": (lambda dtype: layer_norm_backward(ROWS, COLUMNS, dtype), _layer_norm_backward),
     "cross_entropy": (lambda dtype: cross_entropy(ROWS, COLUMNS, dtype), _cross_entropy),
     "group_norm": (lambda dtype: group_norm(4, 6, 17, 19, GROUPS, dtype), _group_norm),
+    "batch_norm": (lambda dtype: batch_norm(4, 12, 17, 19, dtype, last=False), _batch_norm),
+    "batch_norm, channels last": (lambda dtype: batch_norm(8, 30, 17, 19, dtype), _batch_norm),
+    "var_mean of columns": (lambda dtype: var_mean_outer(1003, 37, dtype), _var_mean),
     "sum_inner": (lambda dtype: sum_over(1, ROWS, COLUMNS, dtype), _sum_inner),
 }
 
 
-ROUNDED_TWICE = ("softmax_backward", "layer_norm", "layer_norm of seven", "rms_norm", "group_norm")
+ROUNDED_TWICE = ("softmax_backward", "layer_norm", "layer_norm of seven", "rms_norm", "group_norm", "batch_norm")
 
 
 def _scaled_rows(x: Array) -> Array:
