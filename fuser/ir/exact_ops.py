@@ -1,4 +1,4 @@
-"""Pointwise ops with which a result is rounded once: what rounding a product loses, sums of products, differences with a rest.
+"""Pointwise ops with which a result is rounded once: what rounding a product loses, sums of products, what was lost before.
 
 They are rows as those of the op table in every respect, and no ops of the front end. `product` is for what is also added to
 something: the compiler contracts a plain product and a sum to one rounding, so that what it loses would not be what it lost.
@@ -50,9 +50,14 @@ def _product(a: Array, b: Array) -> Array:
         return np.asarray(a * b)
 
 
-def _less_rest(a: Array, b: Array) -> Array:
+def _total(a: Array, b: Array) -> Array:
     with np.errstate(all="ignore"):
-        return np.asarray(a - b)
+        return np.asarray(a + b)
+
+
+def _bounded(x: Array) -> Array:
+    largest = np.finfo(x.dtype).max
+    return np.asarray(np.where(np.isnan(x), largest, np.clip(x, -largest, largest)), x.dtype)
 
 
 PRODUCT_ERROR = PointwiseOp(
@@ -81,6 +86,19 @@ PRODUCT = PointwiseOp(
     parameters=("a", "b"),
 )
 
+TOTAL = PointwiseOp(
+    "total",
+    2,
+    DtypeRule.FLT,
+    "a + b, computed where it stands: values of a row that were added before are not kept for it.",
+    _total,
+    spelled(floating=("__fadd_rn({0}, {1})", "__dadd_rn({0}, {1})")),
+    kinds="f",
+    exact=True,
+    samples=(_WIDE, _WIDE),
+    parameters=("a", "b"),
+)
+
 FMA = PointwiseOp(
     "fma",
     3,
@@ -94,25 +112,38 @@ FMA = PointwiseOp(
     parameters=("a", "b", "c"),
 )
 
-LESS_REST = PointwiseOp(
-    "less_rest",
-    2,
+BOUNDED = PointwiseOp(
+    "bounded",
+    1,
     DtypeRule.FLT,
-    "a - b, where b is what rounding lost of something subtracted before: far smaller than what is of interest in a.",
-    _less_rest,
-    spelled(floating="({0} - {1})"),
+    "x, the largest number where that is infinite or nan, of either sign.",
+    _bounded,
+    spelled(floating="fuser_bounded({0})"),
     kinds="f",
     exact=True,
-    samples=(_WIDE, _WIDE),
-    parameters=("a", "b"),
+    samples=(Samples(-100.0, 100.0, specials=False),),
+    parameters=("x",),
 )
 
-EXACT: dict[str, PointwiseOp] = {row.name: row for row in (PRODUCT_ERROR, PRODUCT, FMA, LESS_REST)}
+REST_OF = PointwiseOp(
+    "rest_of",
+    1,
+    DtypeRule.FLT,
+    "What rounding lost of x, 0 where nothing is known of it.",
+    np.zeros_like,
+    spelled(floating=("0.0f", "0.0")),
+    kinds="f",
+    exact=True,
+    samples=(_WIDE,),
+    parameters=("x",),
+)
+
+EXACT: dict[str, PointwiseOp] = {row.name: row for row in (PRODUCT_ERROR, PRODUCT, TOTAL, FMA, BOUNDED, REST_OF)}
 """Every one by name."""
 
 EXACT_DEFINITIONS: dict[str, str] = {
     FMA.name: "add(fd.ops.mul({0}, {1}), {2})",
-    LESS_REST.name: "sub({0}, {1})",
     PRODUCT.name: "mul({0}, {1})",
+    REST_OF.name: "mul({0}, 0.00000)",
 }
 """What those that stand in fusions stand for, as calls of `fd.ops`."""

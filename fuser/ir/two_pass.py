@@ -9,8 +9,8 @@ The corrected two-pass algorithm (Chan, Golub, LeVeque: Algorithms for computing
 rounding of the first sum left over. Welford's update needs a division per element and carries a chain of dependent steps; a
 row that is held in registers can be summed twice for less, and more accurately. A row with infinities keeps `shift` as mean.
 
-A difference x - mean is computed as d - e where it shows to more than 16 bits: the mean of data far from zero is rounded to
-much more than what d - e is.
+Where a difference x - mean shows to more than 16 bits there is no sum of d: sums carry along what rounding loses, and e is what
+the first sum and its division have lost (`rest_of`; `fuser.lowering.carried_rests`). The difference itself takes it in.
 
 The sum of exponentials below a maximum is that again: the maximum first, then exponentials that serve other uses too.
 """
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from fuser.errors import SchedulingError
 from fuser.ir.coarse_ops import EXP_BELOW
 from fuser.ir.dtypes import DataType
-from fuser.ir.exact_ops import LESS_REST
+from fuser.ir.exact_ops import REST_OF
 from fuser.ir.fusion import (
     Broadcast,
     ExpSum,
@@ -97,44 +97,51 @@ def two_pass_welford(builder: ScheduledFusion, name: str) -> None:
         return result
 
     shift = pointwise("shift", "div", reduced("sum", x), divisor)
+    flags = tuple(kind is IterKind.reduction for kind in kinds)
     wide = [
         d if kind is not IterKind.reduction else IterDomain(f"{d.name}.1", const(1), IterKind.broadcast)
         for d, kind in zip(x.visible, kinds, strict=True)
     ]
-    shifted = tensor("wide", wide)
-    made.append(Broadcast(shift, shifted, tuple(kind is IterKind.reduction for kind in kinds)))
-    deviation = pointwise("deviation", "sub", x, shifted)
-    left = reduced("left", deviation)
+
+    def spread(suffix: str, row: Tensor) -> Tensor:
+        result = tensor(suffix, wide)
+        made.append(Broadcast(row, result, flags))
+        return result
+
+    centred = _centred(builder, expr)
+    deviation = pointwise("deviation", "sub", x, spread("wide", shift))
+    left = None if centred else reduced("left", deviation)
     squares = reduced("squares", pointwise("square", "mul", deviation, deviation))
-    rest = pointwise("rest", "div", left, divisor)
-    moved = pointwise("moved", "add", shift, rest)
-    finite = pointwise("finite", "isfinite", rest, boolean=True)
     mean, m2 = _kept(expr.mean), _kept(expr.m2)
-    made.append(Pointwise("where", (finite, moved, shift), mean))
-    made.append(Pointwise("sub", (squares, pointwise("product", "mul", left, rest)), m2))
+    if left is None:
+        # What the division and the sum have lost is beside the shift; n e^2 is small, as e is.
+        rest = pointwise("rest", REST_OF.name, shift)
+        product = pointwise("product", "mul", pointwise("times", "mul", rest, divisor), rest)
+        made.append(Pointwise("set", (shift,), mean))
+    else:
+        rest = pointwise("rest", "div", left, divisor)
+        product = pointwise("product", "mul", left, rest)
+        moved = pointwise("moved", "add", shift, rest)
+        finite = pointwise("finite", "isfinite", rest, boolean=True)
+        made.append(Pointwise("where", (finite, moved, shift), mean))
+    made.append(Pointwise("sub", (squares, product), m2))
     replaced = {expr.mean: mean, expr.m2: m2}
     if any(expr.count in tensor_inputs(e) for e in builder.exprs) or expr.count.name in builder.output_names:
         number = _kept(expr.count)
         replaced[expr.count] = number
         made.append(Full(Scalar(f"{number.name}_value", DataType.Int, None, count, expr.mean.location), number))
-    centred = _centred(builder, expr)
     builder.replace_expr(expr, made, replaced)
-    if not centred:
-        return
-    # x - mean = (x - shift) - e: shift is rounded as the mean is, but what that loses is in e.
     made = []
-    kept_rest = pointwise("kept_rest", "where", finite, rest, Scalar(f"{rest.name}_none", rest.dtype, 0.0), like=rest)
-    rest_wide = tensor("rest_wide", wide)
-    made.append(Broadcast(kept_rest, rest_wide, tuple(kind is IterKind.reduction for kind in kinds)))
     for name in centred:
         difference = builder.definition(name)
         assert isinstance(difference, Pointwise)
-        again = pointwise("centred", "sub", x, shifted)
-        made.append(Pointwise(LESS_REST.name, (again, rest_wide), difference.output))
+        made.append(Pointwise("sub", (x, spread("centre", shift)), difference.output))
         builder.replace_expr(difference, made, {})
         made = []
     # A mean that only those differences read is read no more.
-    for name in [e.output.name for e in reversed(builder.exprs) if isinstance(e, (Broadcast, Pointwise))]:
+    for name in (
+        [e.output.name for e in reversed(builder.exprs) if isinstance(e, (Broadcast, Pointwise))] if centred else []
+    ):
         unused = builder.definition(name)
         if unused is not None and name not in builder.output_names and not builder.uses(name):
             builder.replace_expr(unused, [], {})

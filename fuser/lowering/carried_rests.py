@@ -1,8 +1,8 @@
 """What rounding loses between the statistics of a row and its results, carried along beside every value.
 
-Before: t5 = x - shift;  t6 = t5 - e;  t7 = t6 * r;  y = t7 * w + b
-After:  t5 + t5_rest = x - shift, exactly;  t6 = t5, t6_rest = t5_rest - e;  t7 = t6 * r, t7_rest = what the product lost +
-        t6 * r_rest + t6_rest * r;  y = fma(t7, w, b) + t7_rest * w
+Before: t6 = x - mean;  t7 = t6 * r;  y = t7 * w + b
+After:  t6 + t6_rest = x - mean - mean_rest;  t7 = t6 * r, t7_rest = what the product lost + t6 * r_rest + t6_rest * r;
+        y = fma(t7, w, b) + t7_rest * w
 
 A normalised value comes of four roundings, and those of its row's statistics. Where the bias nearly cancels what it is added to
 they are many units of the result's last place; and each of thousands of elements is a chance to have them all in one direction.
@@ -12,8 +12,8 @@ A rest is a register beside a value, so only values in registers have one: sums,
 Doubles that depend on a reduction, that no reduction follows, and that show in an output to more than 16 bits; sums over a row;
 and products of which the sum is subtracted from elements. What carries none (an input, an exponential) is taken as exact.
 
-A value with a rest is what it would be without, but for `less_rest`, so that infinities and nan are where they would be: rests
-that are no numbers belong to values that are none, and are dropped where the last of a chain takes them in.
+A value with a rest is what it would be without, so that infinities and nan are where they would be: rests that are no numbers
+belong to values that are none, and are numbers again where the last of a chain takes them in.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Set
 from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
-from fuser.ir.exact_ops import FMA, LESS_REST, PRODUCT
+from fuser.ir.exact_ops import BOUNDED, FMA, PRODUCT, REST_OF, TOTAL
 from fuser.ir.fusion import (
     COPIES,
     Broadcast,
@@ -45,7 +45,7 @@ from fuser.ir.wide_results import WIDE, wide_results
 from fuser.lowering.compensated_sum import cancelling_sums, compensated_sums, split_sum
 
 _DIVISIONS = frozenset(("div", "truediv"))
-_TAKING = frozenset(("add", "sub", "mul", "sqrt", "rsqrt", FMA.name, LESS_REST.name)) | _DIVISIONS
+_TAKING = frozenset(("add", "sub", "mul", "sqrt", "rsqrt", FMA.name)) | _DIVISIONS
 
 
 def carried_rests(builder: ScheduleBuilder) -> frozenset[str]:
@@ -55,61 +55,98 @@ def carried_rests(builder: ScheduleBuilder) -> frozenset[str]:
     wide = wide_results(builder)
     if not wide:
         return frozenset()
-    possible = _possible(builder, wide)
-    carried = _terms_that_cancel(builder)
+    before = _before_reductions(builder)
+    possible = _possible(builder, wide, before)
+    carried = _terms(builder)
     takers: dict[str, list[TensorExpr]] = {}
     for expr in reversed(builder.exprs):
         t = tensor_outputs(expr)[0]
         if t.name in possible:
-            used = takers.get(t.name, [])
             # A mean that is a result is rounded twice as it is: sum and quotient.
             is_sum = isinstance(expr, Reduction)
-            taking = [
-                u for u in used if _is_in(u, carried) or (_takes(u, wide, t) and not (is_sum and _is_division(u)))
-            ]
-            # A value less a rest that is not subtracted yet is of use to those alone that take it.
-            if taking and (not _is_less_rest(expr) or len(taking) == len(used)):
+            if any(
+                _is_in(u, carried)
+                or _is_rest_of(u)
+                or (_takes(u, wide, t) and not _is_in(u, before) and not (is_sum and _is_division(u)))
+                for u in takers.get(t.name, [])
+            ):
                 carried.add(t.name)
         for operand in dict.fromkeys(tensor_inputs(expr)):
             takers.setdefault(operand.name, []).append(expr)
     return frozenset(carried)
 
 
-def _terms_that_cancel(builder: ScheduleBuilder) -> set[str]:
-    """Names of the products in exact sums that are subtracted from elements: their roundings may be most of what is left."""
-    sums = compensated_sums(builder) & cancelling_sums(builder)
-    if not sums:
-        return set()
-    found: set[str] = set()
-    for e in builder.exprs:
-        if isinstance(e, Reduction) and e.output.name in sums:
-            made, t = builder.definition(e.input.name), e.input
-            if isinstance(made, Pointwise) and made.op == "mul" and takes_rests(made) and t.dtype is e.output.dtype:
-                is_inside = t.name not in builder.output_names and builder.state(t.name).memory is MemoryType.local
-                found.update([t.name] if is_inside else [])
-    return found
-
-
-def _possible(builder: ScheduleBuilder, wide: frozenset[str]) -> set[str]:
-    """Names of the registers that could have a rest."""
+def _before_reductions(builder: ScheduleBuilder) -> set[str]:
+    """Names of the tensors that a reduction follows."""
     before: set[str] = set()
     for expr in reversed(builder.exprs):
         if isinstance(expr, Reducing) or any(t.name in before for t in tensor_outputs(expr)):
             before.update(t.name for t in tensor_inputs(expr))
+    return before
+
+
+def _terms(builder: ScheduleBuilder) -> set[str]:
+    """Names of the products in sums of which little may be left: what is subtracted from elements, and what is an output
+    itself, as the gradient of a weight. With them, of the latter, the sums and products that they are made of.
+
+    Their roundings may be most of what a sum without any is off by. Squares leave all.
+    """
+    sums = compensated_sums(builder)
+    if not sums:
+        return set()
+    exact = cancelling_sums(builder)
+    shown = set(builder.output_names)
+    found: set[str] = set()
+    for e in reversed(builder.exprs):
+        t = tensor_outputs(e)[0]
+        if isinstance(e, Reduction) and t.name in sums:
+            made = builder.definition(e.input.name)
+            is_term = _is_inside(builder, made, "mul") and made is not None and len(set(tensor_inputs(made))) > 1
+            if is_term and (t.name in shown or t.name in exact) and e.input.dtype is t.dtype:
+                found.update([e.input.name] if t.name in exact else _made_of(builder, e.input))
+            shown.update([e.input.name] if t.name in shown else [])
+        elif _is_passing(e) and t.name in shown:
+            shown.update(v.name for v in tensor_inputs(e))
+    return found
+
+
+def _made_of(builder: ScheduleBuilder, t: Tensor) -> set[str]:
+    made = builder.definition(t.name)
+    if made is None or not _is_inside(builder, made, "mul", "add", "sub"):
+        return set()
+    return {t.name}.union(*(_made_of(builder, v) for v in tensor_inputs(made)))
+
+
+def _is_inside(builder: ScheduleBuilder, expr: TensorExpr | None, *ops: str) -> bool:
+    """Whether one of these ops computes a register."""
+    if not (isinstance(expr, Pointwise) and expr.op in ops and takes_rests(expr)):
+        return False
+    name = expr.output.name
+    return name not in builder.output_names and builder.state(name).memory is MemoryType.local
+
+
+def _possible(builder: ScheduleBuilder, wide: frozenset[str], before: Set[str]) -> set[str]:
+    """Names of the registers that could have a rest: sums, their quotients by a number, and what no reduction follows."""
     after: set[str] = set()
     found: set[str] = set()
     sums = compensated_sums(builder)
     outside = builder.input_names | set(builder.output_names)
     for expr in builder.exprs:
-        is_after = isinstance(expr, Reducing) or any(t.name in after for t in tensor_inputs(expr))
-        if not is_after:
+        operands = tensor_inputs(expr)
+        if not (isinstance(expr, Reducing) or any(t.name in after for t in operands)):
             continue
         after.update(t.name for t in tensor_outputs(expr))
         t = tensor_outputs(expr)[0]
-        if t.name in before or t.name in outside or builder.state(t.name).memory is not MemoryType.local:
+        if t.name in outside or builder.state(t.name).memory is not MemoryType.local:
             continue
-        is_sum = isinstance(expr, Reduction) and t.name in sums
-        if is_sum or _takes(expr, wide) or (_is_passing(expr) and tensor_inputs(expr)[0].name in found):
+        if isinstance(expr, Reduction):
+            is_possible = t.name in sums
+        elif t.name in before:
+            is_mean = _is_division(expr) and len(operands) == 1 and _takes(expr, wide)
+            is_possible = operands[0].name in found and (is_mean or _is_passing(expr))
+        else:
+            is_possible = _takes(expr, wide) or (_is_passing(expr) and operands[0].name in found)
+        if is_possible:
             found.add(t.name)
     return found
 
@@ -145,15 +182,26 @@ def _is_passing(expr: TensorExpr) -> bool:
     )
 
 
-def _is_less_rest(expr: TensorExpr) -> bool:
-    return isinstance(expr, Pointwise) and expr.op == LESS_REST.name
+def _is_rest_of(expr: TensorExpr) -> bool:
+    return isinstance(expr, Pointwise) and expr.op == REST_OF.name
 
 
 class Arithmetic:
     """An op on operands of one dtype that may have rests."""
 
-    def __init__(self, op: str, args: tuple[Value, ...], rests: tuple[Value | None, ...], dtype: DataType, name: str):
-        self._op, self._dtype, self._name = op, dtype, name
+    def __init__(
+        self,
+        op: str,
+        args: tuple[Value, ...],
+        rests: tuple[Value | None, ...],
+        dtype: DataType,
+        name: str,
+        *,
+        larger: int | None = None,
+    ):
+        """`larger`: what a sum loses is found where this term of the two is the larger, or where they nearly cancel; elsewhere
+        half a unit of the other may be lost, as without a rest. None: wherever."""
+        self._op, self._dtype, self._name, self._larger = op, dtype, name, larger
         self._args = tuple(_as(a, dtype) for a in args)
         self._rests = rests
 
@@ -161,7 +209,14 @@ class Arithmetic:
         """target[at] + rest[at] becomes the result."""
         match self._op, self._args:
             case "add" | "sub", (a, b):
-                stmts, value, lost = split_sum(a, b if self._op == "add" else self._neg(b), self._dtype, self._name)
+                term = b if self._op == "add" else self._neg(b)
+                if self._larger is None:
+                    stmts, value, lost = split_sum(a, term, self._dtype, self._name)
+                else:
+                    # Dekker's, for half the operations.
+                    first, second = (a, term) if self._larger == 0 else (term, a)
+                    stmts, value = [], self._call(TOTAL.name, a, term)
+                    lost = self._call("sub", second, self._call("sub", Load(target, at), first))
                 return [*stmts, Store(target, at, value), Store(rest, at, self._sum(lost, self._correction(None)))]
             case "mul", (a, b):
                 lost = self._call(FMA.name, a, b, self._neg(Load(target, at)))
@@ -173,17 +228,13 @@ class Arithmetic:
                 product = self._register("product")
                 stmts, value, lost = split_sum(Load(product, ZERO), c, self._dtype, self._name)
                 missing = self._call(FMA.name, a, b, self._neg(Load(product, ZERO)))
-                more = self._sum(self._call("add", lost, missing), self._correction(None))
                 return [
                     Allocate(product),
                     Store(product, ZERO, self._call(PRODUCT.name, a, b)),
                     *stmts,
                     Store(target, at, value),
-                    Store(rest, at, more),
+                    Store(rest, at, self._sum(self._call("add", lost, missing), self._correction(None))),
                 ]
-            case LESS_REST.name, (a, b):
-                lost = self._neg(b) if self._rests[0] is None else self._call("sub", self._rests[0], b)
-                return [Store(target, at, a), Store(rest, at, lost)]
             case _:
                 # Quotients and roots: what the rounded result leaves of the operand, divided by how fast it changes.
                 changed = self._correction(Load(target, at))
@@ -196,22 +247,25 @@ class Arithmetic:
 
     def settled(self, target: Buffer, at: Int) -> list[Stmt]:
         """target[at] becomes the result with the rests of its operands, rounded last; what is no number as it is without."""
-        plain, both = self._register("plain"), self._register("both")
-        first, second = self._rounded(), self._correction(Load(plain, ZERO))
-        if second is None:
+        if self._op in _DIVISIONS or self._op in ("sqrt", "rsqrt"):
+            plain, both = self._register("plain"), self._register("both")
+            correction = self._correction(Load(plain, ZERO))
+            assert correction is not None
+            return [
+                Allocate(plain),
+                Allocate(both),
+                Store(plain, ZERO, self._rounded()),
+                Store(both, ZERO, self._call("add", Load(plain, ZERO), correction)),
+                Store(target, at, self._if_number(Load(both, ZERO), Load(plain, ZERO))),
+            ]
+        correction = self._correction(None)
+        if correction is None:
             raise InternalError(f"no operand of {self._op} has a rest", pass_name="build_loop_nests")
-        value = self._call("add", Load(plain, ZERO), second)
+        # A rest that is no number belongs to a value that is none, and stays so whatever number is added.
+        number = self._call(BOUNDED.name, correction)
         if self._op == "mul":
-            value = self._call(FMA.name, *self._args, second)
-        elif self._op == LESS_REST.name:
-            value = self._call("add", self._args[0], second)
-        return [
-            Allocate(plain),
-            Allocate(both),
-            Store(plain, ZERO, first),
-            Store(both, ZERO, value),
-            Store(target, at, self._if_number(Load(both, ZERO), Load(plain, ZERO))),
-        ]
+            return [Store(target, at, self._call(FMA.name, *self._args, number))]
+        return [Store(target, at, self._call("add", self._rounded(), number))]
 
     def _rounded(self) -> Value:
         """The result without any rest."""
@@ -224,10 +278,8 @@ class Arithmetic:
         match self._op:
             case "add":
                 return self._any_sum(*rests)
-            case "sub" | LESS_REST.name:
+            case "sub":
                 a, b = rests
-                if self._op == LESS_REST.name:
-                    b = args[1]
                 return a if b is None else self._neg(b) if a is None else self._call("sub", a, b)
             case "mul":
                 return self._of_product(*args[:2], *rests[:2])

@@ -26,6 +26,9 @@ from fuser.lowering.nest_state import Accumulator, Nest, is_one
 from fuser.lowering.nest_statistics import MAX_REGISTER_ELEMENTS, NestStatistics, accumulator_dtype
 from fuser.lowering.scan_nests import ScanNest
 
+MOST_RESTS = 8
+"""Elements of a tensor in registers up to which they have rests beside them: those of an access."""
+
 
 class NestStorage(NestStatistics):
     """What stands before and after the loops of an expr."""
@@ -95,7 +98,8 @@ class NestStorage(NestStatistics):
             self.workspaces.append(storage.buffer)
         else:
             stmts.append(Allocate(storage.buffer))
-        if t.name in self.carried and not isinstance(self.exprs[leader], Reducing):
+        # What is kept for later has none: it would take as many registers again.
+        if t.name in self.carried and not isinstance(self.exprs[leader], Reducing) and size.value <= MOST_RESTS:
             self.rests[t.name] = rest_of(storage.buffer)
             stmts.append(Allocate(self.rests[t.name]))
 

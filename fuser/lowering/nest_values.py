@@ -9,6 +9,7 @@ from fuser.errors import InternalError, SchedulingError
 from fuser.ir.coarse_ops import ROWS
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import THREAD_TYPES, CacheOp, MemoryType, ParallelType
+from fuser.ir.exact_ops import REST_OF
 from fuser.ir.fusion import (
     COPIES,
     GENERATOR_STATE,
@@ -143,6 +144,8 @@ class NestValues(NestPredicates):
     def _value(self, expr: TensorExpr, indexer: Indexer) -> Value:
         match expr:
             case Pointwise():
+                if expr.op == REST_OF.name:
+                    return self._rest(expr.inputs[0], indexer) or Literal(0.0, expr.output.dtype)
                 args = tuple(self._read(v, indexer) for v in expr.inputs)
                 if expr.op in COPIES:
                     return self._hinted(args[0], expr.output)
@@ -217,7 +220,11 @@ class NestValues(NestPredicates):
             if rest is None and (not of_interest or not any(rests)):
                 return None
             args = tuple(self._read(v, indexer) for v in expr.inputs)
-            made = Arithmetic(expr.op, args, rests, expr.output.dtype, f"{expr.output.name}_c{self._next()}")
+            name = f"{expr.output.name}_c{self._next()}"
+            # What a row has in common is near its elements, or small beside most of them.
+            common = [isinstance(v, Tensor) and isinstance(self.exprs.get(v.name), Broadcast) for v in expr.inputs]
+            larger = common.index(False) if True in common and False in common else None
+            made = Arithmetic(expr.op, args, rests, expr.output.dtype, name, larger=larger)
             return made.settled(target, offset) if rest is None else made.carried(target, rest, offset)
         if rest is None:
             return None

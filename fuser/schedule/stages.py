@@ -19,7 +19,7 @@ _CHEAP = frozenset(
     {"set", "cast", "add", "sub", "mul", "neg", "abs", "relu", "where", "minimum", "maximum", "fmin", "fmax"}
     | {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "clamp", "threshold"}
     | {"bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "ceil", "floor", "trunc"}
-    | {"fma", "less_rest"}
+    | {"fma", "rest_of"}
 )
 """Pointwise ops that cost an instruction or two: computing them again is cheaper than the registers to keep them."""
 

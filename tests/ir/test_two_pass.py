@@ -82,15 +82,17 @@ def test_differences_of_a_row_with_infinities_are_those_from_its_mean(monkeypatc
         np.testing.assert_array_equal(found, x - x.mean(1, keepdims=True))
 
 
-def test_differences_that_show_to_16_bits_are_one_subtraction() -> None:
-    for dtype, subtractions in ((DataType.BFloat16, 2), (DataType.Float, 3)):
-        definition = centred(dtype)
-        assert definition.fusion is not None
-        fusion = definition.fusion.ir_fusion
-        builder = ScheduleBuilder(fusion)
-        builder.two_pass(welford_mean(fusion))
-        full = [e for e in builder.exprs if isinstance(e, Pointwise) and e.op == "sub" and e.output.ndim == 2]
-        assert len(full) == subtractions
+@pytest.mark.parametrize(("dtype", "sums"), [(DataType.BFloat16, 3), (DataType.Float, 2)])
+def test_what_the_mean_has_lost_is_summed_up_where_no_rest_is_carried(dtype: DataType, sums: int) -> None:
+    definition = centred(dtype)
+    assert definition.fusion is not None
+    fusion = definition.fusion.ir_fusion
+    builder = ScheduleBuilder(fusion)
+    builder.two_pass(welford_mean(fusion))
+    full = [e for e in builder.exprs if isinstance(e, Pointwise) and e.op == "sub" and e.output.ndim == 2]
+    assert len(full) == 2
+    assert sum(isinstance(e, Reduction) for e in builder.exprs) == sums
+    assert any(isinstance(e, Pointwise) and e.op == "rest_of" for e in builder.exprs) is (dtype is DataType.Float)
 
 
 def test_replays() -> None:

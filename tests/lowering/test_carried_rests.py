@@ -50,12 +50,14 @@ CHAINS: dict[str, Chain] = {
 }
 
 
-def run(chain: Chain, dtype: DataType, x: Array, w: Array, b: Array, monkeypatch: pytest.MonkeyPatch) -> Array:
-    """The chain with the largest of each row as statistic, which is exact."""
+def run(
+    chain: Chain, dtype: DataType, x: Array, w: Array, b: Array, monkeypatch: pytest.MonkeyPatch, op: str = "min"
+) -> Array:
+    """The chain with the smallest, or largest, of each row as statistic, which is exact."""
     monkeypatch.setenv("FUSER_DEVICE", "simulator")
     with FusionDefinition() as fd:
         tx, tw, tb = (fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=dtype) for _ in range(3))
-        s = fd.ops.broadcast(fd.ops.max(tx, [1]), [False, True])
+        s = fd.ops.broadcast(getattr(fd.ops, op)(tx, [1]), [False, True])
         fd.add_output(chain(fd.ops, tx, s, tw, tb))
     (result,) = fd.execute([x, w, b])
     return np.asarray(result)
@@ -72,7 +74,7 @@ def inputs(dtype: DataType, seed: int = 0) -> tuple[Array, Array, Array]:
 def test_results_are_rounded_twice_at_most(name: str, dtype: DataType, monkeypatch: pytest.MonkeyPatch) -> None:
     x, w, b = inputs(dtype)
     wide = [v.astype(np.longdouble) for v in (x, w, b)]
-    s = wide[0].max(1, keepdims=True)
+    s = wide[0].min(1, keepdims=True)
     exact = CHAINS[name](Exact, wide[0], s, wide[1], wide[2])
     found = run(CHAINS[name], dtype, x, w, b, monkeypatch)
     exact = np.broadcast_to(exact, found.shape)
@@ -82,10 +84,23 @@ def test_results_are_rounded_twice_at_most(name: str, dtype: DataType, monkeypat
 
 
 @pytest.mark.parametrize("dtype", [Float, Double], ids=lambda d: d.name)
+def test_a_difference_from_something_larger_is_as_good_as_rounded(
+    dtype: DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither larger than half of it, so that they nearly cancel, nor the larger of the two."""
+    x, w, b = inputs(dtype)
+    s = x.max(1, keepdims=True).astype(np.longdouble)
+    exact = (x - s) * w
+    found = run(CHAINS["difference"], dtype, x, w, b, monkeypatch, "max")
+    lost = np.where(x < s / 2, ulp(s, dtype) / 2 * w, 0)
+    assert (np.abs(found - exact) <= 1.05 * ulp(exact, dtype) + lost).all()
+
+
+@pytest.mark.parametrize("dtype", [Float, Double], ids=lambda d: d.name)
 def test_what_cancels_keeps_its_digits(dtype: DataType, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bias is the rounded product less an ulp of it: what is left is what roundings lost."""
     x, w, _ = inputs(dtype)
-    s = x.max(1, keepdims=True)
+    s = x.min(1, keepdims=True)
     b = -np.asarray((x - s) * s * w * dtype.numpy.type(1 + 2 ** (1 - 23)))
     found = run(CHAINS["affine"], dtype, x, w, b, monkeypatch)
     wide = [v.astype(np.longdouble) for v in (x, w, b, s)]
@@ -104,7 +119,7 @@ def test_special_values_are_those_of_plain_arithmetic(name: str, monkeypatch: py
     w[2, : len(special)] = special
     b[2, 7 : 7 + len(special)] = special
     with np.errstate(all="ignore"):
-        s = x.max(1, keepdims=True)
+        s = x.min(1, keepdims=True)
 
         class Plain(Exact):
             @staticmethod
@@ -168,14 +183,3 @@ def test_products_in_a_sum_that_is_subtracted_carry_a_rest() -> None:
     wide = b.broadcast(total, [False, True])
     b.add_output(b.pointwise("sub", [x, wide], Float))
     assert carried_rests(ScheduleBuilder(b.freeze())) == {product.name, total.name, wide.name}
-
-
-@pytest.mark.parametrize("takes", [True, False])
-def test_a_rest_that_is_not_subtracted_yet_is_for_those_that_take_it(takes: bool) -> None:
-    b = FusionBuilder()
-    x = b.input_tensor(Float, [-1, -1])
-    s = b.broadcast(b.reduction("max", x, [1], Float), [False, True])
-    less = b.pointwise("less_rest", [b.pointwise("sub", [x, s], Float), s], Float)
-    b.add_output(b.pointwise("mul", [less, x], Float))
-    b.add_output(b.pointwise("add" if takes else "exp", [less, x] if takes else [less], Float))
-    assert (less.name in carried_rests(ScheduleBuilder(b.freeze()))) is takes
