@@ -16,8 +16,9 @@ from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Stor
 from fuser.lowering.butterflies import butterflies
 from fuser.lowering.compensated_sum import COMBINE
 from fuser.lowering.join_partials import EXP_SUMS, Joins, is_common
+from fuser.lowering.moments import MOMENTS
 from fuser.lowering.parallel_axes import WARP, ParallelAxes, guarded
-from fuser.lowering.spread_joins import Joined, Spread, spread_groups, spread_join
+from fuser.lowering.spread_joins import ONE_STEP, Joined, Spread, spread_groups, spread_join
 
 # Partials that a thread reads from shared memory rather than wait for another thread to join them.
 _OWN_WORK = 16
@@ -191,6 +192,7 @@ class BlockReduces:
         in_warps = kept == self.axes.active[: len(kept)] and WARP % lanes == 0 and total % WARP == 0
         joined = WARP // lanes if in_warps and count // (WARP // lanes) % groups == 0 else 1
         parts = count // joined
+        groups = 1 if r.combine == MOMENTS and parts <= ONE_STEP else groups
         stmts = butterflies(self.joins, r, WARP, lanes) if joined > 1 else []
         scratch = self.scratch(r, const(parts * lanes))
         spread = Spread(
@@ -205,7 +207,7 @@ class BlockReduces:
             def part(i: int, _: Int, k: Int) -> Value:
                 return Load(scratch[i], (at[i] * parts + spread.group * per + k) * lanes + lane)
 
-            return self.joins.join_all(one, part, const(per))
+            return self.joins.join_all(one, part, const(per), unroll=groups == 1)
 
         publish = guarded(equal(position % joined, 0), self.joins.each(r, write))
         joined_by = self.spread_join(r, spread, own_parts, is_told=is_told)

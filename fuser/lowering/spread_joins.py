@@ -50,9 +50,11 @@ class Spread:
     @property
     def group(self) -> Int:
         """The group whose parts it joins."""
-        return self.position // self.size
+        return ZERO if self.groups == 1 else self.position // self.size
 
 
+ONE_STEP = 16
+"""So many parts that are only added up are joined by one thread: no longer than a second step and its barrier."""
 _LEAST_GROUPS = 2
 _MOST_GROUPS = 8
 """With more, the second step would be as long as the first."""
@@ -91,7 +93,8 @@ def spread_join(
     *,
     is_told: bool = True,
 ) -> Joined:
-    """Join in two steps; every thread has all results of its lane in the end, unless they are told nobody but the owners.
+    """Join in two steps, or in one where there is one group; every thread has all results of its lane in the end, unless they
+    are told nobody but the owners.
 
     first(r, at)   sets partials of one element to what the parts of the thread's group have: element at[i] of partial i
     scratch, each  see _Expander
@@ -99,7 +102,7 @@ def spread_join(
     alone = number()
     own = tuple(Buffer(f"{p.name}_own{alone}", p.dtype, MemoryType.local, ONE) for p in r.partials)
     one = replace(r, partials=own)
-    found = scratch(r, spread.lanes * spread.groups)
+    found = scratch(r, spread.lanes * spread.groups) if spread.groups > 1 else ()
     results = scratch(r, spread.lanes) if is_told else ()
     at = [ZERO if spread.common(i) else spread.element for i in range(len(own))]
 
@@ -114,23 +117,23 @@ def spread_join(
     def part(i: int, _: Int, k: Int) -> Value:
         return Load(found[i], (at[i] * spread.groups + k) * spread.lanes + spread.lane)
 
-    last = join(one, part, spread.groups)
+    last = join(one, part, spread.groups) if spread.groups > 1 else first(one, at)
     if is_told:
         last += stored(results, lambda _, e: e * spread.lanes + spread.lane)
 
     def read(i: int, e: Int) -> list[Stmt]:
         return [Store(r.partials[i], e, Load(results[i], e * spread.lanes + spread.lane))]
 
-    work = [
-        *first(one, at),
-        *stored(found, lambda _, e: (e * spread.groups + spread.group) * spread.lanes + spread.lane),
-    ]
+    work: list[Stmt] = []
+    if spread.groups > 1:
+        work += first(one, at)
+        work += stored(found, lambda _, e: (e * spread.groups + spread.group) * spread.lanes + spread.lane)
     busy = less(spread.position, spread.groups * spread.size)
     all_busy = prove_less_equal(spread.threads, const(spread.groups * spread.size))
     owner = less(spread.position, spread.size)
     stmts = [
         *(Allocate(b) for b in (*own, *found)),
-        *(work if all_busy else [If(busy, tuple(work), role=Role.owner)]),
+        *(work if all_busy or not work else [If(busy, tuple(work), role=Role.owner)]),
         *(Allocate(b) for b in results),
         If(owner, tuple(last), role=Role.owner),
         *(each(r, read) if is_told else ()),
