@@ -16,9 +16,8 @@ from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Stor
 from fuser.lowering.butterflies import butterflies
 from fuser.lowering.compensated_sum import COMBINE
 from fuser.lowering.join_partials import EXP_SUMS, Joins, is_common
-from fuser.lowering.moments import MOMENTS
 from fuser.lowering.parallel_axes import WARP, ParallelAxes, guarded
-from fuser.lowering.spread_joins import ONE_STEP, Joined, Spread, spread_groups, spread_join
+from fuser.lowering.spread_joins import Joined, Spread, is_one_step, spread_groups, spread_join
 
 # Partials that a thread reads from shared memory rather than wait for another thread to join them.
 _OWN_WORK = 16
@@ -192,7 +191,7 @@ class BlockReduces:
         in_warps = kept == self.axes.active[: len(kept)] and WARP % lanes == 0 and total % WARP == 0
         joined = WARP // lanes if in_warps and count // (WARP // lanes) % groups == 0 else 1
         parts = count // joined
-        groups = 1 if r.combine == MOMENTS and parts <= ONE_STEP else groups
+        groups = 1 if is_one_step(r, parts) else groups
         stmts = butterflies(self.joins, r, WARP, lanes) if joined > 1 else []
         scratch = self.scratch(r, const(parts * lanes))
         spread = Spread(

@@ -39,10 +39,9 @@ from fuser.lowering.butterflies import butterflies
 from fuser.lowering.expand_block import BlockReduces
 from fuser.lowering.grid_parts import GridParts, Workspaces
 from fuser.lowering.join_partials import is_common
-from fuser.lowering.moments import MOMENTS
 from fuser.lowering.parallel_axes import WARP, guarded
 from fuser.lowering.semaphores import Semaphores
-from fuser.lowering.spread_joins import ONE_STEP, Joined, Spread, spread_groups
+from fuser.lowering.spread_joins import Joined, Spread, is_one_step, spread_groups
 
 _LEVEL_2 = CacheOp["global"]
 # Partials of other blocks that a lane joins rather than wait for the other warps of its block.
@@ -184,7 +183,7 @@ class GridReduces:
     def _finish_spread(self, r: Reduce, g: GridParts, groups: int) -> list[Stmt]:
         """Join the partials of not too many blocks: a thread asks for all of its own, those of one result, at once."""
         size = r.partials[0].size.value
-        groups = 1 if r.combine == MOMENTS and g.blocks.value <= ONE_STEP else groups
+        groups = 1 if is_one_step(r, g.blocks.value) else groups
         per = -(-g.blocks.value // groups)
         spread = Spread(
             self.axes.linear(g.spread),

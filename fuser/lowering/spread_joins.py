@@ -15,9 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Cond, Int, const, equal, less, prove_less_equal
 from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
+from fuser.lowering.exact_welford import COMBINE_EXACTLY
+from fuser.lowering.moments import MOMENTS
 from fuser.records import record
 
 Join = Callable[[Reduce, Callable[[int, Int, Int], Value], int], list[Stmt]]
@@ -53,8 +56,8 @@ class Spread:
         return ZERO if self.groups == 1 else self.position // self.size
 
 
-ONE_STEP = 16
-"""So many parts that are only added up are joined by one thread: no longer than a second step and its barrier."""
+_ONE_STEP = 16
+"""So many parts are joined by one thread, where that takes no longer than a second step and its barrier."""
 _LEAST_GROUPS = 2
 _MOST_GROUPS = 8
 """With more, the second step would be as long as the first."""
@@ -80,6 +83,13 @@ def spread_groups(threads: Int, size: Int) -> int:
         return 0
     groups = min(threads.value // size.value, _MOST_GROUPS)
     return groups if groups >= _LEAST_GROUPS else 0
+
+
+def is_one_step(r: Reduce, parts: int) -> bool:
+    """Whether one thread joins all parts of a result: sums that are added up, or statistics of Floats, whose one division for
+    all parts would be made twice."""
+    is_pooled = r.combine == COMBINE_EXACTLY and r.partials[0].dtype is DataType.Float
+    return parts <= _ONE_STEP and (r.combine == MOMENTS or is_pooled)
 
 
 def spread_join(
