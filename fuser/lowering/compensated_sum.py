@@ -16,7 +16,7 @@ from typing import TypeGuard
 from fuser.ir.coarse_ops import COARSE
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
-from fuser.ir.fusion import Broadcast, Pointwise, Reduction, Tensor, TensorExpr, tensor_inputs
+from fuser.ir.fusion import Broadcast, Pointwise, Reduction, Tensor, TensorExpr, tensor_inputs, tensor_outputs
 from fuser.ir.integers import ONE, ZERO, Int
 from fuser.ir.kernel import Allocate, Buffer, Call, Load, Stmt, Store, Value
 from fuser.ir.schedule import ScheduleBuilder
@@ -49,6 +49,22 @@ def cancelling_sums(builder: ScheduleBuilder) -> frozenset[str]:
         if _is_sum(e) and e.output in found:
             found.update(tensor_inputs(e))
     return frozenset(t.name for t in found)
+
+
+def tree_sums(builder: ScheduleBuilder) -> frozenset[str]:
+    """Names of the sums in Double that threads join without what each has lost.
+
+    A tree of joins loses little, and a pair takes seven operations for one, each of which waits for the last.
+
+    They meet other tensors before they show in an output, so that they are rounded again; no element has them subtracted.
+    """
+    shown = set(builder.output_names)
+    for e in reversed(builder.exprs):
+        inputs = tensor_inputs(e)
+        if len(inputs) == 1 and any(t.name in shown for t in tensor_outputs(e)):
+            shown.add(inputs[0].name)
+    sums = {e.output.name for e in builder.exprs if _is_sum(e) and e.output.dtype is DataType.Double}
+    return frozenset(sums - shown - cancelling_sums(builder))
 
 
 def _subtracted(builder: ScheduleBuilder) -> set[Tensor]:

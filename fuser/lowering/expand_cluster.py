@@ -4,11 +4,12 @@ Before: every thread of a block (or lane of a warp) holds its block's (warp's) v
 After:  a lane for each block of the cluster stores that value into a slot of its own there; behind one barrier of the cluster
         each warp reads its own block's slots, a lane for each, and joins them by butterflies, so results repeat. Where there
         are not too many, the values are those of warps: no barrier of the block comes first. Where a block reduces several
-        values, or its threads make up no whole warps, every thread joins the slots in order of rank.
+        values, those of a row by neighbours, its threads read and join theirs in the same way; else each joins the slots in
+        order of rank.
 
-Where warps store their values in an exchange that happens once in a kernel, no barrier of the cluster follows: each store tells
-a counter of the receiver how many bytes have come, and a block goes on as soon as its own are complete. So blocks wait for
-values and not for threads.
+In an exchange that happens once in a kernel, and has no values of whole blocks, no barrier of the cluster follows: each store
+tells a counter of the receiver how many bytes have come, and a block goes on as soon as its own are complete. So blocks wait
+for values and not for threads.
 
 A block may reach into another only once that one runs: all blocks arrive at the start of the kernel, and wait right before
 the first store into another, behind the loads of the row. Nothing reaches into a block behind the barrier that follows the
@@ -78,24 +79,29 @@ def exchange_in_cluster(
         )
     spread = [p for p in axes.active if p in r.block_axes]
     lanes = [p for p in axes.active if p not in r.block_axes]
+    threads = axes.count_of(spread)
     alone = block.expand(reduces) if r.block_axes else []
     owners = {one: block.owners[one] for one in reduces if one in block.owners}
     if len(owners) == len(reduces):
         return alone + exchange_spread(owners, size, rank, block, _counter, execution=execution)
-    return alone + _exchange_in_turn(
+    # Neighbouring threads of one value can take a slot each, and join what they read by butterflies.
+    beside = spread == axes.active[: len(spread)] and threads.is_const and threads.value % size == 0
+    return alone + _exchange_by_rows(
         reduces,
         size,
         rank,
         axes.linear(spread),
-        axes.count_of(spread),
+        threads,
         axes.linear(lanes),
         axes.count_of(lanes),
         joins,
         execution=execution,
+        by_lanes=beside and total.is_const and total.value % WARP == 0,
+        in_warp=not any(isinstance(s, Allocate) and s.buffer.memory is MemoryType.shared for s in walk(tuple(alone))),
     )
 
 
-def _exchange_in_turn(
+def _exchange_by_rows(
     reduces: Sequence[Reduce],
     size: int,
     rank: Int,
@@ -106,6 +112,8 @@ def _exchange_in_turn(
     joins: Joins,
     *,
     execution: Int | None,
+    by_lanes: bool,
+    in_warp: bool,
 ) -> list[Stmt]:
     """Statements that join the values of `size` blocks, for reductions whose blocks have theirs already.
 
@@ -113,6 +121,8 @@ def _exchange_in_turn(
     thread    linear index of the thread among the `threads` that hold one value
     lane      which of the block's `lanes` values that is
     execution how often the statements ran before; None if that is not known
+    by_lanes  each thread reads the slot of one block, and neighbours join them; else each thread reads those of all in turn
+    in_warp   the threads of a value are of one warp: no barrier of the block comes first, and none of the cluster behind
     """
     # Executions take turns with two sets of slots: when a set is used again, the barrier of the execution in between has shown
     # that every block has read its own.
@@ -125,43 +135,54 @@ def _exchange_in_turn(
         for r in reduces
     }
 
-    def place(e: Int, block: Int, p: Buffer) -> Int:
-        return ((turn * p.size + e) * size + block) * lanes + lane
+    def place(r: Reduce, i: int, e: Int, block: Int) -> Int:
+        return ((turn * r.partials[i].size + e) * size + block) * lanes + lane
 
     stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
+    told = _counter([b for r in reduces for b in slots[r]]) if in_warp and execution is ZERO else None
+    if told is not None:
+        stmts += [Allocate(told.told), told]
+    counter = None if told is None else told.told
     peer = joins.axes.symbol("peer", const(size))
     stores: list[Stmt] = []
     for r in reduces:
 
         def publish(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
-            p = r.partials[i]
-            return [RemoteStore(slots[r][i], place(e, rank, p), Load(p, e), peer)]
+            return [RemoteStore(slots[r][i], place(r, i, e, rank), Load(r.partials[i], e), peer, counter)]
 
         stores += joins.each(r, publish)
     stmts.append(For(peer, thread, const(size), threads, tuple(stores)))
-    stmts += [ClusterArrive("every block's value is on its way"), ClusterWait("every block's value has come")]
+    if counter is not None:
+        stmts.append(ExchangeWait(counter, "every block's value has come"))
+    else:
+        stmts += [ClusterArrive("every block's value is on its way"), ClusterWait("every block's value has come")]
     for r in reduces:
         if is_common(r, 2):
             # All values at once: their elements have one count.
             stmts += joins.join_all(
                 r,
-                lambda i, e, k, r=r: Load(slots[r][i], place(e, k, r.partials[i])),
+                lambda i, e, k, r=r: Load(slots[r][i], place(r, i, e, k)),
                 const(size),
                 unroll=True,
             )
             continue
 
-        def collect(e: Int, r: Reduce = r) -> list[Stmt]:
-            first: list[Stmt] = [
-                Store(p, e, Load(s, place(e, ZERO, p))) for s, p in zip(slots[r], r.partials, strict=True)
-            ]
-            other = joins.axes.symbol("rank", const(size - 1))
-            rest = joins.combine(
-                r, e, tuple(Load(s, place(e, other + 1, p)) for s, p in zip(slots[r], r.partials, strict=True))
-            )
-            return [*first, For(other, ZERO, const(size - 1), const(1), tuple(rest), unroll=True)]
+        def of_block(i: int, e: Int, block: Int, r: Reduce = r) -> Value:
+            return Load(slots[r][i], place(r, i, e, block))
 
-        stmts += joins.elements(r, collect)
+        def first(i: int, e: Int, r: Reduce = r, read: Callable[[int, Int, Int], Value] = of_block) -> list[Stmt]:
+            return [Store(r.partials[i], e, read(i, e, thread % size if by_lanes else ZERO))]
+
+        stmts += joins.each(r, first)
+        if by_lanes:
+            stmts += butterflies(joins, r, size)
+            continue
+        other = joins.axes.symbol("rank", const(size - 1))
+
+        def rest(i: int, e: Int, other: Int = other, read: Callable[[int, Int, Int], Value] = of_block) -> Value:
+            return read(i, e, other + 1)
+
+        stmts.append(For(other, ZERO, const(size - 1), const(1), tuple(joins.combine_each(r, rest)), unroll=True))
     if execution is None:
         stmts += [ClusterArrive("this block's slots are read"), ClusterWait("every block's slots are free")]
     return stmts
@@ -185,7 +206,7 @@ def _exchange_by_lanes(
 
     thread    linear index of the thread in its block
     values    of a block: one, or those of all its warps, so that no barrier of the block comes before the exchange
-    execution    see `_exchange_in_turn`
+    execution    see `_exchange_by_rows`
     by_warps     no barrier of the block comes first: none of the cluster need come behind, either
     """
     sets = 1 if execution is ZERO or execution is None else 2

@@ -13,13 +13,15 @@ the end of the kernel each block counts up one of its group's counters once more
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp, MemoryType, ParallelType
-from fuser.ir.integers import ONE, Int, Symbol, equal, less
+from fuser.ir.integers import ONE, ZERO, Int, Symbol, all_of, const, equal, less
 from fuser.ir.kernel import (
     Allocate,
     AtomicAdd,
+    BlockBarrier,
     Buffer,
     Fence,
     If,
@@ -37,6 +39,7 @@ from fuser.lowering.butterflies import butterflies
 from fuser.lowering.grid_parts import GridParts, Workspaces
 from fuser.lowering.join_partials import Joins
 from fuser.lowering.parallel_axes import WARP, guarded
+from fuser.lowering.scatter_lanes import may_scatter, scatter
 from fuser.lowering.semaphores import Semaphores
 
 _LEVEL_2 = CacheOp["global"]
@@ -93,6 +96,8 @@ def _exchange(
     warps      of a block
     counter    index of the group's counter in `counters`
     """
+    if warps > 1 and all(may_scatter(r) for r in reduces):
+        return _exchange_many(reduces, parts, warps, counters, counter, joins)
     thread, number = joins.axes.thread, joins.axes.number()
     lane = thread % WARP
     stmts: list[Stmt] = [s for r in reduces for s in butterflies(joins, r, WARP)]
@@ -139,6 +144,70 @@ def _exchange(
     alone.append(If(equal(lane, 0), tuple(kept), role=Role.owner))
     stmts += [Allocate(b) for r in reduces for b in found[r]]
     return [*stmts, If(less(thread, WARP), tuple(alone), role=Role.owner), *taken]
+
+
+def _exchange_many(
+    reduces: Sequence[Reduce], parts: Sequence[GridParts], warps: int, counters: Buffer, counter: Int, joins: Joins
+) -> list[Stmt]:
+    """The same where each thread has many elements: lanes and warps have elements of their own in every step."""
+    thread, number = joins.axes.thread, joins.axes.number()
+    lane, warp = thread % WARP, thread // WARP
+    stmts: list[Stmt] = []
+    alone: list[Stmt] = []
+    published: list[Stmt] = []
+    slots = {r: _shared(r, f"warps{number}", warps) for r in reduces}
+    stmts += [Allocate(b) for r in reduces for b in slots[r]]
+    for r, p in zip(reduces, parts, strict=True):
+        size = r.partials[0].size
+        scattered, mine = scatter(joins, r, lane)
+        one, element = mine.one, mine.element
+        tell = [Store(slots[r][i], element * warps + warp, Load(b, ZERO)) for i, b in enumerate(one.partials)]
+        is_mine = all_of(equal(lane % mine.copies, 0), less(element, size))
+        stmts += [*scattered, *guarded(is_mine, list(tell))]
+        # The first lanes of the first warp have an element each.
+
+        def of_warp(i: int, _: Int, k: Int, r: Reduce = r) -> Value:
+            return Load(slots[r][i], lane * warps + k)
+
+        join: list[Stmt] = joins.join_all(one, of_warp, const(warps), unroll=True)
+        leave = [Store(p.buffers[i], p.place(i, lane, p.block), Load(b, ZERO)) for i, b in enumerate(one.partials)]
+        published += guarded(less(lane, size), [*join, *leave])
+    alone += [*published, Fence(), WarpBarrier("every lane's values are published before one signals")]
+    alone.append(If(equal(lane, 0), (AtomicAdd(None, counters, counter, ONE),), role=Role.owner))
+    blocks = parts[0].blocks.value
+    alone.append(SpinWait(counters, counter, (reduces[0].slot + 1) * blocks))
+    stmts.append(If(less(thread, WARP), tuple(alone), role=Role.owner))
+    stmts += [BlockBarrier("the blocks of the group have published"), Fence()]
+    found = {r: _shared(r, f"group{number}", 1) for r in reduces}
+    stmts += [Allocate(b) for r in reduces for b in found[r]]
+    taken: list[Stmt] = []
+    # Each warp has elements in turn, of every second reduction the last warps the first ones.
+    for number_of, (r, p) in enumerate(zip(reduces, parts, strict=True)):
+        size, is_backward = r.partials[0].size.value, number_of % 2 == 1
+        place = warps - 1 - warp if is_backward else warp
+        for begin in range(0, size, warps):
+            own = tuple(
+                Buffer(f"{b.name}_own{joins.axes.number()}", b.dtype, MemoryType.local, ONE) for b in r.partials
+            )
+            one, element, busy = replace(r, partials=own), place + begin, size - begin
+
+            def of_block(i: int, _: Int, block: Int, p: GridParts = p, element: Int = element) -> Value:
+                return Load(p.buffers[i], p.place(i, element, block), _LEVEL_2)
+
+            work = _joined(one, of_block, blocks, lane, joins)
+            keep = [Store(found[r][i], element, Load(b, ZERO)) for i, b in enumerate(own)]
+            work.append(If(equal(lane, 0), tuple(keep), role=Role.owner))
+            if busy < warps:
+                idle = WARP * (warps - busy)
+                mine = less(idle - 1, thread) if is_backward else less(thread, WARP * busy)
+                work = [If(mine, tuple(work), role=Role.owner)]
+            stmts += [*(Allocate(b) for b in own), *work]
+
+        def take(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
+            return [Store(r.partials[i], e, Load(found[r][i], e))]
+
+        taken += joins.each(r, take)
+    return [*stmts, *taken]
 
 
 def _leave_group(counters: Buffer, mine: Sequence[Int], blocks: int, slots: Int, left: Symbol) -> list[Stmt]:

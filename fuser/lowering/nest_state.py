@@ -18,7 +18,7 @@ from fuser.ir.integers import Cond, Int, Symbol, equal, symbol
 from fuser.ir.iteration_graph import Group, GroupSplit
 from fuser.ir.kernel import Buffer
 from fuser.lowering.carried_rests import carried_rests
-from fuser.lowering.compensated_sum import cancelling_sums, compensated_sums
+from fuser.lowering.compensated_sum import cancelling_sums, compensated_sums, tree_sums
 from fuser.lowering.context import LoweringContext, Storage, is_argument
 from fuser.lowering.exp_sum import HeldGroup
 from fuser.lowering.scan_nests import ScanNest, plan_scan
@@ -41,7 +41,7 @@ class Accumulator:
 
     `step` (Welford) holds what all elements of a thread have in common: how many values each has seen.
     `rest` (compensated sums, exact statistics) holds what rounding has lost of the first buffer. `group` (ExpSum) are the
-    values that a thread collects before it folds them.
+    values that a thread collects before it folds them. `is_single`: a thread has one term for each sum.
     """
 
     depth: int
@@ -51,6 +51,7 @@ class Accumulator:
     step: WelfordStep | None = None
     rest: Buffer | None = None
     group: HeldGroup | None = None
+    is_single: bool = False
 
 
 class NestState:
@@ -76,6 +77,8 @@ class NestState:
         self.cancelling = cancelling_sums(self.builder) if self.compensated else frozenset[str]()
         # What rounding lost of values in registers lies in registers beside them.
         self.carried = carried_rests(self.builder)
+        trees = tree_sums(self.builder) if self.compensated else frozenset[str]()
+        self.tree_sums = frozenset(n for n in trees if n not in self.carried)
         self.rests: dict[str, Buffer] = {}
         self.exact = exact_statistics(self.builder)
         self.in_double = in_double(self.builder)

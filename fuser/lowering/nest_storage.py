@@ -28,6 +28,8 @@ from fuser.lowering.scan_nests import ScanNest
 
 MOST_RESTS = 8
 """Elements of a tensor in registers up to which they have rests beside them: those of an access."""
+FEW_TERMS = 8
+"""Doubles that a thread adds up as they are: pairs of threads join such sums in a tree, which loses as little."""
 
 
 class NestStorage(NestStatistics):
@@ -124,8 +126,15 @@ class NestStorage(NestStatistics):
         )
         step = self._welford_step(leader, depth, buffers)
         has_rest = leader in self.compensated or (step is not None and leader in self.exact and not step.is_raw)
+        expr = self.exprs[leader]
+        # A thread's only term loses nothing, and few Doubles little.
+        extents = [group.extent for summed, group in self._serial_axes(leader, depth) if summed]
+        terms = math.prod(e.value for e in extents) if all(e.is_const for e in extents) else math.inf
+        is_single = isinstance(expr, Reduction) and terms == 1
+        if terms <= FEW_TERMS and has_rest and leader in self.tree_sums:
+            has_rest = False
         rest = rest_of(buffers[0]) if has_rest else None
-        accumulator = Accumulator(depth, buffers, tuple(reversed(axes)), step=step, rest=rest)
+        accumulator = Accumulator(depth, buffers, tuple(reversed(axes)), step=step, rest=rest, is_single=is_single)
         accumulator.group = self._held_group(leader, accumulator)
         if accumulator.group is not None and leader in self.exact_exp_sums:
             accumulator.rest = rest_of(buffers[1])
@@ -223,6 +232,9 @@ class NestStorage(NestStatistics):
         if accumulator.rest is not None and isinstance(expr, ExpSum):
             # Few totals are joined: those of a thread are what loses most.
             stmts += self._finish_sum(leader, accumulator.buffers[1], accumulator.rest)
+        elif accumulator.rest is not None and leader in self.tree_sums:
+            stmts += self._finish_sum(leader, accumulator.buffers[0], accumulator.rest)
+            accumulator.rest = None
         if block_axes or grid_axes or self._cluster_types(leader):
             stmts.append(self._collective(leader, accumulator, block_axes, grid_axes, nest))
         if isinstance(expr, ExpSum):

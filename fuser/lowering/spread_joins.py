@@ -78,11 +78,14 @@ class Joined:
 
 
 def spread_groups(threads: Int, size: Int) -> int:
-    """Groups of threads, each with one for every result of a lane; 0 where there are not several, or it is not known."""
+    """Groups of threads, each with one for every result of a lane; 0 where there are not several, or it is not known.
+
+    As many parts for each: their number divides that of the threads.
+    """
     if not (threads.is_const and size.is_const) or threads.value % size.value or size.value == 1:
         return 0
-    groups = min(threads.value // size.value, _MOST_GROUPS)
-    return groups if groups >= _LEAST_GROUPS else 0
+    most = min(threads.value // size.value, _MOST_GROUPS)
+    return next((n for n in range(most, _LEAST_GROUPS - 1, -1) if threads.value % n == 0), 0)
 
 
 def is_one_step(r: Reduce, parts: int) -> bool:

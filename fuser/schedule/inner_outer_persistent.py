@@ -20,44 +20,35 @@ because registers are what limits the rows in flight.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import GLOBAL_MEMORY, ParallelType, SchedulerType
 from fuser.ir.fusion import (
-    ExpSum,
     Fusion,
-    IterDomain,
-    Reducing,
     Scan,
-    Tensor,
-    TensorExpr,
-    Welford,
-    tensor_inputs,
-    tensor_outputs,
 )
-from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.ir.wide_results import wide_results
 from fuser.records import record
 from fuser.runtime.variants import rung_of
+from fuser.schedule.columns_in_blocks import ColumnsPass
+from fuser.schedule.columns_model import choose_cluster_shape
 from fuser.schedule.inner_persistent import NEEDED_IN_FLIGHT
 from fuser.schedule.params import Accepted, InnerOuterParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.pointwise import vectorize
-from fuser.schedule.reduction import reduced_groups, reductions_of, separate_results
-from fuser.schedule.reference import choose_vector, dim_groups, dim_order, resolving_graph, tangled_dims, uncovered
-from fuser.schedule.rows import row_bounds
-from fuser.schedule.stages import keep_stages
+from fuser.schedule.reference import resolving_graph
+from fuser.schedule.sides import (
+    Found,
+    Load,
+    SidesPass,
+    find_sides,
+    sides_of,
+)
 
 WARP = 32
 BLOCK = 256
 """Threads that a block has at least, if there are rows for them."""
 MOST_SIDE_BY_SIDE = 64
 """Threads of z that a block can have."""
-OWN_REGISTERS = 30
-"""Registers of a thread beside row data and column sums: addresses, statistics, temporaries."""
-REST_REGISTERS = 16
-"""Temporaries of sums that keep what their roundings leave over."""
 SAFE_REGISTERS = 208
 """Registers that a thread is estimated to need at most, where there is a choice."""
 PARTIAL_BYTES = 4
@@ -70,23 +61,6 @@ MOST_PARTS_AT_ONCE = 32
 """Parts of a column's sum that a thread asks for at once, a register each: nothing else is held then."""
 WAIT_NS = 3000.0
 """What the wait of the grid and the sums after it cost at least."""
-
-
-@record
-class Sides:
-    """The two kinds of reductions of a segment: `row` results are reduced over the dims `along` a row, `column` ones over all
-    `others`, which tell the rows apart."""
-
-    reference: Tensor
-    along: frozenset[Group]
-    others: frozenset[Group]
-    row: tuple[Tensor, ...]
-    column: tuple[Tensor, ...]
-
-    def is_full(self, graph: IterationGraph, t: Tensor) -> bool:
-        """Whether a tensor has elements of its own along and across rows."""
-        own = _concrete(graph, t)
-        return bool(own & self.along) and bool(own & self.others)
 
 
 @record
@@ -122,194 +96,89 @@ class InnerOuterPersistentScheduler:
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
-        graph = resolving_graph(segment)
-        choices = _choices(segment, graph)
-        reference = choices[0].reference
-        groups = dim_groups(graph, reference)
-        order = dim_order(graph, segment, reference, inputs)
-        sides = next((s for s in choices if groups[order[-1]] in s.along), None)
-        if sides is None:
-            return Refused("the fastest dim is not one along the rows")
-        groups = dim_groups(graph, sides.reference)
-        order = dim_order(graph, segment, sides.reference, inputs)
-        order = tuple(sorted(order, key=lambda d: (not groups[d].is_broadcast, groups[d] in sides.along)))
-        extent = {g: inputs.evaluate(g.extent) for g in groups}
-        length = math.prod(extent[g] for g in groups if g in sides.along)
-        rows = math.prod(extent[g] for g in groups if g in sides.others)
-        if length < 1 or rows < 1:
-            return Refused("there is no element")
-        read = [t for t in segment.input_tensors if not t.is_cpu and sides.is_full(graph, t)]
-        written = [t for t in segment.output_tensors if sides.is_full(graph, t)]
-        if not read:
-            return Refused("no input has rows")
-        widest = max(t.dtype.itemsize for t in (*read, *written))
-        vector, vectorized = choose_vector(graph, segment, groups[order[-1]], inputs, max(1, 16 // widest))
-        sums = {t.name for t in segment.output_tensors if not sides.is_full(graph, t)}
-        weights = [
-            t for t in segment.input_tensors if not t.is_cpu and t not in read and _concrete(graph, t) & sides.along
-        ]
-        names = {tensor_outputs(e)[0].name for e in reductions_of(segment)}
-        load = Load(
-            loaded=sum(t.dtype.itemsize for t in read),
-            moved=sum(t.dtype.itemsize for t in (*read, *written)),
-            row_registers=_registers(read, vector),
-            held_registers=_registers(weights, vector) + vector * _sums(segment, sides),
-            kept_registers=_registers(_Pass(segment, order, sides.reference.name).kept(), vector),
-            sums=len(sides.column),
-            own_registers=OWN_REGISTERS + (REST_REGISTERS if wide_results(ScheduleBuilder(segment)) & names else 0),
+        found = find_sides(segment, inputs)
+        if isinstance(found, Refused):
+            return found
+        return self._in_cluster(found, inputs, device) or self._in_rows(found, inputs, device)
+
+    def _in_cluster(self, found: Found, inputs: SegmentInputs, device: DeviceInfo) -> InnerOuterParams | None:
+        """Parameters for one cluster that has all rows, where that should be faster than anything else."""
+        shape = choose_cluster_shape(found.length, found.rows, found.vector, found.load, device)
+        if shape is None:
+            return None
+        capacity = shape.threads * shape.batch * shape.vector * shape.sharing
+        bounds = found.bounds(inputs, capacity, shape.blocks * shape.side_by_side * shape.rows)
+        if isinstance(bounds, Refused):
+            return None
+        what = "columns" if shape.sharing > 1 else "rows"
+        return InnerOuterParams(
+            found.order,
+            found.sides.reference.name,
+            shape.threads,
+            1,
+            shape.batch,
+            shape.vector,
+            found.vectorized if shape.vector > 1 else (),
+            shape.side_by_side,
+            shape.rows,
+            shape.blocks,
+            1,
+            False,
+            bounds,
+            shape.sharing,
+            True,
+            reasons=(
+                f"{found.rows} rows of {found.length} elements are held at once by {shape.sharing * shape.blocks} blocks of a "
+                f"cluster, which have {what} of their own",
+                f"{shape.side_by_side} rows side by side, {shape.threads} threads with {shape.batch} accesses of "
+                f"{shape.vector} each, {shape.rows} rows a thread: about {shape.time:.1f} us, {shape.registers} registers",
+            ),
         )
+
+    def _in_rows(self, found: Found, inputs: SegmentInputs, device: DeviceInfo) -> InnerOuterParams | Refused:
+        """Parameters for blocks that have rows of their own."""
+        length, rows, vector, load = found.length, found.rows, found.vector, found.load
         shape = choose_pass_shape(length, rows, vector, load, device)
         if isinstance(shape, Refused):
             return shape
-        capacity = shape.threads * shape.batch * vector
-        bounds = row_bounds(segment, graph, sides.along, inputs, capacity, order, groups)
+        bounds = found.bounds(inputs, shape.threads * shape.batch * vector)
         if isinstance(bounds, Refused):
             return bounds
         across = columns_of_block(length, shape)
         trip = shape.side_by_side * shape.rows
         return InnerOuterParams(
-            order,
-            sides.reference.name,
+            found.order,
+            found.sides.reference.name,
             across,
             shape.threads // across,
             shape.batch,
             vector,
-            tuple(n for n in vectorized if n not in sums),
+            found.vectorized,
             shape.side_by_side,
             shape.rows,
             shape.blocks,
             shape.per_sm,
             True,
             bounds,
-            (
+            reasons=(
                 f"a row of {length} elements is {-(-length // vector)} accesses of {vector}: {shape.batch} for each of "
                 f"{shape.threads} threads",
                 f"{shape.blocks} blocks, {shape.per_sm} on each SM: about {shape.registers} registers a thread, "
                 f"{shape.in_flight} bytes in flight per SM",
                 f"every block makes {-(-rows // (shape.blocks * trip))} trips over {trip} rows, and leaves "
-                f"{len(sides.column)} sums of {length} columns",
+                f"{load.sums} sums of {length} columns",
             ),
         )
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
         assert isinstance(params, InnerOuterParams)
+        if params.sharing > 1 or params.in_cluster:
+            return ColumnsPass(segment, params.order, params.reference).schedule(params)
         return _Pass(segment, params.order, params.reference).schedule(params)
 
 
-# --- structure --------------------------------------------------------------------------------------------------------
-
-
-def _choices(segment: Fusion, graph: IterationGraph) -> list[Sides]:
-    found = (sides_of(segment, graph, first=first) for first in (True, False))
-    return [s for s in found if isinstance(s, Sides)]
-
-
-def sides_of(segment: Fusion, graph: IterationGraph, *, first: bool) -> Sides | Refused:
-    """The reductions of a segment by what they reduce; rows are what the first one reduces, or what it does not."""
-    results = [tensor_outputs(e)[0] for e in reductions_of(segment)]
-    if not results:
-        return Refused("nothing is reduced")
-    reduced = {t: _reduced(graph, t) for t in results}
-    kinds = list(dict.fromkeys(reduced.values()))
-    if len(kinds) != 2 or not all(kinds):
-        return Refused("what is reduced is not two sets of dimensions")
-    along, others = kinds if first else reversed(kinds)
-    if along & others:
-        return Refused("some dimension is reduced together with two sets of others")
-    row = tuple(t for t in results if reduced[t] == along)
-    column = tuple(t for t in results if reduced[t] == others)
-    for t in results:
-        if {g for g in dim_groups(graph, t) if not g.is_broadcast} != along | others:
-            return Refused(f"{t.name} is reduced from less than the whole iteration space")
-    missing = uncovered(graph, row[0], segment)
-    if missing is not None:
-        return Refused(f"{missing.name} has a dimension that {row[0].name} does not have")
-    tangled = tangled_dims(segment, graph)
-    if tangled is not None:
-        return Refused(tangled)
-    sides = Sides(row[0], along, others, row, column)
-    if len(_dims(segment, graph, along | others)) < len(along | others):
-        return Refused("no input has some dimension of the iteration space")
-    after = _downstream(segment.tensor_exprs, column)
-    late = next((t for t in after if any(graph.group(d) in others for d in t.visible)), None)
-    if late is not None:
-        return Refused(f"{late.name} has rows and needs sums over all rows")
-    return _outputs_refused(segment, graph, sides, after) or sides
-
-
-def _outputs_refused(segment: Fusion, graph: IterationGraph, sides: Sides, after: Collection[Tensor]) -> Refused | None:
-    """Why an output is neither of full size, nor one value for each row or each column, or None."""
-    statistics = _downstream(segment.tensor_exprs, sides.row)
-    for t in segment.output_tensors:
-        own = _concrete(graph, t)
-        if t in segment.input_tensors:
-            return Refused(f"the output {t.name} is an input")
-        is_sum = t in after or t in sides.column
-        is_statistic = t in statistics or t in sides.row
-        if own != (sides.along if is_sum else sides.along | sides.others) and not (
-            is_statistic and own == sides.others
-        ):
-            return Refused(f"the output {t.name} is neither of full size nor a statistic of rows nor a sum of columns")
-    return None
-
-
-def _concrete(graph: IterationGraph, t: Tensor) -> frozenset[Group]:
-    """Groups of the dims along which a tensor has elements of its own."""
-    return frozenset(graph.group(d) for d in t.visible if not d.is_broadcast)
-
-
-def _reduced(graph: IterationGraph, t: Tensor) -> frozenset[Group]:
-    return frozenset(g for g in reduced_groups(graph, t) if not g.is_broadcast)
-
-
-def _downstream(exprs: Iterable[TensorExpr], sources: Iterable[Tensor]) -> list[Tensor]:
-    """Tensors computed from some others, in order. `exprs` are in order; siblings of a source do not count."""
-    reached = set(sources)
-    found: list[Tensor] = []
-    siblings = {
-        t for e in exprs if isinstance(e, Welford) and reached & set(tensor_outputs(e)) for t in tensor_outputs(e)
-    }
-    reached |= siblings
-    for e in exprs:
-        if any(t in reached for t in tensor_inputs(e)):
-            for t in tensor_outputs(e):
-                if t not in reached:
-                    reached.add(t)
-                    found.append(t)
-    return found
-
-
-def _registers(tensors: Iterable[Tensor], vector: int) -> int:
-    """Registers of an access to each of some tensors."""
-    return sum(-(-vector * t.dtype.itemsize // 4) for t in tensors)
-
-
-def _sums(segment: Fusion, sides: Sides) -> int:
-    """Registers of a column's sums: Welford has a mean, a sum of squares, what they are differences from and, at the end, a
-    long count; beside a sum that shows to more than 16 bits is what its roundings left over."""
-    wide = wide_results(ScheduleBuilder(segment))
-    results = [(e, tensor_outputs(e)[0]) for e in reductions_of(segment) if tensor_outputs(e)[0] in sides.column]
-    numbers = ((5 if isinstance(e, Welford) else 2 if t.name in wide else 1, t.dtype.itemsize) for e, t in results)
-    return sum(count * max(1, size // 4) for count, size in numbers)
-
-
 # --- shape ------------------------------------------------------------------------------------------------------------
-
-
-@record
-class Load:
-    """What a row costs. Bytes of an element: `loaded` from memory, `moved` in all. Registers of an access: for a row, those
-    held for all rows, and those that values kept between stages take while a row is computed. `sums`: how many a column has.
-    `own_registers`: of a thread beside those."""
-
-    loaded: int
-    moved: int
-    row_registers: int
-    held_registers: int
-    kept_registers: int
-    sums: int
-    own_registers: int = OWN_REGISTERS
 
 
 def choose_pass_shape(length: int, rows: int, vector: int, load: Load, device: DeviceInfo) -> PassShape | Refused:
@@ -413,29 +282,10 @@ def columns_of_block(length: int, shape: PassShape) -> int:
 # --- schedule ---------------------------------------------------------------------------------------------------------
 
 
-class _Pass:
-    """Makes the schedule; one use. `order`, `reference`: see InnerOuterParams."""
+class _Pass(SidesPass):
+    """Makes the schedule; one use."""
 
     params: InnerOuterParams
-
-    def __init__(self, segment: Fusion, order: tuple[int, ...], reference: str) -> None:
-        self.builder = ScheduleBuilder(segment)
-        graph = resolving_graph(segment)
-        sides = next(s for s in _choices(segment, graph) if s.reference.name == reference)
-        self.sums = {t.name for t in sides.column}
-        self.along = _dims(segment, graph, sides.along)
-        # Input dims, one for each dim of the reference that has several elements, slowest first.
-        groups = dim_groups(graph, sides.reference)
-        self.order = [_dims(segment, graph, [groups[d]])[0] for d in order if not groups[d].is_broadcast]
-
-    def kept(self) -> list[Tensor]:
-        """Values of full size that are kept from one stage to the next beside the copies of inputs."""
-        b = self.builder
-        _, copies, kept = self._compute()
-        graph = b.graph()
-        along = frozenset(map(graph.group, self.along))
-        tensors = [b.state(n).tensor for n in kept if n not in copies.values()]
-        return [t for t in tensors if _concrete(graph, t) & along]
 
     def schedule(self, params: InnerOuterParams) -> ScheduleBuilder:
         """The whole schedule."""
@@ -447,18 +297,18 @@ class _Pass:
         for tensor, dim, low, high in p.bounds:
             b.ask_extent_within(tensor, dim, low, high)
         b.ask_blocks_per_sm(p.blocks_per_sm)
-        late, copies, _ = self._compute()
-        row, column = self._reductions()
+        late, copies, _ = self.compute()
+        row, column = self.reductions()
         reference = row[0]
         for name in (reference, *column):
-            self._order_dims(name)
+            self.order_dims(name)
         self._cut_rows(reference)
         b.transform_like(reference, column)
         parts = [part for name in column for part in self._parts(name)]
         got = {b.cache_after(part) for part in parts}
         self._cut_columns(reference)
         siblings = {s for name in column for s in b.siblings(name)}
-        after = self._after(column) | late
+        after = self.after(column) | late
         main = [t.name for t in b.tensors if t.name not in after | siblings | got | b.input_names]
         others = [n for n in main if n not in b.siblings(reference)]
         b.transform_like(reference, others)
@@ -475,99 +325,12 @@ class _Pass:
         b.inline_most([t.name for t in b.tensors if t.name not in loaded | left | got | b.input_names])
         for name in column:
             b.inline_at(name, asked, True, sorted(got))
-        rows = self._rowwise(loaded)
+        rows = self.rowwise(loaded)
         if rows:
             b.inline_at(reference, self.within - (p.rows > 1), selected=rows)
         for name in rows if p.ahead else ():
             b.load_ahead(name, best_effort=True)
         return b
-
-    # --- what there is to compute ---
-
-    def _compute(self) -> tuple[set[str], dict[str, str], list[str]]:
-        """Decide what is computed where; names for what follows the sums, copies of arguments, and what stages keep."""
-        b = self.builder
-        separate_results(b)
-        late = self._compute_apart()
-        copies = self._cache(late)
-        row, _ = self._reductions()
-        for name in row:
-            expr = b.definition(name)
-            if isinstance(expr, ExpSum) or (isinstance(expr, Welford) and not expr.input.dtype.is_complex):
-                b.two_pass(name)
-        kept = keep_stages(b, few_registers=True)
-        return late, copies, [k.name for k in kept]
-
-    def _reductions(self) -> tuple[list[str], list[str]]:
-        """Names of the results of row and of column reductions (one of each triple)."""
-        b = self.builder
-        graph = b.graph()
-        along = frozenset(map(graph.group, self.along))
-        results = [tensor_outputs(e)[0] for e in b.exprs if isinstance(e, Reducing)]
-        row = [t.name for t in results if _reduced(graph, t) == along]
-        return row, [t.name for t in results if t.name not in row]
-
-    def _after(self, column: Iterable[str]) -> set[str]:
-        tensors = [self.builder.state(n).tensor for n in column]
-        return {t.name for t in _downstream(self.builder.exprs, tensors)}
-
-    def _compute_apart(self) -> set[str]:
-        """Compute anew, for what follows the sums, all that it needs beside them; the names made."""
-        b = self.builder
-        made: set[str] = set()
-        pending = sorted(self._after(self.sums))
-        siblings = {s for n in self.sums for s in b.siblings(n)}
-        while pending:
-            consumer = pending.pop()
-            expr = b.definition(consumer)
-            assert expr is not None
-            for t in dict.fromkeys(tensor_inputs(expr)):
-                if t.name in made | siblings or t.name in self._after(self.sums) or t.is_cpu:
-                    continue
-                if t.name in b.input_names:
-                    made.add(b.cache_after(t.name, cached_uses=[consumer]))
-                    continue
-                clone = b.recompute(t.name, [consumer])
-                made.add(clone)
-                pending.append(clone)
-        return made
-
-    def _cache(self, late: set[str]) -> dict[str, str]:
-        """Copies of the inputs for the pass, and outputs as copies of what computes them: argument -> its copy."""
-        b = self.builder
-        copies: dict[str, str] = {}
-        for t in b.fusion.input_tensors:
-            uses = [tensor_outputs(e)[0].name for e in b.uses(t.name)]
-            early = [n for n in uses if n not in late]
-            if not t.is_cpu and early:
-                copies[t.name] = b.cache_after(t.name, cached_uses=early)
-        for t in b.fusion.output_tensors:
-            # What others read of an output stays in registers: who stores an element need not be who reads it.
-            b.cache_before(t.name, move_uses=bool(b.uses(t.name)))
-            copies[t.name] = t.name
-        return copies
-
-    def _rowwise(self, loaded: Iterable[str]) -> list[str]:
-        """The copies of inputs that differ from row to row."""
-        b = self.builder
-        graph = b.graph()
-        along = frozenset(leaf for d in self.along for leaf in [graph.group(d)])
-        return sorted(
-            n
-            for n in loaded
-            if any(not d.is_broadcast and graph.group(d) not in along for d in b.state(n).tensor.visible)
-        )
-
-    # --- loops ---
-
-    def _order_dims(self, name: str) -> None:
-        """The dims of a reduction result in the order of memory, rows first; those of one element last."""
-        b = self.builder
-        graph = b.graph()
-        rank = {graph.group(d): i for i, d in enumerate(self.order)}
-        loop = b.state(name).loop
-        order = sorted(range(len(loop)), key=lambda i: rank.get(graph.group(loop[i]), len(rank)))
-        b.reorder(name, {old: new for new, old in enumerate(order)})
 
     def _cut_rows(self, name: str) -> None:
         """O -> G, [Z,] O/(G*Z*U), [U]."""
@@ -649,13 +412,3 @@ def parts_at_once(blocks: int, threads: int) -> int:
     """Parts that one of the `threads` asks for at once, of those that `blocks` have left: few turns, all nearly full."""
     each = -(-blocks // threads)
     return -(-each // -(-each // MOST_PARTS_AT_ONCE))
-
-
-def _dims(segment: Fusion, graph: IterationGraph, groups: Iterable[Group]) -> list[IterDomain]:
-    """An input dim for each of some groups that inputs have."""
-    found: dict[Group, IterDomain] = {}
-    for t in segment.input_tensors:
-        for d in t.visible:
-            if not d.is_broadcast:
-                found.setdefault(graph.group(d), d)
-    return [found[g] for g in groups if g in found]

@@ -282,6 +282,9 @@ class InnerOuterParams:
     blocks_per_sm   that share a processor
     ahead           rows are loaded a trip before they are used
     bounds          (input, dim, low, high): extents for which the row fits
+    sharing         blocks that share each row: every one keeps its columns for all rows, and sums them up alone; 1: none, each
+                    block has rows of its own
+    in_cluster      they are a cluster; else they meet in device memory
     reasons         why, in words; no part of the kernel's key
     """
 
@@ -298,6 +301,8 @@ class InnerOuterParams:
     blocks_per_sm: int
     ahead: bool
     bounds: tuple[tuple[str, int, int, int], ...]
+    sharing: int = 1
+    in_cluster: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -44,7 +44,22 @@ def check(
 @pytest.mark.parametrize("define", inner_outer.DEFINITIONS)
 @pytest.mark.parametrize("dtype", [Float, Half, BFloat16])
 @pytest.mark.parametrize(
-    ("rows", "length"), [(1, 1), (100, 31), (4096, 1024), (2048, 4096), (3001, 257), (131, 5120), (20_000, 64)]
+    ("rows", "length"),
+    [
+        (1, 1),
+        (100, 31),
+        (4096, 1024),
+        (2048, 4096),
+        (3001, 257),
+        (131, 5120),
+        (20_000, 64),
+        (2, 1000),
+        (4, 7168),
+        (10, 5120),
+        (39, 1024),
+        (64, 1024),
+        (480, 64),
+    ],
 )
 def test_rows_and_columns(define: inner_outer.Definition, dtype: DataType, rows: int, length: int) -> None:
     if define is inner_outer.moments_both_ways and length > 2048:

@@ -13,7 +13,7 @@ from fuser.ir.fusion import Tensor
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.kernel import walk
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.lowering.compensated_sum import compensated_sums
+from fuser.lowering.compensated_sum import compensated_sums, tree_sums
 from tests.harness import Lowered, run
 from tests.kernel_corpus import BX, BY, GX, GY, SERIAL, schedule_axes
 from tests.oracle import Array
@@ -89,6 +89,21 @@ def test_what_is_subtracted_from_elements_is_compensated() -> None:
     total = b.reduction("sum", wide, [1], Float)
     b.add_output(b.pointwise("cast", [b.pointwise("sub", [wide, b.broadcast(total, [False, True])], Float)], BF16))
     assert compensated_sums(ScheduleBuilder(b.freeze())) == {total.name}
+
+
+def test_doubles_that_meet_others_are_joined_as_they_are() -> None:
+    """What an output shows, or what elements have subtracted, is not: a chain of roundings would be seen there."""
+    b = FusionBuilder()
+    x = b.input_tensor(Double, [-1, -1])
+    shown, met, subtracted = (
+        b.reduction("sum", b.pointwise(op, [x], Double), [1], Double) for op in ("exp", "sin", "cos")
+    )
+    b.add_output(b.pointwise("sqrt", [shown], Double))
+    b.add_output(b.pointwise("mul", [x, b.broadcast(met, [False, True])], Double))
+    b.add_output(b.pointwise("sub", [x, b.broadcast(subtracted, [False, True])], Double))
+    builder = ScheduleBuilder(b.freeze())
+    assert compensated_sums(builder) == {shown.name, met.name, subtracted.name}
+    assert tree_sums(builder) == {met.name}
 
 
 def test_other_reductions_have_one_partial() -> None:

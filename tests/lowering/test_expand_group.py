@@ -12,21 +12,24 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import ParallelType
 from fuser.ir.fusion import Tensor
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import BlockBarrier, SpinWait, walk
+from fuser.ir.kernel import BlockBarrier, Shuffle, SpinWait, walk
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.runtime.device import Launch
 from fuser.simulator.errors import SimulatorError
 from fuser.simulator.machine import run_kernel
 from fuser.simulator.memory import DeviceMemory
-from tests.harness import Lowered, check, integers
+from tests.harness import NARROW, Lowered, check, integers
+from tests.kernel_corpus import Case
+from tests.mutation import Judge, Verdict, What, describe, mutants
 
 GX, GY, BX = ParallelType.grid_x, ParallelType.grid_y, ParallelType.block_x
 
 
 def sum_and_max(
-    blocks: int, threads: int = 32, batch: int = 2, dtype: DataType = DataType.Float, groups: int = 0
+    blocks: int, threads: int = 32, batch: int = 2, dtype: DataType = DataType.Float, groups: int = 0, together: int = 1
 ) -> ScheduleBuilder:
-    """x - max(row) + sum(row), rows over groups of `blocks` that leave a few threads idle; `groups` go over the rows."""
+    """x - max(row) + sum(row), rows over groups of `blocks` that leave a few threads idle; `groups` go over the rows, or one
+    goes over all of them, `together` at once."""
     length = blocks * threads * batch - 7
     b = FusionBuilder()
     x = b.input_tensor(dtype, [-1, length])
@@ -49,8 +52,13 @@ def sum_and_max(
     s.split(name, first + 1, threads)
     s.split(name, first + 1, batch)
     s.split(name, first + 1, blocks)
+    if together > 1:
+        s.split(name, 0, together)
+        s.reorder(name, {1: 4})
+        first = 0
     s.transform_like(name)
-    for position, kind in ((first, GX), (first + 2, GY), (first + 4, BX)):
+    places = ((2, GY), (5, BX)) if together > 1 else ((first, GX), (first + 2, GY), (first + 4, BX))
+    for position, kind in places:
         s.parallelize(name, position, kind)
     s.parallelize_like(name)
     s.inline_most()
@@ -78,6 +86,34 @@ def test_groups_go_over_rows(rows: int, groups: int) -> None:
     """Rows do not divide evenly, and some groups may have none: they meet all the same."""
     kernel = check(sum_and_max(3, 64, groups=groups), [integers((rows, 377))], seeds=(0, 1, 2))
     assert sum(isinstance(s, BlockBarrier) for s in walk(kernel.body)) == 2, "no other between the rows"
+
+
+@pytest.mark.parametrize(
+    ("threads", "together", "blocks"), [(64, 2, 33), (96, 3, 2), (64, 5, 2), (256, 16, 2), (96, 16, 3)]
+)
+def test_many_rows_at_once(threads: int, together: int, blocks: int) -> None:
+    """Lanes and warps have rows of their own: one meeting for all, and as many barriers as for one."""
+    values = integers((2 * together + 1, blocks * threads * 2 - 7))
+    kernel = check(sum_and_max(blocks, threads, together=together), [values], seeds=(0, 1))
+    assert sum(isinstance(s, SpinWait) for s in walk(kernel.body)) == 1
+    assert sum(isinstance(s, BlockBarrier) for s in walk(kernel.body)) <= 4
+    shuffles = sum(isinstance(s, Shuffle) for s in walk(kernel.body))
+    assert shuffles <= 2 * (2 * together + 5) + 10 * -(-2 * together * 32 // threads) + 10
+
+
+def test_what_many_rows_wait_for_is_needed() -> None:
+    together = 2
+
+    def make() -> ScheduleBuilder:
+        return sum_and_max(3, 64, together=together)
+
+    case = Case("many_rows", "group", make, (((2 * together, 377),),))
+    judge = Judge(case, Lowered.of(make(), frozenset([NARROW])))
+    found = [m for m in mutants(judge.lowered.kernel) if m.what in (What.barrier, What.fence, What.semaphore_reset)]
+    assert len([m for m in found if m.what is What.barrier]) >= 3
+    for mutant in found:
+        verdict, evidence = judge.verdict(mutant)
+        assert verdict is Verdict.reported, f"{evidence}\n{describe(case, mutant)}"
 
 
 def test_more_blocks_than_the_device_holds() -> None:

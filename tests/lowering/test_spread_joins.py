@@ -62,7 +62,7 @@ def test_groups(threads: int, size: int, groups: int) -> None:
 
 
 @pytest.mark.parametrize("op", ["sum", "max", "welford"])
-@pytest.mark.parametrize(("elements", "rows"), [(4, 16), (8, 32), (2, 8), (2, 32)])
+@pytest.mark.parametrize(("elements", "rows"), [(4, 16), (8, 32), (2, 8), (2, 32), (2, 20), (3, 21)])
 @pytest.mark.parametrize("blocks", [1, 2, 4, 5, 11])
 def test_results(op: str, elements: int, rows: int, blocks: int) -> None:
     s = columns(op, elements, rows, blocks)

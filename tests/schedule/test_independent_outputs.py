@@ -100,7 +100,7 @@ def test_lots(define: Callable[[FusionDefinition], None], count: int) -> None:
 def test_rows_that_no_block_holds_take_two_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FUSER_DEVICE", "simulator")
     rng = np.random.default_rng(0)
-    rows, columns = 3, 6001
+    rows, columns = 60, 6001
     dy, x = (rng.normal(size=(rows, columns)) for _ in range(2))
     r = 1 / np.sqrt((x * x).mean(1, keepdims=True))
     with FusionDefinition() as fd:

@@ -281,7 +281,8 @@ def test_few_rows_take_their_columns_in_few_trips() -> None:
     descriptors += [TensorDescriptor(Float, (4, 1), (1, 1))] * 2
     fusion = fusion_of(layer_norm_backward)
     bound = bind_inputs(fusion, descriptors)
-    params = InnerOuterPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    device = replace(H200, max_cluster=1)
+    params = InnerOuterPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), device)
     assert isinstance(params, InnerOuterParams)
     assert 16 * params.across * params.blocks >= 7168
 

@@ -1,0 +1,105 @@
+"""Backward normalisations of few or long rows: every block keeps some columns for all rows.
+
+So sums of columns never leave their block. Statistics of rows are what its blocks exchange: through each other's shared memory,
+where they are a cluster, or through device memory, where they are the whole grid. One exchange serves all rows that the blocks
+hold at once.
+
+Loops, with O the dims of the rows, I those along a row, and constants C (blocks), Z (rows side by side), U (rows of a thread at
+once), v, tx, B:
+
+    O/(Z*U) -> serial, Z -> block_y, I/(v*tx*B*C) = 1, C -> grid, B unrolled, U unrolled, tx -> block_x, v -> vector
+
+Copies of the rows live outside the loops over B and U, those of what all rows share outside of all loops, and so do the sums.
+"""
+
+from __future__ import annotations
+
+from fuser.ir.enums import ParallelType
+from fuser.ir.fusion import Pointwise, tensor_outputs
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.params import InnerOuterParams
+from fuser.schedule.pointwise import vectorize
+from fuser.schedule.sides import SidesPass
+
+
+class ColumnsPass(SidesPass):
+    """Makes the schedule; one use."""
+
+    params: InnerOuterParams
+
+    def schedule(self, params: InnerOuterParams) -> ScheduleBuilder:
+        """The whole schedule."""
+        self.params = p = params
+        b = self.builder
+        for tensor, dim, low, high in p.bounds:
+            b.ask_extent_within(tensor, dim, low, high)
+        b.ask_blocks_per_sm(p.blocks_per_sm)
+        late, copies, _ = self.compute()
+        row, column = self.reductions()
+        reference = row[0]
+        for name in (reference, *column):
+            self.order_dims(name)
+        types = self._cut(reference)
+        b.transform_like(reference)
+        for position, parallel_type in types.items():
+            b.parallelize(reference, position, parallel_type)
+        b.parallelize_like(reference)
+        if p.in_cluster:
+            b.set_cluster(ParallelType.grid_x, p.sharing * p.blocks)
+        vectorize(b, copies, [a for a in p.vectorized if a in copies])
+        loaded = {copies[n] for n in b.input_names if n in copies} - late
+        within = 1 + (p.blocks > 1) + (p.side_by_side > 1)
+        b.inline_most([t.name for t in b.tensors if t.name not in loaded | b.input_names], limits=self._of_rows(within))
+        rows = self.rowwise(loaded)
+        if rows:
+            b.inline_at(reference, within, selected=rows)
+        for name in rows if p.ahead else ():
+            b.load_ahead(name, best_effort=True)
+        return b
+
+    def _cut(self, name: str) -> dict[int, ParallelType]:
+        """The loops of the reference, and what becomes of some: position -> type."""
+        b, p = self.builder, self.params
+        for _ in range(len(self.order) - len(self.along) - 1):
+            b.merge(name, 0, 1)
+        # O -> O/(G*Z*U), [G,] [Z,] [U]
+        types: dict[int, ParallelType] = {}
+        at = 1
+        of_rows = ((p.blocks, ParallelType.grid_x), (p.side_by_side, ParallelType.block_y), (p.rows, None))
+        left = p.blocks * p.side_by_side * p.rows
+        for count, parallel_type in of_rows:
+            if count > 1:
+                b.split(name, at - 1, left)
+                if parallel_type is not None:
+                    types[at] = parallel_type
+                left //= count
+                at += 1
+        for _ in range(len(self.along) - 1):
+            b.merge(name, at, at + 1)
+        # I -> I/(v*tx*B*C), C, B, tx, [v]
+        if p.vector > 1:
+            b.split(name, at, p.vector)
+        b.split(name, at, p.across)
+        b.split(name, at, p.batch)
+        b.split(name, at, p.sharing)
+        if p.rows > 1:
+            # The rows of a thread go between its accesses and the threads: what they share is read outside of that loop.
+            at -= 1
+            b.reorder(name, {at: at + 3})
+        if p.sharing > 1:
+            types[at + 1] = ParallelType.grid_x
+        types[at + 3 + (p.rows > 1)] = ParallelType.block_x
+        return types
+
+    def _of_rows(self, within: int) -> list[tuple[str, int]]:
+        """What each row has one of is computed outside of the loops along it."""
+        b = self.builder
+        graph = b.graph()
+        along = frozenset(map(graph.group, self.along))
+        places: list[tuple[str, int]] = []
+        for expr in b.exprs:
+            target = tensor_outputs(expr)[0]
+            own = {graph.group(d) for d in target.visible if not d.is_broadcast}
+            if isinstance(expr, Pointwise) and own and not own & along:
+                places.append((target.name, min(within, len(b.state(target.name).loop))))
+        return places

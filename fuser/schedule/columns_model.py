@@ -1,0 +1,165 @@
+"""How few rows are spread over the blocks of one cluster, and how long that takes.
+
+Two ways: each block has some columns of all rows, and the statistics of rows are exchanged; or each has some rows, and the sums
+of columns are exchanged. Either is one step through shared memory, in the place of a wait of the whole grid.
+
+All times are microseconds. They are what 35 shapes of nine gradients of layer norm took on an H200 (BFloat16, Float and Double,
+5.6 to 19 us), off by a tenth at most where a shape is close to the best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.records import record
+from fuser.runtime.variants import rung_of
+from fuser.schedule.sides import Load
+
+LAUNCH = 3.3
+"""An empty kernel."""
+LATENCY, PER_BLOCK = 1.55, 0.054
+"""From the first load to the last store, beside what follows, and what each block of the cluster adds."""
+ELEMENT, DOUBLE_ELEMENT = 1.38e-4, 4.5e-4
+"""A block's time for an element of a row."""
+ELEMENT_ALONE, DOUBLE_ALONE, ACCESS_ALONE = 1.2e-2, 3.6e-2, 2e-2
+"""A thread's for an element and for an access, however few others there are."""
+JOIN = 9.3e-4
+"""For a value that a warp's lanes, or the blocks, join in one step; as much again for each of its other operations."""
+WARPS_ALONE = 4
+"""Warps that join in the time of one."""
+PAIR, DOUBLE = 3.0, 1.5
+"""Steps of a total with what its roundings lost, and of a Double."""
+STORE = 2.9e-4
+"""For a value stored into another block."""
+SUM_UP = 3.4e-5
+"""For a sum of a column that a thread leaves for the others of its block."""
+WHOLE_GRID = 8.5
+"""What a kernel takes in which blocks of the whole grid wait for one another, or two kernels, beside the bytes."""
+DEVICE_RATE = 4.1e6
+"""Bytes a microsecond of a whole device."""
+WARP = 32
+CLUSTERS = (2, 4, 8, 16)
+MOST_ROWS_AT_ONCE = 5
+"""Rows of a thread: each has code of its own."""
+MOST_ELEMENTS = 48
+"""Of a thread, for the same reason."""
+LEAST_ROWS = 8
+"""Of a block, where each has some: fewer have as many sums of columns to exchange."""
+SHARED_BYTES = 64 * 1024
+"""Of a block's sums of columns, before its threads join them."""
+
+
+@record
+class ClusterShape:
+    """How rows are spread: see `InnerOuterParams`. `time` is what they should take."""
+
+    vector: int
+    threads: int
+    batch: int
+    sharing: int
+    blocks: int
+    side_by_side: int
+    rows: int
+    registers: int
+    time: float
+
+
+def choose_cluster_shape(length: int, rows: int, vector: int, load: Load, device: DeviceInfo) -> ClusterShape | None:
+    """The shape that should take least time; None if no cluster holds all rows at once, or the whole grid should be faster."""
+    best = WHOLE_GRID + rows * length * load.moved / DEVICE_RATE
+    found: ClusterShape | None = None
+    for size in CLUSTERS:
+        # No shape is faster than its elements.
+        of_elements = rows * length / size * (DOUBLE_ELEMENT if load.is_double else ELEMENT)
+        if size > device.max_cluster or LAUNCH + LATENCY + of_elements > best:
+            continue
+        for sharing, blocks in ((size, 1), (1, size)):
+            own = -(-rows // blocks)
+            if blocks > rows or (sharing == 1 and rows < LEAST_ROWS * size):
+                continue
+            for width, threads, batch in _accesses(length, vector, sharing, device):
+                held = load.own_registers + batch * (
+                    width * load.column_registers + _registers(load.weight_sizes, width)
+                )
+                held += batch * _registers(load.kept_sizes, width)
+                of_row = batch * _registers(load.read_sizes, width) + load.statistic_registers
+                last = 0
+                for at_once in range(1, min(own, MOST_ROWS_AT_ONCE, max(1, MOST_ELEMENTS // (batch * width))) + 1):
+                    beside = -(-own // at_once)
+                    if beside == last:
+                        continue
+                    last = beside
+                    if threads < WARP:
+                        beside = -(-threads * beside // WARP) * WARP // threads
+                    block = threads * beside
+                    registers = held + at_once * of_row
+                    if block > device.max_threads_per_block or registers > device.registers_per_thread:
+                        continue
+                    if block * batch * width * load.sums * load.sum_bytes > SHARED_BYTES:
+                        continue
+                    if registers > rung_of(block)[1]:
+                        continue
+                    time = _time(rows * length / size, width, threads, batch, sharing, blocks, beside, at_once, load)
+                    if time < best:
+                        best = time
+                        found = ClusterShape(width, threads, batch, sharing, blocks, beside, at_once, registers, time)
+    return found
+
+
+def _accesses(length: int, most: int, sharing: int, device: DeviceInfo) -> Iterator[tuple[int, int, int]]:
+    """(elements of an access, threads along a block's part of a row, accesses of each)."""
+    vector = most
+    while vector >= 1:
+        accesses = -(-length // (vector * sharing))
+        # Threads of one warp join without a barrier: as few as have few accesses each.
+        threads = WARP
+        while accesses < threads and sharing == 1:
+            threads //= 2
+        while threads <= device.max_threads_per_block:
+            batch = -(-accesses // threads)
+            # No block without columns.
+            if batch * vector <= MOST_ELEMENTS and -(-length // (vector * threads * batch)) == sharing:
+                yield vector, threads, batch
+            if batch <= 2:
+                break
+            threads *= 2
+        vector //= 2
+
+
+def _registers(sizes: tuple[int, ...], vector: int) -> int:
+    """Registers of an access to tensors of elements of these sizes."""
+    return sum(-(-vector * size // 4) for size in sizes)
+
+
+def _time(
+    elements: float,
+    vector: int,
+    threads: int,
+    batch: int,
+    sharing: int,
+    blocks: int,
+    side_by_side: int,
+    rows: int,
+    load: Load,
+) -> float:
+    """What a shape should take, of which each block has so many `elements`."""
+    step = DOUBLE if load.is_double else PAIR if load.pairs > 1 else 1.0
+    values = load.statistics * rows
+    steps = math.log2(min(threads, WARP)) + math.log2(sharing)
+    warps = threads * side_by_side / WARP
+    columns = threads * batch * vector * load.sums * load.pairs
+    of_element, alone = (DOUBLE_ELEMENT, DOUBLE_ALONE) if load.is_double else (ELEMENT, ELEMENT_ALONE)
+    time = LAUNCH + LATENCY + PER_BLOCK * sharing * blocks
+    time += max(elements * of_element, rows * batch * (vector * alone + ACCESS_ALONE))
+    time += JOIN * max(warps, WARPS_ALONE) * values * steps * step
+    if threads > WARP:
+        time += JOIN * warps * values * threads / WARP * step / 18
+    if sharing > 1:
+        time += STORE * side_by_side * values * load.pairs * sharing
+    if side_by_side > 1:
+        time += SUM_UP * columns * side_by_side
+    if blocks > 1:
+        time += STORE * columns * blocks
+    return time

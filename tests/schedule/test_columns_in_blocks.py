@@ -1,0 +1,190 @@
+"""Few rows of backward norms over a cluster or a group of blocks: every regime is right, shapes fit, exchanges are few."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fuser import DataType
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.kernel import ExchangeWait, GridBarrier, walk
+from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.schedule.columns_model import choose_cluster_shape
+from fuser.schedule.params import InnerOuterParams, Refused, SegmentInputs
+from fuser.schedule.segment import segment_fusion
+from fuser.schedule.sides import Found, find_sides
+from fuser.simulator.device import SimulatorDevice
+from tests.harness import run_on
+from tests.schedule.test_inner_outer_persistent import (
+    DEFINITIONS,
+    Definition,
+    arrays_for,
+    described,
+    expected_of,
+    fusion_of,
+    layer_norm_backward,
+    moments_both_ways,
+    softmax_and_sums,
+)
+
+H200 = DeviceInfo.preset("H200")
+Float, BFloat16 = DataType.Float, DataType.BFloat16
+
+
+def found_for(define: Definition, rows: int, length: int, dtype: DataType = Float) -> Found:
+    fusion = fusion_of(define, dtype)
+    bound = bind_inputs(fusion, [described(a) for a in arrays_for(define, rows, length, dtype)])
+    found = find_sides(fusion, SegmentInputs(bound.tensors, bound.evaluate))
+    assert isinstance(found, Found)
+    return found
+
+
+def check(
+    define: Definition,
+    rows: int,
+    length: int,
+    dtype: DataType = Float,
+    *,
+    sharing: int = 1,
+    blocks: int = 1,
+    in_cluster: bool = True,
+    threads: int = 32,
+    vector: int = 1,
+    side_by_side: int = 1,
+    at_once: int = 1,
+) -> CompiledKernel:
+    """The kernel of such parameters, whose results are right."""
+    arrays = arrays_for(define, rows, length, dtype)
+    fusion = fusion_of(define, dtype)
+    (segment,) = segment_fusion(fusion).segments
+    bound = bind_inputs(fusion, [described(a) for a in arrays])
+    inputs = SegmentInputs(bound.tensors, bound.evaluate)
+    found = find_sides(fusion, inputs, vector)
+    assert isinstance(found, Found)
+    assert found.vector == vector
+    batch = -(-found.length // (vector * threads * sharing))
+    trip = blocks * side_by_side * at_once
+    bounds = found.bounds(inputs, threads * batch * vector * sharing, trip if trip >= found.rows else 0)
+    assert not isinstance(bounds, Refused)
+    params = InnerOuterParams(
+        found.order,
+        found.sides.reference.name,
+        threads,
+        1,
+        batch,
+        vector,
+        found.vectorized,
+        side_by_side,
+        at_once,
+        blocks,
+        1,
+        trip < found.rows,
+        bounds,
+        sharing,
+        in_cluster,
+    )
+    device = SimulatorDevice(info=H200)
+    kernel, _ = KernelCompiler(device).compile_segment(segment, bound, params)
+    results = run_on(device, kernel, fusion, arrays)
+    bound_of = 3e-5 if dtype is Float else 1.5e-2
+    for t, expected in zip(fusion.output_tensors, expected_of(define, arrays), strict=True):
+        value = results[t.name].astype(np.float64)
+        scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
+        assert np.all(np.abs(value - expected) <= bound_of * scale + 1e-6), t.name
+    return kernel
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize(
+    ("rows", "at_once", "side_by_side"), [(9, 3, 3), (19, 2, 4), (7, 7, 1), (5, 1, 20), (21, 2, 20)]
+)
+@pytest.mark.parametrize(("sharing", "threads", "vector"), [(2, 32, 1), (4, 32, 4), (8, 16, 2), (2, 64, 1)])
+def test_columns_over_a_cluster(
+    define: Definition, rows: int, at_once: int, side_by_side: int, sharing: int, threads: int, vector: int
+) -> None:
+    if threads * side_by_side > 1024:
+        pytest.skip("no block is so large")
+    check(
+        define, rows, 236, sharing=sharing, threads=threads, vector=vector, side_by_side=side_by_side, at_once=at_once
+    )
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize(("rows", "at_once", "side_by_side"), [(19, 2, 2), (40, 5, 4), (33, 3, 4)])
+@pytest.mark.parametrize(("blocks", "threads", "vector"), [(2, 32, 1), (4, 8, 4), (8, 64, 2)])
+def test_rows_over_a_cluster(
+    define: Definition, rows: int, at_once: int, side_by_side: int, blocks: int, threads: int, vector: int
+) -> None:
+    check(define, rows, 68, blocks=blocks, threads=threads, vector=vector, side_by_side=side_by_side, at_once=at_once)
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize(
+    ("sharing", "threads", "side_by_side", "at_once"), [(3, 64, 1, 2), (5, 32, 2, 2), (3, 64, 2, 5)]
+)
+def test_columns_over_the_grid(define: Definition, sharing: int, threads: int, side_by_side: int, at_once: int) -> None:
+    kernel = check(
+        define, 10, 300, sharing=sharing, in_cluster=False, threads=threads, side_by_side=side_by_side, at_once=at_once
+    )
+    assert kernel.plan is not None
+    assert kernel.plan.cooperative
+    assert not [w for w in kernel.plan.workspaces if "partial" not in w.name], "columns are not joined between blocks"
+
+
+def test_sixteen_bits() -> None:
+    check(layer_norm_backward, 20, 520, BFloat16, sharing=4, vector=8, side_by_side=4, at_once=5)
+    check(softmax_and_sums, 20, 520, BFloat16, blocks=4, vector=8, side_by_side=4, at_once=2)
+
+
+def test_rows_held_at_once_wait_once_and_for_values() -> None:
+    """No barrier of the grid, and one exchange for both statistics of all rows."""
+    kernel = check(layer_norm_backward, 20, 512, sharing=4, vector=4, side_by_side=4, at_once=5)
+    assert kernel.kernel_ir is not None
+    assert kernel.plan is not None
+    stmts = list(walk(kernel.kernel_ir.body))
+    assert sum(isinstance(s, ExchangeWait) for s in stmts) <= 2
+    assert not any(isinstance(s, GridBarrier) for s in stmts)
+    assert not kernel.plan.cooperative
+    assert not kernel.plan.workspaces
+
+
+@pytest.mark.parametrize("define", [layer_norm_backward, softmax_and_sums])
+@pytest.mark.parametrize("dtype", [Float, BFloat16])
+@pytest.mark.parametrize(
+    ("rows", "length"),
+    [(2, 64), (2, 1000), (3, 7168), (7, 257), (39, 1024), (64, 512), (200, 64), (480, 64), (16, 4096)],
+)
+def test_proposed_shapes_hold_all_rows(define: Definition, dtype: DataType, rows: int, length: int) -> None:
+    found = found_for(define, rows, length, dtype)
+    shape = choose_cluster_shape(length, rows, found.vector, found.load, H200)
+    if shape is None:
+        return
+    assert shape.sharing * shape.threads * shape.batch * shape.vector >= length
+    assert (shape.sharing - 1) * shape.threads * shape.batch * shape.vector < length, "no block is without columns"
+    assert shape.blocks * shape.side_by_side * shape.rows >= rows
+    assert shape.sharing * shape.blocks in (2, 4, 8, 16)
+    block = shape.threads * shape.side_by_side
+    assert block % 32 == 0
+    assert block <= 1024
+    assert shape.registers <= 255
+
+
+@pytest.mark.parametrize(("rows", "length"), [(4, 7168), (39, 1024), (7, 1000), (480, 64)])
+def test_small_gradients_are_one_cluster(rows: int, length: int) -> None:
+    found = found_for(layer_norm_backward, rows, length, BFloat16)
+    assert choose_cluster_shape(length, rows, found.vector, found.load, H200) is not None
+    assert choose_cluster_shape(length, rows, found.vector, found.load, replace(H200, max_cluster=1)) is None
+
+
+@pytest.mark.parametrize(("rows", "length"), [(16384, 4096), (500, 5120), (37, 128256)])
+def test_large_gradients_are_not(rows: int, length: int) -> None:
+    found = found_for(layer_norm_backward, 4, 64, BFloat16)
+    assert choose_cluster_shape(length, rows, found.vector, found.load, H200) is None
+
+
+def test_means_of_large_values() -> None:
+    check(moments_both_ways, 30, 40, sharing=2, side_by_side=4, at_once=2)
