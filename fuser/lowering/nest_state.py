@@ -78,7 +78,7 @@ class NestState:
         # What rounding lost of values in registers lies in registers beside them.
         self.carried = carried_rests(self.builder)
         trees = tree_sums(self.builder) if self.compensated else frozenset[str]()
-        self.tree_sums = frozenset(n for n in trees if n not in self.carried)
+        self.tree_sums = frozenset(n for n in trees if not self._carries(n))
         self.rests: dict[str, Buffer] = {}
         self.exact = exact_statistics(self.builder)
         self.in_double = in_double(self.builder)
@@ -98,6 +98,11 @@ class NestState:
         self._flags: set[str] = set()
         self._find_grid_reductions()
         self._waits = self._count_waits()
+
+    def _carries(self, name: str) -> bool:
+        """Whether a sum, or what it is of, has a rest that something takes."""
+        expr = self.builder.definition(name)
+        return name in self.carried or (expr is not None and any(t.name in self.carried for t in tensor_inputs(expr)))
 
     def _count_waits(self) -> dict[str, int]:
         """For each expr, behind how many waits for other blocks it should stand: as many as it needs, or as all its uses need.

@@ -110,7 +110,7 @@ class NestStatements(NestVectors):
         if isinstance(expr, Reduction):
             buffer = accumulator.buffers[0]
             value = self._read(expr.input, indexer)
-            if accumulator.rest is not None and not accumulator.is_single:
+            if accumulator.rest is not None and (not accumulator.is_single or expr.input.name in self.rests):
                 name, exact = f"{leader}_k{self._next()}", leader in self.cancelling
                 stmts = add_term(buffer, accumulator.rest, offset, value, name, exact=exact)
                 lost = self._rest(expr.input, indexer) if expr.input.name in self.rests else None
