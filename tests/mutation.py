@@ -1,5 +1,5 @@
-"""Mutants of lowered kernels: each lacks one barrier, wait or commit of copies, fence, term of a predicate, initialisation or
-semaphore reset.
+"""Mutants of lowered kernels: each lacks one barrier, wait or commit of copies, fence, acquisition, term of a predicate,
+initialisation or semaphore reset.
 
 A mutant ends in one class
     reported      the simulator names the defect: kind, buffer and the accesses
@@ -17,7 +17,21 @@ import numpy as np
 
 from fuser.errors import FuserError
 from fuser.ir.integers import AllOf, Cond, all_of
-from fuser.ir.kernel import AsyncCommit, AsyncWait, BlockBarrier, Fence, For, If, Kernel, Role, Stmt, Store, WarpBarrier
+from fuser.ir.kernel import (
+    AsyncCommit,
+    AsyncWait,
+    AtomicAdd,
+    BlockBarrier,
+    Fence,
+    For,
+    If,
+    Kernel,
+    Role,
+    SpinWait,
+    Stmt,
+    Store,
+    WarpBarrier,
+)
 from fuser.ir.print_kernel import print_kernel
 from fuser.simulator.errors import Kind, SimulatorError
 from tests.harness import Lowered, Outcome, run
@@ -78,6 +92,9 @@ def _mutated(body: tuple[Stmt, ...]) -> Iterator[tuple[What, str, tuple[Stmt, ..
                 yield What.barrier, f"barrier ({stmt.reason})", (*before, *after)
             case Fence():
                 yield What.fence, "fence", (*before, *after)
+            case AtomicAdd(acquire=True) | SpinWait(acquire=True):
+                key = f"acquisition by {type(stmt).__name__} of {stmt.buffer.name}[{stmt.index}]"
+                yield What.fence, key, (*before, replace(stmt, acquire=False), *after)
             case Store(role=Role.initialise):
                 yield What.initialise, f"initialisation of {stmt.buffer.name}", (*before, *after)
             case Store(role=Role.semaphore_reset):

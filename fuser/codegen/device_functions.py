@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fuser.codegen.acquire_functions import ACQUIRE_FUNCTIONS
 from fuser.codegen.complex_functions import COMPLEX_FUNCTIONS
 from fuser.codegen.copy_functions import COPY_FUNCTIONS
 from fuser.codegen.float_functions import FLOAT_FUNCTIONS
@@ -285,6 +286,7 @@ DEVICE_FUNCTIONS: dict[str, str] = {
     "fuser_max": _extreme("max", ">", "&"),
     "fuser_min": _extreme("min", "<", "|"),
     **{name: _clean(text) for name, text in COMPLEX_FUNCTIONS.items()},
+    **ACQUIRE_FUNCTIONS,
     **COPY_FUNCTIONS,
     **{name: _clean(text) for name, text in RANDOM_FUNCTIONS.items()},
 }

@@ -142,10 +142,13 @@ class StatementWriter:
                 place = f"(unsigned long long)&{values.element(buffer, ZERO)}"
                 name = self._names.symbols.declare(symbol)
                 line(f"{indent}const index_t {name} = (index_t)({place} / {buffer.dtype.itemsize} % {width});")
-            case AtomicAdd(symbol, buffer, index, amount):
+            case AtomicAdd(symbol, buffer, index, amount, acquire):
                 number = values.integer(amount)
                 narrow = number if self._kernel.index_bits == 32 or amount.is_const else f"(int)({number})"
-                call = f"atomicAdd(&{values.element(buffer, index)}, {narrow});"
+                function = "fuser_add_acquire" if acquire else "atomicAdd"
+                if acquire:
+                    values.functions[function] = None
+                call = f"{function}(&{values.element(buffer, index)}, {narrow});"
                 result = "" if symbol is None else f"const index_t {self._names.symbols.declare(symbol)} = "
                 line(f"{indent}{result}{call}")
             case RemoteStore():
@@ -161,9 +164,13 @@ class StatementWriter:
                 line(f'{indent}asm volatile("barrier.cluster.arrive.{order}.aligned;" ::: "memory");{_note(reason)}')
             case ClusterWait(reason):
                 line(f'{indent}asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");{_note(reason)}')
-            case SpinWait(buffer, index, target):
+            case SpinWait(buffer, index, target, acquire):
                 # Without a pause: a block asks for one word at a time, and goes on as soon as it may.
-                line(f"{indent}while ({self._volatile(buffer, index)} < {self._operand(target)}) {{")
+                seen = self._volatile(buffer, index)
+                if acquire:
+                    values.functions["fuser_load_acquire"] = None
+                    seen = f"fuser_load_acquire(&{values.element(buffer, index)})"
+                line(f"{indent}while ({seen} < {self._operand(target)}) {{")
                 line(f"{indent}}}")
             case Comment(text):
                 self.lines.extend(comment_lines(text, indent))

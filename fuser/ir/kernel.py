@@ -21,13 +21,13 @@ Grammar
                | Shuffle(dst, dst_index, src: value, kind, lane: Int, width)
                | LoadIndex(symbol, buffer, index)         an integer becomes an index symbol
                | LetPhase(symbol, buffer, width)          how many elements behind an aligned address an argument begins
-               | AtomicAdd(symbol or None, buffer, index, amount: Int)   symbol receives the old value
+               | AtomicAdd(symbol or None, buffer, index, amount: Int, acquire)   symbol receives the old value
                | Fence()                                  orders this thread's writes for the device
                | BlockBarrier() | WarpBarrier()
                | RemoteStore(buffer, index, value, rank, told)  into the shared memory of another block of the cluster
                | ExchangeInit(told, nbytes) | ExchangeWait(told)   told[0] of a block counts bytes that others store there
                | ClusterArrive() | ClusterWait()          the two halves of a barrier of the cluster
-               | SpinWait(buffer, index, target: Int)     until buffer[index] >= target; suspends the block
+               | SpinWait(buffer, index, target: Int, acquire)   until buffer[index] >= target; suspends the block
                | Reduce(...) | Scan(...)                  collectives; gone after expand_collectives
                | GridBarrier(slot, slots)                 collective; gone after expand_collectives
     value     := Literal(value, dtype) | Load(buffer, index, cache) | IndexValue(Int, dtype) | ScalarArgument(name, dtype)
@@ -329,12 +329,17 @@ class LetPhase:
 
 @record(eq=False)
 class AtomicAdd:
-    """Relaxed device-scope atomic on an Int32 element; `symbol` receives the value before the addition."""
+    """Relaxed device-scope atomic on an Int32 element; `symbol` receives the value before the addition.
+
+    With `acquire`, what atomics before it on that element published is visible to the thread at once, and to the other threads
+    of its block (its warp) behind the next barrier of the block (the warp): no Fence is needed for that.
+    """
 
     symbol: Symbol | None
     buffer: Buffer
     index: Int
     amount: Int
+    acquire: bool = False
 
 
 @record(eq=False)
@@ -410,11 +415,15 @@ class ClusterWait:
 
 @record(eq=False)
 class SpinWait:
-    """The executing thread waits until the Int32 `buffer[index]` is at least `target`. Only in cooperative kernels."""
+    """The executing thread waits until the Int32 `buffer[index]` is at least `target`. Only in cooperative kernels.
+
+    acquire   see AtomicAdd
+    """
 
     buffer: Buffer
     index: Int
     target: Int
+    acquire: bool = False
 
 
 @record(eq=False)
@@ -759,7 +768,7 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
             case LoadIndex():
                 return LoadIndex(s.symbol, s.buffer, index(s.index))
             case AtomicAdd():
-                return AtomicAdd(s.symbol, s.buffer, index(s.index), index(s.amount))
+                return AtomicAdd(s.symbol, s.buffer, index(s.index), index(s.amount), s.acquire)
             case RemoteStore():
                 return RemoteStore(s.buffer, index(s.index), value(s.value), index(s.rank), s.told)
             case (
@@ -773,7 +782,7 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
             ):
                 return s
             case SpinWait():
-                return SpinWait(s.buffer, index(s.index), index(s.target))
+                return SpinWait(s.buffer, index(s.index), index(s.target), s.acquire)
             case GridBarrier():
                 return GridBarrier(index(s.slot), index(s.slots), s.reason)
             case Reduce() | Scan() | Comment() | Allocate() | Fence() | BlockBarrier() | WarpBarrier():

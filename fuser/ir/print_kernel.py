@@ -148,9 +148,9 @@ def print_stmt(stmt: Stmt) -> str:
             return f"let {symbol} = load {buffer.name}[{index}]"
         case LetPhase(symbol, buffer, width):
             return f"let {symbol} = address of {buffer.name} % {width} elements"
-        case AtomicAdd(symbol, buffer, index, amount):
+        case AtomicAdd(symbol, buffer, index, amount, acquire):
             result = "" if symbol is None else f"let {symbol} = "
-            return f"{result}atomic_add {buffer.name}[{index}], {amount}"
+            return f"{result}atomic_add{_acquire(acquire)} {buffer.name}[{index}], {amount}"
         case Fence():
             return "fence"
         case BlockBarrier(reason):
@@ -168,8 +168,8 @@ def print_stmt(stmt: Stmt) -> str:
             return ("cluster arrive relaxed" if relaxed else "cluster arrive") + _note(reason)
         case ClusterWait(reason):
             return "cluster wait" + _note(reason)
-        case SpinWait(buffer, index, target):
-            return f"wait until {buffer.name}[{index}] >= {target}"
+        case SpinWait(buffer, index, target, acquire):
+            return f"wait{_acquire(acquire)} until {buffer.name}[{index}] >= {target}"
         case Reduce():
             return _reduce(stmt)
         case GridBarrier(slot, slots, reason):
@@ -271,6 +271,10 @@ def _cache(cache: CacheOp) -> str:
 
 def _role(role: Role) -> str:
     return "" if role is Role.plain else f"  # {role.value}"
+
+
+def _acquire(acquire: bool) -> str:
+    return " acquire" if acquire else ""
 
 
 def _note(reason: str) -> str:

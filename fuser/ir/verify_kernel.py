@@ -163,7 +163,7 @@ class _Check(HeaderRules):
                 if width < 1 or width & (width - 1):
                     self._mark(stmt, f"{width} elements are no power of two")
                 self._define(stmt, symbol)
-            case AtomicAdd(symbol, buffer, index, amount):
+            case AtomicAdd(symbol, buffer, index, amount, _):
                 self._counter(stmt, buffer, index)
                 self._integer(stmt, amount)
                 self.written.add(buffer)
@@ -203,7 +203,7 @@ class _Check(HeaderRules):
             case ClusterArrive() | ClusterWait():
                 self._in_cluster(stmt, "synchronises a cluster")
                 self._uniform(stmt, "a barrier of the cluster", whole_block=True)
-            case SpinWait(buffer, index, target):
+            case SpinWait(buffer, index, target, _):
                 self._counter(stmt, buffer, index)
                 self._integer(stmt, target)
                 if not self.kernel.plan.cooperative:

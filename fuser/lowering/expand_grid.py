@@ -5,7 +5,7 @@ all reductions of that semaphore, or, where the results are read by all, every b
 Partials are joined in block order, so that results repeat.
 
 Publication: every writer stores and fences, and (after a barrier, where several threads wrote) one thread adds to the
-semaphore. Every thread that reads fences after that addition was seen, behind the barrier that passes it on.
+semaphore. That addition, or the wait for those of all, acquires what is read behind the barrier that passes it on.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class GridReduces:
         at = self.semaphores.take(g.segments) + g.segment
         old = self.axes.symbol("arrived", g.blocks)
         one_thread = self.axes.is_first_thread
-        signal: list[Stmt] = [AtomicAdd(old, self.semaphores.buffer, at, ONE)]
+        signal: list[Stmt] = [AtomicAdd(old, self.semaphores.buffer, at, ONE, acquire=True)]
         stmts: list[Stmt] = []
         seen = old
         if not self.axes.active:
@@ -233,7 +233,7 @@ class GridReduces:
             after = [*signal, Store(flag, ZERO, IndexValue(old, DataType.Int32))]
             stmts += [Allocate(flag), *self._publish(reduces, parts, after), LoadIndex(seen, flag, ZERO)]
         group = len(self.last_blocks)
-        last: list[Stmt] = [Fence()]
+        last: list[Stmt] = []
         for r, part in zip(reduces, parts, strict=True):
             assert r.last_block is not None
             self.last_blocks[r.last_block] = group
@@ -255,15 +255,16 @@ class GridReduces:
         one_thread = self.axes.is_first_thread
         wait: list[Stmt] = [
             AtomicAdd(None, self.semaphores.buffer, arrive, ONE),
-            SpinWait(self.semaphores.buffer, arrive, g.blocks),
+            SpinWait(self.semaphores.buffer, arrive, g.blocks, acquire=True),
         ]
         zero = Literal(0, DataType.Int32)
+        # The fence: this thread has waited for the counter.
         leave: list[Stmt] = [
-            AtomicAdd(left, self.semaphores.buffer, depart, ONE),
+            Fence(),
+            AtomicAdd(left, self.semaphores.buffer, depart, ONE, acquire=True),
             If(
                 equal(left, g.blocks - 1),
                 (
-                    Fence(),
                     Store(self.semaphores.buffer, arrive, zero, Role.semaphore_reset),
                     Store(self.semaphores.buffer, depart, zero, Role.semaphore_reset),
                 ),
@@ -272,4 +273,4 @@ class GridReduces:
         ]
         barrier: list[Stmt] = [BlockBarrier("all blocks have arrived")] if self.axes.active else []
         finish = [s for r, part in zip(reduces, parts, strict=True) for s in self._finish(r, part)]
-        return [*self._publish(reduces, parts, wait), *barrier, Fence(), *finish, *guarded(one_thread, leave)]
+        return [*self._publish(reduces, parts, wait), *barrier, *finish, *guarded(one_thread, leave)]

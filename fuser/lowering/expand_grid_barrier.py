@@ -32,16 +32,15 @@ class GridBarriers:
         one_thread = self._axes.is_first_thread
         wait: list[Stmt] = [
             AtomicAdd(None, self._semaphores.buffer, at, ONE),
-            SpinWait(self._semaphores.buffer, at, blocks * (barrier.slot + 1)),
+            SpinWait(self._semaphores.buffer, at, blocks * (barrier.slot + 1), acquire=True),
         ]
         if not self._axes.active:
-            return [Fence(), *wait, Fence()]
+            return [Fence(), *wait]
         return [
             Fence(),
             BlockBarrier(barrier.reason),
             *guarded(one_thread, wait),
             BlockBarrier("all blocks have arrived"),
-            Fence(),
         ]
 
     def leave(self) -> list[Stmt]:
@@ -55,6 +54,6 @@ class GridBarriers:
         reset = Store(self._semaphores.buffer, at, Literal(0, DataType.Int32), Role.semaphore_reset)
         leave: list[Stmt] = [
             AtomicAdd(left, self._semaphores.buffer, at, ONE),
-            If(equal(left, blocks * (slots + 1) - 1), (Fence(), reset), role=Role.last_block),
+            If(equal(left, blocks * (slots + 1) - 1), (reset,), role=Role.last_block),
         ]
         return guarded(one_thread, leave)

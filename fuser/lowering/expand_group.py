@@ -218,8 +218,11 @@ def _leave_group(counters: Buffer, mine: Sequence[Int], blocks: int, slots: Int,
     """
     resets = [Store(counters, at, Literal(0, DataType.Int32), Role.semaphore_reset) for at in mine]
     is_last = equal(left, blocks * (slots + 1) - 1)
-    # The fence: other threads of the blocks have waited for the counters.
-    return [AtomicAdd(left, counters, mine[-1], ONE), If(is_last, (Fence(), *resets), role=Role.last_block)]
+    # Of the counter at hand each thread's wait came before its addition; the other waits are to be published.
+    several = len(mine) > 1
+    fence: list[Stmt] = [Fence()] if several else []
+    leave = AtomicAdd(left, counters, mine[-1], ONE, acquire=several)
+    return [*fence, leave, If(is_last, tuple(resets), role=Role.last_block)]
 
 
 def _met(
@@ -239,12 +242,10 @@ def _met(
 
         stores += joins.each(r, publish)
     stores += [Fence(), AtomicAdd(None, counters, counter, ONE)]
-    slot = reduces[0].slot
-    # Each lane waits by itself, and may then read what was published: all ask for one word.
+    stores.append(SpinWait(counters, counter, (reduces[0].slot + 1) * parts[0].blocks.value, acquire=True))
     return [
         If(equal(lane, 0), tuple(stores), role=Role.owner),
-        SpinWait(counters, counter, (slot + 1) * parts[0].blocks.value),
-        Fence(),
+        WarpBarrier("the blocks of the group have arrived"),
     ]
 
 

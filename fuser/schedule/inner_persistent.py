@@ -37,6 +37,7 @@ from fuser.schedule.reduction import (
     separate_results,
 )
 from fuser.schedule.rows import Rows, find_rows, runs_of
+from fuser.schedule.rows_at_once import shapes_at_once
 from fuser.schedule.rows_in_shared import REGISTERS as SHARED_REGISTERS
 from fuser.schedule.rows_in_shared import (
     choose_shared_shape,
@@ -113,6 +114,8 @@ class InnerPersistentScheduler:
         if isinstance(rows, Refused):
             return rows
         near = self._near(segment, rows, inputs, device)
+        if isinstance(near, InnerPersistentParams) and near.few:
+            return near
         wide = self._over_grid(segment, rows, near, inputs, device)
         return near if wide is None else wide
 
@@ -147,6 +150,16 @@ class InnerPersistentScheduler:
             shape = RowShape(few.threads, few.batch, 1, few.registers, in_flight, few.cluster)
             one_pass = few.cluster > 1 and joins_statistics(segment)
             inputs_only, per_element = False, kept_bytes(segment, one_pass=one_pass)
+        exchanges = stages_on_chip(segment) - 1
+        at_once: RowShape | None = None
+        if not _statistics(segment):
+            meetings = 1 if sums_exponentials else exchanges
+            at_once = _row_shape_at_once(
+                spread, rows, vector, kept_bytes(segment), loaded, found.moved, meetings, narrowest, device
+            )
+            if at_once is not None:
+                shape, inputs_only, per_element = at_once, False, kept_bytes(segment)
+        is_few = few is not None or at_once is not None
         in_shared = rows_to_place(reads, accesses.vectorized, vector, device)
         is_crowded = isinstance(shape, Refused) or shape.is_crowded(vector, loaded, per_element)
         shared_bytes = sum(r.tensor.dtype.itemsize for r in found.along if r not in reads)
@@ -155,14 +168,13 @@ class InnerPersistentScheduler:
         least = LEAST_BYTES_BESIDE if shared_bytes else LEAST_BYTES
         is_long = is_crowded or (cut > 0 and length * loaded >= least)
         is_cut = accesses.misaligned and (is_shared or (is_long and narrowest <= 4))
-        exchanges = stages_on_chip(segment) - 1
-        if in_shared and is_cut and few is None:
+        if in_shared and is_cut and not is_few:
             lying = choose_cut_shape(spread, rows, vector, loaded, shared_bytes, exchanges, narrowest, device)
             if lying is not None:
                 bounds = found.bounds(segment, inputs, lying.threads * lying.batch * lying.cluster * vector - cut)
                 if not isinstance(bounds, Refused):
                     return cut_params(lying, found.order, accesses, bounds, in_shared, length)
-        if in_shared and is_crowded and few is None and not accesses.misaligned:
+        if in_shared and is_crowded and not is_few and not accesses.misaligned:
             placed = choose_shared_shape(length, vector, loaded, exchanges, device, reads_beside=shared_bytes > 0)
             if placed is not None:
                 capacity = placed.threads * placed.batch * placed.cluster * vector
@@ -185,7 +197,7 @@ class InnerPersistentScheduler:
             # Blocks that wait for one another had better do so once.
             one_pass = True
             per_element = kept_bytes(segment, inputs_only=inputs_only, one_pass=True)
-            shape = choose_row_shape(
+            shape = at_once or choose_row_shape(
                 spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0, wanted=wanted
             )
         if isinstance(shape, Refused):
@@ -226,6 +238,7 @@ class InnerPersistentScheduler:
             aligned_to=accesses.aligned_to,
             one_pass=one_pass,
             beside_first=first,
+            few=at_once is not None,
             # One text without tests lets what is read beside vectors be loaded earlier, which takes registers: rms_norm bf16
             # 32768x1024 36.7 -> 38.3 us. Softmax gains 2% (37.8 -> 37.0), rows by element 3 to 5% (H200).
             whole_blocks=shape.rows > 1 and (vector == 1 or not beside),
@@ -349,8 +362,8 @@ class InnerPersistentScheduler:
         in_registers = [a for a in params.vectorized if a in copies and a not in params.in_shared]
         vectorize(builder, copies, in_registers, misaligned=params.misaligned)
         vectorize_rows(builder, placed, misaligned=params.misaligned)
-        if params.resident:
-            builder.ask_blocks_per_sm(params.resident)
+        if params.resident or params.few:
+            builder.ask_blocks_per_sm(max(params.resident, 1))
         ahead: list[tuple[str, int]] = []
         if group:
             inside = len(builder.state(name).loop) - group
@@ -454,6 +467,33 @@ def is_shared_by_rows(builder: ScheduleBuilder, argument: str) -> bool:
     return argument in builder.input_names and all(
         graph.group(d) in reduced for d in state.tensor.visible if not d.is_broadcast
     )
+
+
+def _row_shape_at_once(
+    length: int,
+    rows: int,
+    vector: int,
+    per_element: int,
+    loaded: int,
+    moved: int,
+    exchanges: int,
+    itemsize: int,
+    device: DeviceInfo,
+) -> RowShape | None:
+    """The best shape of rows that are all worked on at once; None if there are too many, or none holds a row.
+
+    exchanges   how often the threads of a row wait for one another; the others: see `choose_row_shape`
+    """
+    accesses = -(-length // vector)
+    for shape in shapes_at_once(accesses, vector * moved, exchanges, rows, device):
+        mine, elements = -(-accesses // shape.cluster), shape.accesses * vector
+        moving = elements * per_element // 8 if itemsize > 4 else elements // 4
+        found = _row_shape(
+            mine, shape.accesses, shape.cluster, rows, vector, per_element, loaded, itemsize, moving, device
+        )
+        if found is not None:
+            return found[0]
+    return None
 
 
 def _few_rows(segment: Fusion, found: Rows) -> FewRows | None:

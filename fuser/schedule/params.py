@@ -121,6 +121,7 @@ class ReductionParams:
     aligned_to      the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     cluster         blocks that share a reduction are a cluster, and join their parts through shared memory
     streaming       what is reduced leaves the second-level cache first: it is read once, and more than the cache holds
+    few             every block has a processor for itself: registers need not leave room for others
     reasons         why, in words; no part of what is compared
     """
 
@@ -138,6 +139,7 @@ class ReductionParams:
     aligned_to: str = ""
     cluster: bool = False
     streaming: bool = False
+    few: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -168,6 +170,7 @@ class InnerPersistentParams:
     beside_at_once  accesses of a thread for which the same inputs are loaded together, before the results of the first are
                 stored; 0: for each when it is used
     whole_blocks  the rows of a block are tested once
+    few         every block has a processor for itself: registers need not leave room for others
     reasons     why, in words; no part of the kernel's key
     """
 
@@ -192,6 +195,7 @@ class InnerPersistentParams:
     resident: int = 0
     realigned: tuple[str, ...] = ()
     beside_at_once: int = 0
+    few: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

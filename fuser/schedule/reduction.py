@@ -183,6 +183,7 @@ class ReductionScheduler:
             misaligned=accesses.misaligned,
             aligned_to=accesses.aligned_to,
             cluster=plan.cluster,
+            few=plan.is_few,
             # Where blocks share long rows nothing was gained by it.
             streaming=space.may_split and moved > device.l2_bytes and not (inner and plan.grid_reduce > 1),
             reasons=plan.reasons,
@@ -210,6 +211,9 @@ class ReductionScheduler:
         graph, along = builder.graph(), reduced_groups_of(builder)
         lasting = {t.name for t in builder.tensors if not any(graph.group(d) in along for d in t.visible)}
         steps = self._transform(builder, name, params, blocks)
+        if params.few:
+            # Else ptxas holds so few registers that a thread's reads wait for one another.
+            builder.ask_blocks_per_sm(1)
         loaded = [made for argument, made in copies.items() if argument not in builder.output_names]
         loads = [copy for made in loaded for copy in (made, *stages.get(made, ()))]
         if blocks:

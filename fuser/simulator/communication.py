@@ -50,6 +50,8 @@ class Communication:
         # What threads acquired, by block and thread; what barriers passed on to their blocks.
         self._own: dict[int, dict[int, Positions]] = {}
         self._of_block: dict[int, Positions] = {}
+        # What they saw as soon as they acquired it; by block and thread.
+        self._seen: dict[int, dict[int, Positions]] = {}
         self._versions: list[Positions] = [{}]
         self._version_numbers: dict[frozenset[tuple[Place, int]], int] = {frozenset(): 0}
         self._version_of = np.zeros(clock.blocks * clock.threads, np.int64)
@@ -93,16 +95,41 @@ class Communication:
                 acquired = self._of_block.setdefault(block, {})
                 for positions in self._own[block].values():
                     _merge(acquired, positions)
+        for block in set(blocks.tolist()) & self._seen.keys():
+            first = block * self.clock.threads
+            self._show(block, np.arange(first, first + self.clock.threads))
 
     def warp_barrier(self, threads: Array) -> None:
         """These threads, whole warps, pass a WarpBarrier."""
         if self._warp_published is not None:
             self._warp_published.reshape(-1)[threads] = self._fence_time.reshape(-1)[threads]
+        if self._seen:
+            warps = threads // self.clock.threads * self.clock.warps + threads % self.clock.threads // 32
+            for warp in np.unique(warps):
+                members = threads[warps == warp]
+                block = int(members[0]) // self.clock.threads
+                if block in self._seen:
+                    self._show(block, members)
+
+    def _show(self, block: int, members: Array) -> None:
+        """What threads among `members`, of one block, saw at once is visible to all of them."""
+        present = set(members.tolist())
+        seen: Positions = {}
+        for thread, positions in self._seen[block].items():
+            if thread in present:
+                _merge(seen, positions)
+        if seen:
+            current = self._version_of[members]
+            for version in np.unique(current):
+                self._version_of[members[current == version]] = self._version(int(version), seen)
 
     # --- atomics ------------------------------------------------------------------------------------------------------
 
-    def atomic(self, shadow: Shadow, unit: int, record: int, *, is_update: bool) -> None:
-        """The thread of `record` updates (AtomicAdd) or sees (SpinWait) an element: it acquires, then publishes."""
+    def atomic(self, shadow: Shadow, unit: int, record: int, *, is_update: bool, acquires: bool = False) -> None:
+        """The thread of `record` updates (AtomicAdd) or sees (SpinWait) an element: it acquires, then publishes.
+
+        acquires   what it acquires is visible to it at once, and behind a barrier to the threads that it passes with
+        """
         place = (shadow, unit, self._stores.get((shadow, unit), 0))
         log = self._logs.setdefault(place, [])
         if shadow.atomic is None:
@@ -115,6 +142,10 @@ class Communication:
             own = self._own.setdefault(block, {}).setdefault(thread, {})
             own[place] = len(log)
             _merge(own, known)
+            if acquires:
+                seen = {**known, place: len(log)}
+                self._version_of[thread] = self._version(int(self._version_of[thread]), seen)
+                _merge(self._seen.setdefault(block, {}).setdefault(thread, {}), seen)
         published = None
         if is_update:
             published = self._published(block, column)
@@ -153,10 +184,14 @@ class Communication:
             self._versions[int(self._version_of[thread])].get(place, 0),
         )
         log = self._logs.get(place, [])
+        # Threads that updated the element where it was acquired: whatever they did to it before came before that.
+        updated: set[int] = set()
         for position in range(len(log) - 1, -1, -1):
             entry = log[position]
             other = (entry.record >> THREAD_SHIFT) - 1
-            if other == thread or (entry.is_update and position < reached):
+            if entry.is_update and position < reached:
+                updated.add(other)
+            if other == thread or other in updated:
                 continue
             time = np.array([(entry.record >> CLOCK_SHIFT) & CLOCK_MASK])
             if self.clock.concurrent(np.array([other]), np.array([thread]), time)[0]:

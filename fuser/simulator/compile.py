@@ -356,11 +356,13 @@ class _Compiler:
                 view = self._visible(buffer)
                 self._emit(f"{self._define(symbol, ())} = {view}.base % {width}")
                 self._guard_symbol(symbol, k)
-            case AtomicAdd(symbol, buffer, index, amount):
+            case AtomicAdd(symbol, buffer, index, amount, acquire):
                 view = self._visible(buffer)
                 place, added = self._evaluate(k, index, amount)
                 self._note(buffer, 1, writes=True)
-                text = f"{view}.atomic_add({place}, {added}, {k}, {self._site('atomic add', buffer)})"
+                text = (
+                    f"{view}.atomic_add({place}, {added}, {k}, {self._site('atomic add', buffer)}, acquire={acquire})"
+                )
                 if symbol is None:
                     self._emit(text)
                 else:
@@ -393,11 +395,12 @@ class _Compiler:
                 self._emit(f"w.cluster_arrive({k}, {self._site('barrier')}, relaxed={relaxed})")
             case ClusterWait():
                 self._emit(f"w.cluster_wait({k}, {self._site('barrier')})")
-            case SpinWait(buffer, index, target):
+            case SpinWait(buffer, index, target, acquire):
                 view = self._visible(buffer)
                 place, least = self._evaluate(k, index, target)
                 self._note(buffer, 1, writes=False)
-                self._emit(f"while not {view}.reached({place}, {least}, {k}, {self._site('wait', buffer)}): yield True")
+                where = f"{place}, {least}, {k}, {self._site('wait', buffer)}"
+                self._emit(f"while not {view}.reached({where}, acquire={acquire}): yield True")
                 # What comes next may be long after what this block has waited for.
                 self._emit("yield False")
             case Reduce() | Scan() | GridBarrier():

@@ -14,9 +14,11 @@ Happens-before. Two accesses to one place, one of them a write, by two threads, 
     acquisition       an AtomicAdd or SpinWait on the same element that comes later *acquires* what was published there.
                       It becomes visible to a thread Y at a Fence by Y, if Y acquired it itself before that fence, or a
                       thread of its block did and a BlockBarrier stands between. It happens before Y's later accesses.
+                      What an acquiring one (`acquire`) acquires is visible to its thread at once, and to the others of its
+                      block (warp) behind the next BlockBarrier (WarpBarrier).
     transitivity      an AtomicAdd also publishes what had become visible to its own thread.
-    coherence         an AtomicAdd happens before plain accesses to the very same element by threads that acquired from it,
-                      fence or not.
+    coherence         an AtomicAdd, and every SpinWait of its thread on that element before it, happens before plain accesses
+                      to the very same element by threads that acquired from it, fence or not.
 
 Atomics on one element are no race among themselves; an atomic and a plain access are. A plain store to an element ends
 its sequence of atomics: later ones acquire only from atomics after it.

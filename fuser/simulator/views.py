@@ -401,7 +401,7 @@ class MemoryView:
 
     # --- counters -----------------------------------------------------------------------------------------------------
 
-    def atomic_add(self, index: Index, amount: Index, lanes: Lanes, site: int) -> Any:
+    def atomic_add(self, index: Index, amount: Index, lanes: Lanes, site: int, *, acquire: bool = False) -> Any:
         """Old values (int64) of Int32 elements to which each active thread adds its amount, in random order."""
         wave = self.wave
         place = np.broadcast_to(self._locate(index, 1, lanes, site), lanes.shape)
@@ -418,12 +418,14 @@ class MemoryView:
             total = value + int(amounts[lane])
             data[position] = (total + 2**31) % 2**32 - 2**31
             if units is not None and record is not None and wave.communication is not None and self.shadow is not None:
-                wave.communication.atomic(self.shadow, int(units[lane]), int(record[lane]), is_update=True)
+                wave.communication.atomic(
+                    self.shadow, int(units[lane]), int(record[lane]), is_update=True, acquires=acquire
+                )
         wave.clock.advance()
         wave.progress()
         return lanes.spread(old.reshape(lanes.shape))
 
-    def reached(self, index: Index, target: Index, lanes: Lanes, site: int) -> bool:
+    def reached(self, index: Index, target: Index, lanes: Lanes, site: int, *, acquire: bool = False) -> bool:
         """Whether the Int32 element is at least `target` for every active thread; those threads have then seen it."""
         wave = self.wave
         place = np.broadcast_to(self._locate(index, 1, lanes, site), lanes.shape)
@@ -436,7 +438,9 @@ class MemoryView:
         units, record = self._check_atomic(place, lanes, site)
         if units is not None and record is not None and wave.communication is not None and self.shadow is not None:
             for lane in range(len(units)):
-                wave.communication.atomic(self.shadow, int(units[lane]), int(record[lane]), is_update=False)
+                wave.communication.atomic(
+                    self.shadow, int(units[lane]), int(record[lane]), is_update=False, acquires=acquire
+                )
         wave.clock.advance()
         wave.progress()
         return True

@@ -164,7 +164,9 @@ def test_a_fence_by_another_thread_publishes_nothing() -> None:
 # --- grid waits -------------------------------------------------------------------------------------------------------
 
 
-def grid_wait(semaphore_index: int = 0, without: str = "", arrivals: int = 0) -> tuple[Stmt, ...]:
+def grid_wait(
+    semaphore_index: int = 0, without: str = "", arrivals: int = 0, *, acquire: bool = False
+) -> tuple[Stmt, ...]:
     """All blocks wait for all; the counter is left at the number of blocks."""
     semaphore = SEMAPHORE
 
@@ -178,7 +180,7 @@ def grid_wait(semaphore_index: int = 0, without: str = "", arrivals: int = 0) ->
             equal(TX, 0),
             (
                 AtomicAdd(None, semaphore, as_int(semaphore_index), as_int(1)),
-                SpinWait(semaphore, as_int(semaphore_index), GRID + arrivals),
+                SpinWait(semaphore, as_int(semaphore_index), GRID + arrivals, acquire),
             ),
         ),
         *step("acquire barrier", BlockBarrier()),
@@ -236,6 +238,24 @@ def test_grid_wait(seed: int, interleave: bool) -> None:
 @pytest.mark.parametrize("without", ["release fence", "acquire fence", "acquire barrier"])
 def test_grid_wait_with_a_step_left_out(without: str, seed: int, interleave: bool) -> None:
     report, _ = run_neighbours(neighbours(grid_wait(without=without)), seed, interleave)
+    assert failure(report).buffer == "rows"
+
+
+@both_ways
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_an_acquiring_wait_saw_needs_no_fence(seed: int, interleave: bool) -> None:
+    report, run = run_neighbours(neighbours(grid_wait(without="acquire fence", acquire=True)), seed, interleave)
+    report.check()
+    assert (run["out"] == 3).all()
+
+
+@both_ways
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("without", ["release fence", "acquire barrier"])
+def test_an_acquiring_wait_is_no_barrier(without: str, seed: int, interleave: bool) -> None:
+    """Nor does it help what was never published."""
+    wait = grid_wait(without=without, acquire=True)
+    report, _ = run_neighbours(neighbours(wait[:-1]), seed, interleave)
     assert failure(report).buffer == "rows"
 
 
