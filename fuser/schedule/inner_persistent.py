@@ -151,15 +151,15 @@ class InnerPersistentScheduler:
             one_pass = few.cluster > 1 and joins_statistics(segment)
             inputs_only, per_element = False, kept_bytes(segment, one_pass=one_pass)
         exchanges = stages_on_chip(segment) - 1
-        at_once: RowShape | None = None
+        shaped: RowShape | None = None
         if not _statistics(segment):
             meetings = 1 if sums_exponentials else exchanges
-            at_once = _row_shape_at_once(
+            shaped = _row_shape_at_once(
                 spread, rows, vector, kept_bytes(segment), loaded, found.moved, meetings, narrowest, device
             )
-            if at_once is not None:
-                shape, inputs_only, per_element = at_once, False, kept_bytes(segment)
-        is_few = few is not None or at_once is not None
+            if shaped is not None:
+                shape, inputs_only, per_element = shaped, False, kept_bytes(segment)
+        is_few = few is not None or shaped is not None
         in_shared = rows_to_place(reads, accesses.vectorized, vector, device)
         is_crowded = isinstance(shape, Refused) or shape.is_crowded(vector, loaded, per_element)
         shared_bytes = sum(r.tensor.dtype.itemsize for r in found.along if r not in reads)
@@ -197,7 +197,7 @@ class InnerPersistentScheduler:
             # Blocks that wait for one another had better do so once.
             one_pass = True
             per_element = kept_bytes(segment, inputs_only=inputs_only, one_pass=True)
-            shape = at_once or choose_row_shape(
+            shape = shaped or choose_row_shape(
                 spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0, wanted=wanted
             )
         if isinstance(shape, Refused):
@@ -238,7 +238,7 @@ class InnerPersistentScheduler:
             aligned_to=accesses.aligned_to,
             one_pass=one_pass,
             beside_first=first,
-            few=at_once is not None,
+            few=shaped is not None,
             # One text without tests lets what is read beside vectors be loaded earlier, which takes registers: rms_norm bf16
             # 32768x1024 36.7 -> 38.3 us. Softmax gains 2% (37.8 -> 37.0), rows by element 3 to 5% (H200).
             whole_blocks=shape.rows > 1 and (vector == 1 or not beside),
