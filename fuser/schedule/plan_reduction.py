@@ -124,7 +124,7 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
     # A row that is no multiple of a line is best read by few threads, but never by so few that accesses spread over lines.
     # What comes behind a row is done by all of its threads: for sums of exponentials half a line will do.
     threads = max(threads, power_of_two(steps, 1, _LINE // 2 if space.held else _LINE))
-    if space.kept <= 2 * device.sm_count and not (space.held or space.heavy):
+    if space.kept <= few and not (space.held or space.heavy):
         # Where all rows are worked on at once, each thread waits for as few accesses as there are threads for.
         threads = max(threads, power_of_two(steps, 1, block))
     reasons = [f"{steps} accesses a row, {unroll} in flight a thread: {threads} threads a row"]
@@ -148,7 +148,7 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
     turns = ceil_div(steps, grid * threads)
     unroll = _even_unroll(turns, unroll) if cluster or grid == 1 else min(unroll, power_of_two(turns, 1, _MAX_UNROLL))
     reasons.append(_flight_words(space, device, unroll))
-    is_few = blocks * grid <= device.sm_count and not (space.held or space.heavy)
+    is_few = blocks * grid <= few and not (space.held or space.heavy)
     return ReductionPlan(threads, rows, grid, unroll, tuple(reasons), cluster=cluster > 0, is_few=is_few)
 
 

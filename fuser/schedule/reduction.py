@@ -213,7 +213,7 @@ class ReductionScheduler:
         steps = self._transform(builder, name, params, blocks)
         if params.few:
             # Else ptxas holds so few registers that a thread's reads wait for one another.
-            builder.ask_blocks_per_sm(1)
+            builder.ask_blocks_per_sm(2)
         loaded = [made for argument, made in copies.items() if argument not in builder.output_names]
         loads = [copy for made in loaded for copy in (made, *stages.get(made, ()))]
         if blocks:
