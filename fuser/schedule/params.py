@@ -121,7 +121,7 @@ class ReductionParams:
     aligned_to      the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     cluster         blocks that share a reduction are a cluster, and join their parts through shared memory
     streaming       what is reduced leaves the second-level cache first: it is read once, and more than the cache holds
-    few             there are no more than two blocks for each processor: registers need not leave room for others
+    few             all blocks are there at once: registers need not leave room for more
     reasons         why, in words; no part of what is compared
     """
 

@@ -24,7 +24,7 @@ _HELD_BLOCK = 128
 _FEW, _FEW_WIDE, _FEW_ACCESSES = 1024, 256, 2
 # Threads of an SM that run at once: those of Welford hold about twice the registers, and their blocks are smaller, so that some
 # compute while others wait.
-_RESIDENT = 1024
+RESIDENT = 1024
 _RESIDENT_HEAVY = 512
 # Columns that a warp covers: 32 accesses of 16 bytes are one run of 512 bytes.
 _WARP = 32
@@ -148,7 +148,8 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
     turns = ceil_div(steps, grid * threads)
     unroll = _even_unroll(turns, unroll) if cluster or grid == 1 else min(unroll, power_of_two(turns, 1, _MAX_UNROLL))
     reasons.append(_flight_words(space, device, unroll))
-    is_few = blocks * grid <= few and not (space.held or space.heavy)
+    two_waves = grid > 1 and not cluster and grid >= _bucketed(_wanted_blocks(space, device, threads), blocks)
+    is_few = (grid > 1 or space.kept <= few) and not (two_waves or space.held or space.heavy)
     return ReductionPlan(threads, rows, grid, unroll, tuple(reasons), cluster=cluster > 0, is_few=is_few)
 
 
@@ -210,7 +211,7 @@ def _plan_outer(space: Space, device: DeviceInfo) -> ReductionPlan:
         # Two blocks on an SM, so that none is without one: not where a thread has statistics of many columns in its registers.
         is_short = space.bytes_per_step <= _SHORT_ACCESS
         alone = (space.heavy and not is_short) or space.misaligned or blocks * 10 >= wanted * 9
-        resident = 1 if alone else _RESIDENT // _LONG_BLOCK
+        resident = 1 if alone else RESIDENT // _LONG_BLOCK
         grid = _parts(max(1, wanted * resident // blocks), space.reduced, along * unroll)
         unroll = max(1, unroll // resident) if grid > 1 and not space.heavy else unroll
         if grid > 1 and grid * along * unroll > 2 * space.reduced:
@@ -295,7 +296,7 @@ def _long_block(space: Space) -> int:
 
 def _wanted_blocks(space: Space, device: DeviceInfo, threads: int) -> int:
     """Twice the blocks that run at once: who is done early takes another."""
-    resident = min(_RESIDENT_HEAVY if space.heavy else _RESIDENT, device.max_threads_per_sm)
+    resident = min(_RESIDENT_HEAVY if space.heavy else RESIDENT, device.max_threads_per_sm)
     return device.sm_count * max(1, resident // threads) * 2
 
 
@@ -349,7 +350,7 @@ def _parts(wanted: int, steps: int, turn: int) -> int:
 
 def _flight_words(space: Space, device: DeviceInfo, unroll: int) -> str:
     wanted = int(device.memory_bytes_per_ns * _LATENCY_NS / device.sm_count)
-    flight = unroll * space.bytes_per_step * (_RESIDENT_HEAVY if space.heavy else _RESIDENT)
+    flight = unroll * space.bytes_per_step * (_RESIDENT_HEAVY if space.heavy else RESIDENT)
     return f"{flight} bytes on their way to each SM, {wanted} hide the latency"
 
 

@@ -42,7 +42,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.alignment import choose_accesses
 from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
-from fuser.schedule.plan_reduction import FEW_ROWS, Space, plan_reduction
+from fuser.schedule.plan_reduction import FEW_ROWS, RESIDENT, Space, plan_reduction
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
 from fuser.schedule.reads import input_reads
 from fuser.schedule.reference import (
@@ -213,7 +213,7 @@ class ReductionScheduler:
         steps = self._transform(builder, name, params, blocks)
         if params.few:
             # Else ptxas holds so few registers that a thread's reads wait for one another.
-            builder.ask_blocks_per_sm(2)
+            builder.ask_blocks_per_sm(max(1, RESIDENT // (params.block_reduce * params.block_iterate)))
         loaded = [made for argument, made in copies.items() if argument not in builder.output_names]
         loads = [copy for made in loaded for copy in (made, *stages.get(made, ()))]
         if blocks:
