@@ -28,6 +28,7 @@ from fuser.options import logger
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
 from fuser.schedule.params import Params
+from fuser.schedule.print_params import params_line
 from fuser.schedule.segment import Segment, SegmentedFusion, SizesRefused
 
 MAX_EXACT = 1024
@@ -147,7 +148,8 @@ class ProgramCache:
         kernel, _ = compiler.compile_segment(segment, inputs, params)
         took = 1e3 * (time.perf_counter() - begin)
         why = "facts of the kernels there do not hold" if known else "no kernel of these parameters and layouts"
-        log.info("segment %d: kernel %s compiled in %.0f ms (%s): %s", k, kernel.content_hash[:8], took, why, params)
+        chosen = params_line(params)
+        log.info("segment %d: kernel %s compiled in %.0f ms (%s): %s", k, kernel.content_hash[:8], took, why, chosen)
         self.counters.kernels_compiled += 1
         self._kernels.setdefault(key, []).append(kernel)
         return kernel

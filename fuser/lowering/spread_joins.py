@@ -110,7 +110,7 @@ def spread_join(
     are told nobody but the owners.
 
     first(r, at)   sets partials of one element to what the parts of the thread's group have: element at[i] of partial i
-    scratch, each  see _Expander
+    scratch, each  see BlockReduces and Joins
     """
     alone = number()
     own = tuple(Buffer(f"{p.name}_own{alone}", p.dtype, MemoryType.local, ONE) for p in r.partials)

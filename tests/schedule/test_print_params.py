@@ -6,7 +6,7 @@ import pytest
 
 from fuser.schedule import params as classes
 from fuser.schedule.params import InnerPersistentParams, NoOpParams, Params, PointwiseParams, ReductionParams
-from fuser.schedule.print_params import params_text
+from fuser.schedule.print_params import params_line, params_text
 
 CHOSEN: tuple[Params, ...] = (
     NoOpParams(),
@@ -18,9 +18,10 @@ CHOSEN: tuple[Params, ...] = (
 
 @pytest.mark.parametrize("params", CHOSEN, ids=lambda p: type(p).__name__)
 def test_text_makes_the_parameters_again(params: Params) -> None:
-    again = eval(params_text(params), vars(classes))
-    assert again == params
-    assert getattr(again, "reasons", ()) == getattr(params, "reasons", ())
+    for text in (params_text(params), params_line(params)):
+        again = eval(text, dict(vars(classes)))
+        assert again == params
+        assert getattr(again, "reasons", ()) == getattr(params, "reasons", ())
 
 
 def test_what_is_as_ever_is_left_out() -> None:
@@ -38,4 +39,5 @@ def test_what_is_as_ever_is_left_out() -> None:
         "    ),\n"
         ")"
     )
-    assert params_text(NoOpParams()) == "NoOpParams()"
+    assert params_text(NoOpParams()) == params_line(NoOpParams()) == "NoOpParams()"
+    assert params_line(CHOSEN[2]).endswith("vectorized=('t0',), grid_reduce=8, cluster=True)")
