@@ -44,6 +44,8 @@ _SHORT_UNROLL = 8
 # Blocks of a cluster that share a reduction, and accesses of their threads in a turn.
 _MOST_CLUSTER = 16
 _CLUSTER_ACCESSES = 8
+# Turns of a block of such a cluster: of longer rows all SMs had better take parts.
+_MOST_TURNS = 4
 # Fewer blocks share a reduction by this factor each time the number of reductions grows by it.
 _BUCKET = 8
 # And by this one each time there is too little for as many.
@@ -138,9 +140,12 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
     grid, cluster = 1, 0
     if space.may_split and blocks < few and steps > _LONG_BLOCK * unroll:
         threads, rows, blocks = _long_block(space), 1, space.kept
-        cluster = _cluster(space, device, steps)
+        cluster = _cluster_at_once(space, device, steps, unroll) if space.held else _cluster(space, device, steps)
         if cluster:
             grid, threads = cluster, _BLOCK
+            if space.held:
+                each = _FEW_ACCESSES * (2 if space.wide else 1)
+                threads = power_of_two(ceil_div(steps, cluster * each), _HELD_BLOCK, _LONG_BLOCK)
             reasons.append(f"{blocks} rows leave SMs idle: the {grid} blocks of a cluster share one")
         else:
             grid = _sharing(space, device, blocks, steps, threads, unroll)
@@ -329,6 +334,18 @@ def _cluster(space: Space, device: DeviceInfo, steps: int) -> int:
         wanted *= 2
     turns = ceil_div(steps, wanted * _BLOCK * _CLUSTER_ACCESSES)
     return wanted if wanted > 1 and turns <= 1 + (wanted * space.kept >= device.sm_count) else 0
+
+
+def _cluster_at_once(space: Space, device: DeviceInfo, steps: int, unroll: int) -> int:
+    """The same for sums of exponentials, whose blocks take an SM each: all of them are there at once. H200: f32 23x128256
+    over 16 blocks a row, of which some came when others were done, 15.7 us."""
+    wanted = 1
+    while wanted * 2 <= min(_MOST_CLUSTER, device.max_cluster) and wanted * 2 * space.kept <= device.sm_count:
+        wanted *= 2
+    turns = ceil_div(steps, wanted * _LONG_BLOCK * unroll)
+    # Half of the SMs read about as fast as all of them.
+    is_busy = 2 * wanted * space.kept > device.sm_count
+    return wanted if wanted > 1 and (is_busy or turns <= _MOST_TURNS) else 0
 
 
 def _bucketed(wanted: int, blocks: int) -> int:

@@ -18,7 +18,12 @@ LAUNCHES = 5
 @pytest.mark.parametrize("define", [*chained.STREAMED, *chained.ROWS_KEPT])
 @pytest.mark.parametrize("dtype", [Float, Half, BFloat16, Double])
 @pytest.mark.parametrize(
-    ("rows", "columns"), [(1, 1), (1, 5000), (4096, 1000), (9001, 257), (100_003, 64), (700, 32_000)]
+    ("rows", "columns"),
+    [
+        *[(1, 1), (1, 5000), (4096, 1000), (9001, 257), (100_003, 64), (700, 32_000)],
+        # Few rows: in one cluster, over clusters, a block each.
+        *[(2, 7168), (5, 2057), (64, 5), (213, 257), (1000, 128), (2, 16_384), (7, 40_000), (42, 1000)],
+    ],
 )
 def test_rows(define: chained.Definition, dtype: DataType, rows: int, columns: int) -> None:
     """Right, and the same bits at every launch: the order of the blocks does not count."""

@@ -302,7 +302,7 @@ def test_blocks_with_several_rows(define: Definition, rows: int, columns: int, m
 def test_few_long_rows_lie_over_clusters(define: Definition, rows: int, columns: int, dtype: DataType) -> None:
     kernel = check(define, rows, columns, dtype)
     assert kernel.plan is not None
-    assert rows == 1 or kernel.plan.cluster[1] > 1
+    assert rows == 1 or max(kernel.plan.cluster or (1,)) > 1
 
 
 @pytest.mark.parametrize("define", [*STREAMED, *ROWS_KEPT])
@@ -311,7 +311,7 @@ def test_few_small_rows_lie_in_one_cluster(define: Definition, rows: int, column
     kernel = check(define, rows, columns)
     if define in STREAMED and define is not norm_of_column_sums:
         assert kernel.plan is not None
-        assert max(kernel.plan.cluster) == (16 if rows > 8 else 8)
+        assert max(kernel.plan.cluster or (1,)) == (16 if rows > 8 else 8)
         assert kernel.plan.semaphores is None
 
 
