@@ -25,7 +25,7 @@ from fuser.ir.kernel import (
     Allocate,
     BlockBarrier,
     Buffer,
-    ClusterWait,
+    ClusterArrive,
     For,
     If,
     Role,
@@ -109,7 +109,8 @@ def insert_syncs(
     def diverges(stmt: Stmt) -> bool:
         return isinstance(stmt, If) and stmt.role in _DIVERGENT
 
-    return insert_barriers(body, Level(memory, private, (BlockBarrier, ClusterWait), BlockBarrier, diverges, refused))
+    # A barrier of the cluster orders what stands before its first half: the second one of that at the start is far behind it.
+    return insert_barriers(body, Level(memory, private, (BlockBarrier, ClusterArrive), BlockBarrier, diverges, refused))
 
 
 def insert_barriers(body: tuple[Stmt, ...], level: Level) -> tuple[Stmt, ...]:

@@ -21,7 +21,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule.outer_persistent import Columns, OuterPersistentScheduler, choose_outer_shape
-from fuser.schedule.params import Refused
+from fuser.schedule.params import OuterPersistentParams, Params, Refused, SegmentInputs
 from fuser.schedule.segment import segment_fusion
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import check as check_schedule
@@ -192,6 +192,24 @@ def test_columns_over_clusters(define: Definition, rows: int, columns: int, dtyp
     assert kernel.plan.cluster is not None
     assert kernel.plan.workspaces == ()
     assert not any(isinstance(s, SpinWait) for s in walk(kernel.kernel_ir.body)), "nothing waits for the whole grid"
+
+
+def test_the_wait_for_others_to_run_is_no_barrier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks arrive at it when they begin: it orders nothing of what their threads leave for one another meanwhile."""
+    propose = OuterPersistentScheduler.propose
+
+    def forced(
+        self: OuterPersistentScheduler, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+    ) -> Params | Refused:
+        found = propose(self, segment, inputs, device)
+        assert isinstance(found, OuterPersistentParams)
+        loops = replace(
+            found.reduction, block_reduce=16, block_iterate=4, grid_reduce=4, unroll=2, cluster=True, reasons=()
+        )
+        return replace(found, reduction=loops, blocks_per_sm=0, kept_turns=0, last_in_registers=False, reasons=())
+
+    monkeypatch.setattr(OuterPersistentScheduler, "propose", forced)
+    check(batch_norm_backward, 300, 64, Float, H200)
 
 
 def test_rows_of_a_cluster_stay_on_chip() -> None:
