@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import ExpSum, Pointwise, Tensor, TensorExpr, Welford
+from fuser.ir.fusion import ExpSum, Pointwise, Tensor, TensorExpr, Welford, tensor_inputs, tensor_outputs
 from fuser.ir.scheduled_fusion import ScheduledFusion
 from fuser.ir.wide_results import wide_results
 
@@ -38,9 +38,14 @@ def value_digits(builder: ScheduledFusion) -> dict[str, int]:
 
     Double holds the sum of such values and that of their squares so well that nothing need be subtracted first: their mean is
     never more than 2**12 deviations away, or they are but a few different numbers, and then the sums are exact.
+
+    Statistics that the values themselves are combined with again are left out: threads hold those values in registers, and have
+    none for two Doubles a result.
     """
     found: dict[str, int] = {}
     wide = in_double(builder)
+    if not wide or _meets_values(builder):
+        return found
     for e in builder.exprs:
         if not isinstance(e, Welford) or e.mean.name not in wide:
             continue
@@ -48,6 +53,27 @@ def value_digits(builder: ScheduledFusion) -> dict[str, int]:
         if digits is not None:
             found[e.mean.name] = digits
     return found
+
+
+def _meets_values(builder: ScheduledFusion) -> bool:
+    """Whether something as large as what statistics are of is computed from statistics."""
+    after: set[str] = set()
+    full = 0
+    for e in builder.exprs:
+        if isinstance(e, Welford):
+            if e.partial is None:
+                full = max(full, _size(e.input))
+            after.update(t.name for t in tensor_outputs(e))
+        elif any(t.name in after for t in tensor_inputs(e)):
+            if any(_size(t) >= full for t in tensor_outputs(e)):
+                return True
+            after.update(t.name for t in tensor_outputs(e))
+    return False
+
+
+def _size(tensor: Tensor) -> int:
+    """Dims of more than one element."""
+    return sum(not d.is_broadcast and not d.is_reduction for d in tensor.logical)
 
 
 def _digits(made: TensorExpr | None) -> int | None:

@@ -173,6 +173,16 @@ def test_sums_of_16_bit_numbers_are_no_16_bit_numbers() -> None:
     assert value_digits(ScheduleBuilder(fusion)) == {}
 
 
+def test_values_that_meet_their_statistics_again_keep_their_registers() -> None:
+    with FusionDefinition() as fd:
+        x = fd.ops.cast(fd.define_tensor([-1, -1], True, BF16), Float)
+        variance, mean = fd.ops.var_mean(x, [0], 1, True)
+        fd.add_output(variance)
+        fd.add_output(fd.ops.sub(x, mean))
+    assert fd.fusion is not None
+    assert value_digits(ScheduleBuilder(fd.fusion.ir_fusion)) == {}
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_fma_is_rounded_once(dtype: str) -> None:
     fma = ROWS["fma"].numpy
