@@ -42,6 +42,7 @@ from fuser.ir.kernel import (
     LetPhase,
     Load,
     LoadIndex,
+    Prefetch,
     Reduce,
     RemoteStore,
     Role,
@@ -142,6 +143,9 @@ class StatementWriter:
                 place = f"(unsigned long long)&{values.element(buffer, ZERO)}"
                 name = self._names.symbols.declare(symbol)
                 line(f"{indent}const index_t {name} = (index_t)({place} / {buffer.dtype.itemsize} % {width});")
+            case Prefetch(buffer, index):
+                values.functions["fuser_prefetch"] = None
+                line(f"{indent}fuser_prefetch(&{values.element(buffer, index)});")
             case AtomicAdd(symbol, buffer, index, amount, acquire):
                 number = values.integer(amount)
                 narrow = number if self._kernel.index_bits == 32 or amount.is_const else f"(int)({number})"

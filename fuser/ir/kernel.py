@@ -21,6 +21,7 @@ Grammar
                | Shuffle(dst, dst_index, src: value, kind, lane: Int, width)
                | LoadIndex(symbol, buffer, index)         an integer becomes an index symbol
                | LetPhase(symbol, buffer, width)          how many elements behind an aligned address an argument begins
+               | Prefetch(buffer, index)                  the line of an element is asked for; nothing waits for it
                | AtomicAdd(symbol or None, buffer, index, amount: Int, acquire)   symbol receives the old value
                | Fence()                                  orders this thread's writes for the device
                | BlockBarrier() | WarpBarrier()
@@ -328,6 +329,14 @@ class LetPhase:
 
 
 @record(eq=False)
+class Prefetch:
+    """Ask for the line of an element of an argument to come to the second-level cache. No value changes, and nothing waits."""
+
+    buffer: Buffer
+    index: Int
+
+
+@record(eq=False)
 class AtomicAdd:
     """Relaxed device-scope atomic on an Int32 element; `symbol` receives the value before the addition.
 
@@ -513,6 +522,7 @@ Stmt = (
     | Shuffle
     | LoadIndex
     | LetPhase
+    | Prefetch
     | AtomicAdd
     | Fence
     | BlockBarrier
@@ -679,7 +689,7 @@ def stmt_reads(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
     elif isinstance(stmt, Shuffle):
         for load in value_loads(stmt.src):
             yield load.buffer, load.index
-    elif isinstance(stmt, (LoadIndex, AtomicAdd, SpinWait)):
+    elif isinstance(stmt, (LoadIndex, AtomicAdd, SpinWait, Prefetch)):
         yield stmt.buffer, stmt.index
     elif isinstance(stmt, ExchangeWait):
         yield stmt.told, const(0)
@@ -767,6 +777,8 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
                 return Shuffle(s.dst, index(s.dst_index), value(s.src), s.kind, index(s.lane), s.width)
             case LoadIndex():
                 return LoadIndex(s.symbol, s.buffer, index(s.index))
+            case Prefetch():
+                return Prefetch(s.buffer, index(s.index))
             case AtomicAdd():
                 return AtomicAdd(s.symbol, s.buffer, index(s.index), index(s.amount), s.acquire)
             case RemoteStore():

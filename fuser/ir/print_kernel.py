@@ -41,6 +41,7 @@ from fuser.ir.kernel import (
     Load,
     LoadIndex,
     Parameter,
+    Prefetch,
     RandomValue,
     Reduce,
     RemoteStore,
@@ -148,6 +149,8 @@ def print_stmt(stmt: Stmt) -> str:
             return f"let {symbol} = load {buffer.name}[{index}]"
         case LetPhase(symbol, buffer, width):
             return f"let {symbol} = address of {buffer.name} % {width} elements"
+        case Prefetch(buffer, index):
+            return f"prefetch {buffer.name}[{index}]"
         case AtomicAdd(symbol, buffer, index, amount, acquire):
             result = "" if symbol is None else f"let {symbol} = "
             return f"{result}atomic_add{_acquire(acquire)} {buffer.name}[{index}], {amount}"

@@ -47,6 +47,7 @@ from fuser.ir.kernel import (
     Let,
     LetPhase,
     LoadIndex,
+    Prefetch,
     Reduce,
     RemoteStore,
     Scan,
@@ -163,6 +164,10 @@ class _Check(HeaderRules):
                 if width < 1 or width & (width - 1):
                     self._mark(stmt, f"{width} elements are no power of two")
                 self._define(stmt, symbol)
+            case Prefetch(buffer, index):
+                if not buffer.is_global or buffer not in self.buffers:
+                    self._mark(stmt, f"{buffer.name} is no argument")
+                self._access(stmt, buffer, index, write=False)
             case AtomicAdd(symbol, buffer, index, amount, _):
                 self._counter(stmt, buffer, index)
                 self._integer(stmt, amount)

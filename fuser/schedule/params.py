@@ -169,6 +169,7 @@ class InnerPersistentParams:
     beside_first  inputs that all rows share, which are loaded with the row and not when they are used
     beside_at_once  accesses of a thread for which the same inputs are loaded together, before the results of the first are
                 stored; 0: for each when it is used
+    prefetch    whether the launch asks for what all rows share before anything else
     whole_blocks  the rows of a block are tested once
     few         every block has a processor for itself: registers need not leave room for others
     reasons     why, in words; no part of the kernel's key
@@ -196,6 +197,7 @@ class InnerPersistentParams:
     realigned: tuple[str, ...] = ()
     beside_at_once: int = 0
     few: bool = False
+    prefetch: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

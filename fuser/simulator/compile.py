@@ -48,6 +48,7 @@ from fuser.ir.kernel import (
     Literal,
     Load,
     LoadIndex,
+    Prefetch,
     RandomValue,
     Reduce,
     RemoteStore,
@@ -356,6 +357,9 @@ class _Compiler:
                 view = self._visible(buffer)
                 self._emit(f"{self._define(symbol, ())} = {view}.base % {width}")
                 self._guard_symbol(symbol, k)
+            case Prefetch(buffer, index):
+                # The element must be there; its value does not matter.
+                self._emit(f"_ = {self._value(Load(buffer, index), k)}")
             case AtomicAdd(symbol, buffer, index, amount, acquire):
                 view = self._visible(buffer)
                 place, added = self._evaluate(k, index, amount)
