@@ -64,13 +64,11 @@ def carried_rests(builder: ScheduleBuilder) -> frozenset[str]:
         if t.name in possible:
             # A mean that is a result is rounded twice as it is: sum and quotient.
             is_sum = isinstance(expr, Reduction)
-            if any(
-                _is_in(u, carried)
-                or _is_rest_of(u)
-                or (_takes(u, wide, t) and not _is_in(u, before) and not (is_sum and _is_division(u)))
-                for u in takers.get(t.name, [])
-            ):
-                carried.add(t.name)
+            is_spread = isinstance(expr, Broadcast)
+            for u in takers.get(t.name, []):
+                skips = _is_in(u, before) or (is_sum and _is_division(u)) or (is_spread and _is_fma(u))
+                if _is_in(u, carried) or _is_rest_of(u) or (_takes(u, wide, t) and not skips):
+                    carried.add(t.name)
         for operand in dict.fromkeys(tensor_inputs(expr)):
             takers.setdefault(operand.name, []).append(expr)
     return frozenset(carried)
@@ -86,35 +84,13 @@ def _before_reductions(builder: ScheduleBuilder) -> set[str]:
 
 
 def _terms(builder: ScheduleBuilder) -> set[str]:
-    """Names of the products in sums of which little may be left: what is subtracted from elements, and what is an output
-    itself, as the gradient of a weight. With them, of the latter, the sums and products that they are made of.
-
-    Their roundings may be most of what a sum without any is off by. Squares leave all.
-    """
-    sums = compensated_sums(builder)
-    if not sums:
-        return set()
-    exact = cancelling_sums(builder)
-    shown = set(builder.output_names)
+    """Names of the products in sums that are subtracted from elements: their roundings may be most of what is left."""
+    sums = compensated_sums(builder) & cancelling_sums(builder)
     found: set[str] = set()
-    for e in reversed(builder.exprs):
-        t = tensor_outputs(e)[0]
-        if isinstance(e, Reduction) and t.name in sums:
-            made = builder.definition(e.input.name)
-            is_term = _is_inside(builder, made, "mul") and made is not None and len(set(tensor_inputs(made))) > 1
-            if is_term and (t.name in shown or t.name in exact) and e.input.dtype is t.dtype:
-                found.update([e.input.name] if t.name in exact else _made_of(builder, e.input))
-            shown.update([e.input.name] if t.name in shown else [])
-        elif _is_passing(e) and t.name in shown:
-            shown.update(v.name for v in tensor_inputs(e))
+    for e in builder.exprs if sums else ():
+        if isinstance(e, Reduction) and e.output.name in sums and e.input.dtype is e.output.dtype:
+            found.update([e.input.name] if _is_inside(builder, builder.definition(e.input.name), "mul") else [])
     return found
-
-
-def _made_of(builder: ScheduleBuilder, t: Tensor) -> set[str]:
-    made = builder.definition(t.name)
-    if made is None or not _is_inside(builder, made, "mul", "add", "sub"):
-        return set()
-    return {t.name}.union(*(_made_of(builder, v) for v in tensor_inputs(made)))
 
 
 def _is_inside(builder: ScheduleBuilder, expr: TensorExpr | None, *ops: str) -> bool:
@@ -145,7 +121,10 @@ def _possible(builder: ScheduleBuilder, wide: frozenset[str], before: Set[str]) 
             is_mean = _is_division(expr) and len(operands) == 1 and _takes(expr, wide)
             is_possible = operands[0].name in found and (is_mean or _is_passing(expr))
         else:
-            is_possible = _takes(expr, wide) or (_is_passing(expr) and operands[0].name in found)
+            # A chain begins at what a row has in common. What an fma loses takes eight instructions.
+            begins = any(t.name in found or (t.name in after and _is_common(builder, t)) for t in operands)
+            is_taking = begins and _takes(expr, wide) and not _is_fma(expr)
+            is_possible = is_taking or (_is_passing(expr) and operands[0].name in found)
         if is_possible:
             found.add(t.name)
     return found
@@ -167,6 +146,10 @@ def _takes(expr: TensorExpr, wide: frozenset[str], operand: Tensor | None = None
     return operand is None or not (_is_division(expr) and operand is not tensor_inputs(expr)[0])
 
 
+def _is_fma(expr: TensorExpr) -> bool:
+    return isinstance(expr, Pointwise) and expr.op == FMA.name
+
+
 def _is_division(expr: TensorExpr) -> bool:
     return isinstance(expr, Pointwise) and expr.op in _DIVISIONS
 
@@ -180,6 +163,10 @@ def _is_passing(expr: TensorExpr) -> bool:
     return isinstance(expr, (Broadcast, Permute, Reshape, Squeeze)) or (
         isinstance(expr, Pointwise) and expr.op in COPIES and isinstance(expr.inputs[0], Tensor)
     )
+
+
+def _is_common(builder: ScheduleBuilder, t: Tensor) -> bool:
+    return isinstance(builder.definition(t.name), (Broadcast, Reducing))
 
 
 def _is_rest_of(expr: TensorExpr) -> bool:
@@ -223,17 +210,6 @@ class Arithmetic:
                 return [
                     Store(target, at, self._call(PRODUCT.name, a, b)),
                     Store(rest, at, self._sum(lost, self._correction(None))),
-                ]
-            case FMA.name, (a, b, c):
-                product = self._register("product")
-                stmts, value, lost = split_sum(Load(product, ZERO), c, self._dtype, self._name)
-                missing = self._call(FMA.name, a, b, self._neg(Load(product, ZERO)))
-                return [
-                    Allocate(product),
-                    Store(product, ZERO, self._call(PRODUCT.name, a, b)),
-                    *stmts,
-                    Store(target, at, value),
-                    Store(rest, at, self._sum(self._call("add", lost, missing), self._correction(None))),
                 ]
             case _:
                 # Quotients and roots: what the rounded result leaves of the operand, divided by how fast it changes.

@@ -28,8 +28,8 @@ class Exact:
     add, sub, mul, div, sqrt = np.add, np.subtract, np.multiply, np.divide, np.sqrt
 
     @staticmethod
-    def rsqrt(x: Array) -> Array:
-        return np.asarray(1 / np.sqrt(x))
+    def rsqrt(v: Array) -> Array:
+        return np.asarray(1 / np.sqrt(v))
 
 
 CHAINS: dict[str, Chain] = {
@@ -39,7 +39,7 @@ CHAINS: dict[str, Chain] = {
     "affine": lambda o, x, s, w, b: o.add(o.mul(o.mul(o.sub(x, s), s), w), b),
     "affine, bias first": lambda o, x, s, w, b: o.add(b, o.mul(o.mul(o.sub(x, s), s), w)),
     "less a product": lambda o, x, s, w, b: o.sub(b, o.mul(o.mul(x, s), w)),
-    "contracted in between": lambda o, x, s, w, b: o.mul(o.sub(w, o.add(o.mul(x, s), b)), s),
+    "difference in between": lambda o, x, s, w, b: o.mul(o.sub(w, o.mul(x, s)), s),
     "quotient": lambda o, x, s, w, b: o.sub(o.div(o.add(x, s), s), b),
     "quotient last": lambda o, x, s, w, b: o.div(o.mul(o.sub(x, s), s), w),
     "of a quotient": lambda o, x, s, w, b: o.div(o.div(s, w), x),
@@ -173,6 +173,21 @@ def test_what_is_divided_by_carries_none(divides: bool) -> None:
     wide = b.broadcast(b.reduction("sum", x, [1], Float), [False, True])
     b.add_output(b.pointwise("div" if divides else "mul", [x, wide], Float))
     assert (wide.name in carried_rests(ScheduleBuilder(b.freeze()))) is not divides
+
+
+def test_an_fma_takes_rests_of_elements_and_has_none() -> None:
+    """As in gradients of norms: what it loses would take eight instructions, and is small beside what it is subtracted from."""
+    b = FusionBuilder()
+    x, y = b.input_tensor(Float, [-1, -1]), b.input_tensor(Float, [-1, -1])
+    s = b.broadcast(b.reduction("sum", x, [1], Float), [False, True])
+    product = b.pointwise("mul", [x, s], Float)
+    first = b.pointwise("fma", [product, y, x], Float)
+    second = b.pointwise("fma", [x, s, y], Float)
+    b.add_output(b.pointwise("mul", [first, second], Float))
+    carried = carried_rests(ScheduleBuilder(b.freeze()))
+    assert product.name in carried
+    assert first.name not in carried
+    assert second.name not in carried
 
 
 def test_products_in_a_sum_that_is_subtracted_carry_a_rest() -> None:
