@@ -16,6 +16,7 @@ from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import get_device
 from tests.harness import run_on
 from tests.oracle import Array
+from tests.schedule import test_few_rows as few_rows
 from tests.schedule import test_inner_outer_persistent as inner_outer
 from tests.schedule import test_outer_persistent as outer
 
@@ -76,3 +77,19 @@ def test_columns(define: outer.Definition, dtype: DataType, rows: int, columns: 
     kernel = check(outer.fusion_of(define, dtype), arrays, outer.expected_of(define, arrays), dtype)
     assert kernel.plan is not None
     assert kernel.plan.cooperative or kernel.plan.cluster is not None, "blocks share columns"
+
+
+@pytest.mark.parametrize("dtype", [Float, Half, BFloat16])
+@pytest.mark.parametrize(
+    "shape",
+    [(2, 3, 224, 224), (32, 64, 56, 56), (16, 100, 17, 19), (64, 200, 7, 7), (4, 512, 31, 33), (8, 5, 300, 301)],
+)
+def test_images(dtype: DataType, shape: tuple[int, int, int, int]) -> None:
+    """Channels of images that lie apart: few rows, over clusters where there are fewer than processors."""
+    rng = np.random.default_rng(shape)
+    image = (rng.normal(size=shape) + 3).astype(dtype.numpy)
+    weight = rng.normal(size=shape[1]).astype(np.float32)
+    exact, axes = image.astype(np.float64), (0, 2, 3)
+    centred = exact - exact.mean(axes, keepdims=True)
+    expected = centred / np.sqrt(exact.var(axes, keepdims=True) + 1e-5) * weight.reshape(1, -1, 1, 1)
+    check(few_rows.batch_norm(dtype), [image, weight], [expected], dtype)
