@@ -58,6 +58,7 @@ class FewRows:
     exchanges      how often the threads of a row wait for one another; and where blocks share a row
     is_exact       whether statistics are exact sums of Floats
     is_searched    whether something beside a row lies along some of its dims only
+    address        registers of a thread for each access: where the parts of a row lie apart, or accesses begin anywhere
     """
 
     rows: int
@@ -68,6 +69,7 @@ class FewRows:
     exchanges_of_cluster: int
     is_exact: bool
     is_searched: bool
+    address: int = 0
 
 
 @record
@@ -118,8 +120,9 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo)
         for threads in (t for t in THREADS if t <= device.max_threads_per_block):
             batch = -(-accesses // threads)
             kept = batch * few.vector * (held if few.vector > 1 else max(4, held)) // 4
-            # An eighth of what is kept is on its way through the arithmetic.
-            registers = -(-(overhead + kept + kept // 8) // 8) * 8
+            # A quarter of the row is on its way through the arithmetic, and each access may have an address of its own.
+            moving = batch * few.vector // 4 + batch * few.address
+            registers = -(-(overhead + kept + moving) // 8) * 8
             resident = min(
                 device.max_threads_per_sm // threads,
                 device.registers_per_sm // (registers * threads),

@@ -320,14 +320,14 @@ class InnerPersistentScheduler:
                 in_shared=bool(near.in_shared),
             )
             time = near_time(row, found.rows, near.cluster, near.threads, near.batch, room, device)
-            few = _few_rows(segment, found)
-            if few is not None and not near.in_shared and near.rows == 1:
-                fit = fitting(near.cluster, device)
-                time = min(time, few_time(few, near.threads, near.batch, near.cluster, fit))
+            few = _few(segment, found, Refused("any other"), device)
+            if few is not None and (few.threads, few.batch, few.cluster) == (near.threads, near.batch, near.cluster):
+                time = min(time, few.time)
             if not is_worth_it(shape, time):
                 return None
             others = f", {time:.1f} over {near.cluster} blocks"
-        bounds = found.bounds(segment, inputs, shape.threads * shape.batch * shape.sharing * vector - found.cut)
+        capacity = shape.threads * shape.batch * shape.sharing * vector - found.cut
+        bounds = found.bounds(segment, inputs, capacity, parts=False)
         if isinstance(bounds, Refused):
             return None
         return InnerPersistentParams(
@@ -541,6 +541,7 @@ def _few_rows(segment: Fusion, found: Rows) -> FewRows | None:
         1 if joined else exchanges,
         is_exact=not joined,
         is_searched=bool(partial),
+        address=found.is_apart + 2 * found.accesses.misaligned,
     )
 
 

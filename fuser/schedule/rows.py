@@ -49,6 +49,13 @@ class Rows:
         accesses = self.accesses
         return () if accesses.misaligned else rows_to_place(self.reads, accesses.vectorized, accesses.vector, device)
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether a row has parts that are no neighbours in memory."""
+        trivial = [d for d in self.order if self.groups[d].is_broadcast]
+        along = [d for d in self.order if self.groups[d] in self.reduced and d not in trivial]
+        return len(runs_of(self.order, trivial, along)) > 1
+
     def is_along_all(self, read: InputRead) -> bool:
         """Whether an input lies along all dims of a row."""
         return {g for g in self.reduced if not g.is_broadcast} <= {
@@ -56,10 +63,12 @@ class Rows:
         }
 
     def bounds(
-        self, segment: Fusion, inputs: SegmentInputs, capacity: int, least: int = 1
+        self, segment: Fusion, inputs: SegmentInputs, capacity: int, least: int = 1, *, parts: bool = True
     ) -> tuple[tuple[str, int, int, int], ...] | Refused:
         """See `row_bounds`."""
-        return row_bounds(segment, self.graph, self.reduced, inputs, capacity, self.order, self.groups, least)
+        return row_bounds(
+            segment, self.graph, self.reduced, inputs, capacity, self.order, self.groups, least, parts=parts
+        )
 
 
 def find_rows(segment: Fusion, inputs: SegmentInputs) -> Rows | Refused:
@@ -140,13 +149,16 @@ def row_bounds(
     order: tuple[int, ...],
     groups: list[Group],
     least: int = 1,
+    *,
+    parts: bool = True,
 ) -> tuple[tuple[str, int, int, int], ...] | Refused:
     """(input, dim, low, high) for each reduced dim of unknown extent, so that the product of the highs is at most `capacity`.
 
     The outermost one gets the room that is left: a kernel serves every row that its registers hold, of `least` elements or more
     where a row is one dim. A row that fills them is asked for exactly: then no access needs a test. So is the length of the
     parts that it has apart from one another, as that of a channel's images: each access divides by it to find its part, and a
-    division by a number that is not known takes twenty instructions.
+    division by a number that is not known takes twenty instructions. Not if `parts` is False: what is known is computed
+    early, and held in registers.
     """
     mine = [groups[d] for d in order if groups[d] in reduced]
     sizes = {g: inputs.evaluate(g.extent) for g in mine}
@@ -154,7 +166,7 @@ def row_bounds(
     exact = math.prod(sizes.values()) == capacity
     along = [d for d in order if groups[d] in reduced and not groups[d].is_broadcast]
     runs = runs_of(order, [d for d in order if groups[d].is_broadcast], along)
-    known = {groups[d] for d in along[-runs[-1] :]} if len(runs) > 1 else set[Group]()
+    known = {groups[d] for d in along[-runs[-1] :]} if parts and len(runs) > 1 else set[Group]()
     room = capacity
     for g in reversed(mine):
         if g.extent.is_const:

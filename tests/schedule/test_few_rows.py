@@ -88,6 +88,15 @@ def test_batch_norm_of_images(dtype: DataType, shape: tuple[int, ...]) -> None:
     assert np.max(np.abs(found - expected) / scale) < (1e-6 if dtype is Float else 8e-3)
 
 
+@pytest.mark.parametrize("dtype", [Float, BFloat16])
+@pytest.mark.parametrize("shape", [(8, 5, 300, 301), (8, 5, 300, 300), (4, 9, 200, 201), (16, 20, 112, 112)])
+def test_nothing_spills(dtype: DataType, shape: tuple[int, ...]) -> None:
+    """Rows of images that lie apart and begin anywhere: each access has an address of its own."""
+    resources = compiled(dtype, shape).resources
+    assert resources is not None
+    assert resources.spill_bytes == resources.stack_bytes == 0
+
+
 def test_images_of_a_known_size_are_found_without_long_divisions() -> None:
     body = compiled(BFloat16, (8, 5, 7, 7)).source.split("fuser_kernel(")[1]
     assert "/ 49" in body
