@@ -1,7 +1,8 @@
-"""How few rows are spread over the blocks of one cluster, and how long that takes.
+"""How few rows are spread over the blocks of one cluster, long ones over those of the grid, and how long that takes.
 
-Two ways: each block has some columns of all rows, and the statistics of rows are exchanged; or each has some rows, and the sums
-of columns are exchanged. Either is one step through shared memory, in the place of a wait of the whole grid.
+A cluster has two ways: each block has some columns of all rows, and the statistics of rows are exchanged; or each has some
+rows, and the sums of columns are exchanged. Either is one step through shared memory, in the place of a wait of the whole grid.
+Rows that no block holds lie over all blocks of the grid, which exchange the statistics of some rows at a time.
 
 All times are microseconds. They are what 35 shapes of nine gradients of layer norm took on an H200 (BFloat16, Float and Double,
 5.6 to 19 us), off by a tenth at most where a shape is close to the best.
@@ -39,6 +40,14 @@ WHOLE_GRID = 8.5
 """What a kernel takes in which blocks of the whole grid wait for one another, or two kernels, beside the bytes."""
 DEVICE_RATE = 4.1e6
 """Bytes a microsecond of a whole device."""
+TWO_KERNELS_RATE = 1.4e6
+"""What two kernels move, one for the rows and one for the columns."""
+MEETING = 3.0
+"""An exchange of all blocks of the grid, and what follows it."""
+OF_ROW, OF_PAIRS, OF_DOUBLES = 0.15, 0.25, 0.06
+"""What each row adds to that: of sums that 16 bits are left of, of those with what their roundings lost, of Doubles."""
+HIDDEN = 1.3
+"""What is saved of each where the next rows come meanwhile."""
 WARP = 32
 CLUSTERS = (2, 4, 8, 16)
 MOST_ROWS_AT_ONCE = 5
@@ -105,6 +114,59 @@ def choose_cluster_shape(length: int, rows: int, vector: int, load: Load, device
                     if time < best:
                         best = time
                         found = ClusterShape(width, threads, batch, sharing, blocks, beside, at_once, registers, time)
+    return found
+
+
+@record
+class GroupShape:
+    """How rows are spread over `sharing` blocks of the whole grid, `rows` at once. `ahead`: the next ones come meanwhile."""
+
+    vector: int
+    threads: int
+    batch: int
+    sharing: int
+    rows: int
+    trips: int
+    ahead: bool
+    registers: int
+    time: float
+
+
+def choose_group_shape(length: int, rows: int, vector: int, load: Load, device: DeviceInfo) -> GroupShape | None:
+    """The shape that should take least time; None if blocks hold no row, or two kernels should be faster."""
+    bytes_moved = rows * length * load.moved
+    best = WHOLE_GRID + bytes_moved / TWO_KERNELS_RATE
+    found: GroupShape | None = None
+    of_element = DOUBLE_ELEMENT if load.is_double else ELEMENT
+    of_row = OF_DOUBLES if load.is_double else OF_PAIRS if load.pairs > 1 else OF_ROW
+    # What the roundings of Doubles lose is kept from a row's statistics to its results.
+    statistics = load.statistic_registers * (3 if load.is_double else 1)
+    width = vector
+    while width >= 1:
+        accesses = -(-length // (width * device.sm_count))
+        for batch in (1, 2, 3, 4, 6, 8):
+            threads = -(-accesses // (batch * WARP)) * WARP
+            if not 2 * WARP <= threads <= device.max_threads_per_block:
+                continue
+            sharing = -(-length // (width * threads * batch))
+            held = load.own_registers + batch * (width * load.column_registers + _registers(load.weight_sizes, width))
+            held += batch * _registers(load.kept_sizes, width)
+            loads = batch * _registers(load.read_sizes, width)
+            granted = rung_of(threads)[1]
+            for ahead in (False, True):
+                each = loads * (2 if ahead else 1) + statistics
+                at_once = min(rows, (granted - held) // each, WARP)
+                if at_once < 1 or sharing < 2 or (ahead and at_once == rows):
+                    continue
+                trips = -(-rows // at_once)
+                at_once = -(-rows // trips)
+                meeting = MEETING + at_once * (of_row + length / sharing * of_element) - (HIDDEN if ahead else 0.0)
+                time = LAUNCH + LATENCY + bytes_moved / DEVICE_RATE + trips * meeting
+                if time < best:
+                    best = time
+                    registers = held + at_once * each
+                    found = GroupShape(width, threads, batch, sharing, at_once, trips, ahead, registers, time)
+        width //= 2
     return found
 
 

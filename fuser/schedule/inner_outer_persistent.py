@@ -31,7 +31,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.runtime.variants import rung_of
 from fuser.schedule.columns_in_blocks import ColumnsPass
-from fuser.schedule.columns_model import choose_cluster_shape
+from fuser.schedule.columns_model import choose_cluster_shape, choose_group_shape
 from fuser.schedule.inner_persistent import NEEDED_IN_FLIGHT
 from fuser.schedule.params import Accepted, InnerOuterParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.pointwise import vectorize
@@ -99,7 +99,40 @@ class InnerOuterPersistentScheduler:
         found = find_sides(segment, inputs)
         if isinstance(found, Refused):
             return found
-        return self._in_cluster(found, inputs, device) or self._in_rows(found, inputs, device)
+        near = self._in_cluster(found, inputs, device) or self._in_rows(found, inputs, device)
+        return near if isinstance(near, InnerOuterParams) else self._in_group(found, inputs, device) or near
+
+    def _in_group(self, found: Found, inputs: SegmentInputs, device: DeviceInfo) -> InnerOuterParams | None:
+        """Parameters for rows over all blocks of the grid, where that should be faster than two kernels."""
+        shape = choose_group_shape(found.length, found.rows, found.vector, found.load, device)
+        if shape is None:
+            return None
+        capacity = shape.threads * shape.batch * shape.vector * shape.sharing
+        bounds = found.bounds(inputs, capacity, shape.rows if shape.trips == 1 else 0)
+        if isinstance(bounds, Refused):
+            return None
+        return InnerOuterParams(
+            found.order,
+            found.sides.reference.name,
+            shape.threads,
+            1,
+            shape.batch,
+            shape.vector,
+            found.vectorized if shape.vector > 1 else (),
+            1,
+            shape.rows,
+            1,
+            1,
+            shape.ahead,
+            bounds,
+            shape.sharing,
+            reasons=(
+                f"a row of {found.length} elements lies over {shape.sharing} blocks of the grid, {shape.threads} threads with "
+                f"{shape.batch} accesses of {shape.vector} each",
+                f"{shape.trips} trips over {shape.rows} of {found.rows} rows: about {shape.time:.1f} us, {shape.registers} "
+                "registers",
+            ),
+        )
 
     def _in_cluster(self, found: Found, inputs: SegmentInputs, device: DeviceInfo) -> InnerOuterParams | None:
         """Parameters for one cluster that has all rows, where that should be faster than anything else."""
