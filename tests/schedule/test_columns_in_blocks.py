@@ -13,7 +13,7 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.kernel import ExchangeWait, GridBarrier, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.schedule.columns_model import choose_cluster_shape
+from fuser.schedule.columns_model import choose_cluster_shape, choose_group_shape
 from fuser.schedule.params import InnerOuterParams, Refused, SegmentInputs
 from fuser.schedule.segment import segment_fusion
 from fuser.schedule.sides import Found, find_sides
@@ -184,6 +184,23 @@ def test_small_gradients_are_one_cluster(rows: int, length: int) -> None:
 def test_large_gradients_are_not(rows: int, length: int) -> None:
     found = found_for(layer_norm_backward, 4, 64, BFloat16)
     assert choose_cluster_shape(length, rows, found.vector, found.load, H200) is None
+
+
+@pytest.mark.parametrize(("rows", "length"), [(37, 128256), (8, 128256), (2, 250003), (74, 250003)])
+def test_long_rows_lie_over_the_grid(rows: int, length: int) -> None:
+    found = found_for(layer_norm_backward, 4, 64, Float)
+    shape = choose_group_shape(length, rows, found.vector, found.load, H200)
+    assert shape is not None
+    assert shape.sharing * shape.threads * shape.batch * shape.vector >= length
+    assert (shape.sharing - 1) * shape.threads * shape.batch * shape.vector < length, "no block is without columns"
+    assert shape.sharing <= H200.sm_count
+    assert shape.rows * shape.trips >= rows
+    assert shape.threads % 32 == 0
+    assert shape.threads * -(-shape.registers // 8) * 8 <= 65536
+    assert (
+        choose_group_shape(length, rows, found.vector, found.load, replace(H200, registers_per_thread=32, sm_count=2))
+        is None
+    )
 
 
 def test_means_of_large_values() -> None:
