@@ -179,6 +179,7 @@ class InnerOuterPersistentScheduler:
             return bounds
         across = columns_of_block(length, shape)
         trip = shape.side_by_side * shape.rows
+        trips = -(-rows // (shape.blocks * trip))
         return InnerOuterParams(
             found.order,
             found.sides.reference.name,
@@ -191,15 +192,14 @@ class InnerOuterPersistentScheduler:
             shape.rows,
             shape.blocks,
             shape.per_sm,
-            True,
+            trips > 1,
             bounds,
             reasons=(
                 f"a row of {length} elements is {-(-length // vector)} accesses of {vector}: {shape.batch} for each of "
                 f"{shape.threads} threads",
                 f"{shape.blocks} blocks, {shape.per_sm} on each SM: about {shape.registers} registers a thread, "
                 f"{shape.in_flight} bytes in flight per SM",
-                f"every block makes {-(-rows // (shape.blocks * trip))} trips over {trip} rows, and leaves "
-                f"{load.sums} sums of {length} columns",
+                f"every block makes {trips} trips over {trip} rows, and leaves {load.sums} sums of {length} columns",
             ),
         )
 
