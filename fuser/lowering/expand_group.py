@@ -173,11 +173,11 @@ def _exchange_many(
         leave = [Store(p.buffers[i], p.place(i, lane, p.block), Load(b, ZERO)) for i, b in enumerate(one.partials)]
         published += guarded(less(lane, size), [*join, *leave])
     alone += [*published, Fence(), WarpBarrier("every lane's values are published before one signals")]
-    alone.append(If(equal(lane, 0), (AtomicAdd(None, counters, counter, ONE),), role=Role.owner))
     blocks = parts[0].blocks.value
-    alone.append(SpinWait(counters, counter, (reduces[0].slot + 1) * blocks))
+    wait = SpinWait(counters, counter, (reduces[0].slot + 1) * blocks, acquire=True)
+    alone.append(If(equal(lane, 0), (AtomicAdd(None, counters, counter, ONE), wait), role=Role.owner))
     stmts.append(If(less(thread, WARP), tuple(alone), role=Role.owner))
-    stmts += [BlockBarrier("the blocks of the group have published"), Fence()]
+    stmts.append(BlockBarrier("the blocks of the group have published"))
     found = {r: _shared(r, f"group{number}", 1) for r in reduces}
     stmts += [Allocate(b) for r in reduces for b in found[r]]
     taken: list[Stmt] = []
