@@ -160,7 +160,6 @@ def params_in_shared(
         True,
         in_shared,
         one_pass=one_pass,
-        resident=shape.resident if beside_at_once else 0,
         beside_at_once=beside_at_once,
         reasons=(
             f"a row of {length} elements lies in the shared memory of {shape.cluster} blocks of {shape.threads} threads, "
