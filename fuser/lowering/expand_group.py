@@ -127,7 +127,7 @@ def _exchange(
 
         alone += _joined(r, of_block, p.blocks.value, lane, joins)
     if warps == 1:
-        return [*stmts, *alone, WarpBarrier("every lane has waited before the counter is set back")]
+        return [*stmts, *alone]
     found = {r: _shared(r, f"group{number}", 1) for r in reduces}
     kept: list[Stmt] = []
     taken: list[Stmt] = []
