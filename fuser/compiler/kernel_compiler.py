@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fuser import options as environment
 from fuser.codegen.generate import generate_cuda
@@ -29,6 +29,9 @@ from fuser.schedule.print_params import params_text
 from fuser.schedule.registry import scheduler_for
 from fuser.schedule.segment import Segment, SizesRefused, candidates, choose_scheduler
 from fuser.source_location import caller_location
+
+if TYPE_CHECKING:
+    from fuser.runtime.nvrtc import CompileResult
 
 
 class SchedulableFusion(Protocol):
@@ -265,13 +268,22 @@ class KernelCompiler:
                 {b.symbol: bound.extents.get(b.symbol, _by_name(bound, b.symbol.name)) for b in kernel.plan.bindings}
             )
         top, limit = rung_of(max(1, min(threads, 1024)))
-        flags = (*kernel.options, *bound_options(top, min_blocks=kernel.min_blocks, register_cap=kernel.register_cap))
-        try:
-            result = nvrtc.compile_to_cubin(kernel.source, [kernel.entry], kernel.arch, flags)
-        except CompilationError as error:
-            raise CompilationError(
-                f"{error.message}\nThe generated source is kept in the error's `source`.", log=error.log
-            ) from error
+
+        def made(min_blocks: int) -> CompileResult:
+            bounds = bound_options(top, min_blocks=min_blocks, register_cap=kernel.register_cap)
+            try:
+                return nvrtc.compile_to_cubin(kernel.source, [kernel.entry], kernel.arch, (*kernel.options, *bounds))
+            except CompilationError as error:
+                raise CompilationError(
+                    f"{error.message}\nThe generated source is kept in the error's `source`.", log=error.log
+                ) from error
+
+        result = made(kernel.min_blocks)
+        if _spills(result, kernel.entry) and not kernel.min_blocks and kernel.register_cap is None:
+            # Where no number of blocks is asked for, ptxas aims at one of its own, and may spill for it.
+            again = made(1)
+            if not _spills(again, kernel.entry):
+                result, kernel = again, replace(kernel, min_blocks=1)
         return replace(
             kernel,
             cubin=result.cubin,
@@ -282,6 +294,11 @@ class KernelCompiler:
             content_hash=content_hash(kernel.source, kernel.options, kernel.arch, result.version, kernel.entry),
             log=result.log,
         )
+
+
+def _spills(result: CompileResult, entry: str) -> bool:
+    found = result.resources.get(entry)
+    return found is not None and found.spill_bytes > 0
 
 
 def _by_name(bound: BoundInputs, name: str) -> int:

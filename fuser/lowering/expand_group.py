@@ -218,11 +218,10 @@ def _leave_group(counters: Buffer, mine: Sequence[Int], blocks: int, slots: Int,
     """
     resets = [Store(counters, at, Literal(0, DataType.Int32), Role.semaphore_reset) for at in mine]
     is_last = equal(left, blocks * (slots + 1) - 1)
-    # Of the counter at hand each thread's wait came before its addition; the other waits are to be published.
-    several = len(mine) > 1
-    fence: list[Stmt] = [Fence()] if several else []
-    leave = AtomicAdd(left, counters, mine[-1], ONE, acquire=several)
-    return [*fence, leave, If(is_last, tuple(resets), role=Role.last_block)]
+    # Each thread's wait at the counter at hand came before its addition here. Those at others came before its arrival at this
+    # one, which published them, and which the last block has acquired with its own wait.
+    leave = AtomicAdd(left, counters, mine[-1], ONE)
+    return [leave, If(is_last, tuple(resets), role=Role.last_block)]
 
 
 def _met(

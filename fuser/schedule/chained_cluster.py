@@ -43,7 +43,14 @@ class OneCluster:
 
 
 def one_cluster(
-    rows: ReductionParams, count: int, length: int, moved: int, device: DeviceInfo, *, is_wide: bool
+    rows: ReductionParams,
+    count: int,
+    length: int,
+    moved: int,
+    device: DeviceInfo,
+    *,
+    is_wide: bool,
+    has_statistics: bool,
 ) -> OneCluster | None:
     """How one cluster takes `count` rows of `length` elements and `moved` bytes in all; None where that would take longer."""
     if device.max_cluster < BLOCKS or not rows.inner or rows.block_outer or count < 2:
@@ -51,6 +58,9 @@ def one_cluster(
     steps = ceil_div(length, rows.vector)
     threads = device.max_threads_per_block // (2 if is_wide else 1)
     if count >= LEAST_ROWS and moved <= MOST_APART * BLOCKS and steps <= WARP * MOST_STEPS:
+        if has_statistics:
+            # They take more registers than a block of a thousand threads has for each.
+            threads = min(threads, device.max_threads_per_block // 2)
         along = power_of_two(steps, 1, WARP)
         together = max(power_of_two(ceil_div(count, BLOCKS), 1, threads // along), WARP // along)
         unroll = ceil_div(steps, along)

@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.fusion import Expr, ExtentOp, Fusion, Output, ScalarOp, Tensor, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import Expr, ExtentOp, Fusion, Output, ScalarOp, Tensor, Welford, tensor_inputs, tensor_outputs
 from fuser.ir.integers import Int
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
@@ -146,7 +146,9 @@ class ChainedReductionScheduler:
             t.dtype.itemsize for t in segment.input_tensors if math.prod(map(inputs.evaluate, _extents(t))) > count
         ]
         is_wide = any(t.dtype.itemsize > 4 for t in segment.input_tensors if t.dtype.is_floating)
-        found = one_cluster(rows, count, length, count * length * sum(sizes), device, is_wide=is_wide)
+        has_statistics = any(isinstance(e, Welford) for e in segment.tensor_exprs)
+        moved = count * length * sum(sizes)
+        found = one_cluster(rows, count, length, moved, device, is_wide=is_wide, has_statistics=has_statistics)
         if found is None:
             return None
         bounds: tuple[tuple[str, int, int, int], ...] = ()

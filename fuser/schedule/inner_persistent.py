@@ -71,6 +71,8 @@ REGISTERS_FOR_GROUP = 16
 """As many more where blocks meet through device memory: without them rows of Float that fill 128 registers spill."""
 REGISTERS_FOR_DOUBLES = 48
 """As many more where rows are Doubles, whose quotients, roots and statistics take twice the registers and longer code."""
+REGISTERS_FOR_RESTS = 12
+"""As many more where results are Floats, and the blocks meet through device memory."""
 
 
 @record
@@ -607,7 +609,9 @@ def _room(
     if in_shared:
         return Room(True, found.loaded, shared_registers, MOST_IN_SHARED)
     held = kept_bytes(segment, inputs_only=inputs_only, one_pass=one_pass)
-    registers = REGISTERS_FOR_ADDRESSES + REGISTERS_FOR_GROUP + doubles + found.accesses.vector
+    # Results wider than 16 bits carry what rounding leaves of statistics.
+    rests = REGISTERS_FOR_RESTS if any(t.dtype.itemsize == 4 for t in segment.output_tensors) else 0
+    registers = REGISTERS_FOR_ADDRESSES + REGISTERS_FOR_GROUP + doubles + rests + found.accesses.vector
     return Room(False, held, registers, MOST_CUT if found.cut else MOST_IN_REGISTERS)
 
 

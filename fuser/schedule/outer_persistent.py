@@ -133,7 +133,7 @@ class OuterPersistentScheduler:
         # Two sums in Double and what they are differences from, in place of two Floats and their own.
         wide = in_double(builder)
         partials = sum(
-            (8 if e.mean.name in wide else 3) if isinstance(e, Welford) else 1 for e in reductions_of(segment)
+            (6 if e.mean.name in wide else 3) if isinstance(e, Welford) else 1 for e in reductions_of(segment)
         )
         results = sum(2 if isinstance(e, Welford) else 1 for e in reductions_of(segment))
         weights = sum(not t.is_cpu for t in segment.input_tensors) - len(read)

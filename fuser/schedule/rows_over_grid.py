@@ -207,9 +207,18 @@ def _resident(threads: int, held: int, room: Room, device: DeviceInfo) -> int:
     if registers > device.registers_per_thread:
         return 0
     registers = -(-registers // REGISTER_STEP) * REGISTER_STEP
-    return min(resident, device.registers_per_sm // (registers * threads))
+    resident = min(resident, device.registers_per_sm // (registers * threads))
+    # One binary serves all blocks of up to so many threads: of smaller ones, those that fill such a block share its registers.
+    while (
+        threads < SMALLEST_RUNG
+        and registers * -(-resident * threads // SMALLEST_RUNG) > device.registers_per_sm // SMALLEST_RUNG
+    ):
+        resident -= 1
+    return resident
 
 
+SMALLEST_RUNG = 256
+"""Threads of the smallest block that a binary is made for."""
 SCRATCH = 2048
 """Bytes of a block's shared memory beside the row: slots of its reductions, and what the driver takes."""
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fuser.codegen.acquire_functions import ACQUIRE_FUNCTIONS
 from fuser.codegen.copy_functions import COPY_FUNCTIONS
 from fuser.codegen.device_functions import DEVICE_FUNCTIONS, function_closure
 from fuser.codegen.random_functions import RANDOM_FUNCTIONS
@@ -158,6 +159,7 @@ def test_every_device_function_is_used():
         *RANDOM_FUNCTIONS,
         *COPY_FUNCTIONS,
         *UNALIGNED_FUNCTIONS,
+        *ACQUIRE_FUNCTIONS,
     }
 
 

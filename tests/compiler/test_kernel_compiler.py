@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fuser import DeviceInfo, FusionDefinition, KernelCompiler
+from fuser import DataType, DeviceInfo, FusionDefinition, KernelCompiler
 from fuser.errors import DefinitionTypeError
+from fuser.runtime.nvrtc import is_available
+from tests.schedule import test_chained_reduction as chained_reduction
 
 
 def test_devices() -> None:
@@ -20,3 +22,17 @@ def test_devices() -> None:
     assert kernel.launch_plan.ranks == (2, 1)
     with pytest.raises(DefinitionTypeError, match="device must be a DeviceInfo, a device or None, got str"):
         KernelCompiler("sm_80").compile(fd.fusion, inputs)
+
+
+@pytest.mark.skipif(not is_available(), reason="no NVRTC")
+def test_a_kernel_that_spills_is_compiled_for_one_block() -> None:
+    """ptxas aims at 32 registers of this one where it may choose, and spills eight bytes."""
+    define = chained_reduction.chosen_beside_normalised
+    arrays = chained_reduction.arrays_for(define, 2, 32_000, DataType.Double)
+    many = [np.empty([700 if n == 2 else n for n in a.shape], a.dtype) for a in arrays]
+    kernel = KernelCompiler(DeviceInfo.preset("H200")).compile(
+        chained_reduction.fusion_of(define, DataType.Double), [chained_reduction.described(a) for a in many]
+    )
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == 0
+    assert kernel.min_blocks == 1

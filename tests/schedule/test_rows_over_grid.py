@@ -15,6 +15,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion import ExpSum, Fusion
 from fuser.ir.kernel import SpinWait, walk
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
+from fuser.runtime.nvrtc import is_available
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.params import InnerPersistentParams, Params, Refused, SegmentInputs
 from fuser.schedule.rows import find_rows
@@ -267,3 +268,15 @@ def test_shapes(elements: int, rows: int, room: Room) -> None:
     assert shape.groups <= rows
     assert shape.groups * shape.sharing <= shape.resident * H200.sm_count
     assert shape.batch <= room.most_accesses
+
+
+@pytest.mark.skipif(not is_available(), reason="no NVRTC")
+@pytest.mark.parametrize("define", [softmax, add_norm, layer_norm])
+def test_registers_of_a_few_long_rows_of_floats_suffice(define: Definition) -> None:
+    """What is counted once filled all registers; three blocks of 128 threads were counted as less than two of 256."""
+    fusion = fuse_exp_sums(fusion_of(define, DataType.Float))
+    kernel = KernelCompiler(H200).compile(
+        fusion, [described(DataType.Float, *s) for s in shapes_of(define, 5, 1_000_000)]
+    )
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == 0

@@ -50,6 +50,7 @@ class Oracle:
     block_published: np.ndarray = field(default_factory=lambda: np.zeros(ALL, int))
     warp_published: np.ndarray = field(default_factory=lambda: np.zeros(ALL, int))
     acquired: np.ndarray = field(default_factory=lambda: np.zeros((ALL, ALL), int))
+    seen: np.ndarray = field(default_factory=lambda: np.zeros((ALL, ALL), int))
     block_acquired: np.ndarray = field(default_factory=lambda: np.zeros((BLOCKS, ALL), int))
     logs: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
     races: list[int] = field(default_factory=list)
@@ -79,6 +80,7 @@ class Oracle:
             self.before[members, members] = self.done[members]
             self.block_published[members] = self.warp_published[members] = self.fenced[members]
             self.block_acquired[block] = np.maximum(self.block_acquired[block], self.acquired[members].max(0))
+            self._share(np.arange(ALL)[members])
 
     def warp_barrier(self, threads: np.ndarray) -> None:
         warps = threads // THREADS * 100 + threads % THREADS // 32
@@ -88,6 +90,12 @@ class Oracle:
                 self.before[np.ix_(members, members)], self.done[members]
             )
             self.warp_published[members] = self.fenced[members]
+            self._share(members)
+
+    def _share(self, members: np.ndarray) -> None:
+        """What some threads acquired without a fence is visible to those that pass a barrier with them."""
+        self.visible[members] = np.maximum(self.visible[members], self.seen[members].max(0))
+        self.seen[members] = np.maximum(self.seen[members], self.seen[members].max(0))
 
     def fence(self, threads: np.ndarray) -> None:
         self.fenced[threads] = self.done[threads]
@@ -95,9 +103,12 @@ class Oracle:
             known = np.maximum(self.acquired[thread], self.block_acquired[thread // THREADS])
             self.visible[thread] = np.maximum(self.visible[thread], known)
 
-    def atomic(self, shadow: Shadow, unit: int, thread: int) -> None:
+    def atomic(self, shadow: Shadow, unit: int, thread: int, *, acquires: bool) -> None:
         log = self.logs.setdefault((id(shadow), unit), np.zeros(ALL, int))
         self.acquired[thread] = np.maximum(self.acquired[thread], log)
+        if acquires:
+            self.seen[thread] = np.maximum(self.seen[thread], log)
+            self.visible[thread] = np.maximum(self.visible[thread], log)
         block = thread // THREADS
         published = np.zeros(ALL, int)
         members = np.arange(block * THREADS, (block + 1) * THREADS)
@@ -130,9 +141,11 @@ def oracle(monkeypatch: pytest.MonkeyPatch) -> Oracle:
         found.access(self, units, record, writes=True)
         return write(self, units, record)
 
-    def on_atomic(self: Communication, shadow: Shadow, unit: int, record: int, *, is_update: bool) -> None:
-        found.atomic(shadow, unit, int(threads_of(record)[0]))
-        atomic(self, shadow, unit, record, is_update=is_update)
+    def on_atomic(
+        self: Communication, shadow: Shadow, unit: int, record: int, *, is_update: bool, acquires: bool = False
+    ) -> None:
+        found.atomic(shadow, unit, int(threads_of(record)[0]), acquires=acquires)
+        atomic(self, shadow, unit, record, is_update=is_update, acquires=acquires)
 
     def on_block_barrier(self: Wave, lanes: Lanes, site: int) -> None:
         found.block_barrier(np.unique(threads_of(lanes.record) // THREADS))
@@ -192,7 +205,7 @@ def random_kernel(seed: int, *, communicates: bool, has_warp_barriers: bool) -> 
             return (WarpBarrier(),)
         if not communicates or kind < 0.6:
             return (BlockBarrier(),)
-        atomic = AtomicAdd(None, counters, as_int(chosen.randrange(2)), as_int(1))
+        atomic = AtomicAdd(None, counters, as_int(chosen.randrange(2)), as_int(1), acquire=chosen.random() < 0.5)
         steps = [Fence(), BlockBarrier(), one_thread(atomic, one_block=False), BlockBarrier(), Fence()]
         if chosen.random() < 0.4:
             del steps[chosen.randrange(5)]
