@@ -32,10 +32,10 @@ from fuser.records import record
 from fuser.runtime.variants import rung_of
 from fuser.schedule.columns_in_blocks import ColumnsPass
 from fuser.schedule.columns_model import choose_cluster_shape, choose_group_shape
-from fuser.schedule.inner_persistent import NEEDED_IN_FLIGHT
 from fuser.schedule.params import Accepted, InnerOuterParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.pointwise import vectorize
 from fuser.schedule.reference import resolving_graph
+from fuser.schedule.row_shapes import NEEDED_IN_FLIGHT
 from fuser.schedule.sides import (
     Found,
     Load,

@@ -14,17 +14,14 @@ other's shared memory. Where what the stages compute would not fit beside the ro
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.exact_statistics import exact_statistics
-from fuser.ir.fusion import ExpSum, Fusion, Reduction, Tensor, Welford, tensor_outputs
+from fuser.ir.fusion import ExpSum, Fusion, Reduction, Welford, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.records import record
 from fuser.schedule.cut_rows import LEAST_BYTES, LEAST_BYTES_BESIDE, choose_cut_shape, cut_params, cut_unrolled
 from fuser.schedule.few_rows import LEAST_GAIN, FewRows, FewShape, choose_few_shape, few_time, fitting
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
@@ -36,8 +33,19 @@ from fuser.schedule.reduction import (
     merge_runs,
     separate_results,
 )
+from fuser.schedule.row_shapes import (
+    BYTES_PER_THREAD,
+    MOST_CUT,
+    MOST_FIRST,
+    REGISTERS_FOR_ADDRESSES,
+    REGISTERS_FOR_DOUBLES,
+    RowShape,
+    choose_row_shape,
+    for_few_blocks,
+    over_idle_processors,
+    row_shape_at_once,
+)
 from fuser.schedule.rows import Rows, find_rows, runs_of
-from fuser.schedule.rows_at_once import shapes_at_once
 from fuser.schedule.rows_in_shared import REGISTERS as SHARED_REGISTERS
 from fuser.schedule.rows_in_shared import (
     choose_shared_shape,
@@ -65,34 +73,11 @@ from fuser.schedule.stages import keep_stages, reduced_groups_of, row_reductions
 from fuser.schedule.total_reductions import rfactor_totals
 
 WARP = 32
-REGISTERS_FOR_ADDRESSES = 32
-"""Registers of a thread beside the row: addresses, the row's statistics, temporaries."""
 REGISTERS_FOR_GROUP = 16
-"""As many more where blocks meet through device memory: without them rows of Float that fill 128 registers spill."""
-REGISTERS_FOR_DOUBLES = 48
-"""As many more where rows are Doubles, whose quotients, roots and statistics take twice the registers and longer code."""
+"""Registers of a thread beside those of `row_shapes` where blocks meet through device memory: without them rows of Float that
+fill 128 registers spill."""
 REGISTERS_FOR_RESTS = 12
 """As many more where results are Floats, and the blocks meet through device memory."""
-
-
-@record
-class RowShape:
-    """How a row is spread: over `cluster` blocks, `threads` of each along it, `batch` accesses of `vector` elements each;
-    `rows` per block."""
-
-    threads: int
-    batch: int
-    rows: int
-    registers: int
-    in_flight: int
-    cluster: int = 1
-
-    def is_crowded(self, vector: int, loaded: int, per_element: int) -> bool:
-        """Whether registers hold the row badly: blocks share it, or an SM holds one such block only, or many threads keep more
-        than was loaded, or a few keep very much."""
-        is_alone = self.in_flight < 2 * self.threads * self.rows * self.batch * vector * loaded
-        keeps_more = per_element > loaded and self.threads > SMALL_BLOCK
-        return is_alone or self.cluster > 1 or keeps_more or self.registers >= LARGE_THREAD
 
 
 class InnerPersistentScheduler:
@@ -165,7 +150,7 @@ class InnerPersistentScheduler:
         shaped: RowShape | None = None
         if not _statistics(segment):
             meetings = 1 if sums_exponentials else exchanges
-            shaped = _row_shape_at_once(
+            shaped = row_shape_at_once(
                 spread, rows, vector, kept_bytes(segment), loaded, found.moved, meetings, narrowest, device
             )
             if shaped is not None:
@@ -500,33 +485,6 @@ def is_shared_by_rows(builder: ScheduleBuilder, argument: str) -> bool:
     )
 
 
-def _row_shape_at_once(
-    length: int,
-    rows: int,
-    vector: int,
-    per_element: int,
-    loaded: int,
-    moved: int,
-    exchanges: int,
-    itemsize: int,
-    device: DeviceInfo,
-) -> RowShape | None:
-    """The best shape of rows that are all worked on at once; None if there are too many, or none holds a row.
-
-    exchanges   how often the threads of a row wait for one another; the others: see `choose_row_shape`
-    """
-    accesses = -(-length // vector)
-    for shape in shapes_at_once(accesses, vector * moved, exchanges, rows, device):
-        mine, elements = -(-accesses // shape.cluster), shape.accesses * vector
-        moving = elements * per_element // 8 if itemsize > 4 else elements // 4
-        found = _row_shape(
-            mine, shape.accesses, shape.cluster, rows, vector, per_element, loaded, itemsize, moving, device
-        )
-        if found is not None:
-            return found[0]
-    return None
-
-
 def _few_rows(segment: Fusion, found: Rows) -> FewRows | None:
     """What the time of rows with statistics depends on, if all are on the device at once."""
     if found.cut or not _statistics(segment):
@@ -664,169 +622,6 @@ def kept_bytes(segment: Fusion, *, inputs_only: bool = False, one_pass: bool = F
     return max((sum(size[k.name] for k in kept if k.first <= s < k.last) for s in stages), default=0)
 
 
-def over_idle_processors(
-    alone: RowShape,
-    row: Row,
-    rows: int,
-    room: Room,
-    per_element: int,
-    loaded: int,
-    itemsize: int,
-    device: DeviceInfo,
-) -> RowShape:
-    """The spread of few rows over the blocks of clusters where that should be faster than a block each, else as it is."""
-    best, least = alone, CLUSTERS_WORTH * near_time(row, rows, 1, alone.threads, alone.batch, room, device)
-    vector = row.vector
-    for cluster in (2, 4, 8):
-        if rows * cluster > device.sm_count or cluster > device.max_cluster or row.elements < cluster * vector * WARP:
-            break
-        accesses = math.ceil(row.elements / (vector * cluster))
-        # Threads with an access each are so many that they wait longer for one another.
-        for batch in range(2, alone.batch):
-            moving = batch * vector * per_element // 8
-            found = _row_shape(accesses, batch, cluster, rows, vector, per_element, loaded, itemsize, moving, device)
-            if found is None:
-                continue
-            time = near_time(row, rows, cluster, found[0].threads, batch, room, device)
-            if time < least:
-                best, least = found[0], time
-    return best
-
-
-def choose_row_shape(
-    length: int,
-    rows: int,
-    vector: int,
-    per_element: int,
-    loaded: int,
-    itemsize: int,
-    device: DeviceInfo,
-    *,
-    is_cut: bool = False,
-    wanted: int = 0,
-) -> RowShape | Refused:
-    """The spread of a row over threads that keeps most bytes in flight, up to what the memory needs.
-
-    length       elements of a row
-    per_element  bytes kept per element
-    loaded       bytes read per element of a row
-    itemsize     bytes of an element of the narrowest row tensor
-    is_cut       the ends of a row may cut its first and its last vector: each vector of a thread has code for both cases
-    wanted       bytes that a thread had best load of a row; 0: BYTES_PER_THREAD
-    """
-    best: tuple[tuple[float, ...], RowShape] | None = None
-    wanted = wanted or BYTES_PER_THREAD
-    # Each row has a processor for itself, and what takes time is how long one waits, not how many bytes are on their way.
-    is_few = rows <= device.sm_count and length <= FEW_ACCESSES * device.max_threads_per_block * vector
-    for cluster in (1, 2, 4, 8, 16):
-        if cluster > device.max_cluster or (cluster > 1 and length < cluster * vector * WARP):
-            break
-        accesses = math.ceil(length / (vector * cluster))
-        for batch in range(1, (MOST_CUT if is_cut else 64) + 1):
-            # Beside what is kept, a quarter of the row is on its way through the arithmetic: what would take the last register
-            # spills. Of Doubles it is half the row: their exponentials and quotients are long. The vectors of a cut row go
-            # through it one after another.
-            moving = batch * vector * per_element // 8 if itemsize > 4 else batch * vector // 4
-            moving = vector if is_cut else moving
-            shape = _row_shape(accesses, batch, cluster, rows, vector, per_element, loaded, itemsize, moving, device)
-            if shape is None:
-                continue
-            found, resident = shape
-            used = length / vector / (found.threads * batch * cluster)
-            # Fewer bytes a thread mean more barriers per byte; more mean long bodies and few threads to hide latencies behind.
-            distance = abs(math.log2(batch * vector * loaded / (vector * loaded if is_few else wanted)))
-            alone = 1.0 if resident > 1 or is_few else ALONE
-            score = (
-                # Long cut rows: few blocks, and as many vectors a thread as may be, hide the tests and shifts of each best.
-                *((-cluster, batch) if is_cut and length > MOST_CUT * WARP * vector else (0, 0)),
-                (1 if is_few else min(found.in_flight * used, NEEDED_IN_FLIGHT) * used)
-                * alone
-                * CLUSTER_STEP ** (cluster.bit_length() - 1),
-                -distance,
-                -found.threads,
-            )
-            if best is None or score > best[0]:
-                best = score, found
-    if best is None:
-        return Refused(f"a row of {length} elements does not fit in the registers of a block or a cluster")
-    return best[1]
-
-
-def _row_shape(
-    accesses: int,
-    batch: int,
-    cluster: int,
-    rows: int,
-    vector: int,
-    per_element: int,
-    loaded: int,
-    itemsize: int,
-    moving: int,
-    device: DeviceInfo,
-) -> tuple[RowShape, int] | None:
-    """The spread of a block's `accesses` with `batch` a thread, and how many such blocks an SM holds; None if it holds none."""
-    threads = -(-accesses // batch)
-    threads = 1 << max(0, (threads - 1).bit_length()) if threads <= WARP else -(-threads // WARP) * WARP
-    # With a larger batch and the same threads, some accesses would be idle for every thread.
-    if threads > device.max_threads_per_block or -(-accesses // threads) < batch:
-        return None
-    # The threads along a row read whole lines of memory at a time, unless they have all of a short row.
-    if batch > 1 and threads < WARP and (vector == 1 or threads * vector * itemsize < LINE):
-        return None
-    elements = batch * vector
-    registers = REGISTERS_FOR_ADDRESSES + elements * per_element // 4 + (REGISTERS_FOR_DOUBLES if itemsize > 4 else 0)
-    limit = device.registers_per_sm // (-(-threads // WARP) * WARP) // REGISTER_STEP * REGISTER_STEP
-    if registers + moving >= min(device.registers_per_thread, limit):
-        return None
-    # A barrier holds up every row of a block: rows share one only where a row stays within a warp.
-    per_block = 1 if threads > WARP else max(1, min(BLOCK // threads, rows // device.sm_count))
-    per_block = 1 << (per_block.bit_length() - 1)
-    warps = -(-threads * per_block // WARP)
-    resident = min(
-        device.max_threads_per_sm // (warps * WARP),
-        device.registers_per_sm // (registers * warps * WARP),
-        device.max_blocks_per_sm,
-    )
-    if resident < 1:
-        return None
-    in_flight = resident * warps * WARP * elements * loaded
-    return RowShape(threads, batch, per_block, registers, in_flight, cluster), resident
-
-
-def for_few_blocks(
-    beside: Sequence[Tensor], shape: RowShape, vector: int, rows: int, device: DeviceInfo
-) -> tuple[RowShape, tuple[str, ...]]:
-    """The shape, and which inputs that all rows share are loaded with the row: all of them, or none.
-
-    Between the stores of a row's results each access to them is waited for. Held in registers from the beginning, they leave
-    fewer blocks on a processor. That pays where a row has single elements, which do not hold up many registers, or where all
-    rows are worked on at once anyway, each by a block (a warp's threads) of its own.
-    """
-    elements = shape.batch * vector
-    # An element by itself takes a register.
-    taken = sum(elements * (max(t.dtype.itemsize, 4) if vector == 1 else t.dtype.itemsize) for t in beside) // 4
-    names = tuple(t.name for t in beside)
-    registers = shape.registers + taken
-    alone = max(1, min(WARP // shape.threads, shape.rows))
-    threads = -(-shape.threads * alone // WARP) * WARP
-    resident = min(device.max_threads_per_sm, device.registers_per_sm // registers) // threads
-    at_once = min(resident, device.max_blocks_per_sm) * device.sm_count
-    if -(-rows // alone) * shape.cluster <= at_once and registers < min(device.registers_per_thread, MOST_FIRST):
-        return replace(shape, rows=alone), names
-    return shape, names if vector == 1 and registers <= FIRST_REGISTERS else ()
-
-
-FIRST_REGISTERS = 120
-"""Registers of a thread, as `RowShape` counts them, up to which what all rows share is held from the beginning (H200: norms
-of rows of 257, nine elements a thread: BFloat16 18.0 -> 16.1 us, Double, which has 64 registers, 22.5 -> 19.9)."""
-
-MOST_FIRST = 160
-"""The same where all rows are worked on at once."""
-
-CLUSTERS_WORTH = 0.85
-"""The part of a block's time that a cluster is expected to take at most (H200: add_rms_norm f64 17x5120 in ten accesses of 256
-threads 10.9 us, over four blocks 6.8 and 7.4)."""
-
 LEAST_PREFETCHED = 2048
 """Elements of a row from which on what all rows share is asked for before anything else."""
 MOST_PREFETCHED = 512 * 1024
@@ -835,44 +630,8 @@ MOST_PREFETCHED = 512 * 1024
 MOST_BLOCKS = 4
 """Blocks a processor up to which that is done: later ones find it in the second-level cache anyway."""
 
-FEW_ACCESSES = 2
-"""Accesses of a thread up to which the threads of one block hold a row of which there are few."""
-
 MOST_IN_REGISTERS, MOST_IN_SHARED = 32, 16
 """Accesses of a thread of a group; in shared memory each is a piece that is waited for by itself."""
 
 PIECE_REGISTERS = 48
 """Registers of a thread that goes over its pieces: with 40, one that writes a row of Float spills."""
-
-MOST_CUT = 8
-"""Vectors of a thread that may be cut: the code for whole ones is there twice, with tests and without."""
-
-LARGE_THREAD = 96
-"""Registers of a thread from which on bodies are long, warps few, and the compiler soon spills (H200: layer_norm bf16
-4096x40960 takes 232 us with 320 threads of 16 accesses, 179 in shared memory; log_softmax 8192x32000 451 and 259)."""
-
-SMALL_BLOCK = 256
-"""Threads of a block up to which registers hold a row well, even if they keep more than was loaded (H200: softmax of 16384
-elements takes 73 us in registers, 69 in shared memory)."""
-
-ALONE = 0.8
-"""What a block without another one beside it on its SM gets done: nothing is loaded while it waits for its own row."""
-
-CLUSTER_STEP = 0.97
-"""What each doubling of a cluster costs: one exchange takes longer the more blocks take part."""
-
-REGISTER_STEP = 8
-"""Registers a thread come in multiples of this."""
-
-LINE = 128
-"""Bytes of a line of memory."""
-
-BLOCK = 128
-"""Threads of a block whose rows need no barrier."""
-
-BYTES_PER_THREAD = 64
-"""Bytes of the row tensors that a thread loads: four accesses of 16 bytes were best on an H200 for rows of 1024 to 16384. Half
-as many where each access is three: layer_norm bf16 3080x1000 at any address 10.8 us, 12.8 with eight of four elements."""
-
-NEEDED_IN_FLIGHT = 48 * 1024
-"""Bytes per SM that must be on their way for the memory to be busy (H200: latency times bandwidth is about 45 KB)."""

@@ -21,7 +21,6 @@ from fuser.ir.fusion import Fusion, Pointwise, Reducing, Tensor, Welford, tensor
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.columns_over_cluster import MOST_AT_ONCE, ColumnShape, Work, choose_cluster_shape, grid_time
-from fuser.schedule.inner_persistent import NEEDED_IN_FLIGHT
 from fuser.schedule.params import (
     Accepted,
     OuterPersistentParams,
@@ -38,6 +37,7 @@ from fuser.schedule.reduction import (
     reference_reduction,
 )
 from fuser.schedule.reference import dim_groups, resolving_graph
+from fuser.schedule.row_shapes import NEEDED_IN_FLIGHT
 from fuser.schedule.stages import stage_levels
 
 RUN = 256

@@ -17,7 +17,7 @@ from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import BlockBarrier, ClusterWait, ExchangeWait, walk
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.schedule.inner_persistent import InnerPersistentScheduler, choose_row_shape
+from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.params import InnerPersistentParams, Refused, SegmentInputs
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import run_on
@@ -197,24 +197,6 @@ def test_rows_too_long_go_to_the_next_scheduler() -> None:
 def sizes_of(fusion: Fusion, *sizes: int) -> SegmentInputs:
     bound = bind_inputs(fusion, [described(DataType.Float, *sizes)])
     return SegmentInputs(bound.tensors, bound.evaluate)
-
-
-@pytest.mark.parametrize(
-    "length", [1, 7, 32, 33, 1000, 3072, 4096, 5120, 12288, 16384, 32768, 50257, 128256, 250003, 1 << 20]
-)
-@pytest.mark.parametrize("vector", [1, 4, 8])
-@pytest.mark.parametrize("rows", [1, 100, 16384])
-def test_row_shapes(length: int, vector: int, rows: int) -> None:
-    shape = choose_row_shape(length, rows, vector, 4, 2, 2, H200)
-    if isinstance(shape, Refused):
-        assert length > 16 * 32768
-        return
-    held = shape.threads * shape.batch * vector
-    assert held * shape.cluster >= length
-    assert held * (shape.cluster - 1) < length, "no block of a cluster is idle"
-    assert shape.threads % 32 == 0 or (shape.threads < 32 and shape.threads & (shape.threads - 1) == 0)
-    assert shape.threads * shape.rows <= 1024
-    assert shape.registers * shape.threads * shape.rows <= 65536
 
 
 def test_one_kernel_for_many_row_counts() -> None:
