@@ -324,8 +324,17 @@ def resource_text(kernel: CompiledKernel) -> str:
         f"# {kernel.entry} for {kernel.arch}, {len(kernel.cubin)} bytes of machine code\n"
         f"# {r.registers} registers, {r.spill_bytes} bytes spilled, {r.stack_bytes} bytes of stack, "
         f"{r.static_shared_bytes} bytes of static shared memory\n"
-        f"# serves blocks up to {kernel.max_block_size} threads\n"
+        f"# serves blocks up to {kernel.max_block_size} threads\n{_blocks_text(kernel)}"
     )
+
+
+def _blocks_text(kernel: CompiledKernel) -> str:
+    """For how many blocks a processor it was compiled, and why where its schedule did not ask for them."""
+    if not kernel.min_blocks:
+        return ""
+    asked = kernel.kernel_ir is not None and kernel.kernel_ir.min_blocks == kernel.min_blocks
+    why = "" if asked else ", because it spilled where ptxas chose their number, or an option says so"
+    return f"# compiled for {kernel.min_blocks} blocks a processor at least{why}\n"
 
 
 def options_from_lists(enable: Iterable[str] | None, disable: Iterable[str] | None) -> CompileOptions:

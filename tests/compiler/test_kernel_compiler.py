@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, DeviceInfo, FusionDefinition, KernelCompiler
+from fuser.compiler.kernel_compiler import resource_text
 from fuser.errors import DefinitionTypeError
 from fuser.runtime.nvrtc import is_available
 from tests.schedule import test_chained_reduction as chained_reduction
@@ -36,3 +37,4 @@ def test_a_kernel_that_spills_is_compiled_for_one_block() -> None:
     assert kernel.resources is not None
     assert kernel.resources.spill_bytes == 0
     assert kernel.min_blocks == 1
+    assert "compiled for 1 blocks a processor at least, because it spilled" in resource_text(kernel)
