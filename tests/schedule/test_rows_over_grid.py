@@ -18,6 +18,7 @@ from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.runtime.nvrtc import is_available
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.params import InnerPersistentParams, Params, Refused, SegmentInputs
+from fuser.schedule.row_shapes import RowShape
 from fuser.schedule.rows import find_rows
 from fuser.schedule.rows_over_grid import Room, Row, choose_grid_shape
 from fuser.simulator.device import SimulatorDevice
@@ -126,7 +127,7 @@ def test_values(
 
 def no_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let rows that clusters would hold at once lie over groups as longer ones do."""
-    monkeypatch.setattr(sys.modules[InnerPersistentScheduler.__module__], "shapes_at_once", lambda *_: [])
+    monkeypatch.setattr(sys.modules[RowShape.__module__], "shapes_at_once", lambda *_: [])
 
 
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
