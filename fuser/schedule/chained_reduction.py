@@ -36,6 +36,7 @@ from fuser.schedule.params import (
 )
 from fuser.schedule.reduction import ReductionScheduler, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.reference import dim_groups, resolving_graph, tangled_dims, uncovered
+from fuser.schedule.row_loops import schedule_rows
 from fuser.schedule.stages import chained_reductions
 from fuser.schedule.total_reductions import split_totals
 
@@ -165,7 +166,7 @@ class ChainedReductionScheduler:
         assert isinstance(params, ChainedParams)
         match params.rows:
             case InnerPersistentParams():
-                builder = InnerPersistentScheduler().schedule(segment, params.rows, params.blocks)
+                builder = schedule_rows(segment, params.rows, params.blocks)
             case ReductionParams():
                 builder = ReductionScheduler().schedule(segment, params.rows, params.blocks)
         for tensor, dim, low, high in params.bounds:

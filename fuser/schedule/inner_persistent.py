@@ -15,24 +15,17 @@ other's shared memory. Where what the stages compute would not fit beside the ro
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.exact_statistics import exact_statistics
-from fuser.ir.fusion import ExpSum, Fusion, Reduction, Welford, tensor_outputs
+from fuser.ir.enums import SchedulerType
+from fuser.ir.fusion import ExpSum, Fusion
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.cut_rows import LEAST_BYTES, LEAST_BYTES_BESIDE, choose_cut_shape, cut_params, cut_unrolled
+from fuser.schedule.cut_rows import LEAST_BYTES, LEAST_BYTES_BESIDE, choose_cut_shape, cut_params
 from fuser.schedule.few_rows import LEAST_GAIN, FewRows, FewShape, choose_few_shape, few_time, fitting
+from fuser.schedule.held_rows import has_statistics, joins_statistics, kept_bytes, stages_on_chip
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
-from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
-from fuser.schedule.reads_last import keep_reads_last
-from fuser.schedule.reduction import (
-    ReductionScheduler,
-    cut_trips,
-    merge_runs,
-    separate_results,
-)
+from fuser.schedule.reduction import ReductionScheduler
+from fuser.schedule.row_loops import schedule_rows
 from fuser.schedule.row_shapes import (
     BYTES_PER_THREAD,
     MOST_CUT,
@@ -45,20 +38,13 @@ from fuser.schedule.row_shapes import (
     over_idle_processors,
     row_shape_at_once,
 )
-from fuser.schedule.rows import Rows, find_rows, runs_of
+from fuser.schedule.rows import Rows, find_rows
 from fuser.schedule.rows_in_shared import REGISTERS as SHARED_REGISTERS
 from fuser.schedule.rows_in_shared import (
     choose_shared_shape,
-    inline_rows,
-    inline_together,
     loaded_together,
     params_in_shared,
-    pass_through_registers,
-    place_rows,
     rows_to_place,
-    take_together,
-    unrolled,
-    vectorize_rows,
 )
 from fuser.schedule.rows_over_grid import (
     LEAST_ELEMENTS,
@@ -69,8 +55,7 @@ from fuser.schedule.rows_over_grid import (
     is_worth_it,
     near_time,
 )
-from fuser.schedule.stages import keep_stages, reduced_groups_of, row_reductions, stage_levels
-from fuser.schedule.total_reductions import rfactor_totals
+from fuser.schedule.stages import stage_levels
 
 WARP = 32
 REGISTERS_FOR_GROUP = 16
@@ -148,7 +133,7 @@ class InnerPersistentScheduler:
             inputs_only, per_element = False, kept_bytes(segment, one_pass=one_pass)
         exchanges = stages_on_chip(segment) - 1
         shaped: RowShape | None = None
-        if not _statistics(segment):
+        if not has_statistics(segment):
             meetings = 1 if sums_exponentials else exchanges
             shaped = row_shape_at_once(
                 spread, rows, vector, kept_bytes(segment), loaded, found.moved, meetings, narrowest, device
@@ -346,148 +331,12 @@ class InnerPersistentScheduler:
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
         assert isinstance(params, InnerPersistentParams)
-        return self.schedule(segment, params)
-
-    def schedule(self, segment: Fusion, params: InnerPersistentParams, blocks: int = 0) -> ScheduleBuilder:
-        """The schedule, also of a segment with chained reductions. `blocks`: see `cut_trips`."""
-        builder = ScheduleBuilder(segment)
-        rfactor_totals(builder)
-        for tensor, dim, low, high in params.bounds:
-            builder.ask_extent_within(tensor, dim, low, high)
-        in_two_passes(builder, one_pass=params.one_pass)
-        separate_results(builder)
-        copies = cache_arguments(builder)
-        placed = place_rows(builder, copies, params)
-        keep_reads_last(builder, copies, placed)
-        keep_stages(builder, inputs_only=params.inputs_only)
-        pass_through_registers(builder, placed)
-        if params.whole_blocks:
-            builder.ask_whole_blocks()
-        if params.prefetch:
-            builder.prefetch([a for a in copies if a not in params.beside_first and _is_one_row(builder, a)])
-        name = _reference_name(builder)
-        rows, group = self._transform(builder, name, params, params.blocks or blocks)
-        in_registers = [a for a in params.vectorized if a in copies and a not in params.in_shared]
-        vectorize(builder, copies, in_registers, misaligned=params.misaligned)
-        vectorize_rows(builder, placed, misaligned=params.misaligned)
-        if params.resident or params.few:
-            builder.ask_blocks_per_sm(max(params.resident, 1))
-        ahead: list[tuple[str, int]] = []
-        if group:
-            inside = len(builder.state(name).loop) - group
-            ahead = [
-                (copies[a], len(builder.state(copies[a]).loop) - inside)
-                for a in in_registers
-                if a not in params.beside_first and is_shared_by_rows(builder, a)
-            ]
-        if params.together > 1:
-            inline_together(builder, [copies[a] for a in in_registers], rows, ahead)
-        else:
-            first = [copies[n] for n in params.beside_first]
-            inline_rows(builder, placed, persistent=params.blocks > 0, apart=first, ahead=ahead)
-        return builder
-
-    def _transform(
-        self, builder: ScheduleBuilder, name: str, params: InnerPersistentParams, blocks: int
-    ) -> tuple[int, int]:
-        """Positions of the loop over the rows of a thread, 0 if it has one, and of that over the accesses for which what all
-        rows share is loaded together, 0 if it is not."""
-        loop = builder.state(name).loop
-        graph = builder.graph()
-        # Dims of one element stay out of the merged loops: tensors without them could not share those.
-        trivial = [d for d in params.order if graph.group(loop[d]).is_broadcast]
-        kept = [d for d in params.order if d not in trivial and not loop[d].is_reduction]
-        reduced = [d for d in params.order if loop[d].is_reduction]
-        builder.reorder(name, {d: p for p, d in enumerate([*kept, *reduced, *trivial])})
-        for _ in range(len(kept) - 1):
-            builder.merge(name, 0, 1)
-        at = 1 if kept else 0
-        merge_runs(builder, name, at, runs_of(params.order, trivial, reduced))
-        types: list[tuple[int, ParallelType]] = []
-        if params.together > 1:
-            take_together(builder, name, params)
-        of_rows, of_row = ParallelType.grid_x, ParallelType.grid_y
-        if params.in_grid:
-            # Neighbouring blocks are of one row (H200: softmax of 64 rows of 1048576 takes 97 us so, 104 the other way).
-            of_rows, of_row = of_row, of_rows
-        if kept:
-            types.append((0, of_rows))
-            if params.rows > 1:
-                builder.split(name, 0, params.rows)
-                at = 2
-            at += cut_trips(builder, name, blocks)
-            if params.rows > 1:
-                types.append((at - 1, ParallelType.block_y))
-        if params.vector > 1:
-            split_vector(builder, name, at, params.vector, params.aligned_to)
-        builder.split(name, at, params.threads)
-        builder.split(name, at, params.batch)
-        if params.cluster > 1:
-            builder.split(name, at, params.cluster)
-            at += 1
-            types.append((at, of_row))
-            if params.in_grid:
-                builder.ask_blocks_per_sm(params.in_grid)
-            else:
-                builder.set_cluster(ParallelType.grid_y, params.cluster)
-        types.append((at + 2, ParallelType.block_x))
-        group = 0
-        at_once = (
-            1
-            # Of a group each access is a piece by itself, which is waited for when it is used.
-            if params.in_grid
-            else params.beside_at_once
-            if params.beside_at_once or not params.in_shared
-            else cut_unrolled(params.batch)
-            if params.resident
-            else unrolled(params.batch)
-        )
-        if at_once > 1:
-            builder.split(name, at + 1, at_once)
-            types[-1] = at + 3, ParallelType.block_x
-            if not params.in_shared:
-                types.append((at + 1, ParallelType.unroll))
-            group = at + 2 if params.beside_at_once else 0
-            # Of rows that are cut, only threads with the first or the last vector test more than once for all accesses.
-            types.append((at + 2, ParallelType.unswitch if params.aligned_to else ParallelType.unroll))
-        if params.aligned_to:
-            # Only the first and the last vectors of a row test their elements.
-            types.append((at + 3 + (at_once > 1), ParallelType.unswitch))
-        place = 0
-        if params.together > 1:
-            # Rows go between the accesses and the threads: what they share is read outside of that loop.
-            place = types[-1][0] if not params.aligned_to else types[-1][0] - 1
-            builder.reorder(name, {len(builder.state(name).loop) - 1 - len(trivial): place})
-            types = [(p + (p >= place), kind) for p, kind in types]
-            types.append((place, ParallelType.unroll))
-        builder.transform_like(name)
-        for position, parallel_type in types:
-            builder.parallelize(name, position, parallel_type)
-        builder.parallelize_like(name)
-        return place, group
-
-
-def _is_one_row(builder: ScheduleBuilder, argument: str) -> bool:
-    """Whether an argument is an input of one dim that all rows share."""
-    if argument not in builder.input_names:
-        return False
-    dims = [d for d in builder.state(argument).tensor.visible if not d.is_broadcast]
-    return len(dims) == 1 and is_shared_by_rows(builder, argument)
-
-
-def is_shared_by_rows(builder: ScheduleBuilder, argument: str) -> bool:
-    """Whether all rows share an input."""
-    graph = builder.graph()
-    reduced = reduced_groups_of(builder)
-    state = builder.state(argument)
-    return argument in builder.input_names and all(
-        graph.group(d) in reduced for d in state.tensor.visible if not d.is_broadcast
-    )
+        return schedule_rows(segment, params)
 
 
 def _few_rows(segment: Fusion, found: Rows) -> FewRows | None:
     """What the time of rows with statistics depends on, if all are on the device at once."""
-    if found.cut or not _statistics(segment):
+    if found.cut or not has_statistics(segment):
         return None
     joined, exchanges = joins_statistics(segment), stages_on_chip(segment) - 1
     # A group's weights, say, of which a cache serves all elements of a channel.
@@ -515,41 +364,6 @@ def _few(segment: Fusion, found: Rows, shape: RowShape | Refused, device: Device
         return best
     time = few_time(few, shape.threads, shape.batch, shape.cluster, fitting(shape.cluster, device))
     return best if best.time < time - LEAST_GAIN else None
-
-
-def _statistics(segment: Fusion) -> list[Welford]:
-    return [
-        e for e in row_reductions(ScheduleBuilder(segment)) if isinstance(e, Welford) and not e.input.dtype.is_complex
-    ]
-
-
-@lru_cache(maxsize=256)
-def joins_statistics(segment: Fusion) -> bool:
-    """Whether statistics may be joined in one exchange: there are some, and none of them shows to more than 16 bits."""
-    return bool(_statistics(segment)) and not exact_statistics(ScheduleBuilder(segment))
-
-
-def in_two_passes(builder: ScheduleBuilder, *, one_pass: bool = False) -> None:
-    """Welford's update only pays where data is read once: what is kept is summed twice. So may exponentials be.
-
-    one_pass   exponentials are not, nor are statistics of which nothing shows to more than 16 bits: one exchange joins them
-    """
-    exact = exact_statistics(builder) if one_pass else frozenset[str]()
-    for expr in row_reductions(builder):
-        if (isinstance(expr, ExpSum) and not one_pass) or (
-            isinstance(expr, Welford) and not expr.input.dtype.is_complex and (not one_pass or expr.mean.name in exact)
-        ):
-            builder.two_pass(tensor_outputs(expr)[0].name)
-
-
-def _reference_name(builder: ScheduleBuilder) -> str:
-    """The result of the first reduction: all of them have the same dims."""
-    graph = builder.graph()
-    from fuser.schedule.reference import concrete_dims
-
-    results = [e.output for e in builder.exprs if isinstance(e, Reduction)]
-    results += [tensor_outputs(e)[0] for e in builder.exprs if isinstance(e, (Welford, ExpSum))]
-    return max(results, key=lambda t: concrete_dims(graph, t)).name
 
 
 def _room(
@@ -597,29 +411,6 @@ def _beside_first(
     registers = room.registers + elements * (room.held + sum(r.tensor.dtype.itemsize for r in beside)) // 4
     limit = min(MOST_FIRST, device.registers_per_sm // (shape.threads * shape.resident))
     return tuple(r.name for r in beside) if registers < limit else ()
-
-
-@lru_cache(maxsize=256)
-def stages_on_chip(segment: Fusion) -> int:
-    """How many stages the row goes through, statistics in two passes counted as what they become."""
-    builder = ScheduleBuilder(segment)
-    in_two_passes(builder)
-    return len(set(stage_levels(builder).values()))
-
-
-@lru_cache(maxsize=256)
-def kept_bytes(segment: Fusion, *, inputs_only: bool = False, one_pass: bool = False) -> int:
-    """Bytes per element of the row that are on chip at once, at most: what is kept between a stage and the next.
-
-    It follows from the structure alone, which is how fusions compare: asked once for all shapes.
-    """
-    builder = ScheduleBuilder(segment)
-    in_two_passes(builder, one_pass=one_pass)
-    cache_arguments(builder)
-    kept = keep_stages(builder, inputs_only=inputs_only)
-    size = {k.name: builder.state(k.name).tensor.dtype.itemsize for k in kept}
-    stages = {s for k in kept for s in range(k.first, k.last)}
-    return max((sum(size[k.name] for k in kept if k.first <= s < k.last) for s in stages), default=0)
 
 
 LEAST_PREFETCHED = 2048

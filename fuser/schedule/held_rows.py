@@ -1,0 +1,61 @@
+"""What the structure of a segment says about rows on chip: their stages, and what is kept of an element between them.
+
+All of it is asked for every shape, and follows from the fusion alone, which is how fusions compare: it is found once for all
+shapes.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from fuser.ir.exact_statistics import exact_statistics
+from fuser.ir.fusion import ExpSum, Fusion, Welford, tensor_outputs
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.pointwise import cache_arguments
+from fuser.schedule.stages import keep_stages, row_reductions, stage_levels
+
+
+def in_two_passes(builder: ScheduleBuilder, *, one_pass: bool = False) -> None:
+    """Welford's update only pays where data is read once: what is kept is summed twice. So may exponentials be.
+
+    one_pass   exponentials are not, nor are statistics of which nothing shows to more than 16 bits: one exchange joins them
+    """
+    exact = exact_statistics(builder) if one_pass else frozenset[str]()
+    for expr in row_reductions(builder):
+        if (isinstance(expr, ExpSum) and not one_pass) or (
+            isinstance(expr, Welford) and not expr.input.dtype.is_complex and (not one_pass or expr.mean.name in exact)
+        ):
+            builder.two_pass(tensor_outputs(expr)[0].name)
+
+
+@lru_cache(maxsize=256)
+def stages_on_chip(segment: Fusion) -> int:
+    """How many stages the row goes through, statistics in two passes counted as what they become."""
+    builder = ScheduleBuilder(segment)
+    in_two_passes(builder)
+    return len(set(stage_levels(builder).values()))
+
+
+@lru_cache(maxsize=256)
+def kept_bytes(segment: Fusion, *, inputs_only: bool = False, one_pass: bool = False) -> int:
+    """Bytes per element of the row that are on chip at once, at most: what is kept between a stage and the next."""
+    builder = ScheduleBuilder(segment)
+    in_two_passes(builder, one_pass=one_pass)
+    cache_arguments(builder)
+    kept = keep_stages(builder, inputs_only=inputs_only)
+    size = {k.name: builder.state(k.name).tensor.dtype.itemsize for k in kept}
+    stages = {s for k in kept for s in range(k.first, k.last)}
+    return max((sum(size[k.name] for k in kept if k.first <= s < k.last) for s in stages), default=0)
+
+
+@lru_cache(maxsize=256)
+def has_statistics(segment: Fusion) -> bool:
+    """Whether a mean and a variance of rows are taken."""
+    reductions = row_reductions(ScheduleBuilder(segment))
+    return any(isinstance(e, Welford) and not e.input.dtype.is_complex for e in reductions)
+
+
+@lru_cache(maxsize=256)
+def joins_statistics(segment: Fusion) -> bool:
+    """Whether statistics may be joined in one exchange: there are some, and none of them shows to more than 16 bits."""
+    return has_statistics(segment) and not exact_statistics(ScheduleBuilder(segment))
