@@ -43,7 +43,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import ZERO, Int, ceil_div
@@ -162,7 +162,7 @@ class Tensor:
     @property
     def visible(self) -> tuple[IterDomain, ...]:
         """Logical dims without the reduced ones: what users index and consumers see."""
-        return tuple(d for d in self.logical if not d.is_reduction)
+        return tuple([d for d in self.logical if d.kind is not IterKind.reduction])
 
     @property
     def produced(self) -> tuple[IterDomain, ...]:
@@ -687,6 +687,11 @@ class Fusion:
 
     def __hash__(self) -> int:
         return hash(self.structure)
+
+    @cached_property
+    def answers(self) -> dict[object, Any]:
+        """What has been found out about the structure, by question: see fuser.ir.once."""
+        return {}
 
     @cached_property
     def dims(self) -> IterationGraph:

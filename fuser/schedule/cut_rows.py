@@ -228,11 +228,9 @@ def _tested(shape: CutShape, vectors: int) -> float:
     """Threads, summed over the blocks of a row, that test all of their accesses in a group, as a share of all groups."""
     at_once = cut_unrolled(shape.batch)
     groups = shape.batch // at_once
-    partial = 0
-    for block in range(shape.cluster):
-        left = vectors - block * shape.threads * shape.batch
-        for group in range(groups):
-            some = min(max(left - group * at_once * shape.threads, 0), shape.threads)
-            whole = min(max(left - (group * at_once + at_once - 1) * shape.threads, 0), shape.threads)
-            partial += some - whole
-    return partial / groups
+    # Of all groups of all blocks one has the last vector: those before it are whole, those behind it empty.
+    block, left = divmod(vectors, shape.threads * shape.batch)
+    left = left % (at_once * shape.threads) if block < shape.cluster else 0
+    some = min(left, shape.threads)
+    whole = max(left - (at_once - 1) * shape.threads, 0)
+    return (some - whole) / groups

@@ -24,6 +24,7 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.integers import Int, Symbol, symbol
+from fuser.ir.once import once
 from fuser.records import record
 
 
@@ -66,7 +67,8 @@ def displaced_intermediate(segment: Fusion) -> tuple[Tensor, Tensor] | None:
     return None
 
 
-def input_reads(segment: Fusion) -> list[InputRead]:
+@once
+def input_reads(segment: Fusion) -> tuple[InputRead, ...]:
     """Every way in which the inputs of more than rank 0 are read (an input that is not read counts as read in place)."""
     displaced: dict[Tensor, list[InputRead]] = {}
     direct: set[Tensor] = set()
@@ -83,7 +85,7 @@ def input_reads(segment: Fusion) -> list[InputRead]:
         if t in direct or t not in displaced:
             found.append(InputRead(t.name, t, t.visible))
         found += displaced.get(t, ())
-    return found
+    return tuple(found)
 
 
 def _displaced_read(e: Resize | Gather) -> InputRead:
@@ -96,7 +98,8 @@ def _displaced_read(e: Resize | Gather) -> InputRead:
     return InputRead(name, e.input, tuple(None if b in indexed else b for _, b in places))
 
 
-def dims_only_read(segment: Fusion) -> set[IterDomain]:
+@once
+def dims_only_read(segment: Fusion) -> frozenset[IterDomain]:
     """Dims of inputs that no loop has to run over: everything that reads them reads them displaced."""
     displaced = {
         a
@@ -105,13 +108,13 @@ def dims_only_read(segment: Fusion) -> set[IterDomain]:
         for a, _ in displaced_dims(e, e.input, e.output)
     }
     if not displaced:
-        return displaced
+        return frozenset()
     inputs = set(segment.input_tensors)
     looped: set[IterDomain] = set()
     for e in segment.tensor_exprs:
         for t in inputs.intersection(tensor_inputs(e)):
             looped.update(a for result in tensor_outputs(e) for a, _ in dim_pairs(e, t, result))
-    return {d for d in displaced - looped if any(d in t.visible for t in inputs)}
+    return frozenset(d for d in displaced - looped if any(d in t.visible for t in inputs))
 
 
 def read_width(

@@ -38,6 +38,7 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.once import once
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.alignment import choose_accesses
@@ -69,11 +70,13 @@ _FEW_SUMS = 4
 _HELD = 32
 
 
-def reductions_of(segment: Fusion) -> list[Reducing]:
+@once
+def reductions_of(segment: Fusion) -> tuple[Reducing, ...]:
     """Reductions in order."""
-    return [e for e in segment.tensor_exprs if isinstance(e, Reducing)]
+    return tuple(e for e in segment.tensor_exprs if isinstance(e, Reducing))
 
 
+@once
 def reference_reduction(segment: Fusion, graph: IterationGraph) -> Tensor:
     """The first result of the reduction with most dims of more than one element."""
     return max((tensor_outputs(e)[0] for e in reductions_of(segment)), key=lambda t: concrete_dims(graph, t))

@@ -8,6 +8,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion, Tensor, memory_order
 from fuser.ir.integers import Int, Symbol
 from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.once import once
 from fuser.schedule.params import SegmentInputs
 from fuser.schedule.reads import dims_only_read, input_reads, is_divisible, read_width
 
@@ -122,6 +123,14 @@ def fastest_dim(described: TensorDescriptor) -> int | None:
     return None
 
 
+@once
+def _extents_along(segment: Fusion, graph: IterationGraph, group: Group) -> frozenset[Int]:
+    """What the extent of a dim is called by the tensors of a segment."""
+    return frozenset(
+        d.extent for t in segment.tensors for d in t.logical if not d.is_broadcast and graph.group(d) is group
+    )
+
+
 def choose_vector(
     graph: IterationGraph, segment: Fusion, fastest: Group, inputs: SegmentInputs, limit: int
 ) -> tuple[int, tuple[str, ...]]:
@@ -132,7 +141,7 @@ def choose_vector(
     """
     widths: dict[str, int] = {}
     extents: dict[str, Int] = {}
-    along = {d.extent for t in segment.tensors for d in t.logical if not d.is_broadcast and graph.group(d) is fastest}
+    along = _extents_along(segment, graph, fastest)
     for read in input_reads(segment):
         described = inputs.tensors[read.tensor.name]
         dim = fastest_dim(described)
@@ -170,7 +179,8 @@ def choose_vector(
     return vector, tuple(names)
 
 
-def vector_limit(graph: IterationGraph, segment: Fusion, fastest: Group) -> int:
+@once
+def vector_limit(segment: Fusion, graph: IterationGraph, fastest: Group) -> int:
     """Elements along `fastest` that fit into 16 bytes of every argument that has that dim."""
     reads = [(r.tensor, r.dims) for r in input_reads(segment)]
     computed = [(t, t.visible) for t in segment.output_tensors if t not in segment.input_tensors]

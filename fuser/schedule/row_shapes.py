@@ -73,7 +73,9 @@ def choose_row_shape(
         if cluster > device.max_cluster or (cluster > 1 and length < cluster * vector * WARP):
             break
         accesses = math.ceil(length / (vector * cluster))
-        for batch in range(1, (MOST_CUT if is_cut else 64) + 1):
+        # With fewer accesses a thread a block would have too many threads, with more some would have none.
+        fewest = -(-accesses // device.max_threads_per_block)
+        for batch in range(fewest, min(MOST_CUT if is_cut else 64, accesses) + 1):
             # Beside what is kept, a quarter of the row is on its way through the arithmetic: what would take the last register
             # spills. Of Doubles it is half the row: their exponentials and quotients are long. The vectors of a cut row go
             # through it one after another.

@@ -101,7 +101,7 @@ def find_rows(segment: Fusion, inputs: SegmentInputs) -> Rows | Refused:
     if not reads:
         return Refused("no input has rows")
     fastest = groups[order[-1]]
-    limit = vector_limit(graph, segment, fastest)
+    limit = vector_limit(segment, graph, fastest)
     row = [groups[d] for d in order if groups[d] in reduced and not groups[d].is_broadcast] or [fastest]
     accesses = choose_accesses(graph, segment, row, inputs, limit, least=least_cut(max(limit, 2)))
     # The first part of a row that is cut where it is aligned may hold a single element of it.

@@ -106,7 +106,7 @@ class ScanScheduler:
         length = inputs.evaluate(scanned.extent)
         kept = math.prod(inputs.evaluate(g.extent) for g in groups if g is not scanned)
         fastest = groups[order[-1]]
-        limit = vector_limit(graph, segment, fastest)
+        limit = vector_limit(segment, graph, fastest)
         widest = _ACCESS_BYTES // limit
         if fastest is scanned:
             accesses = choose_accesses(graph, segment, [fastest], inputs, limit)

@@ -21,6 +21,7 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.once import once
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.wide_results import wide_results
 from fuser.records import record
@@ -82,11 +83,14 @@ class Sides:
         return bool(own & self.along) and bool(own & self.others)
 
 
-def choices_of(segment: Fusion, graph: IterationGraph) -> list[Sides]:
+@once
+def choices_of(segment: Fusion, graph: IterationGraph) -> tuple[Sides, ...]:
+    """What may be the rows of a segment: what its first reduction reduces, or what it does not."""
     found = (sides_of(segment, graph, first=first) for first in (True, False))
-    return [s for s in found if isinstance(s, Sides)]
+    return tuple(s for s in found if isinstance(s, Sides))
 
 
+@once
 def sides_of(segment: Fusion, graph: IterationGraph, *, first: bool) -> Sides | Refused:
     """The reductions of a segment by what they reduce; rows are what the first one reduces, or what it does not."""
     results = [tensor_outputs(e)[0] for e in reductions_of(segment)]
@@ -167,6 +171,7 @@ def access_registers(tensors: Iterable[Tensor], vector: int) -> int:
     return sum(-(-vector * t.dtype.itemsize // 4) for t in tensors)
 
 
+@once
 def sum_registers(segment: Fusion, sides: Sides) -> int:
     """Registers of a column's sums: Welford has a mean, a sum of squares, what they are differences from and, at the end, a
     long count; beside a sum that shows to more than 16 bits is what its roundings left over."""
@@ -178,12 +183,31 @@ def sum_registers(segment: Fusion, sides: Sides) -> int:
 
 def input_dims(segment: Fusion, graph: IterationGraph, groups: Iterable[Group]) -> list[IterDomain]:
     """An input dim for each of some groups that inputs have."""
+    found = _dims_of_inputs(segment, graph)
+    return [found[g] for g in groups if g in found]
+
+
+@once
+def _dims_of_inputs(segment: Fusion, graph: IterationGraph) -> dict[Group, IterDomain]:
     found: dict[Group, IterDomain] = {}
     for t in segment.input_tensors:
         for d in t.visible:
             if not d.is_broadcast:
                 found.setdefault(graph.group(d), d)
-    return [found[g] for g in groups if g in found]
+    return found
+
+
+@once
+def values_between(segment: Fusion, reference: str) -> tuple[Tensor, ...]:
+    """Values of full size that are kept from one stage to the next beside the copies of inputs."""
+    return tuple(SidesPass(segment, (), reference).kept())
+
+
+@once
+def _wide_sums(segment: Fusion) -> bool:
+    """Whether a result of a reduction shows in an output to more than 16 bits."""
+    names = {tensor_outputs(e)[0].name for e in reductions_of(segment)}
+    return bool(wide_results(ScheduleBuilder(segment)) & names)
 
 
 class SidesPass:
@@ -200,7 +224,7 @@ class SidesPass:
         self.order = [input_dims(segment, graph, [groups[d]])[0] for d in order if not groups[d].is_broadcast]
 
     def kept(self) -> list[Tensor]:
-        """Values of full size that are kept from one stage to the next beside the copies of inputs."""
+        """See `values_between`."""
         b = self.builder
         _, copies, kept = self.compute()
         graph = b.graph()
@@ -352,10 +376,9 @@ def find_sides(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Found 
     weights = [
         t for t in segment.input_tensors if not t.is_cpu and t not in read and concrete_groups(graph, t) & sides.along
     ]
-    names = {tensor_outputs(e)[0].name for e in reductions_of(segment)}
-    kept = SidesPass(segment, order, sides.reference.name).kept()
+    kept = values_between(segment, sides.reference.name)
     of_column = sum_registers(segment, sides)
-    pairs = 2 if wide_results(ScheduleBuilder(segment)) & names else 1
+    pairs = 2 if _wide_sums(segment) else 1
     is_double = any(t.dtype.itemsize > 4 for t in (*read, *written))
     # Doubles are joined without what each thread's sum has lost.
     words = 2 if is_double else pairs
