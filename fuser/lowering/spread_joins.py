@@ -80,9 +80,12 @@ class Joined:
 def spread_groups(threads: Int, size: Int) -> int:
     """Groups of threads, each with one for every result of a lane; 0 where there are not several, or it is not known.
 
-    As many parts for each: their number divides that of the threads.
+    As many parts for each: their number divides that of the threads. A single result has threads to spare if one would join
+    more parts than `_ONE_STEP`.
     """
-    if not (threads.is_const and size.is_const) or threads.value % size.value or size.value == 1:
+    if not (threads.is_const and size.is_const) or threads.value % size.value:
+        return 0
+    if size.value == 1 and threads.value <= _ONE_STEP:
         return 0
     most = min(threads.value // size.value, _MOST_GROUPS)
     return next((n for n in range(most, _LEAST_GROUPS - 1, -1) if threads.value % n == 0), 0)

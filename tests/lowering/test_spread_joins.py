@@ -55,14 +55,15 @@ def longest_chain(kernel: Kernel) -> int:
 
 
 @pytest.mark.parametrize(
-    ("threads", "size", "groups"), [(32, 8, 4), (32, 4, 8), (16, 8, 2), (8, 8, 0), (36, 8, 0), (32, 1, 0), (64, 2, 8)]
+    ("threads", "size", "groups"),
+    [(32, 8, 4), (32, 4, 8), (16, 8, 2), (8, 8, 0), (36, 8, 0), (16, 1, 0), (32, 1, 8), (20, 1, 5), (64, 2, 8)],
 )
 def test_groups(threads: int, size: int, groups: int) -> None:
     assert spread_groups(const(threads), const(size)) == groups
 
 
 @pytest.mark.parametrize("op", ["sum", "max", "welford"])
-@pytest.mark.parametrize(("elements", "rows"), [(4, 16), (8, 32), (2, 8), (2, 32), (2, 20), (3, 21)])
+@pytest.mark.parametrize(("elements", "rows"), [(4, 16), (8, 32), (2, 8), (2, 32), (2, 20), (3, 21), (1, 32), (1, 64), (1, 21)])
 @pytest.mark.parametrize("blocks", [1, 2, 4, 5, 11])
 def test_results(op: str, elements: int, rows: int, blocks: int) -> None:
     s = columns(op, elements, rows, blocks)
@@ -78,6 +79,7 @@ def kernel_of(scheduled: ScheduleBuilder) -> Kernel:
 def test_no_thread_has_a_long_chain() -> None:
     assert longest_chain(kernel_of(columns("sum", 8, 32))) == 4
     assert longest_chain(kernel_of(columns("sum", 8, 20))) == 20, "no groups: one thread joins all"
+    assert longest_chain(kernel_of(columns("sum", 1, 64))) == 8, "a single result: sixteen parts of warps, two each"
 
 
 def test_threads_of_a_warp_join_before_they_write() -> None:
@@ -99,7 +101,7 @@ def test_parts_of_blocks_are_asked_for_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "elements", "rows", "blocks"), [("sum", 4, 16, 3), ("max", 8, 32, 1), ("welford", 2, 16, 2)]
+    ("op", "elements", "rows", "blocks"), [("sum", 4, 16, 3), ("max", 8, 32, 1), ("welford", 2, 16, 2), ("welford", 1, 64, 2)]
 )
 def test_every_missing_barrier_and_fence_is_reported(op: str, elements: int, rows: int, blocks: int) -> None:
     def make() -> ScheduleBuilder:
