@@ -191,7 +191,7 @@ class BlockReduces:
         in_warps = kept == self.axes.active[: len(kept)] and WARP % lanes == 0 and total % WARP == 0
         joined = WARP // lanes if in_warps and count // (WARP // lanes) % groups == 0 else 1
         parts = count // joined
-        groups = 1 if is_one_step(r, parts) else groups
+        groups = 1 if is_one_step(r, parts, groups) else groups
         stmts = butterflies(self.joins, r, WARP, lanes) if joined > 1 else []
         scratch = self.scratch(r, const(parts * lanes))
         spread = Spread(

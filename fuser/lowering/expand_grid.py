@@ -184,7 +184,7 @@ class GridReduces:
     def _finish_spread(self, r: Reduce, g: GridParts, groups: int) -> list[Stmt]:
         """Join the partials of not too many blocks: a thread asks for all of its own, those of one result, at once."""
         size = r.partials[0].size.value
-        groups = 1 if is_one_step(r, g.blocks.value) else groups
+        groups = 1 if is_one_step(r, g.blocks.value, groups) else groups
         per = -(-g.blocks.value // groups)
         spread = Spread(
             self.axes.linear(g.spread),

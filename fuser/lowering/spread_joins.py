@@ -91,11 +91,11 @@ def spread_groups(threads: Int, size: Int) -> int:
     return next((n for n in range(most, _LEAST_GROUPS - 1, -1) if threads.value % n == 0), 0)
 
 
-def is_one_step(r: Reduce, parts: int) -> bool:
-    """Whether one thread joins all parts of a result: sums that are added up, or statistics of Floats, whose one division for
-    all parts would be made twice."""
-    is_pooled = r.combine == COMBINE_EXACTLY and r.partials[0].dtype is DataType.Float
-    return parts <= _ONE_STEP and (r.combine == MOMENTS or is_pooled)
+def is_one_step(r: Reduce, parts: int, groups: int) -> bool:
+    """Whether one thread joins all parts of a result in the place of `groups`: those would have one each, or there are few, of
+    sums that are added up or of statistics of Floats, whose one division for all parts would be made twice."""
+    is_pooled = r.combine in ("welford", COMBINE_EXACTLY) and r.partials[0].dtype is DataType.Float
+    return parts <= groups or (parts <= _ONE_STEP and (r.combine == MOMENTS or is_pooled))
 
 
 def spread_join(
