@@ -134,7 +134,9 @@ class GridReduces:
         if by_warps:
             count, mine = const(WARP), mine % WARP
         if count.is_const and g.blocks.hi is not None:
-            most = min(most, -(-g.blocks.hi // count.value))
+            # Rather half as many again at once than a turn more.
+            needed = -(-g.blocks.hi // count.value)
+            most = needed if needed <= most + most // 2 else min(most, needed)
         batch = const(most)
         stmts: list[Stmt] = []
 
