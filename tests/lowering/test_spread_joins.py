@@ -63,7 +63,9 @@ def test_groups(threads: int, size: int, groups: int) -> None:
 
 
 @pytest.mark.parametrize("op", ["sum", "max", "welford"])
-@pytest.mark.parametrize(("elements", "rows"), [(4, 16), (8, 32), (2, 8), (2, 32), (2, 20), (3, 21), (1, 32), (1, 64), (1, 21)])
+@pytest.mark.parametrize(
+    ("elements", "rows"), [(4, 16), (8, 32), (2, 8), (2, 32), (2, 20), (3, 21), (1, 32), (1, 64), (1, 21)]
+)
 @pytest.mark.parametrize("blocks", [1, 2, 4, 5, 11])
 def test_results(op: str, elements: int, rows: int, blocks: int) -> None:
     s = columns(op, elements, rows, blocks)
@@ -101,7 +103,8 @@ def test_parts_of_blocks_are_asked_for_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "elements", "rows", "blocks"), [("sum", 4, 16, 3), ("max", 8, 32, 1), ("welford", 2, 16, 2), ("welford", 1, 64, 2)]
+    ("op", "elements", "rows", "blocks"),
+    [("sum", 4, 16, 3), ("max", 8, 32, 1), ("welford", 2, 16, 2), ("welford", 1, 64, 2)],
 )
 def test_every_missing_barrier_and_fence_is_reported(op: str, elements: int, rows: int, blocks: int) -> None:
     def make() -> ScheduleBuilder:
