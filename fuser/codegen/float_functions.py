@@ -217,14 +217,23 @@ INLINE float fuser_rsqrt(float x) {
 # For results that are rounded to 16 bits in the end (`ir/coarse_ops.py`). x * log2(e) is rounded once and its constant is off
 # by 2**-26, relative: where it is at most 2**k, the power of two is off by log(2) (2**(k-25) + 2**(k-26)), relative.
 _DOUBLES = {
+    # a / b for a b that many elements have in common, of which d = b s, r = 1 / d rounded: corrected by the exact remainder.
+    # s is a power of two that keeps r finite. Infinite quotients and those by zero or infinity have no remainder.
+    "fuser_divide_by_common": """
+INLINE double fuser_divide_by_common(double a, double s, double d, double r) {
+  double n = a * s, q = n * r, c = fma(-fma(q, d, -n), r, q);
+  return c == c ? c : q;
+}
+""",
     # exp(x) for x <= 0 and nan, within 1.1 units, without a branch: exponentials of several elements go on side by side, where
     # the compiler's own function has a branch each for what is below -708. r = x - n log(2) in two steps, of which the first
     # is exact, as |n| < 2**11. (exp(r) - 1 - r - r**2 / 2) / r**3 at the nodes of Chebyshev: 2**-55 of exp(r) in all. The power
-    # comes in two factors: so results below 2**-1022 are rounded once, and a nan stays one. exp(-746) rounds to 0.
+    # comes in two factors: so results below 2**-1022 are rounded once, and a nan stays one. exp(-746) rounds to 0. `rest` is
+    # what x lacks of the number that is meant.
     "fuser_exp_of_negative": """
-INLINE double fuser_exp_of_negative(double x) {
+INLINE double fuser_exp_of_negative(double x, double rest = -0.0) {
   double y = x < -746.0 ? -746.0 : x, shifted = fma(y, 0x1.71547652b82fep+0, 0x1.8p+52), n = shifted - 0x1.8p+52;
-  double r = fma(n, -0x1.ef35793c7673p-45, fma(n, -0x1.62e42fefa38p-1, y));
+  double r = fma(n, -0x1.ef35793c7673p-45, fma(n, -0x1.62e42fefa38p-1, y)) + rest;
   double p = fma(fma(0x1.af236aac51d05p-26, r, 0x1.2880411bad1aap-22), r, 0x1.71de17e40edfep-19);
   p = fma(fma(fma(p, r, 0x1.a019c9a5652d3p-16), r, 0x1.a01a01a4b322fp-13), r, 0x1.6c16c1738ff55p-10);
   p = fma(fma(fma(p, r, 0x1.1111111110e6ap-7), r, 0x1.5555555554cb7p-5), r, 0x1.5555555555555p-3);
@@ -232,6 +241,13 @@ INLINE double fuser_exp_of_negative(double x) {
   int k = (int)__double_as_longlong(shifted), half = k >> 1;
   p *= __longlong_as_double((long long)(half + 1023) << 52);
   return p * __longlong_as_double((long long)(k - half + 1023) << 52);
+}
+""",
+    # As fuser_exp_below. lost is nan where b is infinite, too: so is a - b, or -infinity.
+    "fuser_exp_of_difference": """
+INLINE double fuser_exp_of_difference(double a, double b) {
+  double d = a - b, z = d - a, lost = (a - (d - z)) - (b + z);
+  return fuser_exp_of_negative(d, d < -746.0 ? -0.0 : lost);
 }
 """,
 }

@@ -138,12 +138,69 @@ REST_OF = PointwiseOp(
     parameters=("x",),
 )
 
-EXACT: dict[str, PointwiseOp] = {row.name: row for row in (PRODUCT_ERROR, PRODUCT, TOTAL, FMA, BOUNDED, REST_OF)}
+
+def _divisor_scale(x: Array) -> Array:
+    return np.asarray(np.where(np.abs(x) < 2.0**-500, 2.0**500, 1.0), x.dtype)
+
+
+def _divide_by_common(a: Array, scale: Array, scaled: Array, reciprocal: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.asarray(a * scale / scaled)
+
+
+DIVISOR_SCALE = PointwiseOp(
+    "divisor_scale",
+    1,
+    DtypeRule.FLT,
+    "A power of two with which a Double has a reciprocal that is finite; 1 for all but very small ones.",
+    _divisor_scale,
+    spelled(floating=("1.0f", "(fabs({0}) < 0x1p-500 ? 0x1p500 : 1.0)")),
+    kinds="f",
+    exact=True,
+    samples=(_WIDE,),
+    parameters=("x",),
+)
+
+SCALED_DIVISOR = PointwiseOp(
+    "scaled_divisor",
+    1,
+    DtypeRule.FLT,
+    "x * divisor_scale(x).",
+    lambda x: np.asarray(x * _divisor_scale(x)),
+    spelled(floating=("{0}", "({0} * (fabs({0}) < 0x1p-500 ? 0x1p500 : 1.0))")),
+    kinds="f",
+    exact=True,
+    samples=(_WIDE,),
+    parameters=("x",),
+)
+
+DIVIDE_BY_COMMON = PointwiseOp(
+    "divide_by_common",
+    4,
+    DtypeRule.FLT,
+    "a * scale / scaled, with the reciprocal of the divisor at hand.",
+    _divide_by_common,
+    spelled(floating=("({0} * {1} / {2})", "fuser_divide_by_common({0}, {1}, {2}, {3})")),
+    kinds="f",
+    ulp=(1.0, 1.0),
+    samples=(Samples(), Samples(1.0, 1.0), Samples(1.0, 1.0), Samples(1.0, 1.0)),
+    parameters=("a", "scale", "scaled", "reciprocal"),
+)
+
+_DIVISION = (DIVISOR_SCALE, SCALED_DIVISOR, DIVIDE_BY_COMMON)
+EXACT: dict[str, PointwiseOp] = {
+    row.name: row for row in (PRODUCT_ERROR, PRODUCT, TOTAL, FMA, BOUNDED, REST_OF, *_DIVISION)
+}
 """Every one by name."""
+
+_IS_SMALL = f"fd.ops.lt(fd.ops.abs({{0}}), {2.0**-500!r})"
 
 EXACT_DEFINITIONS: dict[str, str] = {
     FMA.name: "add(fd.ops.mul({0}, {1}), {2})",
     PRODUCT.name: "mul({0}, {1})",
     REST_OF.name: "mul({0}, 0.00000)",
+    DIVISOR_SCALE.name: f"where({_IS_SMALL}, {2.0**500!r}, 1.00000)",
+    SCALED_DIVISOR.name: f"where({_IS_SMALL}, fd.ops.mul({{0}}, {2.0**500!r}), {{0}})",
+    DIVIDE_BY_COMMON.name: "truediv(fd.ops.mul({0}, {1}), {2})",
 }
 """What those that stand in fusions stand for, as calls of `fd.ops`."""

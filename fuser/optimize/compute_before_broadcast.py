@@ -9,14 +9,15 @@ order. What is an output stays as it is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fuser.ir.fusion import Broadcast, Expr, Fusion, IterDomain, Pointwise, Tensor, Val, expr_outputs
 from fuser.optimize.remove_dead_code import remove_dead_code
 
 
 def compute_before_broadcast(fusion: Fusion) -> Fusion:
     """The same outputs, with pointwise ops in front of the broadcasts of their operands."""
-    names = [v.name for e in fusion.exprs for v in expr_outputs(e)] + [v.name for v in fusion.inputs]
-    number = 1 + max((int(n[1:]) for n in names if n[1:].isdecimal()), default=0)
+    number = next_number(fusion)
     outputs = set(fusion.output_tensors)
     wide: dict[Val, Broadcast] = {}
     exprs: list[Expr] = []
@@ -52,10 +53,21 @@ def _moved(expr: Expr, wide: dict[Val, Broadcast], name: str) -> tuple[Pointwise
         return None
     sources = [b.input for b in broadcasts]
     kept = [d for d, is_new in zip(expr.output.visible, first.flags, strict=True) if not is_new]
-    dims = tuple(IterDomain(f"{name}_d{k}", d.extent, d.kind, d.expanded) for k, d in enumerate(kept))
-    order = tuple(reversed(range(len(dims))))
-    contiguity = tuple(None if d.is_broadcast or d.expanded else True for d in dims)
-    narrow = Tensor(name, expr.output.dtype, dims, order, contiguity, None, sources[0].is_cpu, expr.output.location)
+    narrow = tensor_of(name, kept, expr.output, sources[0])
     by_wide = dict(zip(tensors, sources, strict=True))
     operands = tuple(by_wide[v] if isinstance(v, Tensor) else v for v in expr.inputs)
     return Pointwise(expr.op, operands, narrow), Broadcast(narrow, expr.output, first.flags)
+
+
+def next_number(fusion: Fusion) -> int:
+    """The first n from which on no value is called t<n>."""
+    names = [v.name for e in fusion.exprs for v in expr_outputs(e)] + [v.name for v in fusion.inputs]
+    return 1 + max((int(n[1:]) for n in names if n[1:].isdecimal()), default=0)
+
+
+def tensor_of(name: str, like: Sequence[IterDomain], output: Tensor, source: Tensor) -> Tensor:
+    """A tensor with dims like these, of the dtype and place in the program of `output`, where `source` is."""
+    dims = tuple(IterDomain(f"{name}_d{k}", d.extent, d.kind, d.expanded) for k, d in enumerate(like))
+    order = tuple(reversed(range(len(dims))))
+    contiguity = tuple(None if d.is_broadcast or d.expanded else True for d in dims)
+    return Tensor(name, output.dtype, dims, order, contiguity, None, source.is_cpu, output.location)

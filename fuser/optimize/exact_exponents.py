@@ -1,23 +1,23 @@
-"""Compute exp(x - max(x)) of Float results from the difference before it is rounded.
+"""Compute exp(x - max(x)) of results in Float and Double from the difference before it is rounded.
 
 Before: t2 = broadcast(t1); t3 = sub(t0, t2); t4 = exp(t3)
 After:  t2 = broadcast(t1); t4 = exp_below(t0, t2)
 
-A difference of 6 is rounded to a multiple of 2**-21, which is four units in the last place of its exponential: more than all
-other errors of a softmax together. Where the result is rounded to 16 bits nothing of it shows.
+A difference of 6 is rounded to a multiple of 2**-21 in Float, which is four units in the last place of its exponential: more
+than all other errors of a softmax together. Where the result is rounded to 16 bits nothing of it shows.
 """
 
 from __future__ import annotations
 
 from fuser.ir.coarse_ops import EXP_BELOW
-from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import Broadcast, Expr, ExpSum, Fusion, Pointwise, Reduction, Tensor, expr_inputs, expr_outputs
+from fuser.ir.wide_results import WIDE
 from fuser.optimize.remove_dead_code import remove_dead_code
 
 
 def exact_exponents(fusion: Fusion) -> Fusion:
     """The same outputs, or closer ones."""
-    found = [e for e in fusion.exprs if isinstance(e, Pointwise) and e.op == "exp" and _is_float(e)]
+    found = [e for e in fusion.exprs if isinstance(e, Pointwise) and e.op == "exp" and _is_wide(e)]
     if not found:
         return fusion
     wide = _wide_results(fusion)
@@ -32,14 +32,14 @@ def exact_exponents(fusion: Fusion) -> Fusion:
     return remove_dead_code(Fusion(fusion.inputs, exprs, fusion.outputs, fusion.constraints, fusion.extent_scalars))
 
 
-def _is_float(expr: Pointwise) -> bool:
-    return expr.output.dtype is DataType.Float and expr.inputs[0].dtype is DataType.Float
+def _is_wide(expr: Pointwise) -> bool:
+    return expr.output.dtype in WIDE and expr.inputs[0].dtype is expr.output.dtype
 
 
 def _below_maximum(expr: Pointwise, fusion: Fusion) -> tuple[Tensor, Tensor] | None:
     """x and m of expr = exp(x - m), m = broadcast(max(x)); None where it has another form."""
     below = fusion.definitions.get(expr.inputs[0])
-    if not (isinstance(below, Pointwise) and below.op == "sub" and _is_float(below)):
+    if not (isinstance(below, Pointwise) and below.op == "sub" and _is_wide(below)):
         return None
     x, shift = below.inputs
     spread = fusion.definitions.get(shift)
@@ -55,9 +55,9 @@ def _below_maximum(expr: Pointwise, fusion: Fusion) -> tuple[Tensor, Tensor] | N
 
 
 def _wide_results(fusion: Fusion) -> set[object]:
-    """What a Float output depends on without a 16-bit value between."""
-    wide: set[object] = {t for t in fusion.output_tensors if t.dtype is DataType.Float}
+    """What an output in Float or Double depends on without a 16-bit value between."""
+    wide: set[object] = {t for t in fusion.output_tensors if t.dtype in WIDE}
     for expr in reversed(fusion.exprs):
         if any(v in wide for v in expr_outputs(expr)):
-            wide.update(v for v in expr_inputs(expr) if isinstance(v, Tensor) and v.dtype is DataType.Float)
+            wide.update(v for v in expr_inputs(expr) if isinstance(v, Tensor) and v.dtype in WIDE)
     return wide

@@ -9,6 +9,7 @@ from fuser.ir.fusion import Fusion
 from fuser.ir.print_fusion import definition_text
 from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.assign_output_layouts import assign_output_layouts
+from fuser.optimize.common_divisors import common_divisors
 from fuser.optimize.compute_before_broadcast import compute_before_broadcast
 from fuser.optimize.contract_products import contract_products
 from fuser.optimize.drop_exact_roundings import drop_exact_roundings
@@ -30,6 +31,7 @@ PASSES: tuple[Callable[[Fusion], Fusion], ...] = (
     exact_exponents,
     drop_exact_roundings,
     compute_before_broadcast,
+    common_divisors,
     contract_products,
     round_as_floats,
 )

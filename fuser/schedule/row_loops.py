@@ -62,7 +62,9 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
         inline_together(builder, [copies[a] for a in in_registers], rows, ahead)
     else:
         first = [copies[n] for n in params.beside_first]
-        inline_rows(builder, placed, persistent=params.blocks > 0, apart=first, ahead=ahead)
+        # A row whose ends cut accesses is not copied while the one before is read.
+        goes_ahead = params.blocks > 0 and not (params.in_shared and params.misaligned)
+        inline_rows(builder, placed, persistent=goes_ahead, apart=first, ahead=ahead)
     return builder
 
 
@@ -112,11 +114,11 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
     at_once = (
         1
         # Of a group each access is a piece by itself, which is waited for when it is used.
-        if params.in_grid
+        if params.in_grid and not (params.in_shared and params.misaligned)
         else params.beside_at_once
         if params.beside_at_once or not params.in_shared
         else cut_unrolled(params.batch)
-        if params.resident
+        if params.misaligned
         else unrolled(params.batch)
     )
     if at_once > 1:

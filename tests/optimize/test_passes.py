@@ -11,6 +11,7 @@ from fuser.ir.fusion import ExtentOp, Fusion, ScalarOp, memory_order
 from fuser.ir.live_order import undefined_leaves
 from fuser.ir.output_layout import output_stride_orders
 from fuser.optimize.assign_output_layouts import assign_output_layouts, with_stride_orders
+from fuser.optimize.common_divisors import common_divisors
 from fuser.optimize.compute_before_broadcast import compute_before_broadcast
 from fuser.optimize.contract_products import contract_products
 from fuser.optimize.drop_exact_roundings import drop_exact_roundings
@@ -57,6 +58,7 @@ def test_passes_keep_the_meaning() -> None:
         exact_exponents,
         drop_exact_roundings,
         compute_before_broadcast,
+        common_divisors,
         contract_products,
         round_as_floats,
     ]

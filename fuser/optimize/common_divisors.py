@@ -1,0 +1,70 @@
+"""Divide Doubles by what many elements have in common with its reciprocal, which is found once.
+
+Before: t2 = broadcast(t1, [False, True]); t3 = truediv(t0, t2)
+After:  t4 = divisor_scale(t1); t5 = scaled_divisor(t1); t6 = reciprocal(t5)
+        t3 = divide_by_common(t0, broadcast(t4), broadcast(t5), broadcast(t6))
+
+A division of Doubles takes some twenty instructions and a branch; a quotient corrected by its exact remainder takes three, and
+rounds as well. Floats do so anyway (`codegen/float_functions.py`).
+"""
+
+from __future__ import annotations
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.exact_ops import DIVIDE_BY_COMMON, DIVISOR_SCALE, FMA, SCALED_DIVISOR
+from fuser.ir.fusion import Broadcast, Expr, Fusion, Pointwise, Tensor
+from fuser.optimize.compute_before_broadcast import next_number, tensor_of
+from fuser.optimize.remove_dead_code import remove_dead_code
+
+_DIVISIONS = ("div", "truediv")
+# Lowering carries what these lose (`lowering/carried_rests.py`), and a division takes that in.
+_CARRYING = (*_DIVISIONS, "add", "sub", "mul", "sqrt", "rsqrt", FMA.name)
+
+
+def common_divisors(fusion: Fusion) -> Fusion:
+    """The same outputs, but where dividend and divisor are both below 2**-900 maybe a unit of the last place from them."""
+    if not any(_divisor(e, fusion) for e in fusion.exprs):
+        return fusion
+    number = next_number(fusion)
+    made: dict[Broadcast, tuple[Tensor, ...]] = {}
+    exprs: list[Expr] = []
+    for expr in fusion.exprs:
+        spread = _divisor(expr, fusion)
+        if spread is None:
+            exprs.append(expr)
+            continue
+        assert isinstance(expr, Pointwise)
+        if spread not in made:
+            common = spread.input
+            narrow = common.visible
+            scale, scaled, reciprocal = (tensor_of(f"t{number + k}", narrow, spread.output, common) for k in range(3))
+            dims = spread.output.visible
+            wide = tuple(tensor_of(f"t{number + 3 + k}", dims, spread.output, common) for k in range(3))
+            exprs += [
+                Pointwise(DIVISOR_SCALE.name, (common,), scale),
+                Pointwise(SCALED_DIVISOR.name, (common,), scaled),
+                Pointwise("reciprocal", (scaled,), reciprocal),
+                *(Broadcast(t, w, spread.flags) for t, w in zip((scale, scaled, reciprocal), wide, strict=True)),
+            ]
+            number += 6
+            made[spread] = wide
+        exprs.append(Pointwise(DIVIDE_BY_COMMON.name, (expr.inputs[0], *made[spread]), expr.output))
+    return remove_dead_code(
+        Fusion(fusion.inputs, tuple(exprs), fusion.outputs, fusion.constraints, fusion.extent_scalars)
+    )
+
+
+def _divisor(expr: Expr, fusion: Fusion) -> Broadcast | None:
+    """The broadcast of what Doubles are divided by; None where an expr is nothing of the kind."""
+    if not (isinstance(expr, Pointwise) and expr.op in _DIVISIONS and expr.output.dtype is DataType.Double):
+        return None
+    a, b = expr.inputs
+    if not all(isinstance(v, Tensor) and v.dtype is DataType.Double for v in (a, b)):
+        return None
+    dividend, spread = fusion.definitions.get(a), fusion.definitions.get(b)
+    carries = isinstance(dividend, Pointwise) and dividend.op in _CARRYING
+    # A dividend that is as common as the divisor is divided once.
+    if carries or isinstance(dividend, Broadcast) or not isinstance(spread, Broadcast):
+        return None
+    # What is only read is divided by as it is: a number on the host has no place for what is computed from it.
+    return spread if spread.input in fusion.definitions else None
