@@ -8,7 +8,8 @@ fuser_wait_copies<n>()                     all groups of the thread but the late
 
 What blocks of a cluster store into one another's shared memory is counted by a barrier of the receiver, from sm_90 on:
 
-fuser_expect_bytes(told, n)                one thread: the barrier waits for n bytes, once
+fuser_expect_bytes(told, n)                the block's first thread: the barrier waits for n bytes, once. The warp may
+                                           initialise it in one instruction, which racecheck counts as another lane's
 fuser_wait_bytes(told)                     until they have come
 """
 
@@ -101,6 +102,7 @@ __device__ __forceinline__ void fuser_expect_bytes(void* told, unsigned bytes) {
   const unsigned place = (unsigned)__cvta_generic_to_shared(told);
   asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(place) : "memory");
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  __syncwarp(1u);
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" :: "r"(place), "r"(bytes) : "memory");
 #endif
 }""",
