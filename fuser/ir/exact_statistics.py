@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import ExpSum, Pointwise, Tensor, TensorExpr, Welford, tensor_inputs, tensor_outputs
+from fuser.ir.once import while_unchanged
 from fuser.ir.scheduled_fusion import ScheduledFusion
 from fuser.ir.wide_results import wide_results
 
 
+@while_unchanged
 def exact_statistics(builder: ScheduledFusion) -> frozenset[str]:
     """Names of the means of Welford exprs of real numbers whose results show in an output to more than 16 bits."""
     exprs = [e for e in builder.exprs if isinstance(e, Welford) and not e.mean.dtype.is_complex]
@@ -17,6 +19,7 @@ def exact_statistics(builder: ScheduledFusion) -> frozenset[str]:
     return frozenset(e.mean.name for e in exprs if e.mean.name in wide or e.m2.name in wide)
 
 
+@while_unchanged
 def in_double(builder: ScheduledFusion) -> frozenset[str]:
     """Those of them that are of Floats, and are added up in Double."""
     exact = exact_statistics(builder)

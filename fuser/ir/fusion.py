@@ -500,7 +500,7 @@ def expr_extents(expr: Expr) -> tuple[Int, ...]:
 
 def tensor_inputs(expr: Expr) -> tuple[Tensor, ...]:
     """Tensor operands, left to right."""
-    return tuple(v for v in expr_inputs(expr) if isinstance(v, Tensor))
+    return tuple([v for v in expr_inputs(expr) if isinstance(v, Tensor)])
 
 
 def tensor_outputs(expr: TensorExpr) -> tuple[Tensor, ...]:

@@ -1,6 +1,9 @@
-"""`once`: what follows from the structure of a fusion alone is found once, however many shapes ask for it.
+"""Answers that are kept as long as they are true.
 
-The answers stand in the fusion itself and name its own tensors and dims; a copy of the fusion finds its own.
+`once`: what follows from the structure of a fusion alone is found once, however many shapes ask for it. The answers stand in
+the fusion itself and name its own tensors and dims; a copy of the fusion finds its own.
+
+`while_unchanged`: what follows from the exprs of a schedule is found once, until a verb puts others in their place.
 """
 
 from __future__ import annotations
@@ -10,9 +13,11 @@ from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
 from fuser.ir.fusion import Fusion
+from fuser.ir.scheduled_fusion import ScheduledFusion
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_B = TypeVar("_B", bound=ScheduledFusion)
 
 
 def once(find: Callable[Concatenate[Fusion, _P], _T]) -> Callable[Concatenate[Fusion, _P], _T]:
@@ -30,5 +35,21 @@ def once(find: Callable[Concatenate[Fusion, _P], _T]) -> Callable[Concatenate[Fu
         except KeyError:
             # Two threads may both find it, and find the same.
             return known.setdefault(key, find(fusion, *args, **kwargs))
+
+    return asked
+
+
+def while_unchanged(find: Callable[[_B], _T]) -> Callable[[_B], _T]:
+    """`find`, called once for each state of a schedule's exprs and the groups of their dims. Loops do not count.
+
+    Nobody may change what it answers.
+    """
+
+    @wraps(find)
+    def asked(schedule: _B, /) -> _T:
+        known = schedule.answers
+        if find not in known:
+            known[find] = find(schedule)
+        return known[find]
 
     return asked

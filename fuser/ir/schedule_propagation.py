@@ -50,7 +50,7 @@ class PropagationVerbs(ScheduledFusion):
                     s = self.state(n)
                     s.loop, s.parallel, s.extras = loop, parallel, extras
                 raise
-        self._graph = None
+        self._regroup()
         self.records.append(Record("transform_like", reference, (tuple(selected),)))
 
     def _transform_to(

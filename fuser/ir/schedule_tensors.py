@@ -82,7 +82,7 @@ class TensorVerbs(ScheduledFusion):
                 state.parallel[leaves[axis]] = parallel_type
         state.extras = [(leaves[a], target) for a, target in source.extras if a in leaves]
         self.states[tensor.name] = state
-        self._graph = None
+        self._regroup()
         return state
 
     def cache_after(

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from keyword import iskeyword
+from typing import Any
 
 from fuser.errors import SchedulingError
 from fuser.ir.enums import GLOBAL_MEMORY, CacheOp, LoadStoreOpType, MemoryType, ParallelType
@@ -136,6 +137,7 @@ class ScheduledFusion:
 
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
+        self.answers: dict[object, Any] = {}
         self.exprs = list(fusion.tensor_exprs)
         self.records: list[Record] = []
         self.asked: list[ExtentWithin] = []
@@ -179,6 +181,8 @@ class ScheduledFusion:
     @exprs.setter
     def exprs(self, exprs: list[TensorExpr]) -> None:
         self._exprs = exprs
+        # What `while_unchanged` has found out about the exprs.
+        self.answers = {}
         self._definitions: dict[str, TensorExpr] | None = None
         self._uses: dict[str, list[TensorExpr]] | None = None
 
@@ -223,6 +227,11 @@ class ScheduledFusion:
             self._graph = IterationGraph(self.exprs, self.tensors, resolving=True, links=links)
         return self._graph
 
+    def _regroup(self) -> None:
+        """Other dims than before are the same: the graph is made anew, and what was said of it is forgotten."""
+        self._graph = None
+        self.answers = {}
+
     def __str__(self) -> str:
         return "\n".join(map(str, self.records))
 
@@ -244,7 +253,7 @@ class ScheduledFusion:
                 memory = self.states[t.name].memory if t.name in old else MemoryType.local
                 self.states[t.name] = TensorState(t, list(t.logical), memory)
             self._note_siblings(e)
-        self._graph = None
+        self._regroup()
 
     def add_unscheduled(self, tensor: Tensor) -> None:
         """Note a tensor of registers whose expr a verb is about to put in. For modules that define verbs."""
@@ -264,7 +273,7 @@ class ScheduledFusion:
     def _replace_tensor(self, old: Tensor, new: Tensor) -> None:
         self.exprs = [map_expr(e, {old: new}) for e in self.exprs]
         self.states[new.name].tensor = new
-        self._graph = None
+        self._regroup()
 
     def _axis_position(self, state: TensorState, axis: int) -> int:
         n = len(state.loop)

@@ -1,7 +1,6 @@
 """What the structure of a segment says about rows on chip: their stages, and what is kept of an element between them.
 
-All of it is asked for every shape, and follows from the fusion alone, which is how fusions compare: it is found once for all
-shapes.
+All of it is asked for every shape and found once.
 """
 
 from __future__ import annotations
@@ -10,9 +9,11 @@ from functools import lru_cache
 
 from fuser.ir.exact_statistics import exact_statistics
 from fuser.ir.fusion import ExpSum, Fusion, Welford, tensor_outputs
+from fuser.ir.once import once
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.records import record
 from fuser.schedule.pointwise import cache_arguments
-from fuser.schedule.stages import keep_stages, row_reductions, stage_levels
+from fuser.schedule.stages import as_defined, kept_between, row_reductions, stage_levels
 
 
 def in_two_passes(builder: ScheduleBuilder, *, one_pass: bool = False) -> None:
@@ -28,34 +29,54 @@ def in_two_passes(builder: ScheduleBuilder, *, one_pass: bool = False) -> None:
             builder.two_pass(tensor_outputs(expr)[0].name)
 
 
-@lru_cache(maxsize=256)
-def stages_on_chip(segment: Fusion) -> int:
-    """How many stages the row goes through, statistics in two passes counted as what they become."""
-    builder = ScheduleBuilder(segment)
-    in_two_passes(builder)
-    return len(set(stage_levels(builder).values()))
+@record
+class Held:
+    """What a row in registers takes: how many `stages` it goes through, and the bytes per element that are on chip at once.
+
+    kept          at most: what is kept between a stage and the next
+    kept_inputs   of copies of inputs alone, where all else is computed again
+    """
+
+    stages: int
+    kept: int
+    kept_inputs: int
 
 
+@once
 @lru_cache(maxsize=256)
-def kept_bytes(segment: Fusion, *, inputs_only: bool = False, one_pass: bool = False) -> int:
-    """Bytes per element of the row that are on chip at once, at most: what is kept between a stage and the next."""
+def held_rows(segment: Fusion, *, one_pass: bool) -> Held:
+    """See Held. `one_pass`: see `in_two_passes`. Found once for all fusions that are equal, too."""
     builder = ScheduleBuilder(segment)
     in_two_passes(builder, one_pass=one_pass)
     cache_arguments(builder)
-    kept = keep_stages(builder, inputs_only=inputs_only)
+    stages = len(set(stage_levels(builder).values()))
+    return Held(stages, _bytes(builder, inputs_only=False), _bytes(builder, inputs_only=True))
+
+
+def _bytes(builder: ScheduleBuilder, *, inputs_only: bool) -> int:
+    kept = kept_between(builder, inputs_only=inputs_only)
     size = {k.name: builder.state(k.name).tensor.dtype.itemsize for k in kept}
     stages = {s for k in kept for s in range(k.first, k.last)}
     return max((sum(size[k.name] for k in kept if k.first <= s < k.last) for s in stages), default=0)
 
 
-@lru_cache(maxsize=256)
+def stages_on_chip(segment: Fusion) -> int:
+    """How many stages the row goes through, statistics in two passes counted as what they become."""
+    return held_rows(segment, one_pass=False).stages
+
+
+def kept_bytes(segment: Fusion, *, inputs_only: bool = False, one_pass: bool = False) -> int:
+    """Bytes per element of the row that are on chip at once."""
+    held = held_rows(segment, one_pass=one_pass)
+    return held.kept_inputs if inputs_only else held.kept
+
+
 def has_statistics(segment: Fusion) -> bool:
     """Whether a mean and a variance of rows are taken."""
-    reductions = row_reductions(ScheduleBuilder(segment))
+    reductions = row_reductions(as_defined(segment))
     return any(isinstance(e, Welford) and not e.input.dtype.is_complex for e in reductions)
 
 
-@lru_cache(maxsize=256)
 def joins_statistics(segment: Fusion) -> bool:
     """Whether statistics may be joined in one exchange: there are some, and none of them shows to more than 16 bits."""
-    return has_statistics(segment) and not exact_statistics(ScheduleBuilder(segment))
+    return has_statistics(segment) and not exact_statistics(as_defined(segment))

@@ -40,7 +40,9 @@ from fuser.schedule.sides import (
     Found,
     Load,
     SidesPass,
+    choices_of,
     find_sides,
+    kept_sizes,
     sides_of,
 )
 
@@ -89,9 +91,13 @@ class InnerOuterPersistentScheduler:
         if scanned is not None:
             return Refused(f"{scanned.input.name} is scanned")
         graph = resolving_graph(segment)
-        first = sides_of(segment, graph, first=True)
-        if isinstance(first, Refused) and isinstance(sides_of(segment, graph, first=False), Refused):
-            return first
+        choices = choices_of(segment, graph)
+        if not choices:
+            refused = sides_of(segment, graph, first=True)
+            assert isinstance(refused, Refused)
+            return refused
+        if len(choices) == 1:
+            kept_sizes(segment, graph, choices[0])  # what `propose` asks for any sizes
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:

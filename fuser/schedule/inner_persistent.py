@@ -22,7 +22,7 @@ from fuser.ir.fusion import ExpSum, Fusion
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.cut_rows import LEAST_BYTES, LEAST_BYTES_BESIDE, choose_cut_shape, cut_params
 from fuser.schedule.few_rows import LEAST_GAIN, FewRows, FewShape, choose_few_shape, few_time, fitting
-from fuser.schedule.held_rows import has_statistics, joins_statistics, kept_bytes, stages_on_chip
+from fuser.schedule.held_rows import has_statistics, held_rows, joins_statistics, kept_bytes, stages_on_chip
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.reduction import ReductionScheduler
 from fuser.schedule.row_loops import schedule_rows
@@ -55,7 +55,7 @@ from fuser.schedule.rows_over_grid import (
     is_worth_it,
     near_time,
 )
-from fuser.schedule.stages import stage_levels
+from fuser.schedule.stages import as_defined, stage_levels
 
 WARP = 32
 REGISTERS_FOR_GROUP = 16
@@ -76,8 +76,9 @@ class InnerPersistentScheduler:
         answer = ReductionScheduler().accepts(segment)
         if isinstance(answer, Refused):
             return answer
-        if len(set(stage_levels(ScheduleBuilder(segment)).values())) < 2:
+        if len(set(stage_levels(as_defined(segment)).values())) < 2:
             return Refused("the data is needed once")
+        held_rows(segment, one_pass=False)  # what `propose` asks for any sizes
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:

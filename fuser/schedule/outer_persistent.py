@@ -38,7 +38,7 @@ from fuser.schedule.reduction import (
 )
 from fuser.schedule.reference import dim_groups, resolving_graph
 from fuser.schedule.row_shapes import NEEDED_IN_FLIGHT
-from fuser.schedule.stages import stage_levels
+from fuser.schedule.stages import as_defined, stage_levels
 
 RUN = 256
 """Bytes of a row that a block takes: two lines. With fewer the memory is slower, with more each block has more to join."""
@@ -101,7 +101,7 @@ class OuterPersistentScheduler:
         answer = ReductionScheduler().accepts(segment)
         if isinstance(answer, Refused):
             return answer
-        if len(set(stage_levels(ScheduleBuilder(segment)).values())) < 2:
+        if len(set(stage_levels(as_defined(segment)).values())) < 2:
             return Refused("the data is needed once")
         return Accepted()
 
@@ -129,7 +129,7 @@ class OuterPersistentScheduler:
         read = [t.dtype.itemsize for t in rows_of]
         if not read:
             return Refused("no input has rows")
-        builder = ScheduleBuilder(segment)
+        builder = as_defined(segment)
         # Two sums in Double and what they are differences from, in place of two Floats and their own.
         wide = in_double(builder)
         partials = sum(
@@ -190,7 +190,7 @@ class OuterPersistentScheduler:
         builder = ReductionScheduler().apply(segment, params.reduction)
         if params.blocks_per_sm:
             builder.ask_blocks_per_sm(params.blocks_per_sm)
-        levels = stage_levels(ScheduleBuilder(segment))
+        levels = stage_levels(as_defined(segment))
         graph = resolving_graph(segment)
         reduced = reduced_groups(graph, reference_reduction(segment, graph))
         # Asked of the segment: the reductions of the schedule are split into steps, each over a part of the rows.

@@ -55,7 +55,7 @@ from fuser.schedule.reference import (
     tangled_dims,
     uncovered,
 )
-from fuser.schedule.stages import reduced_groups_of, row_reductions, split_stages, stage_levels
+from fuser.schedule.stages import as_defined, reduced_groups_of, row_reductions, split_stages, stage_levels
 from fuser.schedule.total_reductions import rfactor_totals
 
 # Accumulators of a thread along kept dims: more would push the loads in flight out of its registers.
@@ -168,7 +168,7 @@ class ReductionScheduler:
             misaligned=accesses.misaligned,
             held=_HELD if any(isinstance(e, ExpSum) for e in reductions) else 0,
             wide=any(size > 4 for size, _ in reads),
-            may_split=len(set(stage_levels(ScheduleBuilder(segment)).values())) == 1
+            may_split=len(set(stage_levels(as_defined(segment)).values())) == 1
             and not _full_size_outputs(segment, graph, reduced),
         )
         plan = plan_reduction(space, device)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 
 from fuser.ir.fusion import (
     ExpSum,
@@ -29,7 +30,7 @@ from fuser.schedule.params import Refused, SegmentInputs
 from fuser.schedule.reduction import reduced_groups, reductions_of, separate_results
 from fuser.schedule.reference import choose_vector, dim_groups, dim_order, resolving_graph, tangled_dims, uncovered
 from fuser.schedule.rows import row_bounds
-from fuser.schedule.stages import keep_stages
+from fuser.schedule.stages import as_defined, keep_stages
 
 OWN_REGISTERS = 30
 """Registers of a thread beside row data and column sums: addresses, statistics, temporaries."""
@@ -168,14 +169,19 @@ def _downstream(exprs: Iterable[TensorExpr], sources: Iterable[Tensor]) -> list[
 
 def access_registers(tensors: Iterable[Tensor], vector: int) -> int:
     """Registers of an access to each of some tensors."""
-    return sum(-(-vector * t.dtype.itemsize // 4) for t in tensors)
+    return size_registers((t.dtype.itemsize for t in tensors), vector)
+
+
+def size_registers(sizes: Iterable[int], vector: int) -> int:
+    """Registers of an access to tensors whose elements have these `sizes` in bytes."""
+    return sum(-(-vector * size // 4) for size in sizes)
 
 
 @once
 def sum_registers(segment: Fusion, sides: Sides) -> int:
     """Registers of a column's sums: Welford has a mean, a sum of squares, what they are differences from and, at the end, a
     long count; beside a sum that shows to more than 16 bits is what its roundings left over."""
-    wide = wide_results(ScheduleBuilder(segment))
+    wide = wide_results(as_defined(segment))
     results = [(e, tensor_outputs(e)[0]) for e in reductions_of(segment) if tensor_outputs(e)[0] in sides.column]
     numbers = ((5 if isinstance(e, Welford) else 2 if t.name in wide else 1, t.dtype.itemsize) for e, t in results)
     return sum(count * max(1, size // 4) for count, size in numbers)
@@ -198,16 +204,23 @@ def _dims_of_inputs(segment: Fusion, graph: IterationGraph) -> dict[Group, IterD
 
 
 @once
-def values_between(segment: Fusion, reference: str) -> tuple[Tensor, ...]:
-    """Values of full size that are kept from one stage to the next beside the copies of inputs."""
-    return tuple(SidesPass(segment, (), reference).kept())
+def kept_sizes(segment: Fusion, graph: IterationGraph, sides: Sides) -> tuple[int, ...]:
+    """Bytes of an element of values of full size that are kept from one stage to the next beside the copies of inputs."""
+    return _kept_sizes(segment, choices_of(segment, graph).index(sides))
+
+
+@lru_cache(maxsize=256)
+def _kept_sizes(segment: Fusion, choice: int) -> tuple[int, ...]:
+    """The same for the sides of that number: found once for all fusions that are equal."""
+    sides = choices_of(segment, resolving_graph(segment))[choice]
+    return tuple(t.dtype.itemsize for t in SidesPass(segment, (), sides.reference.name).kept())
 
 
 @once
 def _wide_sums(segment: Fusion) -> bool:
     """Whether a result of a reduction shows in an output to more than 16 bits."""
     names = {tensor_outputs(e)[0].name for e in reductions_of(segment)}
-    return bool(wide_results(ScheduleBuilder(segment)) & names)
+    return bool(wide_results(as_defined(segment)) & names)
 
 
 class SidesPass:
@@ -224,7 +237,7 @@ class SidesPass:
         self.order = [input_dims(segment, graph, [groups[d]])[0] for d in order if not groups[d].is_broadcast]
 
     def kept(self) -> list[Tensor]:
-        """See `values_between`."""
+        """Values of full size that are kept from one stage to the next beside the copies of inputs."""
         b = self.builder
         _, copies, kept = self.compute()
         graph = b.graph()
@@ -376,7 +389,7 @@ def find_sides(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Found 
     weights = [
         t for t in segment.input_tensors if not t.is_cpu and t not in read and concrete_groups(graph, t) & sides.along
     ]
-    kept = values_between(segment, sides.reference.name)
+    kept = kept_sizes(segment, graph, sides)
     of_column = sum_registers(segment, sides)
     pairs = 2 if _wide_sums(segment) else 1
     is_double = any(t.dtype.itemsize > 4 for t in (*read, *written))
@@ -387,12 +400,12 @@ def find_sides(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Found 
         moved=sum(t.dtype.itemsize for t in (*read, *written)),
         row_registers=access_registers(read, vector),
         held_registers=access_registers(weights, vector) + vector * of_column,
-        kept_registers=access_registers(kept, vector),
+        kept_registers=size_registers(kept, vector),
         sums=len(sides.column),
         own_registers=OWN_REGISTERS + (REST_REGISTERS if pairs > 1 else 0),
         read_sizes=tuple(t.dtype.itemsize for t in read),
         weight_sizes=tuple(t.dtype.itemsize for t in weights),
-        kept_sizes=tuple(t.dtype.itemsize for t in kept),
+        kept_sizes=kept,
         column_registers=of_column,
         sum_bytes=(8 if is_double else 4) * pairs,
         statistics=len(sides.row),

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
 
-from fuser.ir.fusion import Pointwise, Reducing, Tensor, TensorExpr, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import Fusion, Pointwise, Reducing, Tensor, TensorExpr, tensor_inputs, tensor_outputs
 from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.once import once, while_unchanged
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 
@@ -72,12 +73,20 @@ def _kept_groups(expr: TensorExpr, graph: IterationGraph) -> set[Group]:
     return {g for g in map(graph.group, tensor_outputs(expr)[0].visible) if not g.is_broadcast}
 
 
-def row_reductions(builder: ScheduleBuilder) -> list[Reducing]:
+@once
+def as_defined(segment: Fusion) -> ScheduleBuilder:
+    """A schedule without verbs, for questions about the segment itself. Nobody may change it."""
+    return ScheduleBuilder(segment)
+
+
+@while_unchanged
+def row_reductions(builder: ScheduleBuilder) -> tuple[Reducing, ...]:
     """The reductions of a schedule that are not chained, in order."""
     chained = chained_reductions(builder.exprs, builder.graph(), builder.partial_results)
-    return [e for e in builder.exprs if isinstance(e, Reducing) and e not in chained]
+    return tuple(e for e in builder.exprs if isinstance(e, Reducing) and e not in chained)
 
 
+@while_unchanged
 def reduced_groups_of(builder: ScheduleBuilder) -> frozenset[Group]:
     """Groups of the dims that the reductions of a schedule reduce, but for chained ones.
 
@@ -89,6 +98,7 @@ def reduced_groups_of(builder: ScheduleBuilder) -> frozenset[Group]:
     return frozenset(map(graph.group, dims))
 
 
+@while_unchanged
 def stage_levels(builder: ScheduleBuilder) -> dict[str, int]:
     """Stage of each sink: reduction results and full-size outputs. It is how many reductions must come before, in a row.
 
@@ -139,33 +149,49 @@ def split_stages(
 
     Returns what is kept, and the second computations of the others by name.
     """
+    kept, stage, again = _plan_stages(builder, keep)
+    made: dict[str, list[str]] = {}
+    for name, later in again.items():
+        by_stage: dict[int, list[str]] = {}
+        for use in builder.uses(name):
+            target = tensor_outputs(use)[0].name
+            by_stage.setdefault(stage.get(target, 0), []).append(target)
+        for s in later:
+            clone = builder.recompute(name, by_stage[s])
+            stage[clone] = s
+            made.setdefault(name, []).append(clone)
+    return kept, made
+
+
+def _plan_stages(
+    builder: ScheduleBuilder, keep: Callable[[str], bool]
+) -> tuple[tuple[Kept, ...], dict[str, int], dict[str, list[int]]]:
+    """What is kept between stages, the stage of each tensor, and the further stages of those computed again, last first."""
     level = stage_levels(builder)
     graph = builder.graph()
     reduced = reduced_groups_of(builder)
     wide = {t.name for t in builder.tensors if any(graph.group(d) in reduced for d in t.visible)}
     stage: dict[str, int] = dict(level)
     kept: list[Kept] = []
-    made: dict[str, list[str]] = {}
+    again: dict[str, list[int]] = {}
     order = [t.name for e in builder.exprs for t in tensor_outputs(e)]
     for name in reversed(order):
         if name not in wide or name in level or name in builder.input_names:
             continue
-        by_stage: dict[int, list[str]] = {}
+        needed: set[int] = set()
         for use in builder.uses(name):
             target = tensor_outputs(use)[0].name
-            by_stage.setdefault(stage.get(target, 0), []).append(target)
-        if not by_stage:
+            needed.add(stage.get(target, 0))
+            needed.update(again.get(target, ()))
+        if not needed:
             continue
-        first, *later = sorted(by_stage)
+        first, *later = sorted(needed)
         stage[name] = first
         if later and keep(name):
             kept.append(Kept(name, first, later[-1]))
-            continue
-        for s in later:
-            clone = builder.recompute(name, by_stage[s])
-            stage[clone] = s
-            made.setdefault(name, []).append(clone)
-    return tuple(kept), made
+        elif later:
+            again[name] = later
+    return tuple(kept), stage, again
 
 
 def keep_stages(
@@ -173,10 +199,26 @@ def keep_stages(
 ) -> tuple[Kept, ...]:
     """Recompute cheap full-size values that several stages need, once per further stage; returns those kept instead.
 
+    See `kept_between`.
+    """
+    keep = _keeps(builder, few_registers=few_registers, inputs_only=inputs_only)
+    return split_stages(builder, keep)[0]
+
+
+def kept_between(
+    builder: ScheduleBuilder, *, few_registers: bool = False, inputs_only: bool = False
+) -> tuple[Kept, ...]:
+    """What `keep_stages` would keep; it changes nothing.
+
     A value is kept if it is costly, if it is a copy of an input (which a recomputation would read again), or if that takes
     fewer bytes than keeping what it is computed from. With `few_registers` the last does not count: where only copies and
     costly values are kept, many results share what each needs. With `inputs_only` nothing but copies of inputs is kept.
     """
+    keep = _keeps(builder, few_registers=few_registers, inputs_only=inputs_only)
+    return _plan_stages(builder, keep)[0]
+
+
+def _keeps(builder: ScheduleBuilder, *, few_registers: bool, inputs_only: bool) -> Callable[[str], bool]:
     graph = builder.graph()
     reduced = reduced_groups_of(builder)
     full = {t.name for t in builder.tensors if any(graph.group(d) in reduced for d in t.visible if not d.is_broadcast)}
@@ -190,7 +232,7 @@ def keep_stages(
             needed_later.add(name)
         return worth
 
-    return split_stages(builder, keep)[0]
+    return keep
 
 
 def _worth_keeping(

@@ -1,9 +1,11 @@
-"""`once`: one answer for each fusion and question."""
+"""`once` and `while_unchanged`: one answer for each fusion, or state of a schedule, and question."""
 
 from fuser.frontend.definition import FusionDefinition
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import Fusion
-from fuser.ir.once import once
+from fuser.ir.iteration_graph import Group
+from fuser.ir.once import once, while_unchanged
+from fuser.ir.schedule import ScheduleBuilder
 
 
 def _fusion() -> Fusion:
@@ -47,3 +49,38 @@ def test_equal_fusions_answer_with_their_own_tensors() -> None:
     assert a == b
     assert result(a) is a.output_tensors[0]
     assert result(b) is b.output_tensors[0]
+
+
+def test_a_schedule_is_asked_again_after_a_verb_that_changed_its_exprs() -> None:
+    asked: list[int] = []
+
+    @while_unchanged
+    def count(schedule: ScheduleBuilder) -> int:
+        asked.append(1)
+        return len(schedule.exprs)
+
+    builder = ScheduleBuilder(_fusion())
+    before = count(builder)
+    builder.split(builder.fusion.output_tensors[0].name, 0, 4)
+    assert count(builder) == before
+    assert len(asked) == 1
+    builder.cache_after(builder.fusion.input_tensors[0].name)
+    assert count(builder) == before + 1
+    assert len(asked) == 2
+
+
+def test_a_schedule_is_asked_again_where_other_dims_are_the_same() -> None:
+    builder = ScheduleBuilder(_fusion())
+    name = builder.fusion.output_tensors[0].name
+    builder.cache_before(name)
+
+    @while_unchanged
+    def groups(schedule: ScheduleBuilder) -> frozenset[Group]:
+        return frozenset(schedule.graph().group(d) for t in schedule.tensors for d in t.logical)
+
+    before = groups(builder)
+    builder.split(name, 0, 4)
+    builder.transform_like(name)
+    # The graph is another one: groups of the old one are in no set of the new one's.
+    assert groups(builder).isdisjoint(before)
+    assert groups(builder) == groups(builder)
