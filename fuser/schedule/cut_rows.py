@@ -121,7 +121,7 @@ def choose_cut_shape(
         # (H200: rms_norm bf16 834x50257 two rows at once 61.6 us, one 57.9).
         is_worth_it = beside >= 2 * loaded and (beside * vector <= MOST_SHARED or beside > 2 * loaded)
         for together in (1, 2) if beside and is_worth_it else (1,):
-            for batch in range(2, 33):
+            for batch in range(max(2, -(-vectors // (cluster * device.max_threads_per_block))), 33):
                 threads = -(-vectors // (cluster * batch * WARP)) * WARP
                 holds_more = loaded > itemsize or beside * vector > MOST_SHARED
                 registers = REGISTERS_BESIDE if holds_more else REGISTERS
@@ -129,7 +129,8 @@ def choose_cut_shape(
                 shape = _shape(threads, batch, cluster, together, vector * loaded, registers, device)
                 if shape is None:
                     continue
-                score = _score(shape, vectors, rows, vector, loaded, beside, exchanges, device)
+                least = 0.0 if best is None else best[0]
+                score = _score(shape, vectors, rows, vector, loaded, beside, exchanges, device, least)
                 score *= (REALIGNED_AT_ONCE if is_realigned else AT_ONCE)[cut_unrolled(batch)]
                 if best is None or score > best[0]:
                     best = score, shape
@@ -195,13 +196,16 @@ def _score(
     beside: int,
     exchanges: int,
     device: DeviceInfo,
+    least: float,
 ) -> float:
-    """Speed, as a share of what memory allows."""
+    """Speed, as a share of what memory allows; 0 where it is no more than `least` whatever the rest says."""
     held = shape.threads * shape.batch
     used = vectors / (held * shape.cluster)
-    score = used / (1.0 + TESTED * _tested(shape, vectors) / (shape.threads * shape.cluster))
-    score *= min(shape.in_flight * used, WANTED_IN_FLIGHT) / WANTED_IN_FLIGHT
+    score = used * min(shape.in_flight * used, WANTED_IN_FLIGHT) / WANTED_IN_FLIGHT
     score *= min(1.0, shape.resident * shape.threads / (WANTED_THREADS_BESIDE if beside else WANTED_THREADS))
+    if score <= least:
+        return 0.0
+    score /= 1.0 + TESTED * _tested(shape, vectors) / (shape.threads * shape.cluster)
     if shape.resident == 1:
         score *= ALONE**exchanges
     # An exchange takes its time however short the row is.

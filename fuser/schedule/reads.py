@@ -7,6 +7,7 @@ table of which a gather takes some rows) is no dim of the loops; what stands in 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import lru_cache
 
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import (
@@ -154,4 +155,11 @@ def read_width(
 
 def is_divisible(extent: Int, width: int, known: Collection[Symbol]) -> bool:
     """Whether lowering can prove that an extent is a multiple of `width` from facts that those in `known` are."""
+    if extent.multiple % width == 0:
+        return True
+    return not extent.is_const and _is_divisible(extent, width, frozenset(known))
+
+
+@lru_cache(maxsize=1024)
+def _is_divisible(extent: Int, width: int, known: frozenset[Symbol]) -> bool:
     return extent.substitute({s: symbol(s.name, 0, multiple=width) for s in known}).multiple % width == 0

@@ -81,6 +81,8 @@ def choose_row_shape(
             # through it one after another.
             moving = batch * vector * per_element // 8 if itemsize > 4 else batch * vector // 4
             moving = vector if is_cut else moving
+            if batch * vector * per_element // 4 >= device.registers_per_thread:
+                break
             shape = _row_shape(accesses, batch, cluster, rows, vector, per_element, loaded, itemsize, moving, device)
             if shape is None:
                 continue

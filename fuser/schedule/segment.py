@@ -35,11 +35,12 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.integers import Symbol
 from fuser.ir.live_order import exprs_below
+from fuser.ir.once import once
 from fuser.ir.views import ViewExpr, view_chain
 from fuser.records import record
 from fuser.schedule.independent_outputs import independent_outputs
 from fuser.schedule.no_op import viewed_input
-from fuser.schedule.params import Refused, Scheduler
+from fuser.schedule.params import Accepted, Refused, Scheduler
 from fuser.schedule.reads import displaced_intermediate
 from fuser.schedule.registry import SCHEDULERS
 
@@ -106,11 +107,16 @@ def choose_scheduler(
                 (scheduler.type, f"{reshape.output.name} is another view of {reshape.input.name} in memory")
             )
             continue
-        answer = Refused(_OTHER_SIZES) if scheduler.type in unfit else scheduler.accepts(fusion)
+        answer = Refused(_OTHER_SIZES) if scheduler.type in unfit else _answer(fusion, scheduler)
         if not isinstance(answer, Refused):
             return scheduler, tuple(refusals)
         refusals.append((scheduler.type, answer.reason))
     return None, tuple(refusals)
+
+
+@once
+def _answer(fusion: Fusion, scheduler: Scheduler) -> Accepted | Refused:
+    return scheduler.accepts(fusion)
 
 
 _OTHER_SIZES = "it does not take the sizes of a segment with some of these exprs"
@@ -120,7 +126,7 @@ def candidates(segment: Segment) -> Iterator[Scheduler]:
     """Every scheduler that takes the structure of a segment, in priority order: the next is for sizes the first refuses."""
     yield segment.scheduler
     for scheduler in SCHEDULERS[SCHEDULERS.index(segment.scheduler) + 1 :]:
-        if not isinstance(scheduler.accepts(segment.fusion), Refused):
+        if not isinstance(_answer(segment.fusion, scheduler), Refused):
             yield scheduler
 
 
