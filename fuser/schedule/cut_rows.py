@@ -89,7 +89,7 @@ class CutShape:
 
 def cut_unrolled(batch: int) -> int:
     """Accesses of a thread that are tested together: more of them, and more threads test each by itself."""
-    return next((u for u in (2, 3) if batch % u == 0), 1)
+    return 2 if batch % 2 == 0 else 3 if batch % 3 == 0 else 1
 
 
 def choose_cut_shape(
@@ -120,17 +120,20 @@ def choose_cut_shape(
         # Rows together need registers for what they share: it must be little, or very much beside a row, and much in any case
         # (H200: rms_norm bf16 834x50257 two rows at once 61.6 us, one 57.9).
         is_worth_it = beside >= 2 * loaded and (beside * vector <= MOST_SHARED or beside > 2 * loaded)
+        holds_more = loaded > itemsize or beside * vector > MOST_SHARED
+        registers = REGISTERS_BESIDE if holds_more else REGISTERS
+        registers += REGISTERS_FOR_DOUBLES if itemsize > 4 else 0
         for together in (1, 2) if beside and is_worth_it else (1,):
+            most = _most(cluster, together, vectors, rows, vector, loaded, beside)
+            if best is not None and most <= best[0]:
+                continue
             for batch in range(max(2, -(-vectors // (cluster * device.max_threads_per_block))), 33):
                 threads = -(-vectors // (cluster * batch * WARP)) * WARP
-                holds_more = loaded > itemsize or beside * vector > MOST_SHARED
-                registers = REGISTERS_BESIDE if holds_more else REGISTERS
-                registers += REGISTERS_FOR_DOUBLES if itemsize > 4 else 0
                 shape = _shape(threads, batch, cluster, together, vector * loaded, registers, device)
                 if shape is None:
                     continue
                 least = 0.0 if best is None else best[0]
-                score = _score(shape, vectors, rows, vector, loaded, beside, exchanges, device, least)
+                score = _score(shape, most, vectors, rows, vector, exchanges, device, is_beside=beside > 0, least=least)
                 score *= (REALIGNED_AT_ONCE if is_realigned else AT_ONCE)[cut_unrolled(batch)]
                 if best is None or score > best[0]:
                     best = score, shape
@@ -187,34 +190,44 @@ def _shape(
     return CutShape(threads, batch, cluster, together, resident, resident * held) if resident else None
 
 
+def _most(cluster: int, together: int, vectors: int, rows: int, vector: int, loaded: int, beside: int) -> float:
+    """Speed of rows over so many blocks, so many of them at once, if all else is at its best."""
+    # An exchange takes its time however short the row is.
+    waits = (1.0 / CLUSTER.get(cluster, 1.0) - 1.0) * max(1.0, SHORT_BYTES / (vectors * vector * loaded))
+    most = 1.0 / (1.0 + waits) / (1.0 + SHARED * beside / loaded / 2 / together)
+    if together > 1 and beside * vector > MOST_SHARED:
+        most *= TOGETHER
+    return most * rows / (_groups(rows, vector, together) * together)
+
+
+def _groups(rows: int, vector: int, together: int) -> int:
+    """How many lots of rows there are that are worked on at once: those of one phase lie a vector's elements apart."""
+    return -(-rows // (vector * together)) * vector if together > 1 else rows
+
+
 def _score(
     shape: CutShape,
+    most: float,
     vectors: int,
     rows: int,
     vector: int,
-    loaded: int,
-    beside: int,
     exchanges: int,
     device: DeviceInfo,
+    *,
+    is_beside: bool,
     least: float,
 ) -> float:
-    """Speed, as a share of what memory allows; 0 where it is no more than `least` whatever the rest says."""
+    """Speed, as a share of what memory allows; 0 where it is no more than `least` whatever the rest says. `most`: see _most."""
     held = shape.threads * shape.batch
     used = vectors / (held * shape.cluster)
-    score = used * min(shape.in_flight * used, WANTED_IN_FLIGHT) / WANTED_IN_FLIGHT
-    score *= min(1.0, shape.resident * shape.threads / (WANTED_THREADS_BESIDE if beside else WANTED_THREADS))
+    score = most * used * min(shape.in_flight * used, WANTED_IN_FLIGHT) / WANTED_IN_FLIGHT
+    score *= min(1.0, shape.resident * shape.threads / (WANTED_THREADS_BESIDE if is_beside else WANTED_THREADS))
     if score <= least:
         return 0.0
     score /= 1.0 + TESTED * _tested(shape, vectors) / (shape.threads * shape.cluster)
     if shape.resident == 1:
         score *= ALONE**exchanges
-    # An exchange takes its time however short the row is.
-    waits = (1.0 / CLUSTER.get(shape.cluster, 1.0) - 1.0) * max(1.0, SHORT_BYTES / (vectors * vector * loaded))
-    score /= 1.0 + waits
-    score /= 1.0 + SHARED * beside / loaded / 2 / shape.together
-    if shape.together > 1 and beside * vector > MOST_SHARED:
-        score *= TOGETHER
-    groups = -(-rows // (vector * shape.together)) * vector if shape.together > 1 else rows
+    groups = _groups(rows, vector, shape.together)
     slots = shape.resident * int(device.sm_count * CLUSTERED.get(shape.cluster, 1.0)) // shape.cluster
     waves = groups / max(slots, 1)
     if waves < 2 and shape.together > 1:
@@ -225,7 +238,7 @@ def _score(
         score *= each / math.ceil(each)
     elif waves < FEW_WAVES:
         score *= waves / math.ceil(waves)
-    return score * rows / (groups * shape.together)
+    return score
 
 
 def _tested(shape: CutShape, vectors: int) -> float:
