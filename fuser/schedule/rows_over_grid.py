@@ -157,8 +157,13 @@ def choose_grid_shape(
     best: GridShape | None = None
     accesses = -(-row.elements // row.vector)
     for threads in THREADS:
-        for batch in range(LEAST_PIECES if room.in_shared else 1, room.most_accesses + 1):
+        # With fewer accesses a thread no group of all blocks holds a row.
+        fewest = -(-accesses // (threads * MOST_RESIDENT * device.sm_count))
+        for batch in range(max(fewest, LEAST_PIECES if room.in_shared else 1), room.most_accesses + 1):
             sharing = -(-accesses // (threads * batch))
+            # With as many blocks and fewer accesses a thread, threads would be idle.
+            if sharing > 1 and -(-accesses // (threads * sharing)) < batch:
+                continue
             resident = _resident(threads, batch * row.vector * room.held, room, device)
             if resident < 1 or sharing < 2:
                 break
@@ -167,9 +172,6 @@ def choose_grid_shape(
                 continue
             # Rows in registers are waited for in each trip: what clusters cannot hold may do that, others had better not.
             if -(-rows // groups) > 1 and not (room.in_shared or may_wait):
-                continue
-            # With as many groups and fewer accesses a thread, threads would be idle.
-            if -(-accesses // (threads * sharing)) < batch:
                 continue
             per_sm = -(-groups * sharing // device.sm_count)
             overlap, exchange = min(per_sm, groups), IN_GROUP + PER_BLOCK * sharing + PER_THREAD * threads
