@@ -243,6 +243,38 @@ INLINE double fuser_exp_of_negative(double x, double rest = -0.0) {
   return p * __longlong_as_double((long long)(k - half + 1023) << 52);
 }
 """,
+    # exp(x) = p * scale for x <= 0 and nan, of what is added to 1 or more: the same polynomial, but 0 below 2**-1022. What is
+    # not above -709, -infinity too but no nan, gets the upper half of -709: n is -1023 then, whatever the lower half, and the
+    # scale 0.
+    "fuser_exp_summand": """
+INLINE double fuser_exp_summand(double x, double& scale) {
+  unsigned high = __double2hiint(x);
+  high = high - 0xc0862800u <= 0xfff00000u - 0xc0862800u ? 0xc0862800u : high;
+  double y = __hiloint2double(high, __double2loint(x));
+  double shifted = fma(y, 0x1.71547652b82fep+0, 0x1.8p+52), n = shifted - 0x1.8p+52;
+  double r = fma(n, -0x1.ef35793c7673p-45, fma(n, -0x1.62e42fefa38p-1, y));
+  double p = fma(fma(0x1.af236aac51d05p-26, r, 0x1.2880411bad1aap-22), r, 0x1.71de17e40edfep-19);
+  p = fma(fma(fma(p, r, 0x1.a019c9a5652d3p-16), r, 0x1.a01a01a4b322fp-13), r, 0x1.6c16c1738ff55p-10);
+  p = fma(fma(fma(p, r, 0x1.1111111110e6ap-7), r, 0x1.5555555554cb7p-5), r, 0x1.5555555555555p-3);
+  scale = __hiloint2double((__double2loint(shifted) + 1023) << 20, 0);
+  return fma(fma(fma(p, r, 0.5), r, 1.0), r, 1.0);
+}
+INLINE double fuser_exp_summand(double x) {
+  double scale, p = fuser_exp_summand(x, scale);
+  return p * scale;
+}
+""",
+    # One rounding and one operation less than the sum of both.
+    "fuser_add_exp": """
+INLINE double fuser_add_exp(double total, double x) {
+  double scale, p = fuser_exp_summand(x, scale);
+  return fma(p, scale, total);
+}
+""",
+    # The larger one, nan from either side; zeros are equal.
+    "fuser_largest": """
+INLINE double fuser_largest(double a, double b) { return a > b || a != a ? a : b; }
+""",
     # As fuser_exp_below. lost is nan where b is infinite, too: so is a - b, or -infinity.
     "fuser_exp_of_difference": """
 INLINE double fuser_exp_of_difference(double a, double b) {

@@ -205,14 +205,47 @@ _EXP_SUMMAND = PointwiseOp(
     DtypeRule.FLT,
     "exp(x), x <= 0, of what is added to a sum of at least 1.",
     POINTWISE["exp"].numpy,
-    spelled(floating=("fuser_exp2_approx({0} * 1.44269504f)", "fuser_exp_of_negative({0})")),
+    spelled(floating=("fuser_exp2_approx({0} * 1.44269504f)", "fuser_exp_summand({0})")),
     kinds="f",
     ulp=(130.0, 1.2),
     samples=(Samples(-80.0, 0.0, specials=False),),
     parameters=("x",),
 )
-# Lowering alone uses it, in Float and Double. In Float the rounding of the product is worth |x| 2**-24 of a summand that is
-# exp(-|x|) of the largest, and results below 2**-126 are 0.
+# In Float the rounding of the product is worth |x| 2**-24 of a summand that is exp(-|x|) of the largest, and results below
+# 2**-126 are 0; in Double those below 2**-1022.
+
+
+def _add_exp_summand(total: Array, x: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.asarray(total + np.exp(x), total.dtype)
+
+
+_ADD_EXP_SUMMAND = PointwiseOp(
+    "add_exp_summand",
+    2,
+    DtypeRule.FLT,
+    "total + exp(x), x <= 0, of a total that is at least 1 in the end.",
+    _add_exp_summand,
+    spelled(floating=("({0} + fuser_exp2_approx({1} * 1.44269504f))", "fuser_add_exp({0}, {1})")),
+    kinds="f",
+    ulp=(130.0, 2.0),
+    samples=(Samples(0.0, 4.0, specials=False), Samples(-80.0, 0.0, specials=False)),
+    parameters=("total", "x"),
+)
+_LARGEST = PointwiseOp(
+    "largest",
+    2,
+    DtypeRule.FLT,
+    "Larger operand; nan if either is nan. Zeros are equal: either may be the result.",
+    POINTWISE["maximum"].numpy,
+    spelled(floating=("fuser_max({0}, {1})", "fuser_largest({0}, {1})")),
+    kinds="f",
+    ulp=(0.0, 0.0),
+    samples=(Samples(), Samples()),
+    parameters=("a", "b"),
+)
+# Lowering alone uses these, in Float and Double.
+_SUMS_OF_EXPONENTIALS = (_EXP_SUMMAND, _ADD_EXP_SUMMAND, _LARGEST)
 
 
 ROWS: dict[str, PointwiseOp] = {
@@ -220,7 +253,7 @@ ROWS: dict[str, PointwiseOp] = {
     **{name: op.row for name, op in COARSE.items()},
     ROUND_TO_BFLOAT16.name: ROUND_TO_BFLOAT16,
     EXP_BELOW.name: EXP_BELOW,
-    _EXP_SUMMAND.name: _EXP_SUMMAND,
+    **{op.name: op for op in _SUMS_OF_EXPONENTIALS},
     **EXACT,
 }
 """Every row that an expr of a fusion or a call of a kernel may name."""

@@ -25,6 +25,7 @@ COMBINE_EXACTLY = "exp_sum_exact"
 MAX_GROUP = 32
 """Values that a thread holds before it folds them: one maximum and one scaling serve all of them."""
 _CHAINS = 8
+"""Of those, folded side by side at most: each step waits for the one before."""
 
 
 @record(eq=False)
@@ -136,7 +137,7 @@ def exp_sum_parts(
         Allocate(top),
         Allocate(shift),
         Store(top, ZERO, read(0, ZERO)),
-        *rest(lambda k: [Store(top, ZERO, call("maximum", high, read(0, k)))]),
+        *rest(lambda k: [Store(top, ZERO, call("largest", high, read(0, k)))]),
         Store(shift, ZERO, _finite(high)),
         Store(total, at, part(ZERO)),
         *joined,
@@ -182,7 +183,7 @@ def exp_sum_group(
     dtype = total.dtype
     values, kept = group.values, group.kept
     count = values.size.value // kept
-    chains = math.gcd(count, _CHAINS)
+    chains = next(n for n in range(_CHAINS, 0, -1) if count % n == 0)
     tops, sums = (Buffer(f"{name}_{what}", dtype, largest.memory, const(chains)) for what in ("tops", "sums"))
     top, shift = temporary(f"{name}_top", dtype), temporary(f"{name}_shift", dtype)
 
@@ -215,15 +216,23 @@ def exp_sum_group(
             return Load(values, (i * chains + j) * kept + e)
 
         def below(i: Int, j: Int) -> Value:
-            term = call("sub", value(i, j), Load(shift, ZERO))
-            return call("exp", term) if is_exact and dtype is DataType.Float else exponential(term, dtype)
+            return call("sub", value(i, j), Load(shift, ZERO))
 
-        def chained(into: Buffer, op: str, make: Callable[[Int, Int], Value]) -> list[Stmt]:
+        def term(i: Int, j: Int) -> Value:
+            return call("exp", below(i, j)) if is_exact and dtype is DataType.Float else exponential(below(i, j), dtype)
+
+        def added(old: Value, i: Int, j: Int) -> Value:
+            # Of Doubles, the last operation of the exponential is that of the sum.
+            if dtype is DataType.Double:
+                return call("add_exp_summand", old, below(i, j))
+            return call("add", old, term(i, j))
+
+        def chained(into: Buffer, make: Callable[[Int, Int], Value], join: Callable[[Value, Int, Int], Value]) -> list[Stmt]:
             """`chains` folds side by side."""
             first = loop(chains, lambda j: [Store(into, j, make(ZERO, j))])
             rest = loop(
                 count // chains,
-                lambda i: loop(chains, lambda j: [Store(into, j, call(op, Load(into, j), make(i, j)))]),
+                lambda i: loop(chains, lambda j: [Store(into, j, join(Load(into, j), i, j))]),
                 1,
             )
             return [Allocate(into), *first, *rest]
@@ -231,13 +240,13 @@ def exp_sum_group(
         high = Load(top, ZERO)
         old = exponential(call("sub", Load(largest, e), Load(shift, ZERO)), dtype, is_exact=is_exact)
         return [
-            *chained(tops, "maximum", value),
+            *chained(tops, value, lambda old, i, j: call("largest", old, value(i, j))),
             Allocate(top),
             Store(top, ZERO, Load(largest, e)),
-            *loop(chains, lambda j: [Store(top, ZERO, call("maximum", high, Load(tops, j)))]),
+            *loop(chains, lambda j: [Store(top, ZERO, call("largest", high, Load(tops, j)))]),
             Allocate(shift),
             Store(shift, ZERO, _finite(high)),
-            *chained(sums, "add", below),
+            *chained(sums, term, added),
             *joined(e, old),
             Store(largest, e, high),
         ]

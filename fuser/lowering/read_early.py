@@ -68,23 +68,28 @@ class _Mover:
         before, after = result[:start], result[start:]
         late = frozenset(buffer for s in walk(tuple(after)) for buffer, _ in stmt_writes(s))
         symbols = frozenset(x for s in after for x in _defined(s))
-        chain = self._chain(after, late, symbols)
-        filled = set(chain.filled)
-        moved = list(chain.stmts)
+        plain = self._chain(after, late, symbols)
+        filled = set(plain.filled)
+        moved = list(plain.stmts)
+        gone = set(map(id, plain.stmts))
+        # Statements of a row each stand under a test of their own: those of one condition are one list.
+        tests = [s for s in after if isinstance(s, If) and not s.orelse and s.condition.symbols.isdisjoint(symbols)]
+        for first in {s.condition: s for s in reversed(tests)}.values():
+            under = [x for s in tests if s.condition is first.condition for x in s.then]
+            inner = self._chain(under, late, symbols)
+            if inner.stmts:
+                filled |= inner.filled
+                moved.append(If(first.condition, _renamed(inner.stmts), role=first.role))
+                gone |= {id(x) for x in inner.stmts if not isinstance(x, LoadIndex)}
         rest: list[Stmt] = []
-        gone = frozenset(map(id, chain.stmts))
         for s in after:
             if id(s) in gone:
                 continue
-            if isinstance(s, If) and not s.orelse and s.condition.symbols.isdisjoint(symbols):
-                inner = self._chain(s.then, late, symbols)
-                if inner.stmts:
-                    filled |= inner.filled
-                    moved.append(If(s.condition, _renamed(inner.stmts), role=s.role))
-                    kept = frozenset(id(x) for x in inner.stmts if not isinstance(x, LoadIndex))
-                    then = tuple(x for x in s.then if id(x) not in kept)
-                    rest.append(If(s.condition, _without(then, inner.filled), role=s.role))
-                    continue
+            if isinstance(s, If) and any(id(x) in gone for x in s.then):
+                then = tuple(x for x in s.then if id(x) not in gone)
+                if not all(isinstance(x, LoadIndex) for x in then):
+                    rest.append(If(s.condition, _without(then, filled), role=s.role))
+                continue
             rest.append(s)
         if not moved:
             return tuple(result)

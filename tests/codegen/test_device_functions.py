@@ -242,6 +242,9 @@ static float __uint_as_float(unsigned x) { return bits<float>(x); }
 static unsigned __float_as_uint(float x) { return bits<unsigned>(x); }
 static double __longlong_as_double(long long x) { return bits<double>(x); }
 static long long __double_as_longlong(double x) { return bits<long long>(x); }
+static int __double2hiint(double x) { return (int)(bits<long long>(x) >> 32); }
+static int __double2loint(double x) { return (int)bits<long long>(x); }
+static double __hiloint2double(int high, int low) { return bits<double>((long long)high << 32 | (unsigned)low); }
 template <class T> static float toward_zero(T x) {
   float r = (float)x;
   return fabsl((long double)r) > fabsl((long double)x) ? nextafterf(r, 0.0f) : r;
@@ -419,13 +422,35 @@ def test_reciprocal_roots_are_as_good_as_rounded(host: ctypes.CDLL, direction: i
 
 def test_exponentials_of_what_is_not_above_zero(host: ctypes.CDLL):
     rng = np.random.default_rng(2)
-    x = -np.concatenate(
-        [rng.uniform(0, 760, 40000), 10.0 ** rng.uniform(-320, 3, 4000), [0.0, 708.4, 745.1, 746.0, 1e300]]
-    )
+    x = -np.concatenate([rng.uniform(0, 708.3, 40000), 10.0 ** rng.uniform(-320, 2.8, 4000), [0.0, 1e-320, 708.3]])
     check_pointwise(POINTWISE["exp"], [x], _run(host, "op_exp_summand_Double", [x], DataType.Double), DataType.Double)
-    ends = np.array([-np.inf, np.nan, -np.nan, -np.finfo(float).max])
+    nan = np.array([0x7FF8000000000000, -1, 0x7FFFFFFFFFFFFFFF, 0x7FF8000000000001], np.int64).view(np.float64)
+    ends = np.concatenate([nan, [-np.inf, -np.finfo(float).max, -710.0, -746.0, -1e10], -rng.uniform(709, 760, 1000)])
     got = _run(host, "op_exp_summand_Double", [ends], DataType.Double)
-    np.testing.assert_array_equal(got, [0.0, np.nan, np.nan, 0.0])
+    np.testing.assert_array_equal(got, np.where(np.isnan(ends), np.nan, 0.0))
+    # What is less than the least normal number is that, or 0.
+    least = -rng.uniform(708.3, 709, 1000)
+    got = _run(host, "op_exp_summand_Double", [least], DataType.Double)
+    assert np.all((got == 0) | (np.abs(got / np.exp(least) - 1) < 1e-15))
+    assert np.all(np.exp(least[got == 0]) < np.finfo(float).tiny)
+
+
+def test_exponentials_that_are_added_round_once(host: ctypes.CDLL):
+    rng = np.random.default_rng(3)
+    total, x = rng.uniform(0, 9, 40000), -(10.0 ** rng.uniform(-3, 3, 40000))
+    got = _run(host, "op_add_exp_summand_Double", [total, x], DataType.Double)
+    want = total.astype(np.longdouble) + np.exp(x.astype(np.longdouble))
+    assert np.max(np.abs(got - want) / ulp(want.astype(np.float64), DataType.Double)) < 1.2
+    ends = np.array([-np.inf, np.nan, -1e300, -0.0])
+    got = _run(host, "op_add_exp_summand_Double", [np.full(4, 2.0), ends], DataType.Double)
+    np.testing.assert_array_equal(got, [2.0, np.nan, 2.0, 3.0])
+
+
+def test_the_largest_is_nan_if_either_is(host: ctypes.CDLL):
+    some = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, 1.0, -1.0, 1e-320])
+    a, b = (x.ravel().copy() for x in np.meshgrid(some, some))
+    got = _run(host, "op_largest_Double", [a, b], DataType.Double)
+    np.testing.assert_array_equal(got, np.maximum(a, b))
 
 
 def _quotients(rng: np.random.Generator) -> tuple[Array, Array]:

@@ -52,6 +52,22 @@ def test_the_chosen_element_and_its_index_go_before_the_collective() -> None:
     assert sum(isinstance(s, Allocate) for s in made) == 4
 
 
+def test_of_statements_that_each_stand_under_the_same_test() -> None:
+    test, other = less(ROW, N), less(ROW, 3)
+    label, index, chosen = READ[1], READ[2], READ[4]
+    allocated = tuple(s for s in (*READ, *USE) if isinstance(s, Allocate))
+    apart = [If(test, (label,), role=Role.predicate), If(test, (index, chosen), role=Role.predicate)]
+    made = read_early((Allocate(TOTAL), SUM, *allocated, *apart, If(test, USE[1:], role=Role.predicate)))
+    assert order(made) == ["label", "chosen", "reduce", "loss", "out"]
+    early, late = (s for s in made if isinstance(s, If))
+    assert early.condition is late.condition is test
+    assert len(late.then) == 2
+    # What another test may leave out is not there.
+    apart[0] = If(other, (label,), role=Role.predicate)
+    body = (Allocate(TOTAL), SUM, *allocated, *apart, If(test, USE[1:], role=Role.predicate))
+    assert read_early(body) == body
+
+
 def test_under_the_test_that_it_stands_under() -> None:
     test = less(ROW, N)
     made = read_early((Allocate(TOTAL), SUM, If(test, (*READ, *USE), role=Role.predicate)))
