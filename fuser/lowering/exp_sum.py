@@ -227,7 +227,9 @@ def exp_sum_group(
                 return call("add_exp_summand", old, below(i, j))
             return call("add", old, term(i, j))
 
-        def chained(into: Buffer, make: Callable[[Int, Int], Value], join: Callable[[Value, Int, Int], Value]) -> list[Stmt]:
+        def chained(
+            into: Buffer, make: Callable[[Int, Int], Value], join: Callable[[Value, Int, Int], Value]
+        ) -> list[Stmt]:
             """`chains` folds side by side."""
             first = loop(chains, lambda j: [Store(into, j, make(ZERO, j))])
             rest = loop(
