@@ -4,18 +4,22 @@
 
 Each family runs on inputs with large means, wide ranges, constants, nan and infinities. Our largest error against float64
 (in ulps of the output, see `verify.py`) may be one ulp, or what torch eager's is on the same input; nan and infinities
-have to be where float64 has them, unless eager's are elsewhere, too. Double is compared with longdouble, on the host. Needs a
-GPU and torch. The exit code is 1 if a line fails.
+have to be where float64 has them, unless eager's are elsewhere, too. Double is compared with longdouble, on the host, by all of
+its cores. Needs a GPU and torch. The exit code is 1 if a line fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import BoundedSemaphore, Lock
 from typing import Any
 
 from benchmarks.case import Case, LongWide, TorchWide, as_tuple, define_fusion, wide_dtype
@@ -38,6 +42,7 @@ from fuser.ir.dtypes import DataType
 
 F64 = DataType.Double
 ROWS, COLUMNS = 300, 5003
+MOST_THREADS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,31 +148,93 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 """What is made of the input that holds the data: the one with the most elements that comes first."""
 
 
-def compare(case: Case, seed: int) -> list[Line]:
-    """A line for each kind of input."""
+def first_runs(cases: Sequence[Case], seed: int, pool: Executor) -> list[Any]:
+    """A definition for each case whose kernels are compiled and loaded; None where an op is not there yet.
+
+    NVRTC takes most of the time, several programs at once.
+    """
+
+    def run(case: Case) -> Any:
+        try:
+            fd = define_fusion(case)
+        except NotSupportedError:
+            return None
+        with suppress(Exception):  # `compare` meets it again, and makes a line of it
+            fd.execute(torch_inputs(case.inputs, seed))
+        return fd
+
+    return list(pool.map(run, cases))
+
+
+def compare(case: Case, fd: Any, seed: int, beside: Executor, done: Callable[[Line], None]) -> None:
+    """Hand `done` a line for each kind of input.
+
+    The GPU makes both results and, in float64, the reference. References in longdouble, and errors against those, take a core
+    of the host a good part of a second each: they are made `beside`, where `done` is called from.
+    """
     import torch
 
-    try:
-        fd = define_fusion(case)
-    except NotSupportedError as error:
-        return [Line(case.name, "all", None, None, f"unsupported: {str(error).splitlines()[0]}")]
-    lines: list[Line] = []
+    if fd is None:
+        done(Line(case.name, "all", None, None, "unsupported: an op of it is not there yet"))
+        return
     position = max(range(len(case.inputs)), key=lambda k: case.inputs[k].numel)
+    is_double = wide_dtype(case.inputs[position].dtype) is F64
     for kind, change in KINDS.items():
         inputs = torch_inputs(case.inputs, seed)
         data = inputs[position]
         data.copy_(change(data.clone()))
         try:
-            is_double = wide_dtype(case.inputs[position].dtype) is F64
-            references = case.reference(LongWide() if is_double else TorchWide(), *inputs)
-            error = largest_error_of_double if is_double else largest_error
             eager, ours = as_tuple(case.eager(torch)(*inputs)), as_tuple(fd.execute(inputs))
-            pairs = [(error(o, r), error(e, r)) for o, e, r in zip(ours, eager, references, strict=True)]
-            lines += [Line(case.name, kind, *max(pairs, key=lambda p: p[0] / max(p[1], 1.0)))]
+            # On the host from here on: what waits there takes no memory of the GPU.
+            given = [[t.cpu() if is_double else t for t in tensors] for tensors in (inputs, ours, eager)]
         except Exception as failure:
-            text = f"{type(failure).__name__}: {str(failure).splitlines()[0][:120]}"
-            lines.append(Line(case.name, kind, None, None, text))
-    return lines
+            done(_failed(case, kind, failure))
+            continue
+        if is_double:
+            beside.submit(lambda k, g: done(_line(case, k, LongWide(), largest_error_of_double, *g)), kind, given)
+        else:
+            done(_line(case, kind, TorchWide(), largest_error, *given))
+
+
+def _line(
+    case: Case,
+    kind: str,
+    wide: Any,
+    error: Callable[[Any, Any], float],
+    inputs: Sequence[Any],
+    ours: Sequence[Any],
+    eager: Sequence[Any],
+) -> Line:
+    """The largest error of ours, over that of eager."""
+    try:
+        references = case.reference(wide, *inputs)
+        pairs = [(error(o, r), error(e, r)) for o, e, r in zip(ours, eager, references, strict=True)]
+        return Line(case.name, kind, *max(pairs, key=lambda p: p[0] / max(p[1], 1.0)))
+    except Exception as failure:
+        return _failed(case, kind, failure)
+
+
+def _failed(case: Case, kind: str, failure: Exception) -> Line:
+    return Line(case.name, kind, None, None, f"{type(failure).__name__}: {str(failure).splitlines()[0][:120]}")
+
+
+class Waiting(Executor):
+    """A pool that takes no more than twice as much as it has threads: what waits there holds its inputs."""
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads)
+        self._room = BoundedSemaphore(2 * threads)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """See Executor; waits for room."""
+        self._room.acquire()
+        job = self._pool.submit(fn, *args, **kwargs)
+        job.add_done_callback(lambda _: self._room.release())
+        return job
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """See Executor."""
+        self._pool.shutdown(wait, cancel_futures=cancel_futures)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -180,13 +247,23 @@ def main(arguments: Sequence[str]) -> int:
     if lacking := missing():
         print(f"benchmarks.accuracy {lacking}", file=sys.stderr)
         return 2
+    # Doubles first: the host judges them while the GPU goes on.
+    found = [c for c in cases() if not asked.case or any(p in c.name for p in asked.case)]
+    found.sort(key=lambda c: all(i.dtype is not F64 for i in c.inputs))
     lines: list[Line] = []
-    for case in cases():
-        if asked.case and not any(p in case.name for p in asked.case):
-            continue
-        for line in compare(case, asked.seed):
+    lock = Lock()
+
+    def done(line: Line) -> None:
+        with lock:
             lines.append(line)
             print(line, flush=True)
+
+    with Waiting(min(MOST_THREADS, len(os.sched_getaffinity(0)))) as pool:
+        for case, fd in zip(found, first_runs(found, asked.seed, pool), strict=True):
+            compare(case, fd, asked.seed, pool, done)
+    order = {c.name: k for k, c in enumerate(found)}
+    kinds = list(KINDS)
+    lines.sort(key=lambda n: (order[n.case], kinds.index(n.kind) if n.kind in kinds else -1))
     failing = [line for line in lines if not line.is_right]
     text = "\n".join([f"{len(lines)} lines, {len(failing)} fail", *map(str, failing)])
     print(f"\n{'case':40s} {'input':22s} {'ours, ulp':>12s} {'eager, ulp':>12s}\n{text}")
