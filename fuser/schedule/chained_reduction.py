@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import replace
-from functools import lru_cache
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fusion import Expr, ExtentOp, Fusion, Output, ScalarOp, Tensor, Welford, tensor_inputs, tensor_outputs
 from fuser.ir.integers import Int
 from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.once import once
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.chained_cluster import one_cluster
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
@@ -67,8 +67,7 @@ class ChainedReductionScheduler:
         chained = chained_reductions(segment.tensor_exprs, graph)
         if not chained:
             return Refused("no reduction is chained to others")
-        head = head_of(segment, chained)
-        answer = ReductionScheduler().accepts(head)
+        answer = ReductionScheduler().accepts(_rows_of(segment))
         if isinstance(answer, Refused):
             return answer
         reference = reference_reduction(segment, graph)
@@ -86,14 +85,16 @@ class ChainedReductionScheduler:
         if missing is not None:
             return Refused(f"{missing.name} has a dimension that {reference.name} does not have")
         tangled = tangled_dims(segment, graph)
-        return Accepted() if tangled is None else Refused(tangled)
+        if tangled is not None:
+            return Refused(tangled)
+        _needs_rows_again(segment)  # what `propose` asks for any sizes
+        return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
         whole, segment = segment, split_totals(segment)
         graph = resolving_graph(segment)
-        head = head_of(segment, chained_reductions(segment.tensor_exprs, graph))
-        rows = _rows_params(head, inputs, device, is_kept=_needs_rows_again(whole))
+        rows = _rows_params(_rows_of(segment), inputs, device, is_kept=_needs_rows_again(segment))
         if isinstance(rows, Refused):
             return rows
         reference = reference_reduction(segment, graph)
@@ -219,12 +220,16 @@ def _rows_within(
     return () if place is None else ((*place, 1, most // others),)
 
 
-@lru_cache(maxsize=256)
+@once
 def _needs_rows_again(segment: Fusion) -> bool:
-    """Whether rows are better kept than read once per stage. Structure alone: asked once for all shapes."""
-    segment = split_totals(segment)
-    head = head_of(segment, chained_reductions(segment.tensor_exprs, resolving_graph(segment)))
-    return isinstance(InnerPersistentScheduler().accepts(head), Accepted)
+    """Whether rows are better kept than read once per stage."""
+    return isinstance(InnerPersistentScheduler().accepts(_rows_of(segment)), Accepted)
+
+
+@once
+def _rows_of(segment: Fusion) -> Fusion:
+    """What the segment computes of each row by itself."""
+    return head_of(segment, chained_reductions(segment.tensor_exprs, resolving_graph(segment)))
 
 
 def head_of(segment: Fusion, chained: Collection[Expr]) -> Fusion:

@@ -14,6 +14,7 @@ def test_a_case_without_a_gpu() -> None:
     assert found.status == "ok", found.text
     assert found.kernels == 1
     assert 0 < found.nvrtc < found.total
+    assert 0 < found.proposal < found.total
 
 
 def test_a_process_that_fails_says_why() -> None:
@@ -23,7 +24,10 @@ def test_a_process_that_fails_says_why() -> None:
 def test_limits() -> None:
     text, is_over = text_of([FirstResult("a", "ok", "", 250.0, 180.0, 1), FirstResult("b", "unsupported", "x")], "here")
     assert not is_over
-    assert "250.0 ms definition to loaded kernel, limit 300: met" in text
+    assert "250 ms definition to loaded kernel, limit 300: met" in text
     assert "b                                        unsupported: x" in text
     assert text_of([FirstResult("a", "ok", "", 301.0, 290.0, 1)], "here")[1]
     assert text_of([FirstResult("a", "ok", "", 250.0, 149.0, 1)], "here")[1]
+    text, is_over = text_of([FirstResult("a", "ok", "", 250.0, 180.0, 1, 1.25)], "here")
+    assert is_over
+    assert "1.25 ms of that in the longest proposal, limit 1: OVER" in text
