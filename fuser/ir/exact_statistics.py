@@ -58,6 +58,15 @@ def value_digits(builder: ScheduledFusion) -> dict[str, int]:
     return found
 
 
+def shifted_sums(builder: ScheduledFusion) -> frozenset[str]:
+    """Means in Double of values that are no 16-bit numbers: threads join the sums of differences as they are.
+
+    Those that meet their values again are left out, as in `value_digits`.
+    """
+    wide = in_double(builder)
+    return frozenset() if not wide or _meets_values(builder) else wide - value_digits(builder).keys()
+
+
 def _meets_values(builder: ScheduledFusion) -> bool:
     """Whether something as large as what statistics are of is computed from statistics."""
     after: set[str] = set()

@@ -40,6 +40,8 @@ from fuser.lowering.compensated_sum import COMBINE, finish_sum
 from fuser.lowering.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
 from fuser.lowering.exp_sum import exp_sum_scaled
 from fuser.lowering.join_partials import EXP_SUMS, Joins, is_common
+from fuser.lowering.moments import MOMENTS
+from fuser.lowering.shifted_sums import SHIFTED, moved_to
 from fuser.lowering.welford import temporary
 
 
@@ -52,6 +54,8 @@ def butterflies(joins: Joins, r: Reduce, width: int, stride: int = 1, *, keeps_r
         return _of_pair(joins, r, width, stride, keeps_rest=keeps_rest and r.combine == EXACT_EXP_SUM)
     if r.combine == "welford" and not r.partials[0].dtype.is_complex and width > stride:
         return _of_statistics(joins, r, width, stride)
+    if r.combine == SHIFTED:
+        return _of_shifted_sums(joins, r, width, stride) if width > stride else []
     if not is_common(r, 2):
         return joins.elements(r, lambda e: _of_element(joins, r, e, width, stride))
     stmts: list[Stmt] = []
@@ -153,6 +157,25 @@ def _of_statistics(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stm
         stmts += [*(Allocate(b) for b in got), *joins.each(r, shuffle), *joins.each(r, add)]
         offset //= 2
     return [*stmts, *(divide(ZERO) if is_common(r, 2) else []), *joins.elements(r, come_back)]
+
+
+def _of_shifted_sums(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stmt]:
+    """Differences from the first lane's shift: then all that is left is to add up sums and counts."""
+    shift = r.partials[3]
+    name = f"{r.name}_l{joins.axes.number()}"
+    origin = Buffer(f"{name}_origin", shift.dtype, MemoryType.local, shift.size)
+    first = joins.axes.thread % stride
+
+    def tell(e: Int) -> list[Stmt]:
+        return [Shuffle(origin, e, Load(shift, e), ShuffleKind.index, first, width)]
+
+    added = replace(r, partials=r.partials[:3], identity=r.identity[:3], combine=MOMENTS)
+    return [
+        Allocate(origin),
+        *joins.elements(r, tell),
+        *moved_to(r.partials, origin, lambda make: joins.elements(r, make), name),
+        *butterflies(joins, added, width, stride),
+    ]
 
 
 def _of_element(joins: Joins, r: Reduce, at: Int, width: int, stride: int) -> list[Stmt]:

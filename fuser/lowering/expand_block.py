@@ -133,7 +133,8 @@ class BlockReduces:
         """Every thread writes its partials; each element of a group is joined by one of its threads, in order of the reduced
         axes, and read by all. Where that is little work, or how much is not known, every thread does all of it for itself and
         saves a barrier."""
-        groups = spread_groups(count, r.partials[0].size)
+        lanes = self.axes.count_of([p for p in self.axes.active if p not in reduced])
+        groups = spread_groups(count, r.partials[0].size, lanes)
         if groups and total.is_const:
             return self._exchange_spread(r, reduced, total.value, count.value, groups, is_told=is_told)
         scratch = self.scratch(r, total)

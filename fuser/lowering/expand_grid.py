@@ -125,7 +125,7 @@ class GridReduces:
         count = maximum(self.axes.count_of(g.spread), ONE)
         size = r.partials[0].size
         # A single result has as many threads as there are: each joins few parts, and then they meet.
-        groups = spread_groups(count, size) if size.value > 1 else 0
+        groups = spread_groups(count, size, self.axes.count_of(g.lanes)) if size.value > 1 else 0
         if groups and g.blocks.is_const and -(-g.blocks.value // groups) <= _FINISH_BATCH:
             return self._finish_spread(r, g, groups)
         most = max(1, _FINISH_BATCH // size.value)

@@ -18,6 +18,7 @@ from fuser.lowering.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
 from fuser.lowering.exp_sum import exp_sum_combine, exp_sum_parts
 from fuser.lowering.moments import MOMENTS
 from fuser.lowering.parallel_axes import ParallelAxes, is_one
+from fuser.lowering.shifted_sums import SHIFTED, joined, pool_sums
 from fuser.lowering.welford import CommonJoin, pool_statistics, welford_combine
 from fuser.lowering.wide_welford import pool_wide
 
@@ -50,6 +51,13 @@ class Joins:
             return self.elements(r, lambda e: self.combine(r, e, tuple(other(i, e) for i in range(len(r.partials)))))
         if r.combine == MOMENTS:
             return self.each(r, lambda i, e: [_added(r.partials[i], e, other(i, e))])
+        if r.combine == SHIFTED:
+            name = f"{r.name}_c{self.axes.number()}"
+            count = other(2, ZERO)
+            parts = self.elements(
+                r, lambda e: joined(r.partials, e, ZERO, (other(0, e), other(1, e), count, other(3, e)), name)
+            )
+            return [*parts, _added(r.partials[2], ZERO, count)]
         join = CommonJoin(r.partials, f"{r.name}_c{self.axes.number()}")
         has_rest = r.combine == COMBINE_EXACTLY
         return [
@@ -70,6 +78,11 @@ class Joins:
             name = f"{r.name}_c{self.axes.number()}"
             pool = pool_wide if r.partials[0].dtype is DataType.Float else pool_exactly
             return pool(
+                r.partials, others, number, lambda make: self.elements(r, make), self.axes.symbol, name, unroll=unroll
+            )
+        if r.combine == SHIFTED:
+            name = f"{r.name}_c{self.axes.number()}"
+            return pool_sums(
                 r.partials, others, number, lambda make: self.elements(r, make), self.axes.symbol, name, unroll=unroll
             )
         if r.combine in EXP_SUMS:
@@ -105,6 +118,9 @@ class Joins:
             return exp_sum_combine(r.partials, at, other, name, is_exact=r.combine == EXACT_EXP_SUM)
         if r.combine == MOMENTS:
             return [_added(p, at, value) for p, value in zip(r.partials, other, strict=True)]
+        if r.combine == SHIFTED:
+            name = f"{r.name}_c{self.axes.number()}"
+            return [*joined(r.partials, at, at, other, name), _added(r.partials[2], at, other[2])]
         partial = r.partials[0]
         dtype = partial.dtype
         return [Store(partial, at, Call(r.combine, (Load(partial, at), other[0]), compute_dtype(dtype), dtype))]

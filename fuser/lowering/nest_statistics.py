@@ -17,6 +17,7 @@ from fuser.ir.integers import ONE, ZERO, Int, equal
 from fuser.ir.iteration_graph import Group, GroupSplit
 from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
+from fuser.lowering.exact_welford import finish_mean
 from fuser.lowering.moments import settle_moments
 from fuser.lowering.nest_state import Accumulator, is_one
 from fuser.lowering.nest_values import NestValues
@@ -188,16 +189,40 @@ class NestStatistics(NestValues):
         assert rest is not None
         return settle_wide((mean, m2, rest), step.sums, lambda e: Load(shift, e), step.count, elements, name)
 
+    def _is_shifted(self, leader: str, accumulator: Accumulator) -> bool:
+        """Whether threads are joined by sums of differences in Double, and statistics made of them after that."""
+        step = accumulator.step
+        if step is None or step.is_raw or step.sums is None or step.shift is None:
+            return False
+        if leader not in self.shifted_sums or self._is_joined(self.exprs[leader]):
+            return False
+        among = (BLOCK_TYPES, GRID_TYPES)
+        return any(self._reduction_types(leader, a) for a in among) or bool(self._cluster_types(leader))
+
+    def _settled_last(self, leader: str, accumulator: Accumulator, step: WelfordStep) -> list[Stmt]:
+        """The sums of differences of all threads become statistics."""
+        rest = accumulator.rest
+        assert rest is not None
+        finished = self._over(rest.size)
+        name = f"{leader}_f{self._next()}"
+        settled = self._settled(leader, accumulator, step)
+        mean = accumulator.buffers[0]
+        return self._in_last_block([*settled, *finished(lambda e: finish_mean(mean, rest, e, name))], accumulator)
+
+    def _in_last_block(self, stmts: list[Stmt], accumulator: Accumulator) -> list[Stmt]:
+        """Where blocks share a result, only the last one has it."""
+        if accumulator.last_block is None:
+            return stmts
+        declared = [s for s in stmts if isinstance(s, Allocate)]
+        rest = tuple(s for s in stmts if not isinstance(s, Allocate))
+        return [*declared, If(equal(accumulator.last_block, 1), rest, role=Role.last_block)]
+
     def _settled_sums(self, leader: str, accumulator: Accumulator, step: WelfordStep) -> list[Stmt]:
         """The complete sums of all threads become statistics."""
         mean, m2, _ = accumulator.buffers
         assert accumulator.rest is not None
         settled = settle_moments((mean, m2, accumulator.rest), step, self._over(mean.size), f"{leader}_u{self._next()}")
-        if accumulator.last_block is None:
-            return settled
-        declared = [s for s in settled if isinstance(s, Allocate)]
-        rest = tuple(s for s in settled if not isinstance(s, Allocate))
-        return [*declared, If(equal(accumulator.last_block, 1), rest, role=Role.last_block)]
+        return self._in_last_block(settled, accumulator)
 
     def _over(self, size: Int) -> Callable[[Callable[[Int], list[Stmt]]], list[Stmt]]:
         """Makes statements for every element of an array of `size`."""

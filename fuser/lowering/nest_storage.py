@@ -25,6 +25,7 @@ from fuser.lowering.moments import MOMENTS, unshifted
 from fuser.lowering.nest_state import Accumulator, Nest, is_one
 from fuser.lowering.nest_statistics import MAX_REGISTER_ELEMENTS, NestStatistics, accumulator_dtype
 from fuser.lowering.scan_nests import ScanNest
+from fuser.lowering.shifted_sums import SHIFTED
 
 MOST_RESTS = 8
 """Elements of a tensor in registers up to which they have rests beside them: those of an access."""
@@ -227,7 +228,7 @@ class NestStorage(NestStatistics):
         step = accumulator.step
         if step is not None and step.is_plain:
             stmts += unshifted(step, self._over(accumulator.buffers[0].size), f"{leader}_u{self._next()}")
-        elif step is not None and not step.is_raw:
+        elif step is not None and not step.is_raw and not self._is_shifted(leader, accumulator):
             stmts += self._settled(leader, accumulator, step)
         if accumulator.rest is not None and isinstance(expr, ExpSum):
             # Few totals are joined: those of a thread are what loses most.
@@ -243,6 +244,8 @@ class NestStorage(NestStatistics):
             stmts += self._spread_count(accumulator.buffers[2], step.count)
         if step is not None and step.is_plain:
             stmts += self._settled_sums(leader, accumulator, step)
+        elif step is not None and self._is_shifted(leader, accumulator):
+            stmts += self._settled_last(leader, accumulator, step)
         elif accumulator.rest is not None and not isinstance(expr, ExpSum) and not self._is_joined(expr):
             stmts += self._finish_sum(leader, accumulator.buffers[0], accumulator.rest)
         stores: list[Stmt] = []
@@ -319,6 +322,12 @@ class NestStorage(NestStatistics):
             assert accumulator.step.sums is not None
             zero = Literal(0.0, DataType.Double)
             combine, partials, identities = MOMENTS, (*accumulator.step.sums, partials[2]), (zero, zero, identities[2])
+        elif accumulator.step is not None and self._is_shifted(leader, accumulator):
+            assert accumulator.step.sums is not None
+            assert accumulator.step.shift is not None
+            zero = Literal(0.0, DataType.Double)
+            combine, identities = SHIFTED, (zero, zero, identities[2], zero)
+            partials = (*accumulator.step.sums, partials[2], accumulator.step.shift)
         elif accumulator.rest is not None and not isinstance(expr, ExpSum):
             combine = COMBINE_EXACTLY if isinstance(expr, Welford) else COMBINE
             partials, identities = (*partials, accumulator.rest), (*identities, Literal(0.0, accumulator.rest.dtype))

@@ -21,6 +21,7 @@ from fuser.ir.integers import ONE, ZERO, Cond, Int, const, equal, less, prove_le
 from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
 from fuser.lowering.exact_welford import COMBINE_EXACTLY
 from fuser.lowering.moments import MOMENTS
+from fuser.lowering.shifted_sums import SHIFTED
 from fuser.records import record
 
 Join = Callable[[Reduce, Callable[[int, Int, Int], Value], int], list[Stmt]]
@@ -77,15 +78,15 @@ class Joined:
     results: tuple[Buffer, ...]
 
 
-def spread_groups(threads: Int, size: Int) -> int:
+def spread_groups(threads: Int, size: Int, lanes: Int) -> int:
     """Groups of threads, each with one for every result of a lane; 0 where there are not several, or it is not known.
 
-    As many parts for each: their number divides that of the threads. A single result has threads to spare if one would join
-    more parts than `_ONE_STEP`.
+    As many parts for each: their number divides that of the threads. A single result has threads to spare if it has lanes and
+    one thread would not join few parts: else a warp joins it by butterflies, or every thread reads all of them.
     """
     if not (threads.is_const and size.is_const) or threads.value % size.value:
         return 0
-    if size.value == 1 and threads.value <= _ONE_STEP:
+    if size.value == 1 and (lanes is ONE or threads.value < _ONE_STEP):
         return 0
     most = min(threads.value // size.value, _MOST_GROUPS)
     return next((n for n in range(most, _LEAST_GROUPS - 1, -1) if threads.value % n == 0), 0)
@@ -93,9 +94,12 @@ def spread_groups(threads: Int, size: Int) -> int:
 
 def is_one_step(r: Reduce, parts: int, groups: int) -> bool:
     """Whether one thread joins all parts of a result in the place of `groups`: those would have one each, or there are few, of
-    sums that are added up or of statistics of Floats, whose one division for all parts would be made twice."""
+    sums that are added up, of statistics of Floats, whose one division for all parts would be made twice, or of what is the
+    only result of its thread and joined by one operation."""
     is_pooled = r.combine in ("welford", COMBINE_EXACTLY) and r.partials[0].dtype is DataType.Float
-    return parts <= groups or (parts <= _ONE_STEP and (r.combine == MOMENTS or is_pooled))
+    is_alone = len(r.partials) == 1 and r.partials[0].size is ONE
+    few = parts <= _ONE_STEP and (r.combine in (MOMENTS, SHIFTED) or is_pooled or is_alone)
+    return few or parts <= groups
 
 
 def spread_join(

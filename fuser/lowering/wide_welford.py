@@ -22,6 +22,7 @@ from fuser.ir.op_table import compute_dtype
 Double, Float = DataType.Double, DataType.Float
 _ZERO = Literal(0.0, Double)
 _CHUNK = 8
+_LARGEST = 3.4028234663852886e38
 
 
 def add_wide(
@@ -31,7 +32,11 @@ def add_wide(
     total, squares = sums
     value, d = _register(f"{name}_x", Double), _register(f"{name}_d", Double)
     is_first = Call("eq", (Load(count, ZERO), Literal(1, count.dtype)), count.dtype, DataType.Bool)
-    keep = Store(shift, at, Call("where", (is_first, Load(value, ZERO), Load(shift, at)), Double, Double))
+    # A difference between infinities would be no number, where the mean of them all is infinite.
+    size = Call("abs", (Load(value, ZERO),), Double, Double)
+    finite = Call("le", (size, Literal(_LARGEST, Double)), Double, DataType.Bool)
+    chosen = Call("logical_and", (is_first, finite), DataType.Bool, DataType.Bool)
+    keep = Store(shift, at, Call("where", (chosen, Load(value, ZERO), Load(shift, at)), Double, Double))
     kept: list[Stmt] = [keep] if may_be_first is TRUE else [If(may_be_first, (keep,), role=Role.plain)]
     change = Load(d, ZERO)
     return [

@@ -65,4 +65,6 @@ def test_threads_of_a_group_share_its_elements(threads: int, elements: int) -> N
     s.reorder(r.name, {2: 0, 3: 1})
     kernel = check(s, [integers((37, 150))], seeds=(0, 1))
     loops = [f for f in walk(kernel.body) if isinstance(f, For) and f.stop.is_const and str(f.start) == "1"]
-    assert len(loops) == (2 if spread_groups(const(threads), const(elements)) else max(1, elements // threads))
+    assert len(loops) == (
+        2 if spread_groups(const(threads), const(elements), const(8)) else max(1, elements // threads)
+    )
