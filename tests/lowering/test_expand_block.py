@@ -34,7 +34,7 @@ def test_other_blocks_exchange_every_partial(block: int) -> None:
 
 def test_rows_across_y() -> None:
     kernel = row_sum(32, (GX, BX, SERIAL, BY), rows=8)
-    assert count(kernel, Shuffle) == 0  # the reduced axis is not the fastest one
+    assert count(kernel, Shuffle) == 2  # the reduced axis is not the fastest one: four threads of a row are in a warp
 
 
 def test_two_reduced_axes_of_a_block() -> None:
