@@ -43,7 +43,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.alignment import choose_accesses
 from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
-from fuser.schedule.plan_reduction import FEW_ROWS, RESIDENT, Space, plan_reduction
+from fuser.schedule.plan_reduction import FEW_ROWS, RESIDENT, ReductionPlan, Space, plan_reduction
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
 from fuser.schedule.reads import input_reads
 from fuser.schedule.reference import (
@@ -68,6 +68,8 @@ _LITTLE = 4 << 20
 _FEW_SUMS = 4
 # Elements of a step of sums of exponentials, of which a thread first needs the largest.
 _HELD = 32
+# Columns that are read once leave the cache first where they would take more than this part of it (one in so many).
+_OF_CACHE = 4
 
 
 @once
@@ -85,6 +87,13 @@ def reference_reduction(segment: Fusion, graph: IterationGraph) -> Tensor:
 def reduced_groups(graph: IterationGraph, tensor: Tensor) -> frozenset[Group]:
     """Groups of the reduced dims of a reduction result."""
     return frozenset(graph.group(d) for d in tensor.logical if d.is_reduction)
+
+
+def _streams(space: Space, plan: ReductionPlan, moved: int, device: DeviceInfo) -> bool:
+    """Whether what is read, once, should leave the cache first. Where blocks share long rows nothing was gained by it."""
+    if not space.may_split or (space.inner and plan.grid_reduce > 1):
+        return False
+    return moved > (device.l2_bytes if space.inner else device.l2_bytes // _OF_CACHE)
 
 
 class ReductionScheduler:
@@ -187,8 +196,7 @@ class ReductionScheduler:
             aligned_to=accesses.aligned_to,
             cluster=plan.cluster,
             few=plan.is_few,
-            # Where blocks share long rows nothing was gained by it.
-            streaming=space.may_split and moved > device.l2_bytes and not (inner and plan.grid_reduce > 1),
+            streaming=_streams(space, plan, moved, device),
             reasons=plan.reasons,
         )
 

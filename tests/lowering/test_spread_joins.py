@@ -56,7 +56,18 @@ def longest_chain(kernel: Kernel) -> int:
 
 @pytest.mark.parametrize(
     ("threads", "size", "groups"),
-    [(32, 8, 4), (32, 4, 8), (16, 8, 2), (8, 8, 0), (36, 8, 0), (8, 1, 0), (16, 1, 8), (32, 1, 8), (20, 1, 5), (64, 2, 8)],
+    [
+        (32, 8, 4),
+        (32, 4, 8),
+        (16, 8, 2),
+        (8, 8, 0),
+        (36, 8, 0),
+        (8, 1, 0),
+        (16, 1, 8),
+        (32, 1, 8),
+        (20, 1, 5),
+        (64, 2, 8),
+    ],
 )
 def test_groups(threads: int, size: int, groups: int) -> None:
     assert spread_groups(const(threads), const(size), const(8)) == groups
