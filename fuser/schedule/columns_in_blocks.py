@@ -19,6 +19,7 @@ from fuser.ir.fusion import Pointwise, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.params import InnerOuterParams
 from fuser.schedule.pointwise import vectorize
+from fuser.schedule.rows_in_shared import vectorize_rows
 from fuser.schedule.sides import SidesPass
 
 
@@ -30,11 +31,14 @@ class ColumnsPass(SidesPass):
     def schedule(self, params: InnerOuterParams) -> ScheduleBuilder:
         """The whole schedule."""
         self.params = p = params
+        self.again: set[str] = set()
         b = self.builder
         for tensor, dim, low, high in p.bounds:
             b.ask_extent_within(tensor, dim, low, high)
         b.ask_blocks_per_sm(p.blocks_per_sm)
-        late, copies, _ = self.compute()
+        late, copies, _ = self.compute(p.in_shared)
+        if p.in_shared:
+            self._read_again(copies, late)
         row, column = self.reductions()
         reference = row[0]
         for name in (reference, *column):
@@ -45,9 +49,12 @@ class ColumnsPass(SidesPass):
             b.parallelize(reference, position, parallel_type)
         b.parallelize_like(reference)
         if p.in_cluster:
-            b.set_cluster(ParallelType.grid_x, p.sharing * p.blocks)
-        vectorize(b, copies, [a for a in p.vectorized if a in copies])
-        loaded = {copies[n] for n in b.input_names if n in copies} - late
+            b.set_cluster(ParallelType.grid_x, p.sharing if p.sharing > 1 else p.blocks)
+        vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])
+        if p.vector > 1:
+            vectorize_rows(b, self.placed.values(), misaligned=False)
+        again = self.again
+        loaded = {self.placed.get(n, copies[n]) for n in b.input_names if n in copies and n not in again} - late
         within = 1 + (p.blocks > 1) + (p.side_by_side > 1)
         b.inline_most([t.name for t in b.tensors if t.name not in loaded | b.input_names], limits=self._of_rows(within))
         rows = self.rowwise(loaded)
@@ -57,6 +64,21 @@ class ColumnsPass(SidesPass):
             b.load_ahead(name, best_effort=True)
         return b
 
+    def _read_again(self, copies: dict[str, str], late: set[str]) -> None:
+        """What each row has one of is read again by each use: registers would hold it for all rows at once."""
+        b = self.builder
+        graph = b.graph()
+        along = frozenset(map(graph.group, self.along))
+        for name in sorted(b.input_names & copies.keys()):
+            copy = copies[name]
+            own = {graph.group(d) for d in b.state(copy).tensor.visible if not d.is_broadcast}
+            if copy in late or not own or own & along:
+                continue
+            self.again.add(name)
+            uses = [tensor_outputs(e)[0].name for e in b.uses(copy)]
+            for use in uses[1:]:
+                b.recompute(copy, [use])
+
     def _cut(self, name: str) -> dict[int, ParallelType]:
         """The loops of the reference, and what becomes of some: position -> type."""
         b, p = self.builder, self.params
@@ -65,7 +87,9 @@ class ColumnsPass(SidesPass):
         # O -> O/(G*Z*U), [G,] [Z,] [U]
         types: dict[int, ParallelType] = {}
         at = 1
-        of_rows = ((p.blocks, ParallelType.grid_x), (p.side_by_side, ParallelType.block_y), (p.rows, None))
+        # Blocks that share a row are neighbours: they may be a cluster.
+        of_blocks = ParallelType.grid_y if p.sharing > 1 else ParallelType.grid_x
+        of_rows = ((p.blocks, of_blocks), (p.side_by_side, ParallelType.block_y), (p.rows, None))
         left = p.blocks * p.side_by_side * p.rows
         for count, parallel_type in of_rows:
             if count > 1:

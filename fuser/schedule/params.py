@@ -291,6 +291,7 @@ class InnerOuterParams:
     sharing         blocks that share each row: every one keeps its columns for all rows, and sums them up alone; 1: none, each
                     block has rows of its own
     in_cluster      they are a cluster; else they meet in device memory
+    in_shared       row tensors that lie in shared memory, which asynchronous copies fill; others are in registers
     reasons         why, in words; no part of the kernel's key
     """
 
@@ -309,6 +310,7 @@ class InnerOuterParams:
     bounds: tuple[tuple[str, int, int, int], ...]
     sharing: int = 1
     in_cluster: bool = False
+    in_shared: tuple[str, ...] = ()
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

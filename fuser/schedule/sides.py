@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 
+from fuser.ir.enums import LoadStoreOpType
 from fuser.ir.fusion import (
     ExpSum,
     Fusion,
@@ -231,6 +232,7 @@ class SidesPass:
         graph = resolving_graph(segment)
         sides = next(s for s in choices_of(segment, graph) if s.reference.name == reference)
         self.sums = {t.name for t in sides.column}
+        self.placed: dict[str, str] = {}
         self.along = input_dims(segment, graph, sides.along)
         # Input dims, one for each dim of the reference that has several elements, slowest first.
         groups = dim_groups(graph, sides.reference)
@@ -245,12 +247,17 @@ class SidesPass:
         tensors = [b.state(n).tensor for n in kept if n not in copies.values()]
         return [t for t in tensors if concrete_groups(graph, t) & along]
 
-    def compute(self) -> tuple[set[str], dict[str, str], list[str]]:
-        """Decide what is computed where; names for what follows the sums, copies of arguments, and what stages keep."""
+    def compute(self, in_shared: Collection[str] = ()) -> tuple[set[str], dict[str, str], list[str]]:
+        """Decide what is computed where; names for what follows the sums, copies of arguments, and what stages keep.
+
+        Inputs `in_shared` have a copy in shared memory before the one in registers, `self.placed` by input.
+        """
         b = self.builder
         separate_results(b)
         late = self._compute_apart()
         copies = self._cache(late)
+        for name in in_shared:
+            self.placed[name] = b.cache_after(name, LoadStoreOpType.cp_async, cached_uses=[copies[name]])
         row, _ = self.reductions()
         for name in row:
             expr = b.definition(name)
