@@ -49,7 +49,11 @@ def generate_cuda(kernel: Kernel) -> CudaSource:
         lines.append("  extern __shared__ __align__(16) unsigned char shared_memory[];")
     used = names.symbols.builtins
     lines.extend(f"  const index_t {name} = {symbol.name};" for symbol, name in BUILTINS.items() if symbol in used)
+    if kernel.plan.starts_next:
+        lines.append('  asm volatile("griddepcontrol.launch_dependents;");  // the next kernel may start')
     lines.extend(statements.lines)
+    if kernel.plan.beside:
+        lines.append('  asm volatile("griddepcontrol.wait;" ::: "memory");  // the kernel before ends first')
     lines.append("}\n")
     return CudaSource(preamble(kernel, values.functions) + "\n".join(lines), kernel.name)
 

@@ -213,10 +213,12 @@ class KernelCompiler:
         scheduler = scheduler_for(params)
         self.recorder.stage(f"{self.prefix}params.py", lambda: f"# {scheduler.type.name}\n{params_text(chosen)}\n")
         scheduled = scheduler.apply(segment.fusion, params)
-        return self.compile_scheduled(scheduled, bound), params
+        return self.compile_scheduled(scheduled, bound, segment), params
 
-    def compile_scheduled(self, scheduled: ScheduleBuilder, bound: BoundInputs) -> CompiledKernel:
-        """The kernel of a schedule, exactly as it stands."""
+    def compile_scheduled(
+        self, scheduled: ScheduleBuilder, bound: BoundInputs, segment: Segment | None = None
+    ) -> CompiledKernel:
+        """The kernel of a schedule, exactly as it stands. `segment`: the one it is of, with its place among others."""
         facts = collect_facts(scheduled, bound.tensors, bound.evaluate, index_bits=self.options.index_bits)
         self.recorder.stage(f"{self.prefix}schedule.py", lambda: schedule_text(scheduled, facts))
         from fuser.compiler.reproducer import fault_planter, with_reproducer
@@ -227,6 +229,10 @@ class KernelCompiler:
             kernel = lower_fusion(scheduled, facts, observer=observer, proofs=proofs)
         except InternalError as error:
             raise with_reproducer(error, scheduled, bound) from error
+        if segment is not None and self.target().info.compute_capability >= (9, 0):
+            # A cooperative grid is launched when all of its blocks have room.
+            beside = segment.beside and not kernel.plan.cooperative
+            kernel = replace(kernel, plan=replace(kernel.plan, starts_next=segment.starts_next, beside=beside))
         if proofs is not None:
             proved = proofs
             self.recorder.stage(f"{self.prefix}proofs.txt", lambda: proved.text())

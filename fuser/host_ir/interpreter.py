@@ -375,7 +375,13 @@ class _Run:
         if values.is_empty:
             return None
         cluster = plan.cluster if wanted is None or wanted.cluster is None else wanted.cluster
-        launch = Launch(values.grid, values.block, values.shared_bytes, cluster, plan.cooperative)
+        # The kernel beside which this one runs, if that was the last thing put on the stream.
+        last = next((s for s in reversed(self.steps) if not isinstance(s, AllocateStep)), None) if plan.beside else None
+        before = last if isinstance(last, LaunchStep) and last.holds else None
+        launch = Launch(
+            values.grid, values.block, values.shared_bytes, cluster, plan.cooperative, beside=before is not None
+        )
+        others = before.semaphores[1] if before is not None and before.semaphores is not None else 0
         check_launch(kernel.entry, launch, self.device)
         self._note_disjoint(evaluation.facts, dict(zip(plan.tensor_arguments, tensors, strict=True)))
         parameters = evaluation.parameter_values(values)
@@ -390,8 +396,18 @@ class _Run:
                 (positions, n * w.dtype.itemsize)
                 for positions, n, w in zip(parameters.workspaces, values.workspaces, plan.workspaces, strict=True)
             ),
-            None if values.semaphores is None else (parameters.semaphores, values.semaphores),
+            None if values.semaphores is None else (parameters.semaphores, values.semaphores, others),
+            self._is_before_another(instruction),
         )
+
+    def _is_before_another(self, instruction: LaunchKernel) -> bool:
+        """Whether the next kernel of the program may run beside the one of this instruction."""
+        plan = instruction.kernel.plan
+        if plan is None or not plan.starts_next:
+            return False
+        following = self.program.instructions[self.program.instructions.index(instruction) + 1 :]
+        after = next((i for i in following if not isinstance(i, Allocate)), None)
+        return isinstance(after, LaunchKernel) and after.kernel.plan is not None and after.kernel.plan.beside
 
     def _note_disjoint(self, facts: Sequence[Fact], tensors: dict[str, Tensor]) -> None:
         """Remember which inputs must not overlap: the one fact that a later run with the same sizes may break."""

@@ -173,7 +173,8 @@ class LaunchStep:
     pointers    (position, root, byte offset)
     numbers     (position, name, dtype): user scalars passed on; None: as the caller gave it
     workspaces  (positions, bytes)
-    semaphores  (positions, count)
+    semaphores  (positions, count, how many others are in use meanwhile)
+    holds       its workspaces stay in use while the next launch runs beside it
     """
 
     kernel: CompiledKernel
@@ -182,7 +183,8 @@ class LaunchStep:
     pointers: tuple[tuple[int, int, int], ...] = ()
     numbers: tuple[tuple[int, str, DataType | None], ...] = ()
     workspaces: tuple[tuple[tuple[int, ...], int], ...] = ()
-    semaphores: tuple[tuple[int, ...], int] | None = None
+    semaphores: tuple[tuple[int, ...], int, int] | None = None
+    holds: bool = False
 
     def run(self, frame: Frame) -> None:
         values = list(self.template)
@@ -193,11 +195,12 @@ class LaunchStep:
             number = frame.numbers[name]
             values[position] = number if dtype is None else scalar_as(number, dtype, name)
         if self.semaphores is not None:
-            _put(values, self.semaphores[0], frame.device.semaphores(self.semaphores[1], frame.stream))
+            positions, count, others = self.semaphores
+            _put(values, positions, frame.device.semaphores(others + count, frame.stream) + 4 * others)
         for positions, nbytes in self.workspaces:
             _put(values, positions, frame.workspace(nbytes).address)
         frame.device.launch(self.kernel, self.launch, values, frame.stream)
-        if frame.scratch:
+        if frame.scratch and not self.holds:
             frame.release_workspaces()
 
 

@@ -91,3 +91,7 @@ class LaunchPlan:
     in_place: tuple[str, ...] = ()
     # Blocks of a cluster along x, y and z; None for a launch without clusters.
     cluster: tuple[int, int, int] | None = None
+    # The next kernel may start as soon as all blocks of this one have, if that is `beside` it.
+    starts_next: bool = False
+    # Uses nothing that the kernel before it in the program writes or frees, and ends after it.
+    beside: bool = False

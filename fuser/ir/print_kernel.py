@@ -216,6 +216,8 @@ def _header(kernel: Kernel) -> Iterator[str]:
     grid, block = (", ".join(str(n) for n in sizes) for sizes in (plan.grid, plan.block))
     yield f"  launch grid ({grid}), block ({block}), shared {plan.shared_bytes} bytes" + (
         (", cooperative" if plan.cooperative else "")
+        + (", starts the next kernel" if plan.starts_next else "")
+        + (", beside the kernel before" if plan.beside else "")
         + (f", cluster ({', '.join(map(str, plan.cluster))})" if plan.cluster else "")
     )
     for workspace in plan.workspaces:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fuser.errors import LaunchError
@@ -342,7 +343,8 @@ class CudaDevice:
         key = (id(loaded), launch.threads, launch.shared_bytes, launch.cluster)
         resident = self._resident.get(key)
         if resident is None:
-            resident = int(driver.call("cuOccupancyMaxActiveClusters", loaded.function, launch_config(launch, 0)))
+            alone = launch_config(replace(launch, cooperative=False, beside=False), 0)
+            resident = int(driver.call("cuOccupancyMaxActiveClusters", loaded.function, alone))
             self._resident[key] = resident
         if resident < 1:
             raise LaunchError(

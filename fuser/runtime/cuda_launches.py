@@ -56,7 +56,8 @@ def describe_launch(launch: Launch) -> str:
     text = f"grid {launch.grid}, block {launch.block}, {launch.shared_bytes} bytes of dynamic shared memory"
     if launch.cluster is not None:
         text += f", cluster {launch.cluster}"
-    return f"{text}, cooperative" if launch.cooperative else text
+    text += ", cooperative" if launch.cooperative else ""
+    return f"{text}, beside the kernel before" if launch.beside else text
 
 
 def differ_in_grid_alone(a: Launch, b: Launch) -> bool:
@@ -68,6 +69,7 @@ def differ_in_grid_alone(a: Launch, b: Launch) -> bool:
         and b.cluster is None
         and not a.cooperative
         and not b.cooperative
+        and a.beside is b.beside
     )
 
 
@@ -88,6 +90,10 @@ def launch_config(launch: Launch, stream: int) -> Any:
         value = module.CUlaunchAttributeValue()
         value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = launch.cluster
         attributes.append(_attribute(module, "CLUSTER_DIMENSION", value))
+    if launch.beside:
+        value = module.CUlaunchAttributeValue()
+        value.programmaticStreamSerializationAllowed = 1
+        attributes.append(_attribute(module, "PROGRAMMATIC_STREAM_SERIALIZATION", value))
     config.attrs = attributes
     config.numAttrs = len(attributes)
     return config

@@ -45,6 +45,8 @@ class Launch:
     shared_bytes: int = 0
     cluster: tuple[int, int, int] | None = None
     cooperative: bool = False
+    # Starts when the blocks of the kernel before it on the stream have all said so, instead of when they are done.
+    beside: bool = False
 
     @property
     def threads(self) -> int:

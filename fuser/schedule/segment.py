@@ -50,12 +50,15 @@ class Segment:
     """A group of exprs with the scheduler that takes it, and why the schedulers before it did not.
 
     `extent_inputs`: symbols the kernel needs that none of its tensor inputs carries, passed as scalars of the same name.
+    `starts_next`, `beside`: see `LaunchPlan`.
     """
 
     fusion: Fusion
     scheduler: Scheduler
     refusals: tuple[tuple[SchedulerType, str], ...]
     extent_inputs: tuple[Symbol, ...] = ()
+    starts_next: bool = False
+    beside: bool = False
 
 
 @record
@@ -177,7 +180,10 @@ def _segment_of(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collection
 
 
 def _apart(fusion: Fusion, without: Collection[SizesRefused]) -> list[Segment]:
-    """A segment for each lot of outputs that share only cheap values, if a scheduler takes each; else nothing."""
+    """A segment for each lot of outputs that share only cheap values, if a scheduler takes each; else nothing.
+
+    None needs what another makes, so that they run two by two, side by side.
+    """
     found: list[Segment] = []
     for exprs in independent_outputs(fusion):
         made = {t for e in exprs for t in tensor_outputs(e)}
@@ -188,7 +194,8 @@ def _apart(fusion: Fusion, without: Collection[SizesRefused]) -> list[Segment]:
         scheduler, why = choose_scheduler(part, without)
         if scheduler is None:
             return []
-        found.append(Segment(part, scheduler, why, extents))
+        is_second = len(found) % 2 == 1
+        found.append(Segment(part, scheduler, why, extents, not is_second, is_second))
     return found
 
 
