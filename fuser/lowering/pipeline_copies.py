@@ -276,8 +276,13 @@ def _fuse(reader: Stmt, fill: Stmt, buffer: Buffer, wrap: Callable[[Stmt], Stmt]
             return None
         return _with_body(reader, (*reader.body[: inside[0]], made, *reader.body[inside[0] + 1 :]))
     copied = {(s.dst_index, s.width) for s in walk((inner,)) if isinstance(s, AsyncCopy)}
-    reads = [s for s in walk(reader.body) if _reads_itself(s, buffer)]
-    if not all(isinstance(s, VectorMove) and (s.src_index, s.width) in copied for s in reads):
+    read = {
+        (index, s.width if isinstance(s, VectorMove) else 1)
+        for s in walk(reader.body)
+        for b, index in stmt_reads(s)
+        if b is buffer
+    }
+    if not read <= copied:
         return None
     after = inside[-1] + 1
     return _with_body(reader, (*reader.body[:after], wrap(inner), *reader.body[after:]))

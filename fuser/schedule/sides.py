@@ -343,6 +343,7 @@ class Found:
     order, groups   dims of the reference, those of the rows first, each slowest first; the groups of all of them
     length, rows    elements of a row, and how many there are
     vector          elements of an access, at most; `vectorized`: arguments of which that is one access
+    read            inputs of full size
     """
 
     segment: Fusion
@@ -355,6 +356,7 @@ class Found:
     vector: int
     vectorized: tuple[str, ...]
     load: Load
+    read: tuple[str, ...]
 
     def bounds(
         self, inputs: SegmentInputs, capacity: int, rows: int = 0
@@ -421,4 +423,4 @@ def find_sides(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Found 
         is_double=is_double,
     )
     vectorized = tuple(n for n in vectorized if n not in sums)
-    return Found(segment, graph, sides, order, groups, length, rows, vector, vectorized, load)
+    return Found(segment, graph, sides, order, groups, length, rows, vector, vectorized, load, tuple(t.name for t in read))

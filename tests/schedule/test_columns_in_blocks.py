@@ -11,7 +11,7 @@ from fuser import DataType
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.kernel import ExchangeWait, GridBarrier, walk
+from fuser.ir.kernel import AsyncCopy, ExchangeWait, GridBarrier, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule.columns_model import choose_cluster_shape, choose_group_shape
 from fuser.schedule.params import InnerOuterParams, Refused, SegmentInputs
@@ -56,6 +56,7 @@ def check(
     vector: int = 1,
     side_by_side: int = 1,
     at_once: int = 1,
+    in_shared: bool = False,
 ) -> CompiledKernel:
     """The kernel of such parameters, whose results are right."""
     arrays = arrays_for(define, rows, length, dtype)
@@ -86,6 +87,7 @@ def check(
         bounds,
         sharing,
         in_cluster,
+        found.read if in_shared else (),
     )
     device = SimulatorDevice(info=H200)
     kernel, _ = KernelCompiler(device).compile_segment(segment, bound, params)
@@ -205,3 +207,26 @@ def test_long_rows_lie_over_the_grid(rows: int, length: int) -> None:
 
 def test_means_of_large_values() -> None:
     check(moments_both_ways, 30, 40, sharing=2, side_by_side=4, at_once=2)
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize(
+    ("sharing", "threads", "vector", "at_once"), [(3, 64, 1, 2), (5, 64, 1, 10), (3, 32, 4, 3), (3, 32, 2, 4)]
+)
+@pytest.mark.parametrize("in_cluster", [False, True])
+def test_rows_in_shared_memory(
+    define: Definition, sharing: int, threads: int, vector: int, at_once: int, in_cluster: bool
+) -> None:
+    kernel = check(
+        define,
+        10,
+        300,
+        sharing=4 if in_cluster else sharing,
+        in_cluster=in_cluster,
+        threads=threads,
+        vector=vector,
+        at_once=at_once,
+        in_shared=True,
+    )
+    assert kernel.kernel_ir is not None
+    assert any(isinstance(s, AsyncCopy) for s in walk(kernel.kernel_ir.body))
