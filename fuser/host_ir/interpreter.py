@@ -405,8 +405,10 @@ class _Run:
         plan = instruction.kernel.plan
         if plan is None or not plan.starts_next:
             return False
-        following = self.program.instructions[self.program.instructions.index(instruction) + 1 :]
-        after = next((i for i in following if not isinstance(i, Allocate)), None)
+        instructions = iter(self.program.instructions)
+        while next(instructions) is not instruction:
+            pass
+        after = next((i for i in instructions if not isinstance(i, Allocate)), None)
         return isinstance(after, LaunchKernel) and after.kernel.plan is not None and after.kernel.plan.beside
 
     def _note_disjoint(self, facts: Sequence[Fact], tensors: dict[str, Tensor]) -> None:

@@ -1,0 +1,99 @@
+"""Kernels side by side: launches that overlap share no counters and no scratch memory, and only neighbours overlap."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fuser.host_ir.expressions import extent
+from fuser.host_ir.instructions import Allocate, Deallocate, Fill, Instruction, LaunchKernel
+from fuser.host_ir.program import HostProgram
+from fuser.ir.dtypes import DataType
+from fuser.ir.integers import as_int
+from fuser.ir.launch_plan import Workspace
+from fuser.runtime.device import Launch
+from fuser.runtime.device_tensor import DeviceTensor
+
+N = extent("x", 0)
+
+
+def kernels(make_kernel: Any, count: int = 2) -> list[Any]:
+    """Kernels with scratch memory and three counters each, of which the second may run beside the first, and so on."""
+    made: list[Any] = []
+    for k in range(count):
+        kernel = make_kernel(
+            entry=f"k{k}", workspaces=[Workspace("w", DataType.Float, as_int(8))], semaphores=as_int(3), content=str(k)
+        )
+        plan = replace(kernel.plan, starts_next=k % 2 == 0, beside=k % 2 == 1)
+        made.append(replace(kernel, plan=plan))
+    return made
+
+
+def two(make_kernel: Any, *between: Instruction) -> HostProgram:
+    first, second = kernels(make_kernel)
+    instructions: list[Instruction] = [
+        Allocate("y", (N,), DataType.Float),
+        LaunchKernel(first, ("x", "y")),
+        *between,
+        Allocate("z", (N,), DataType.Float),
+        LaunchKernel(second, ("x", "z")),
+    ]
+    return HostProgram(("x",), ("y", "z"), instructions)
+
+
+def run(device: Any, program: HostProgram) -> list[tuple[Any, ...]]:
+    """The calls of a replay; those of the first run were alike."""
+    x = DeviceTensor.from_numpy(np.arange(4, dtype=np.float32), device)
+    device.calls.clear()
+    program.run([x])
+    first = [c[0] for c in device.calls]
+    device.calls.clear()
+    program.run([x])
+    assert [c[0] for c in device.calls] == first
+    return list(device.calls)
+
+
+def launches(calls: list[tuple[Any, ...]]) -> list[tuple[Launch, tuple[Any, ...]]]:
+    return [(c[2], c[3]) for c in calls if c[0] == "launch"]
+
+
+def test_the_second_starts_with_the_first(device: Any, make_kernel: Any) -> None:
+    calls = run(device, two(make_kernel))
+    (one, of_one), (other, of_other) = launches(calls)
+    assert not one.beside
+    assert other.beside
+    # Parameters: x, y, scratch memory, counters, extent.
+    assert of_one[2] != of_other[2], "the first still uses its scratch memory"
+    assert of_other[3] == of_one[3] + 4 * 3, "the first still counts"
+    names = [c[0] for c in calls]
+    assert "release" not in names[: len(names) - 1 - names[::-1].index("launch")]
+
+
+def test_what_stands_between_keeps_them_apart(device: Any, make_kernel: Any) -> None:
+    freed = Deallocate("t")
+    for between in ([Fill("y", 0.5)], [Allocate("t", (N,), DataType.Float), freed]):
+        (_, of_one), (other, of_other) = launches(run(device, two(make_kernel, *between)))
+        assert not other.beside
+        assert of_other[3] == of_one[3]
+
+
+def test_a_kernel_that_has_nothing_to_do_starts_no_other(device: Any, make_kernel: Any) -> None:
+    first, second = kernels(make_kernel)
+    first = replace(first, plan=replace(first.plan, grid=(as_int(0), as_int(1), as_int(1))))
+    instructions = [
+        Allocate("y", (N,), DataType.Float),
+        LaunchKernel(first, ("x", "y")),
+        LaunchKernel(second, ("x", "y")),
+    ]
+    ((launch, _),) = launches(run(device, HostProgram(("x",), ("y",), instructions)))
+    assert not launch.beside
+
+
+def test_pairs(device: Any, make_kernel: Any) -> None:
+    """The third waits for both before it."""
+    instructions: list[Instruction] = [Allocate("y", (N,), DataType.Float)]
+    instructions += [LaunchKernel(k, ("x", "y")) for k in kernels(make_kernel, 4)]
+    found = launches(run(device, HostProgram(("x",), ("y",), instructions)))
+    assert [launch.beside for launch, _ in found] == [False, True, False, True]
