@@ -90,9 +90,12 @@ def pipeline_copies(
         raise SchedulingError(
             f"{missing[0]} cannot be copied a trip ahead: no serial loop fills it, or threads read what others copied"
         )
-    waits = _Waits(copied - recycler.done)
+    once = {b for b in copied - recycler.done if b.name in wanted and b.name in private}
+    split = _Splitter(once)
+    body = split.body(body)
+    waits = _Waits(copied - recycler.done - split.done)
     body = waits.list(body)
-    left = sorted(b.name for b in copied if b.name in wanted and b not in recycler.done)
+    left = sorted(b.name for b in copied if b.name in wanted and b not in recycler.done | split.done)
     reason = "no serial loop fills it, or threads read what others copied"
     return (*notes, *(Comment(f"{name} is not copied a trip ahead: {reason}") for name in left), *body)
 
@@ -149,6 +152,39 @@ class _Waits:
         return frozenset(b for s in walk((stmt,)) for b, _ in stmt_reads(s) if b in self.tracked)
 
 
+# --- one trip ---------------------------------------------------------------------------------------------------------
+
+
+class _Splitter:
+    """Makes a group of each trip of the loops that fill the buffers `wanted`, where no loop fills them again and the first loop
+    that reads them goes over them alike: that one waits for one piece after the other. `done` are those buffers."""
+
+    def __init__(self, wanted: AbstractSet[Buffer]) -> None:
+        self.wanted = wanted
+        self.done: set[Buffer] = set()
+
+    def body(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        """A statement list, all of whose copies are to these buffers, or the same list."""
+        fills = {k: b for k, s in enumerate(stmts) if (b := _filled(s, self.wanted)) is not None}
+        copied = {s.dst for s in walk(stmts) if isinstance(s, AsyncCopy)}
+        if not fills or copied != set(fills.values()) or len(copied) != len(fills):
+            return tuple(stmts)
+        opens = min((k for k, s in enumerate(stmts) if any(_reads(s, b) for b in copied)), default=-1)
+        pieces = _pieces(stmts[opens], {b: stmts[k] for k, b in fills.items()}) if opens > max(fills) else 0
+        if not pieces:
+            return tuple(stmts)
+        self.done |= copied
+        result: list[Stmt] = []
+        for k, stmt in enumerate(stmts):
+            if k == max(fills):
+                result += _together([stmts[n] for n in fills])
+            elif k == opens:
+                result += _in_pieces(stmt, pieces, ", ".join(b.name for b in fills.values()))
+            elif k not in fills:
+                result.append(stmt)
+        return tuple(result)
+
+
 # --- the next trip ----------------------------------------------------------------------------------------------------
 
 
@@ -178,7 +214,7 @@ class _Recycler:
         declared = {s.buffer for s in loop.body if isinstance(s, Allocate)}
         fills: dict[Buffer, Stmt] = {}
         for stmt in loop.body:
-            buffer = self._filled(stmt)
+            buffer = _filled(stmt, self.wanted)
             if buffer is not None and buffer in declared and buffer not in fills:
                 fills[buffer] = stmt
         last = {b: max((k for k, s in enumerate(loop.body) if _reads(s, b)), default=-1) for b in fills}
@@ -205,10 +241,7 @@ class _Recycler:
             if (isinstance(stmt, Allocate) and stmt.buffer in fills) or any(stmt is f for f in fills.values()):
                 continue
             if k == opens and pieces:
-                assert isinstance(stmt, For)
-                for n in range(pieces):
-                    inner.append(AsyncWait(pieces - 1 - n, f"piece {n} of {names} is there"))
-                    inner.append(For(stmt.symbol, const(n), const(n + 1), ONE, stmt.body, stmt.unroll, stmt.unswitch))
+                inner += _in_pieces(stmt, pieces, names)
                 continue
             if k == opens:
                 inner.append(AsyncWait(0, f"{names} is there"))
@@ -228,14 +261,25 @@ class _Recycler:
                 inner.append(AsyncCommit())
         return [*(Allocate(b) for b in fills), *first, _with_body(loop, tuple(inner))]
 
-    def _filled(self, stmt: Stmt) -> Buffer | None:
-        """The wanted buffer that a statement does nothing but fill, or None."""
-        simple = [s for s in walk((stmt,)) if not isinstance(s, (For, If))]
-        targets = {s.dst for s in simple if isinstance(s, AsyncCopy)}
-        if len(targets) != 1 or not all(isinstance(s, AsyncCopy) for s in simple):
-            return None
-        (buffer,) = targets
-        return buffer if buffer in self.wanted else None
+
+def _filled(stmt: Stmt, wanted: AbstractSet[Buffer]) -> Buffer | None:
+    """The wanted buffer that a statement does nothing but fill, or None."""
+    simple = [s for s in walk((stmt,)) if not isinstance(s, (For, If))]
+    targets = {s.dst for s in simple if isinstance(s, AsyncCopy)}
+    if len(targets) != 1 or not all(isinstance(s, AsyncCopy) for s in simple):
+        return None
+    (buffer,) = targets
+    return buffer if buffer in wanted else None
+
+
+def _in_pieces(stmt: Stmt, pieces: int, names: str) -> list[Stmt]:
+    """The trips of a loop, each behind the wait for its own copies."""
+    assert isinstance(stmt, For)
+    result: list[Stmt] = []
+    for n in range(pieces):
+        result.append(AsyncWait(pieces - 1 - n, f"piece {n} of {names} is there"))
+        result.append(For(stmt.symbol, const(n), const(n + 1), ONE, stmt.body, stmt.unroll, stmt.unswitch))
+    return result
 
 
 def _pieces(reader: Stmt, fills: Mapping[Buffer, Stmt]) -> int:

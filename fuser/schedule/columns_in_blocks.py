@@ -60,7 +60,7 @@ class ColumnsPass(SidesPass):
         rows = self.rowwise(loaded)
         if rows:
             b.inline_at(reference, within, selected=rows)
-        for name in rows if p.ahead else ():
+        for name in self.placed.values() if self.placed else rows if p.ahead else ():
             b.load_ahead(name, best_effort=True)
         return b
 
