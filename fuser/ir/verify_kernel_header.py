@@ -23,6 +23,11 @@ class HeaderRules(ValueRules):
             self.findings.append(f"the name {kernel.name!r} is no identifier")
         if kernel.index_bits not in (32, 64):
             self.findings.append(f"index_bits is {kernel.index_bits}, expected 32 or 64")
+        if plan.cooperative and plan.cluster is not None:
+            self.findings.append(
+                "the launch is cooperative and has clusters: how many blocks of clusters fit on the device at once is not "
+                "known here, so that blocks that wait for the whole grid might wait for ever"
+            )
         bound = {binding.symbol for binding in plan.bindings}
         workspaces = {workspace.name: workspace for workspace in plan.workspaces}
         sizes = (*plan.grid, *plan.block, plan.shared_bytes, *(w.count for w in plan.workspaces))

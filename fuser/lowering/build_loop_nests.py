@@ -80,6 +80,11 @@ class NestBuilder(NestStatements):
         self._claim_transforms()
         private = {name for name, private in self.shared_reads.items() if private}
         cooperative = self.cooperative or bool(self.crossing)
+        if cooperative and self.builder.cluster:
+            raise SchedulingError(
+                f"blocks wait for the whole grid, because {self._crossing_reason()}, and stand in clusters: "
+                "a kernel does one or the other"
+            )
         return LoweredBody(
             tuple(body), self.arguments, self.workspaces, private, self.scalars, cooperative, frozenset(self.crossing)
         )

@@ -10,7 +10,6 @@ run them), the semaphore pools.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -353,11 +352,6 @@ class CudaDevice:
 
     def _check_residency(self, kernel: CompiledKernel, loaded: LoadedKernel, launch: Launch) -> None:
         """All blocks of a cooperative grid must be on the device at once, or it waits for ever."""
-        if launch.cluster is not None:
-            # Known since the clusters were checked. Processors that no whole cluster fits on hold none.
-            clusters = self._resident[id(loaded), launch.threads, launch.shared_bytes, launch.cluster]
-            self._check_held(kernel, launch, clusters * math.prod(launch.cluster), f"{clusters} clusters")
-            return
         key = (id(loaded), launch.threads, launch.shared_bytes, None)
         per_sm = self._resident.get(key)
         if per_sm is None:
@@ -367,15 +361,12 @@ class CudaDevice:
                 )
             )
             self._resident[key] = per_sm
+        blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
         held = per_sm * self.info.sm_count
-        self._check_held(kernel, launch, held, f"{per_sm} on each of {self.info.sm_count} SMs")
-
-    def _check_held(self, kernel: CompiledKernel, launch: Launch, held: int, how: str) -> None:
-        blocks = math.prod(launch.grid)
         if blocks > held:
             raise LaunchError(
                 f"{kernel.entry}: a cooperative grid of {blocks} blocks, and the device holds {held} at once "
-                f"({how}) with {describe_launch(launch)}"
+                f"({per_sm} on each of {self.info.sm_count} SMs) with {describe_launch(launch)}"
             )
 
     def _run(self, name: str, *arguments: Any) -> Any:

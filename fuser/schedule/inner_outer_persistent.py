@@ -212,7 +212,7 @@ class InnerOuterPersistentScheduler:
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
         assert isinstance(params, InnerOuterParams)
-        if (params.sharing > 1 or params.in_cluster) and not params.joined:
+        if params.sharing > 1 or params.in_cluster:
             return ColumnsPass(segment, params.order, params.reference).schedule(params)
         return _Pass(segment, params.order, params.reference).schedule(params)
 
@@ -351,16 +351,7 @@ class _Pass(SidesPass):
         main = [t.name for t in b.tensors if t.name not in after | siblings | got | b.input_names]
         others = [n for n in main if n not in b.siblings(reference)]
         b.transform_like(reference, others)
-        own = ParallelType.grid_x
-        at = self.within + 2
-        types: dict[int, ParallelType] = {}
-        if p.sharing > 1:
-            # Blocks that share a row are neighbours: a cluster.
-            b.set_cluster(ParallelType.grid_x, p.sharing)
-            own = ParallelType.grid_y
-            types[self.within + 1] = ParallelType.grid_x
-            at += 1
-        types |= {0: own, at: ParallelType.block_y, at + 1: ParallelType.block_x}
+        types = {0: ParallelType.grid_x, self.within + 2: ParallelType.block_y, self.within + 3: ParallelType.block_x}
         if p.side_by_side > 1:
             types[1] = ParallelType.block_z
         for position, parallel_type in types.items():
@@ -404,8 +395,6 @@ class _Pass(SidesPass):
         b.split(name, at, p.across)
         b.split(name, at, p.along)
         b.split(name, at, p.batch)
-        if p.sharing > 1:
-            b.split(name, at, p.sharing)
 
     def _parts(self, name: str) -> tuple[str, ...]:
         """The sums that a block has of its own rows."""
@@ -441,29 +430,21 @@ class _Pass(SidesPass):
         for _ in range(count - 1):
             b.merge(name, 0, 1)
         b.split(name, 0, p.across)
-        b.split(name, 0, p.blocks)  # I/(tx*C*G), [C,] G, tx, the parts of G blocks
-        first = 3
-        if p.sharing > 1:
-            b.split(name, 0, p.sharing)
-            first = 4
-        b.split(name, first, p.along)
+        b.split(name, 0, p.blocks)  # I/(tx*G), G, tx, the parts of G blocks
+        b.split(name, 3, p.along)
         if p.side_by_side > 1:
-            b.split(name, first, p.side_by_side)
-        b.split(name, first, parts_at_once(p.blocks, p.along * p.side_by_side))
+            b.split(name, 3, p.side_by_side)
+        b.split(name, 3, parts_at_once(p.blocks, p.along * p.side_by_side))
         rest = [n for n in after if n not in b.siblings(name)]
         b.transform_like(name, rest)
-        types = {first - 1: ParallelType.block_x, first + 1: ParallelType.unswitch}
-        if p.sharing > 1:
-            types |= {1: ParallelType.grid_x, 2: ParallelType.grid_y}
-        else:
-            types[1] = ParallelType.grid_x
+        types = {1: ParallelType.grid_x, 2: ParallelType.block_x, 4: ParallelType.unswitch}
         if p.side_by_side > 1:
-            types[first + 2] = ParallelType.block_z
-        types[first + 2 + (p.side_by_side > 1)] = ParallelType.block_y
+            types[5] = ParallelType.block_z
+        types[5 + (p.side_by_side > 1)] = ParallelType.block_y
         for position, parallel_type in types.items():
             b.parallelize(name, position, parallel_type)
         b.parallelize_like(name, -1, rest)
-        return first + 1
+        return 4
 
 
 def parts_at_once(blocks: int, threads: int) -> int:

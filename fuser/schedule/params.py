@@ -311,7 +311,6 @@ class InnerOuterParams:
     sharing: int = 1
     in_cluster: bool = False
     in_shared: tuple[str, ...] = ()
-    joined: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -157,8 +157,7 @@ def resident_blocks(launch: Launch, info: DeviceInfo) -> int:
     per_sm = min(info.max_blocks_per_sm, info.max_threads_per_sm // (warps * info.warp_size))
     if shared:
         per_sm = min(per_sm, info.shared_per_sm // shared)
-    held = per_sm * info.sm_count
-    return held - held % cluster_blocks(launch)
+    return per_sm * info.sm_count
 
 
 def _check_resident(launch: Launch, info: DeviceInfo, program: Program) -> None:
@@ -370,15 +369,14 @@ class Machine:
         return -(-total // size)
 
     def run_stepped(self) -> int:
-        """Run all blocks one by one, those of a cluster together, switching at every atomic and wait; the number of blocks."""
-        together = self.clock.cluster_size
-        waiting_to_start = list(range(0, len(self.blocks), together))
+        """Run all blocks one by one, switching at every atomic and wait; the number of blocks."""
+        waiting_to_start = list(range(len(self.blocks)))
         most = len(self.blocks) if self.program.has_waits else _INTERLEAVED
         # Block, its generator, and at which step it was found waiting (-1: it can go on).
         running: list[tuple[Wave, Generator[bool, None, None], int]] = []
         while running or waiting_to_start:
             while waiting_to_start and len(running) < most:
-                wave, generator = self._start(waiting_to_start.pop(0), together)
+                wave, generator = self._start(waiting_to_start.pop(0), 1)
                 if generator is not None:
                     running.append((wave, generator, -1))
             able = [n for n, (_, _, step) in enumerate(running) if step != self.steps]
