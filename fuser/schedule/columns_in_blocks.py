@@ -49,7 +49,7 @@ class ColumnsPass(SidesPass):
             b.parallelize(reference, position, parallel_type)
         b.parallelize_like(reference)
         if p.in_cluster:
-            b.set_cluster(ParallelType.grid_x, p.sharing if p.sharing > 1 else p.blocks)
+            b.set_cluster(ParallelType.grid_x, p.sharing * p.blocks)
         vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])
         if p.vector > 1:
             vectorize_rows(b, self.placed.values(), misaligned=False)
@@ -87,9 +87,7 @@ class ColumnsPass(SidesPass):
         # O -> O/(G*Z*U), [G,] [Z,] [U]
         types: dict[int, ParallelType] = {}
         at = 1
-        # Blocks that share a row are neighbours: they may be a cluster.
-        of_blocks = ParallelType.grid_y if p.sharing > 1 else ParallelType.grid_x
-        of_rows = ((p.blocks, of_blocks), (p.side_by_side, ParallelType.block_y), (p.rows, None))
+        of_rows = ((p.blocks, ParallelType.grid_x), (p.side_by_side, ParallelType.block_y), (p.rows, None))
         left = p.blocks * p.side_by_side * p.rows
         for count, parallel_type in of_rows:
             if count > 1:
