@@ -163,16 +163,16 @@ class _Splitter:
         self.wanted = wanted
         self.done: set[Buffer] = set()
 
-    def body(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """A statement list, all of whose copies are to these buffers, or the same list."""
         fills = {k: b for k, s in enumerate(stmts) if (b := _filled(s, self.wanted)) is not None}
         copied = {s.dst for s in walk(stmts) if isinstance(s, AsyncCopy)}
         if not fills or copied != set(fills.values()) or len(copied) != len(fills):
-            return tuple(stmts)
+            return stmts
         opens = min((k for k, s in enumerate(stmts) if any(_reads(s, b) for b in copied)), default=-1)
         pieces = _pieces(stmts[opens], {b: stmts[k] for k, b in fills.items()}) if opens > max(fills) else 0
         if not pieces:
-            return tuple(stmts)
+            return stmts
         self.done |= copied
         result: list[Stmt] = []
         for k, stmt in enumerate(stmts):

@@ -20,6 +20,7 @@ because registers are what limits the rows in flight.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import GLOBAL_MEMORY, ParallelType, SchedulerType
@@ -31,7 +32,8 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.runtime.variants import rung_of
 from fuser.schedule.columns_in_blocks import ColumnsPass
-from fuser.schedule.columns_model import choose_cluster_shape, choose_group_shape
+from fuser.schedule.columns_model import choose_cluster_shape, choose_group_shape, side_by_side_time
+from fuser.schedule.independent_outputs import independent_outputs
 from fuser.schedule.params import Accepted, InnerOuterParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.pointwise import vectorize
 from fuser.schedule.reference import resolving_graph
@@ -63,6 +65,14 @@ MOST_PARTS_AT_ONCE = 32
 """Parts of a column's sum that a thread asks for at once, a register each: nothing else is held then."""
 WAIT_NS = 3000.0
 """What the wait of the grid and the sums after it cost at least."""
+ALONE = 5.3
+"""Microseconds that a kernel takes beside what is modelled (H200: 256x1000 bf16 9.1, 500x257 10.7, f32 100x5120 12.0)."""
+SURE = 1.1
+"""How much faster two kernels have to be: estimates are coarse."""
+LEAST_APART = 200
+"""Elements of rows that are worth kernels of their own: shorter ones lie side by side (f64 100003x64 52 us, by two kernels 155)."""
+BESIDE = (9, 0)
+"""Devices that run two kernels side by side."""
 
 
 @record
@@ -105,7 +115,10 @@ class InnerOuterPersistentScheduler:
         found = find_sides(segment, inputs)
         if isinstance(found, Refused):
             return found
-        near = self._in_cluster(found, inputs, device) or self._in_rows(found, inputs, device)
+        apart = math.inf
+        if found.length >= LEAST_APART and can_be_apart(segment) and device.compute_capability >= BESIDE:
+            apart = side_by_side_time(found.length, found.rows, found.load)
+        near = self._in_cluster(found, inputs, device, apart) or self._in_rows(found, inputs, device, apart)
         return near if isinstance(near, InnerOuterParams) else self._in_group(found, inputs, device) or near
 
     def _in_group(self, found: Found, inputs: SegmentInputs, device: DeviceInfo) -> InnerOuterParams | None:
@@ -140,9 +153,11 @@ class InnerOuterPersistentScheduler:
             ),
         )
 
-    def _in_cluster(self, found: Found, inputs: SegmentInputs, device: DeviceInfo) -> InnerOuterParams | None:
-        """Parameters for one cluster that has all rows, where that should be faster than anything else."""
-        shape = choose_cluster_shape(found.length, found.rows, found.vector, found.load, device)
+    def _in_cluster(
+        self, found: Found, inputs: SegmentInputs, device: DeviceInfo, apart: float
+    ) -> InnerOuterParams | None:
+        """Parameters for one cluster that has all rows, where that should be faster than anything else, as two kernels are."""
+        shape = choose_cluster_shape(found.length, found.rows, found.vector, found.load, device, apart)
         if shape is None:
             return None
         capacity = shape.threads * shape.batch * shape.vector * shape.sharing
@@ -174,12 +189,17 @@ class InnerOuterPersistentScheduler:
             ),
         )
 
-    def _in_rows(self, found: Found, inputs: SegmentInputs, device: DeviceInfo) -> InnerOuterParams | Refused:
-        """Parameters for blocks that have rows of their own."""
+    def _in_rows(
+        self, found: Found, inputs: SegmentInputs, device: DeviceInfo, apart: float
+    ) -> InnerOuterParams | Refused:
+        """Parameters for blocks that have rows of their own, where that should be faster than two kernels."""
         length, rows, vector, load = found.length, found.rows, found.vector, found.load
         shape = choose_pass_shape(length, rows, vector, load, device)
         if isinstance(shape, Refused):
             return shape
+        time = ALONE + _model(shape, length, rows, vector, load, device)[1] / 1000
+        if SURE * apart < time:
+            return Refused(f"two kernels should take {apart:.1f} us, one {time:.1f}")
         bounds = found.bounds(inputs, shape.threads * shape.batch * vector)
         if isinstance(bounds, Refused):
             return bounds
@@ -215,6 +235,12 @@ class InnerOuterPersistentScheduler:
         if params.sharing > 1 or params.in_cluster:
             return ColumnsPass(segment, params.order, params.reference).schedule(params)
         return _Pass(segment, params.order, params.reference).schedule(params)
+
+
+@lru_cache(maxsize=256)
+def can_be_apart(segment: Fusion) -> bool:
+    """Whether rows and columns can be kernels of their own that need nothing of each other. It follows from the structure."""
+    return bool(independent_outputs(segment))
 
 
 # --- shape ------------------------------------------------------------------------------------------------------------

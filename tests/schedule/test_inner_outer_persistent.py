@@ -18,6 +18,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import SpinWait, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.schedule import inner_outer_persistent
 from fuser.schedule.inner_outer_persistent import (
     InnerOuterPersistentScheduler,
     Load,
@@ -177,6 +178,12 @@ def check(
 
 
 SMALL = replace(H200, sm_count=2)
+
+
+@pytest.fixture(autouse=True)
+def one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two kernels are no choice: see test_side_by_side.py."""
+    monkeypatch.setattr(inner_outer_persistent, "can_be_apart", lambda _: False)
 
 
 @pytest.mark.parametrize("define", DEFINITIONS)
