@@ -156,11 +156,16 @@ def segment_fusion(fusion: Fusion, without: Collection[SizesRefused] = ()) -> Se
         scheduler, why = choose_scheduler(part, without)
         if scheduler is not None:
             return SegmentedFusion(fusion, (*segments, Segment(part, scheduler, why, extents), *last))
-    apart = [] if views or after else _apart(fusion, without)
+    apart = [] if views or after else _apart(fusion, fusion, without)
     if apart:
         return SegmentedFusion(fusion, tuple(apart))
     start = 0
     while start < len(exprs):
+        lots, end = _run_apart(fusion, exprs, start, without)
+        if lots:
+            segments += lots
+            start = end
+            continue
         end = _longest(fusion, exprs, start, without)
         segments.append(_segment_of(fusion, exprs[start:end], without))
         start = end
@@ -179,17 +184,21 @@ def _segment_of(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collection
     return Segment(part, scheduler, why, extents)
 
 
-def _apart(fusion: Fusion, without: Collection[SizesRefused]) -> list[Segment]:
-    """A segment for each lot of outputs that share only cheap values, if a scheduler takes each; else nothing.
+def _apart(fusion: Fusion, run: Fusion, without: Collection[SizesRefused]) -> list[Segment]:
+    """A segment for each lot of outputs of a run of exprs that share only cheap values, if schedulers take all; else nothing.
 
-    None needs what another makes, so that they run two by two, side by side.
+    None needs what another makes, so that they run two by two, side by side. `run`: the whole fusion, or a part of it.
     """
     found: list[Segment] = []
-    for exprs in independent_outputs(fusion):
-        made = {t for e in exprs for t in tensor_outputs(e)}
+    members = set(run.tensor_exprs)
+    if not members.issubset(fusion.tensor_exprs):
+        return []
+    for exprs in independent_outputs(run):
         own = set(exprs)
-        rest = tuple(e for e in fusion.exprs if e in own or not tensor_expr(e))
-        alone = replace(fusion, exprs=rest, outputs=tuple(o for o in fusion.outputs if o.tensor in made))
+        others = {t for e in members - own for t in tensor_outputs(e)}
+        # What other lots compute as well is no result of this one.
+        rest = tuple(e for e in fusion.exprs if e in own or e not in members)
+        alone = replace(fusion, exprs=rest, outputs=tuple(o for o in fusion.outputs if o.tensor not in others))
         part, extents = sub_fusion(alone, exprs)
         scheduler, why = choose_scheduler(part, without)
         if scheduler is None:
@@ -197,6 +206,19 @@ def _apart(fusion: Fusion, without: Collection[SizesRefused]) -> list[Segment]:
         is_second = len(found) % 2 == 1
         found.append(Segment(part, scheduler, why, extents, not is_second, is_second))
     return found
+
+
+def _run_apart(
+    fusion: Fusion, exprs: Sequence[TensorExpr], start: int, without: Collection[SizesRefused]
+) -> tuple[list[Segment], int]:
+    """The lots of a run whose sizes were refused, and where it ends; nothing if there is no such run or it has none."""
+    if not without:
+        return [], start
+    end = _longest(fusion, exprs, start, ())
+    run, _ = sub_fusion(fusion, exprs[start:end])
+    scheduler, _ = choose_scheduler(run)
+    fitting, _ = choose_scheduler(run, without)
+    return (_apart(fusion, run, without) if scheduler is not fitting else []), end
 
 
 def _views_of_inputs(fusion: Fusion) -> frozenset[Tensor]:

@@ -423,4 +423,6 @@ def find_sides(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Found 
         is_double=is_double,
     )
     vectorized = tuple(n for n in vectorized if n not in sums)
-    return Found(segment, graph, sides, order, groups, length, rows, vector, vectorized, load, tuple(t.name for t in read))
+    return Found(
+        segment, graph, sides, order, groups, length, rows, vector, vectorized, load, tuple(t.name for t in read)
+    )

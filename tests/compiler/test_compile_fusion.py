@@ -9,6 +9,7 @@ from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.recorder import KeepingRecorder
+from fuser.host_ir.instructions import Allocate, LaunchKernel
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.simulator.device import SimulatorDevice
@@ -47,10 +48,24 @@ def twice() -> Fusion:
 
 
 def test_sizes_that_fit(twice: Fusion) -> None:
-    stages = stages_for(twice, (4096, 1024), (64, 4096))
+    stages = stages_for(twice, (16384, 1024), (32768, 1024))
     assert chosen(stages) == ["inner_outer_persistent", "inner_outer_persistent"]
     assert "cut again" not in stages["segments.py"]
     assert "sizes refused" not in "".join(text for name, text in stages.items() if name.endswith("params.py"))
+
+
+def test_lots_of_one_segment_run_side_by_side(twice: Fusion) -> None:
+    """Few rows are two kernels; the rest of the fusion is as it was, before and behind them."""
+    for shapes in (((16384, 1024), (64, 4096)), ((64, 4096), (16384, 1024))):
+        inputs = [TensorDescriptor(Float, s, (s[1], 1), 256) for s in shapes for _ in range(2)]
+        program = compile_fusion(twice, bind_inputs(twice, inputs), SimulatorDevice())
+        plans = [i.kernel.plan for i in program.instructions if isinstance(i, LaunchKernel)]
+        roles = [(p.starts_next, p.beside) for p in plans if p is not None]
+        pair = [(True, False), (False, True)]
+        assert roles == ([(False, False), *pair] if shapes[0][0] > 64 else [*pair, (False, False)])
+        assert sum(isinstance(i, Allocate) for i in program.instructions) == 4, (
+            "nothing between the kernels but results"
+        )
 
 
 def test_refused_sizes_of_one_segment_leave_the_other_alone(twice: Fusion) -> None:
