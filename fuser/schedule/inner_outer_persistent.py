@@ -70,7 +70,7 @@ ALONE = 5.3
 SURE = 1.1
 """How much faster two kernels have to be: estimates are coarse."""
 LEAST_APART = 200
-"""Elements of rows that are worth kernels of their own; shorter ones lie side by side (f64 100003x64 52 us, two kernels 155)."""
+"""Elements of rows that are worth kernels of their own; shorter ones lie side by side (f64 100003x64 52 us; 155)."""
 BESIDE = (9, 0)
 """Devices that run two kernels side by side."""
 

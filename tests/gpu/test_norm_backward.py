@@ -14,6 +14,7 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.fusion import Fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import get_device
+from fuser.schedule import inner_outer_persistent
 from tests.harness import run_on
 from tests.oracle import Array
 from tests.schedule import test_few_rows as few_rows
@@ -62,7 +63,11 @@ def check(
         (480, 64),
     ],
 )
-def test_rows_and_columns(define: inner_outer.Definition, dtype: DataType, rows: int, length: int) -> None:
+def test_rows_and_columns(
+    define: inner_outer.Definition, dtype: DataType, rows: int, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As one kernel: two are test_side_by_side.py's.
+    monkeypatch.setattr(inner_outer_persistent, "can_be_apart", lambda _: False)
     if define is inner_outer.moments_both_ways and length > 2048:
         pytest.skip("its rows are three times as long, and do not fit on chip")
     arrays = inner_outer.arrays_for(define, rows, length, dtype)
