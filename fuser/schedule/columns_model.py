@@ -43,8 +43,8 @@ DEVICE_RATE = 4.1e6
 TWO_KERNELS_RATE = 1.4e6
 """What two kernels move, one for the rows and one for the columns, one after the other."""
 SIDE_BY_SIDE, SIDE_BY_SIDE_RATE = 6.2, 2.08e6
-"""Two such kernels that run side by side, beside the bytes, and what they move: one finds in a cache what the other has read (H200:
-0.4 to 49 MB, 6.0 to 29.7 us)."""
+"""Two such kernels that run side by side, beside the bytes, and what they move: one finds in a cache what the other has read
+(H200: 0.4 to 49 MB, 6.0 to 29.7 us)."""
 EXACT = 0.4
 """What a cluster may be estimated to take longer than those: it is known better."""
 WORTH = 0.92
