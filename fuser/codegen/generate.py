@@ -10,7 +10,8 @@ from fuser.codegen.names import BUILTINS, Names
 from fuser.codegen.preamble import preamble, signature
 from fuser.codegen.statements import StatementWriter
 from fuser.codegen.values import ValueWriter
-from fuser.ir.kernel import Buffer, ExtentParameter, Kernel, ScalarParameter, VectorMove, stmt_writes, walk
+from fuser.ir.kernel import Buffer, ExtentParameter, Kernel, ScalarParameter, VectorMove, walk
+from fuser.ir.kernel_accesses import stmt_writes
 from fuser.records import record
 
 

@@ -15,7 +15,8 @@ from fuser.codegen.names import Names
 from fuser.codegen.values import ValueWriter
 from fuser.ir.enums import CacheOp
 from fuser.ir.integers import ZERO
-from fuser.ir.kernel import Buffer, Cast, For, If, Literal, Load, Stmt, Store, Value, VectorMove, stmt_writes, walk
+from fuser.ir.kernel import Buffer, Cast, For, If, Literal, Load, Stmt, Store, Value, VectorMove, walk
+from fuser.ir.kernel_accesses import stmt_writes
 from fuser.records import record
 
 ACCESS_TYPES = {2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}

@@ -39,14 +39,14 @@ Semantics
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fuser.ir.dtypes import DataType
-from fuser.ir.integers import ZERO, Int, ceil_div
+from fuser.ir.integers import Int, ceil_div
 from fuser.records import record
 from fuser.source_location import SourceLocation
 
@@ -510,34 +510,6 @@ def tensor_outputs(expr: TensorExpr) -> tuple[Tensor, ...]:
     return (expr.largest, expr.total) if isinstance(expr, ExpSum) else (expr.output,)
 
 
-def dim_pairs(expr: TensorExpr, producer: Tensor, consumer: Tensor) -> Iterator[tuple[IterDomain, IterDomain]]:
-    """(dim of `producer`, dim of `consumer`) for each pair that an op iterates together.
-
-    A broadcast dim of the producer may meet an iteration dim of the consumer; dims made or dropped by the op are not listed.
-    """
-    source, target = producer.visible, consumer.produced
-    match expr:
-        case Pointwise() | Reduction() | Welford() | ExpSum() | Scan() | Expand() | Cat():
-            # Expand may add dims on the left.
-            yield from zip(source, target[len(target) - len(source) :], strict=True)
-        case Broadcast():
-            yield from zip(source, (d for d, new in zip(target, expr.flags, strict=True) if not new), strict=True)
-        case Squeeze():
-            yield from zip((d for d, gone in zip(source, expr.flags, strict=True) if not gone), target, strict=True)
-        case Permute():
-            for d, position in zip(target, expr.dims, strict=True):
-                yield source[position], d
-        case Resize() | Gather():
-            yield from (
-                pair for pair in position_pairs(expr, producer, consumer) if not _is_displaced(expr, producer, *pair)
-            )
-        case Reshape():
-            if expr.is_resolved:
-                yield from zip(source, target, strict=True)
-        case Full() | Iota() | Random():
-            return
-
-
 # Pointwise ops whose result is the operand: `segment_set` also asks for a kernel of its own, and a `stride_order` that is an
 # output has the memory order of its tensor whatever its inputs have.
 COPIES = frozenset(("set", "segment_set", "stride_order"))
@@ -546,45 +518,6 @@ COPIES = frozenset(("set", "segment_set", "stride_order"))
 def is_copy(expr: TensorExpr) -> bool:
     """Whether each element of the result is one of `tensor_inputs(expr)[0]`, or a constant: such can be moved as vectors."""
     return isinstance(expr, (Resize, Gather)) or (isinstance(expr, Pointwise) and expr.op in ("set", "stride_order"))
-
-
-def displaced_dims(
-    expr: TensorExpr, producer: Tensor, consumer: Tensor
-) -> Iterator[tuple[IterDomain, IterDomain | None]]:
-    """(dim of `producer`, dim of `consumer` in its place) for each dim that is read at another index than the consumer's.
-
-    The index along a sliced dim follows from that of the consumer; along a gathered dim it does not (None).
-    """
-    if isinstance(expr, (Resize, Gather)):
-        for a, b in position_pairs(expr, producer, consumer):
-            if _is_displaced(expr, producer, a, b):
-                is_gathered = isinstance(expr, Gather) and producer.visible[expr.dim] is a
-                yield a, None if is_gathered else b
-
-
-def position_pairs(
-    expr: Resize | Gather, producer: Tensor, consumer: Tensor
-) -> Iterator[tuple[IterDomain, IterDomain]]:
-    """Dims of the producer with those of the consumer that stand in their places."""
-    source, target = producer.visible, consumer.produced
-    if not (isinstance(expr, Gather) and expr.kind is GatherKind.index_select):
-        yield from zip(source, target, strict=True)
-    elif producer is expr.index:
-        yield from zip(source, target[expr.dim :], strict=False)
-    else:
-        after = target[expr.dim + max(expr.index.ndim, 1) :]
-        yield from zip(source, (*target[: expr.dim + 1], *after), strict=True)
-
-
-def _is_displaced(expr: Resize | Gather, producer: Tensor, a: IterDomain, b: IterDomain) -> bool:
-    if isinstance(expr, Resize):
-        window = expr.windows[expr.input.visible.index(a)]
-        return window.offset is not ZERO or a.extent is not b.extent
-    if producer is expr.index:
-        return False
-    if producer.visible[expr.dim] is a:
-        return True
-    return expr.kind is GatherKind.gather and a.extent is not b.extent
 
 
 def map_expr(expr: TensorExpr, tensors: dict[Tensor, Tensor]) -> TensorExpr:

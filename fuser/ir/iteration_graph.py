@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fuser.ir.dim_pairs import dim_pairs
 from fuser.ir.fusion import (
     IterDomain,
     Merge,
@@ -23,7 +24,6 @@ from fuser.ir.fusion import (
     Split,
     Tensor,
     TensorExpr,
-    dim_pairs,
     split_count,
     tensor_inputs,
     tensor_outputs,

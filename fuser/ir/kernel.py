@@ -53,14 +53,14 @@ Semantics
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import field
 from enum import Enum
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp, MemoryType, ParallelType
 from fuser.ir.fusion import Distribution
-from fuser.ir.integers import Cond, Int, Symbol, const, symbol
+from fuser.ir.integers import Cond, Int, Symbol, symbol
 from fuser.ir.launch_plan import LaunchPlan
 from fuser.records import record
 
@@ -642,162 +642,3 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
         yield stmt
         for inner in child_bodies(stmt):
             yield from walk(inner)
-
-
-def map_body(body: tuple[Stmt, ...], rewrite: Callable[[Stmt], tuple[Stmt, ...] | None]) -> tuple[Stmt, ...]:
-    """Rewrite statements bottom-up: `rewrite` gives the replacement, or None to keep the statement.
-
-    Sharing is kept: an unchanged list is returned as the same object.
-    """
-    result: list[Stmt] = []
-    changed = False
-    for stmt in body:
-        current: Stmt = stmt
-        if isinstance(stmt, For):
-            inner = map_body(stmt.body, rewrite)
-            if inner is not stmt.body:
-                current = For(stmt.symbol, stmt.start, stmt.stop, stmt.step, inner, stmt.unroll, stmt.unswitch)
-        elif isinstance(stmt, If):
-            then, orelse = map_body(stmt.then, rewrite), map_body(stmt.orelse, rewrite)
-            if then is not stmt.then or orelse is not stmt.orelse:
-                current = If(stmt.condition, then, orelse, stmt.role)
-        replacement = rewrite(current)
-        if replacement is None:
-            result.append(current)
-            changed = changed or current is not stmt
-        else:
-            result.extend(replacement)
-            changed = True
-    return tuple(result) if changed else body
-
-
-def value_loads(value: Value) -> Iterator[Load]:
-    """Every memory read inside a value."""
-    if isinstance(value, Load):
-        yield value
-    for operand in value_operands(value):
-        yield from value_loads(operand)
-
-
-def stmt_reads(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
-    """(buffer, index) of every element the statement itself reads, nested statements excluded."""
-    if isinstance(stmt, (Store, RemoteStore)):
-        for load in value_loads(stmt.value):
-            yield load.buffer, load.index
-    elif isinstance(stmt, (VectorMove, AsyncCopy)):
-        yield stmt.src, stmt.src_index
-    elif isinstance(stmt, Shuffle):
-        for load in value_loads(stmt.src):
-            yield load.buffer, load.index
-    elif isinstance(stmt, (LoadIndex, AtomicAdd, SpinWait, Prefetch)):
-        yield stmt.buffer, stmt.index
-    elif isinstance(stmt, ExchangeWait):
-        yield stmt.told, const(0)
-    elif isinstance(stmt, Reduce):
-        for partial in stmt.partials:
-            yield partial, const(0)
-    elif isinstance(stmt, Scan):
-        yield stmt.values, const(0)
-        yield stmt.carry, const(0)
-
-
-def stmt_writes(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
-    """(buffer, index) of every element the statement itself writes, nested statements excluded."""
-    if isinstance(stmt, (Store, AtomicAdd, RemoteStore)):
-        yield stmt.buffer, stmt.index
-    elif isinstance(stmt, (VectorMove, AsyncCopy, Shuffle)):
-        yield stmt.dst, stmt.dst_index
-    elif isinstance(stmt, ExchangeInit):
-        yield stmt.told, const(0)
-    elif isinstance(stmt, Reduce):
-        for partial in stmt.partials:
-            yield partial, const(0)
-    elif isinstance(stmt, Scan):
-        yield stmt.values, const(0)
-        yield stmt.carry, const(0)
-
-
-def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tuple[Stmt, ...]:
-    """A body with symbols replaced in every index, bound and condition."""
-    known: dict[Int | Cond, Int | Cond] = {}
-
-    def index(e: Int) -> Int:
-        found = known.get(e)
-        if found is None:
-            found = known[e] = e.substitute(values)
-        assert isinstance(found, Int)
-        return found
-
-    def condition(c: Cond) -> Cond:
-        found = known.get(c)
-        if found is None:
-            found = known[c] = c.substitute(values)
-        assert isinstance(found, Cond)
-        return found
-
-    def value(v: Value) -> Value:
-        match v:
-            case Load():
-                return Load(v.buffer, index(v.index), v.cache)
-            case IndexValue():
-                return IndexValue(index(v.expression), v.dtype)
-            case Call():
-                return Call(v.op, tuple(value(a) for a in v.args), v.compute, v.dtype)
-            case Cast():
-                return Cast(value(v.value), v.dtype)
-            case RandomValue():
-                first, second = v.parameters
-                return RandomValue(
-                    v.distribution,
-                    index(v.index),
-                    value(v.seed),
-                    value(v.offset),
-                    (value(first), value(second)),
-                    v.dtype,
-                )
-            case Literal() | ScalarArgument():
-                return v
-
-    def stmt(s: Stmt) -> Stmt:
-        match s:
-            case Store():
-                return Store(s.buffer, index(s.index), value(s.value), s.role)
-            case VectorMove():
-                return VectorMove(s.dst, index(s.dst_index), s.src, index(s.src_index), s.width, s.cache, s.aligned)
-            case AsyncCopy():
-                return AsyncCopy(s.dst, index(s.dst_index), s.src, index(s.src_index), s.width, s.cache)
-            case For():
-                inner = tuple(stmt(x) for x in s.body)
-                return For(s.symbol, index(s.start), index(s.stop), index(s.step), inner, s.unroll, s.unswitch)
-            case If():
-                return If(condition(s.condition), tuple(map(stmt, s.then)), tuple(map(stmt, s.orelse)), s.role)
-            case Let():
-                return Let(s.symbol, index(s.value))
-            case Shuffle():
-                return Shuffle(s.dst, index(s.dst_index), value(s.src), s.kind, index(s.lane), s.width)
-            case LoadIndex():
-                return LoadIndex(s.symbol, s.buffer, index(s.index))
-            case Prefetch():
-                return Prefetch(s.buffer, index(s.index))
-            case AtomicAdd():
-                return AtomicAdd(s.symbol, s.buffer, index(s.index), index(s.amount), s.acquire)
-            case RemoteStore():
-                return RemoteStore(s.buffer, index(s.index), value(s.value), index(s.rank), s.told)
-            case (
-                ClusterArrive()
-                | ClusterWait()
-                | ExchangeInit()
-                | ExchangeWait()
-                | AsyncCommit()
-                | AsyncWait()
-                | LetPhase()
-            ):
-                return s
-            case SpinWait():
-                return SpinWait(s.buffer, index(s.index), index(s.target), s.acquire)
-            case GridBarrier():
-                return GridBarrier(index(s.slot), index(s.slots), s.reason)
-            case Reduce() | Scan() | Comment() | Allocate() | Fence() | BlockBarrier() | WarpBarrier():
-                return s
-
-    return tuple(stmt(s) for s in body)

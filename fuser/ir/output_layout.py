@@ -9,14 +9,13 @@ Inputs that tie and disagree give a row-major output.
 
 from __future__ import annotations
 
+from fuser.ir.dim_pairs import dim_pairs, displaced_dims
 from fuser.ir.fusion import (
     Fusion,
     IterDomain,
     Pointwise,
     Reshape,
     Tensor,
-    dim_pairs,
-    displaced_dims,
     memory_order,
     row_major_order,
     tensor_inputs,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fuser.ir.dim_pairs import dim_pairs, displaced_dims
 from fuser.ir.fusion import (
     COPIES,
     Broadcast,
@@ -19,8 +20,6 @@ from fuser.ir.fusion import (
     Squeeze,
     Tensor,
     Val,
-    dim_pairs,
-    displaced_dims,
 )
 from fuser.ir.integers import ONE, Int
 from fuser.source_location import SourceLocation

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fuser.ir.coarse_ops import ROWS
+from fuser.ir.dim_pairs import dim_pairs
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     COPIES,
@@ -34,7 +35,6 @@ from fuser.ir.fusion import (
     Tensor,
     Val,
     Welford,
-    dim_pairs,
     expr_outputs,
 )
 from fuser.ir.integers import ONE, ZERO

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fuser.errors import InternalError, SchedulingError
+from fuser.ir.dim_pairs import dim_pairs
 from fuser.ir.enums import GLOBAL_MEMORY, ParallelType
 from fuser.ir.fusion import (
     IterDomain,
@@ -30,7 +31,6 @@ from fuser.ir.fusion import (
     Split,
     Tensor,
     Transform,
-    dim_pairs,
     is_copy,
     split_count,
     tensor_inputs,

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fuser.ir.integers import ZERO, Int, ceil_div, const, prove_less_equal
-from fuser.ir.kernel import Allocate, Buffer, For, If, RemoteStore, Stmt, stmt_reads, stmt_writes, walk
+from fuser.ir.kernel import Allocate, Buffer, For, If, RemoteStore, Stmt, walk
+from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 from fuser.records import record
 
 ALIGNMENT = 16

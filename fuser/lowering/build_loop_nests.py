@@ -23,7 +23,8 @@ from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType, Pa
 from fuser.ir.fusion import Reducing, tensor_inputs, tensor_outputs
 from fuser.ir.integers import ONE, ZERO, Int, Symbol, symbol
 from fuser.ir.iteration_graph import Group, GroupSplit
-from fuser.ir.kernel import Allocate, Buffer, For, If, LetPhase, Prefetch, Role, Stmt, stmt_reads, stmt_writes, walk
+from fuser.ir.kernel import Allocate, Buffer, For, If, LetPhase, Prefetch, Role, Stmt, walk
+from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 from fuser.lowering.context import is_argument, made_from, stored_axes
 from fuser.lowering.indexing import Indexer
 from fuser.lowering.nest_state import Nest, is_one

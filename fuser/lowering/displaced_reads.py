@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fuser.errors import SchedulingError
-from fuser.ir.fusion import Gather, IterDomain, Resize, Tensor, position_pairs
+from fuser.ir.dim_pairs import position_pairs
+from fuser.ir.fusion import Gather, IterDomain, Resize, Tensor
 from fuser.ir.integers import ZERO, Cond, Int, Symbol, prove_less, prove_less_equal
 from fuser.ir.iteration_graph import Group
 from fuser.lowering.context import LoweringContext

@@ -40,12 +40,11 @@ from fuser.ir.kernel import (
     TensorParameter,
     Value,
     WorkspaceParameter,
-    stmt_reads,
-    stmt_writes,
-    substitute_symbols,
     value_operands,
     walk,
 )
+from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.kernel_rewrites import substitute_symbols
 from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, ScalarStep, StrideOf, Workspace
 from fuser.ir.proofs import Claim, ProofLog
 from fuser.lowering.allocate_shared import SharedLayout

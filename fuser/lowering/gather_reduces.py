@@ -10,7 +10,8 @@ from itertools import pairwise
 
 from fuser.errors import SchedulingError
 from fuser.ir.integers import Symbol
-from fuser.ir.kernel import Allocate, Buffer, GridBarrier, If, Reduce, Stmt, child_bodies, stmt_reads, stmt_writes, walk
+from fuser.ir.kernel import Allocate, Buffer, GridBarrier, If, Reduce, Stmt, child_bodies, walk
+from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 
 
 def gather_reduces(body: tuple[Stmt, ...]) -> list[Stmt | tuple[Reduce, ...]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from fuser.ir.integers import TRUE, Compare, Cond, Symbol, all_of, conjuncts, const
-from fuser.ir.kernel import If, Role, Stmt, map_body, walk
+from fuser.ir.kernel import If, Role, Stmt, walk
+from fuser.ir.kernel_rewrites import map_body
 from fuser.ir.proofs import Claim, ProofLog
 
 

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fuser.ir.dim_pairs import displaced_dims
 from fuser.ir.enums import ParallelType
 from fuser.ir.facts import Disjoint
-from fuser.ir.fusion import Tensor, TensorExpr, displaced_dims, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import Tensor, TensorExpr, tensor_inputs, tensor_outputs
 from fuser.ir.iteration_graph import Group
-from fuser.ir.kernel import Buffer, Stmt, child_bodies, stmt_reads, stmt_writes
+from fuser.ir.kernel import Buffer, Stmt, child_bodies
+from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 from fuser.lowering.context import LoweringContext
 
 Path = tuple[int, ...]

@@ -21,20 +21,8 @@ from dataclasses import dataclass
 
 from fuser.errors import InternalError
 from fuser.ir.integers import Int, prove_less
-from fuser.ir.kernel import (
-    Allocate,
-    BlockBarrier,
-    Buffer,
-    ClusterArrive,
-    For,
-    If,
-    Role,
-    Stmt,
-    child_bodies,
-    stmt_reads,
-    stmt_writes,
-    walk,
-)
+from fuser.ir.kernel import Allocate, BlockBarrier, Buffer, ClusterArrive, For, If, Role, Stmt, child_bodies, walk
+from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 from fuser.records import record
 
 _DIVERGENT = (Role.predicate, Role.owner, Role.unswitch)

@@ -49,10 +49,9 @@ from fuser.ir.kernel import (
     Stmt,
     Store,
     WarpBarrier,
-    stmt_reads,
-    stmt_writes,
     walk,
 )
+from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 from fuser.ir.print_kernel import print_around
 from fuser.ir.proofs import Claim, counterexample
 from fuser.lowering.ordered_accesses import copies_are_waited_for, no_unordered_blocks, no_unsynchronised_pair

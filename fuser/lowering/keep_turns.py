@@ -37,11 +37,10 @@ from fuser.ir.kernel import (
     Store,
     Value,
     VectorMove,
-    map_body,
-    stmt_reads,
-    stmt_writes,
     walk,
 )
+from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.kernel_rewrites import map_body
 from fuser.ir.scheduled_fusion import KeptTurns
 
 

@@ -19,11 +19,10 @@ from fuser.ir.kernel import (
     Role,
     Stmt,
     VectorMove,
-    stmt_reads,
-    stmt_writes,
-    substitute_symbols,
     walk,
 )
+from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.kernel_rewrites import substitute_symbols
 from fuser.lowering.pass_result import Findings, PassResult
 from fuser.records import record
 

@@ -11,19 +11,8 @@ for. Loops of two trips are left alone, and those that hold barriers or shuffles
 from __future__ import annotations
 
 from fuser.ir.integers import TRUE, Truth, const, less
-from fuser.ir.kernel import (
-    BlockBarrier,
-    ClusterArrive,
-    ClusterWait,
-    For,
-    If,
-    Shuffle,
-    Stmt,
-    WarpBarrier,
-    map_body,
-    substitute_symbols,
-    walk,
-)
+from fuser.ir.kernel import BlockBarrier, ClusterArrive, ClusterWait, For, If, Shuffle, Stmt, WarpBarrier, walk
+from fuser.ir.kernel_rewrites import map_body, substitute_symbols
 from fuser.ir.proofs import ProofLog
 from fuser.lowering.hoisted_tests import claim_passed, drop_tests, is_prefix, predicate_parts
 

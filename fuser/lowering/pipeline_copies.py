@@ -37,10 +37,10 @@ from fuser.ir.kernel import (
     Role,
     Stmt,
     VectorMove,
-    stmt_reads,
-    substitute_symbols,
     walk,
 )
+from fuser.ir.kernel_accesses import stmt_reads
+from fuser.ir.kernel_rewrites import substitute_symbols
 
 _BYTES = (4, 8, 16)
 

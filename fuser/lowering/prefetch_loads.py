@@ -19,23 +19,9 @@ from dataclasses import replace
 
 from fuser.errors import SchedulingError
 from fuser.ir.integers import Int, less, prove_less
-from fuser.ir.kernel import (
-    Allocate,
-    Buffer,
-    Comment,
-    For,
-    If,
-    Load,
-    Role,
-    Stmt,
-    Store,
-    VectorMove,
-    map_body,
-    stmt_reads,
-    stmt_writes,
-    substitute_symbols,
-    walk,
-)
+from fuser.ir.kernel import Allocate, Buffer, Comment, For, If, Load, Role, Stmt, Store, VectorMove, walk
+from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.kernel_rewrites import map_body, substitute_symbols
 
 
 def prefetch_loads(

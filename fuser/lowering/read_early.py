@@ -18,23 +18,9 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from fuser.ir.integers import ONE, Int, Symbol, symbol
-from fuser.ir.kernel import (
-    Allocate,
-    Buffer,
-    For,
-    If,
-    Let,
-    LetPhase,
-    LoadIndex,
-    Reduce,
-    Stmt,
-    Store,
-    child_bodies,
-    stmt_reads,
-    stmt_writes,
-    substitute_symbols,
-    walk,
-)
+from fuser.ir.kernel import Allocate, Buffer, For, If, Let, LetPhase, LoadIndex, Reduce, Stmt, Store, child_bodies, walk
+from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.kernel_rewrites import substitute_symbols
 from fuser.records import record
 
 

@@ -26,9 +26,9 @@ from fuser.ir.kernel import (
     Shuffle,
     Stmt,
     WarpBarrier,
-    map_body,
     walk,
 )
+from fuser.ir.kernel_rewrites import map_body
 from fuser.ir.proofs import ProofLog
 from fuser.lowering.hoisted_tests import claim_passed, drop_tests, is_prefix
 

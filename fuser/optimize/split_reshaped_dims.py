@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from fuser.ir.dim_pairs import dim_pairs, displaced_dims
 from fuser.ir.fusion import (
     Broadcast,
     Cat,
@@ -40,8 +41,6 @@ from fuser.ir.fusion import (
     Tensor,
     Welford,
     Window,
-    dim_pairs,
-    displaced_dims,
     expr_outputs,
     memory_order,
     tensor_inputs,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from functools import lru_cache
 
+from fuser.ir.dim_pairs import dim_pairs, displaced_dims, position_pairs
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import (
     Fusion,
@@ -18,9 +19,6 @@ from fuser.ir.fusion import (
     Tensor,
     TensorExpr,
     Window,
-    dim_pairs,
-    displaced_dims,
-    position_pairs,
     tensor_inputs,
     tensor_outputs,
 )

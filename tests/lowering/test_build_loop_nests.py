@@ -17,7 +17,8 @@ from fuser.ir.facts import ExtentDivisible
 from fuser.ir.fusion import Fusion, Tensor
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import symbol
-from fuser.ir.kernel import For, If, Load, Store, value_loads, walk
+from fuser.ir.kernel import For, If, Load, Store, walk
+from fuser.ir.kernel_accesses import value_loads
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering import build_loop_nests
 from tests.harness import NARROW, Lowered, check, integers, refusal

@@ -9,7 +9,8 @@ import pytest
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import Int, symbol
-from fuser.ir.kernel import For, stmt_reads, walk
+from fuser.ir.kernel import For, walk
+from fuser.ir.kernel_accesses import stmt_reads
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.divide_once import divide_once
 from tests.harness import check, collect_facts, integers

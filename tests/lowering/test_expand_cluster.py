@@ -28,12 +28,10 @@ from fuser.ir.kernel import (
     Kernel,
     RemoteStore,
     Stmt,
-    map_body,
-    stmt_reads,
-    stmt_writes,
-    substitute_symbols,
     walk,
 )
+from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.kernel_rewrites import map_body, substitute_symbols
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.runtime import nvrtc
 from fuser.simulator.errors import SimulatorError

@@ -9,19 +9,9 @@ import pytest
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import ZERO
-from fuser.ir.kernel import (
-    ClusterArrive,
-    ClusterWait,
-    For,
-    Kernel,
-    RemoteStore,
-    Stmt,
-    map_body,
-    stmt_reads,
-    stmt_writes,
-    substitute_symbols,
-    walk,
-)
+from fuser.ir.kernel import ClusterArrive, ClusterWait, For, Kernel, RemoteStore, Stmt, walk
+from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.kernel_rewrites import map_body, substitute_symbols
 from fuser.ir.op_table import SCANS
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.simulator.errors import SimulatorError

@@ -25,9 +25,9 @@ from fuser.ir.kernel import (
     SpinWait,
     Stmt,
     Store,
-    value_loads,
     walk,
 )
+from fuser.ir.kernel_accesses import value_loads
 from fuser.lowering.insert_grid_barriers import insert_grid_barriers
 from fuser.simulator.errors import Kind, SimulatorError
 from tests.harness import check, integers

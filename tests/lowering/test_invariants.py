@@ -22,8 +22,8 @@ from fuser.ir.kernel import (
     Scan,
     Stmt,
     Store,
-    map_body,
 )
+from fuser.ir.kernel_rewrites import map_body
 from fuser.lowering.invariants import ENSURES, check_invariants, invariants_after
 from fuser.lowering.pass_result import PassResult
 from fuser.lowering.pipeline import PASSES, lower_fusion

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GLOBAL_MEMORY
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import Role, Store, value_loads, walk
+from fuser.ir.kernel import Role, Store, walk
+from fuser.ir.kernel_accesses import value_loads
 from fuser.ir.schedule import ScheduleBuilder
 from tests.harness import check, integers, refusal
 from tests.kernel_corpus import BX, BY, GX, schedule_axes, spread

@@ -10,7 +10,8 @@ import pytest
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp, LoadStoreOpType, ParallelType
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import Store, value_loads, walk
+from fuser.ir.kernel import Store, walk
+from fuser.ir.kernel_accesses import value_loads
 from fuser.ir.schedule import ScheduleBuilder
 from tests.harness import NARROW, check, integers, refusal
 from tests.kernel_corpus import BX, BY, BZ, GX, GY, GZ, SERIAL, SHARED, schedule_axes, spread

@@ -14,7 +14,8 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import LoadStoreOpType, MemoryType, ParallelType
 from fuser.ir.fusion import Pointwise, Tensor, is_copy
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import AsyncCommit, AsyncCopy, AsyncWait, BlockBarrier, Comment, For, Kernel, Stmt, map_body, walk
+from fuser.ir.kernel import AsyncCommit, AsyncCopy, AsyncWait, BlockBarrier, Comment, For, Kernel, Stmt, walk
+from fuser.ir.kernel_rewrites import map_body
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.verify_kernel import verify_kernel
 from fuser.lowering.ordered_accesses import copies_are_waited_for

@@ -19,9 +19,9 @@ from fuser.ir.kernel import (
     Kernel,
     RemoteStore,
     Stmt,
-    map_body,
     walk,
 )
+from fuser.ir.kernel_rewrites import map_body
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.runtime import nvrtc
 from tests.harness import Lowered, check, integers, run

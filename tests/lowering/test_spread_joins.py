@@ -9,7 +9,8 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import ParallelType
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import ONE, const
-from fuser.ir.kernel import For, Kernel, Load, Shuffle, Store, value_loads, walk
+from fuser.ir.kernel import For, Kernel, Load, Shuffle, Store, walk
+from fuser.ir.kernel_accesses import value_loads
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.spread_joins import spread_groups
 from tests.harness import NARROW, Lowered, check, integers

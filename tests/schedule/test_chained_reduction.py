@@ -15,7 +15,8 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
-from fuser.ir.kernel import AtomicAdd, For, Kernel, Store, stmt_reads, walk
+from fuser.ir.kernel import AtomicAdd, For, Kernel, Store, walk
+from fuser.ir.kernel_accesses import stmt_reads
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule import chained_reduction

@@ -17,7 +17,8 @@ from fuser.ir.device_info import H200, DeviceInfo
 from fuser.ir.fact_collection import collect_facts
 from fuser.ir.facts import Fact, TensorDescriptor
 from fuser.ir.fusion import Fusion
-from fuser.ir.kernel import For, If, Role, Stmt, VectorMove, stmt_reads, walk
+from fuser.ir.kernel import For, If, Role, Stmt, VectorMove, walk
+from fuser.ir.kernel_accesses import stmt_reads
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
 from fuser.runtime import nvrtc

@@ -14,7 +14,8 @@ from fuser.errors import SchedulingError
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
-from fuser.ir.kernel import If, Role, Shuffle, stmt_reads, walk
+from fuser.ir.kernel import If, Role, Shuffle, walk
+from fuser.ir.kernel_accesses import stmt_reads
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.alignment import least_cut
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
