@@ -35,6 +35,11 @@ def _tested_at_once(stmts: list[Stmt]) -> list[Stmt]:
             return stmts
 
 
+def _reads_everywhere(expr: TensorExpr) -> bool:
+    """Whether each element of the result is read, at an index that follows from its own: no pad, no gather."""
+    return not isinstance(expr, Gather) and (not isinstance(expr, Resize) or expr.fill is None)
+
+
 class NestVectors(NestStorage):
     """Displaced reads and vector moves."""
 
@@ -121,7 +126,7 @@ class NestVectors(NestStorage):
         if isinstance(expr, (Resize, Gather)):
             before, source_indexer = self._displaced(expr, indexer, lane)
         crosses = self._crosses_blocks(source_tensor, source_indexer)
-        may_cut = self.context.state(t.name).misaligned and not isinstance(expr, (Resize, Gather))
+        may_cut = self.context.state(t.name).misaligned and _reads_everywhere(expr)
         starts: list[Int] = []
         problems: list[str] = []
         for storage, tensor, indices in ((target, t, indexer), (source, source_tensor, source_indexer)):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fact_collection import GRID_LIMIT
-from fuser.ir.fusion import Fusion, Pointwise, Reducing, Scan, Tensor, tensor_outputs
+from fuser.ir.fusion import Fusion, Pointwise, Reducing, Resize, Scan, Tensor, tensor_outputs
 from fuser.ir.integers import const
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
@@ -194,6 +194,7 @@ class _Choice:
         self.weight = max((_WEIGHTS.get(e.op, 1) for e in segment.tensor_exprs if isinstance(e, Pointwise)), default=1)
         self.parts = joined_dims(order, sizes, self.arguments, tested_groups(graph, segment, inputs.evaluate))
         self.inputs = segment.input_tensors
+        self.slices = {displaced_name(e, e.input) for e in segment.tensor_exprs if isinstance(e, Resize) and e.fill is None}
 
     def params(self, order: tuple[int, ...]) -> PointwiseParams:
         """The choice."""
@@ -313,7 +314,9 @@ class _Choice:
         if not solid or limit == 1 or length < LEAST_VECTORS * limit:
             return None
         along = [a for a in self.arguments if a.stride(solid[-1]) == 1]
-        if any(a.displaced is not None for a in self.arguments) or not any(a.tensor in self.inputs for a in along):
+        # What a pad or a gather reads has no address that follows from the place in the row.
+        is_moved = any(a.displaced is not None and a.name not in self.slices for a in self.arguments)
+        if is_moved or not any(a.tensor in self.inputs for a in along):
             return None
         wanted = {a.name: min(limit, ACCESS_BYTES // a.tensor.dtype.itemsize) for a in along}
         aligned = self.widths.along(run, limit)

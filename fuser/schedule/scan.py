@@ -147,6 +147,9 @@ class ScanScheduler:
         # Loads are held from here on: all of a step's are issued before the first is used.
         if loads:
             builder.inline_at(name, held, best_effort=True, selected=loads)
+        for argument, copy in copies.items() if params.ahead else ():
+            if argument in builder.input_names:
+                builder.load_ahead(copy, best_effort=True)
         return builder
 
 

@@ -166,6 +166,34 @@ def test_rows_are_cut_where_the_output_is_aligned() -> None:
     assert (params.vector, params.misaligned, params.aligned_to) == (4, True, "t3")
 
 
+def halves(width: int) -> Define:
+    """Product of the halves of rows of 2 * width."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, -1], [None, True], BFloat16)
+        first = fd.ops.slice(x, [0, 0], [1 << 20, width])
+        second = fd.ops.slice(x, [0, width], [1 << 20, 2 * width])
+        fd.add_output(fd.ops.cast(first * second, BFloat16))
+
+    return define
+
+
+def test_slices_begin_anywhere() -> None:
+    wide = tensor(BFloat16, 4096, 10240, strides=(10241, 1), alignment=2)
+    kernel, params = compiled(halves(5120), wide)
+    assert (params.vector, params.misaligned, params.aligned_to) == (8, True, "")
+    assert "fuser_realign" in body(kernel)
+    cut = compiled(halves(5003), tensor(BFloat16, 4096, 10006))[1]
+    assert (cut.vector, cut.misaligned, cut.aligned_to) == (8, True, "t21")
+    # What lies beside a pad is no element of the row.
+    assert not compiled(padded, tensor(BFloat16, 4096, 5120, strides=(5121, 1), alignment=2))[1].misaligned
+
+
+def padded(fd: FusionDefinition) -> None:
+    x = fd.define_tensor([-1, -1], [None, True], BFloat16)
+    fd.add_output(fd.ops.neg(fd.ops.pad(x, [8, 8])))
+
+
 def test_scalar_accesses_are_several_a_thread() -> None:
     _, params = compiled(added, tensor(Float, 1 << 24, 3, strides=(4, 1)), tensor(Float, 1 << 24, 3, strides=(5, 1)))
     assert (params.vector, params.misaligned) == (1, False)
@@ -208,6 +236,18 @@ def test_results_of_odd_sizes(size: tuple[int, int]) -> None:
     np.testing.assert_array_equal(found, x + y)
     np.testing.assert_array_equal(run(added, [x, y], shift=1)[0], np.maximum(x + y, 0))
     np.testing.assert_array_equal(run(mixed, [x.astype(half), y], shift=2)[0].astype(np.float32), x + y)
+
+
+@pytest.mark.parametrize(("rows", "width"), [(3, 512), (5, 1400), (2, 2051), (9, 131), (7, 1369)])
+@pytest.mark.parametrize("shift", [0, 1, 5])
+def test_results_of_halves_that_begin_anywhere(rows: int, width: int, shift: int) -> None:
+    x = np.random.default_rng(1).integers(-8, 8, (rows, 2 * width)).astype(np.float32)
+    wanted = x[:, :width] * x[:, width:]
+    for pad in (0, 1, 3):
+        wide = np.zeros((rows, 2 * width + pad), BFloat16.numpy)
+        wide[:, : 2 * width] = x
+        found = run(halves(width), [wide[:, : 2 * width]], shift)[0]
+        np.testing.assert_array_equal(found.astype(np.float32), wanted)
 
 
 @pytest.mark.parametrize(
