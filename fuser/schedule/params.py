@@ -86,6 +86,7 @@ class TransposeParams:
     threads     of a block
     merged      blocks are counted along one axis of the grid
     across      neighbouring blocks are neighbours along M
+    aligned_to  the output along N at whose aligned places its rows are cut into vectors; "": at multiples of the vector
     reasons     why, in words
     """
 
@@ -99,6 +100,7 @@ class TransposeParams:
     threads: int
     merged: bool = False
     across: bool = False
+    aligned_to: str = ""
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -167,7 +167,7 @@ class TransposeScheduler:
             if others:
                 builder.parallelize_like(first, blocks + 2, others)
         widths = dict(params.widths)
-        vectorize_by(builder, copies, widths)
+        vectorize_by(builder, copies, widths, misaligned=bool(params.aligned_to))
         for names, vector in ((turned_in, params.vectors[0]), (turned_out, params.vectors[1])):
             if vector > 1:
                 most = {n: min(vector, ACCESS_BYTES // builder.state(n).tensor.dtype.itemsize) for n in names}
@@ -284,14 +284,20 @@ def _tile(builder: ScheduleBuilder, name: str, params: TransposeParams) -> int:
         for _ in range(count - 1):
             builder.merge(name, at, at + 1)
     m = len(params.parts) - 2
-    builder.split(name, m + 1, params.tile[1])
+    # What is cut where memory is aligned is cut first: [.., m, n/v, v], v last until the tiles are made.
+    cut = 1 if params.aligned_to else 0
+    if cut:
+        builder.split_aligned(name, m + 1, params.vectors[1], params.aligned_to)
+    builder.split(name, m + 1, params.tile[1] // params.vectors[1] ** cut)
     builder.split(name, m, params.tile[0])
     builder.reorder(name, {m + 1: m + 2})
     if params.across:
         builder.reorder(name, {m: m + 1})
     for side, at in ((1, m + 3), (0, m + 2)):
-        builder.split(name, at, params.lanes[side] * params.vectors[side])
-        builder.split(name, at + 1, params.vectors[side])
+        is_cut = side * cut
+        builder.split(name, at, params.lanes[side] * params.vectors[side] ** (1 - is_cut))
+        if not is_cut:
+            builder.split(name, at + 1, params.vectors[side])
     blocks = m + 2
     while blocks > (1 if params.merged else 3):
         builder.merge(name, 0, 1)

@@ -64,6 +64,14 @@ def turned_plus(dtype: DataType) -> Define:
     return define
 
 
+def rounded_plus(dtype: DataType) -> Define:
+    def define(fd: FusionDefinition) -> None:
+        x, y = fd.define_tensor([-1, -1], True, dtype), fd.define_tensor([-1, -1], True, dtype)
+        fd.add_output(fd.ops.cast(fd.ops.add(fd.ops.permute(x, [1, 0]), y), dtype))
+
+    return define
+
+
 def fusion_of(define: Define) -> Fusion:
     with FusionDefinition() as fd:
         define(fd)
@@ -329,6 +337,28 @@ def test_forced_parameters(size: tuple[int, int], dtype: DataType) -> None:
             lowered = Lowered.of(scheduled, collect_facts(scheduled, bound.tensors, bound.evaluate))
             (out,) = simulate(lowered, [x, y], seed=1).check().values()
             np.testing.assert_array_equal(out, x.T + y)
+
+
+@pytest.mark.parametrize("dtype", [BFloat16, Float, Double])
+@pytest.mark.parametrize("size", [(33, 301), (301, 33), (70, 517), (35, 64), (67, 130)])
+def test_rows_cut_where_the_output_is_aligned(size: tuple[int, int], dtype: DataType) -> None:
+    """Vectors of rows that begin anywhere: the ends of each row are moved by element."""
+    fusion = fusion_of(rounded_plus(dtype))
+    x, y = whole(size, dtype), whole((size[1], size[0]), dtype)
+    bound = bind_inputs(fusion, [x, y])
+    params = TransposeScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    assert isinstance(params, TransposeParams)
+    (out,) = (t.name for t in fusion.output_tensors)
+    plain = replace(params, tile=(32, 64), threads=64, vectors=(1, 1), lanes=(32, 16), widths=())
+    for vector in (2, 4, 8):
+        if vector * dtype.itemsize > 16:
+            continue
+        cut = replace(plain, vectors=(1, vector), lanes=(32, 8), widths=(("t1", vector), (out, vector)), aligned_to=out)
+        for across in (False, True):
+            scheduled = TransposeScheduler().apply(fusion, replace(cut, across=across))
+            lowered = Lowered.of(scheduled, collect_facts(scheduled, bound.tensors, bound.evaluate))
+            (found,) = simulate(lowered, [x, y], seed=1).check().values()
+            np.testing.assert_array_equal(found, x.T + y)
 
 
 SIZES = [(64, 64), (130, 72), (33, 65), (40, 17), (96, 200), (16, 16), (1, 50)]
