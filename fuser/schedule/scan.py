@@ -21,7 +21,7 @@ from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fusion import Fusion, Reducing, Scan, tensor_inputs
 from fuser.ir.iteration_graph import IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.alignment import choose_accesses
+from fuser.schedule.alignment import choose_accesses, least_cut
 from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, ScanParams, SegmentInputs
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
 from fuser.schedule.reference import (
@@ -43,6 +43,9 @@ _THREADS = 512
 _ROW_BYTES = 32
 # With a block or two on a processor, each has to keep more in flight; so do columns, whose threads meet more often.
 _HELD_BYTES = 64
+# Most that a thread holds of a row that takes one step so, and two or more otherwise (H200: 748 rows of 5120 floats 13.5 us in
+# two steps, in one 12.1 by 256 threads of five accesses, 12.3 by 320 of four or 512 of three, 12.4 by 640 of two).
+_STEP_BYTES = 80
 _ACCESS_BYTES = 16
 # Few rows, but enough for two blocks on every processor: threads of each of the blocks that share one, and how many of them are
 # wanted on a processor. On an H200 22 rows of 128256 floats take 12.8 us in one step of 16 blocks of 512 threads, 13.8 in two
@@ -109,7 +112,7 @@ class ScanScheduler:
         limit = vector_limit(segment, graph, fastest)
         widest = _ACCESS_BYTES // limit
         if fastest is scanned:
-            accesses = choose_accesses(graph, segment, [fastest], inputs, limit)
+            accesses = choose_accesses(graph, segment, [fastest], inputs, limit, least=least_cut(limit) if limit > 1 else 0)
             # The first part of a row that is cut where it is aligned may hold a single element of it.
             spread = length + (accesses.vector - 1 if accesses.aligned_to else 0)
             params = _inner(order, spread, kept, accesses.vector, accesses.vectorized, widest, device)
@@ -182,6 +185,8 @@ def _inner(
         # A row shorter than a warp's share: as many lanes as it has accesses, up to a warp.
         threads = _power_of_two(accesses, 1, device.warp_size)
     tiles = max(1, min(most, -(-accesses // threads)))
+    if cluster == 1 and accesses > limit * most:
+        threads, tiles = _one_step(accesses, limit, _STEP_BYTES // (vector * widest), device) or (threads, tiles)
     rows = max(1, min(128 // threads, _power_of_two(kept, 1, 128)))
     steps = -(-accesses // (threads * tiles * cluster))
     reasons = (
@@ -190,7 +195,16 @@ def _inner(
         *([f"{kept} rows leave SMs idle: the {cluster} blocks of a cluster share one"] if cluster > 1 else []),
         "a row is read in one go" if steps == 1 else f"{steps} steps a row, each carries into the next",
     )
-    return ScanParams(order, True, threads, rows, tiles, vector, vectorized, cluster=cluster, reasons=reasons)
+    ahead = steps > 1 and cluster > 1
+    return ScanParams(order, True, threads, rows, tiles, vector, vectorized, cluster=cluster, ahead=ahead, reasons=reasons)
+
+
+def _one_step(accesses: int, limit: int, most: int, device: DeviceInfo) -> tuple[int, int] | None:
+    """(threads, accesses of each) that hold a row at once, nearly all of them with work; None if so many do not."""
+    warp = device.warp_size
+    shapes = [(-(-accesses // (tiles * warp)) * warp, tiles) for tiles in range(1, most + 1)]
+    fitting = [shape for shape in shapes if shape[0] <= limit]
+    return min(fitting, key=lambda shape: (shape[0] * shape[1], -shape[1]), default=None)
 
 
 def _outer(

@@ -24,6 +24,7 @@ from fuser.ir.fusion import Fusion, Tensor, memory_order, tensor_inputs, tensor_
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
+from fuser.schedule.alignment import LEAST_VECTORS, row_to_follow
 from fuser.schedule.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, joined_dims
 from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, SegmentInputs, TransposeParams
 from fuser.schedule.pointwise import PointwiseScheduler, cache_arguments, reference_output, vectorize_by
@@ -37,11 +38,19 @@ TILE = 64
 THREADS = 256
 ACCESSES = 2
 """Accesses of a thread to one argument: with eight blocks on an SM they are bytes enough in flight."""
+WIDE_ITEM = 4
+FULL_WAVES = 12
+"""Bytes of an element for which tiles are those of twice the threads, and how many such tiles an SM has there (H200: f32
+8192x8192 196.2 us with tiles of 32 x 64 by 256 threads, 192.1 of 64 x 64 by 512, 193.0 of those by 256)."""
 _CONCURRENT = 4
 """Blocks of an SM at once, about."""
 _THREAD_BYTES = 32
 """Of one argument that is read or written element by element."""
 WARP = 32
+CUT_ITEM = 2
+CUT_BYTES = 8
+"""Bytes of the narrowest element along N for which rows that begin anywhere are cut into vectors, and of a vector there (H200:
+f16 269x250003 141.2 us element by element, 125.2, 120.4 and 126.7 by vectors of 2, 4 and 8; Doubles no better)."""
 SHORT_RUN = 16
 """Elements of a run below which tiles would be mostly empty."""
 
@@ -90,23 +99,36 @@ class TransposeScheduler:
             max((w for n, w in chosen.items() if (n in names) == is_staged), default=1) for is_staged in (True, False)
         ]
         narrow = [min(a.tensor.dtype.itemsize for a in side) for side in (sides.staged, sides.others)]
+        aligned_to = ""
+        if max(vectors) == 1 and narrow[1] == CUT_ITEM:
+            aligned_to = _cut_at(sides, sizes, segment)
+            if aligned_to:
+                vectors[1] = CUT_BYTES // CUT_ITEM
+                chosen |= {a.name: vectors[1] for a in sides.others if a.stride(runs[1][-1]) == 1}
         # Rows that begin anywhere share their first and last sectors with others: the longer the runs of a warp, the fewer.
-        lanes = [32 if v == 1 else min(32, LINE_BYTES // (v * n)) for v, n in zip(vectors, narrow, strict=True)]
+        lanes = [
+            WARP if v == 1 or (aligned_to and side) else min(WARP, LINE_BYTES // (v * n))
+            for side, (v, n) in enumerate(zip(vectors, narrow, strict=True))
+        ]
         least = [v * n for v, n in zip(vectors, lanes, strict=True)]
         tile = [max(TILE, n) for n in least]
-        if max(vectors) == 1:
+        if max(vectors) == 1 or aligned_to:
             # Element by element a thread needs many to keep memory busy; they go along the run of most bytes.
             tile = [least[0], _wide_tile(math.prod(sizes[g] for g in runs[1]), narrow[1])]
+        # Whole tiles of four bytes an element are those of twice the threads, where there are many of them.
+        wide = min(vectors) * max(narrow) == ACCESS_BYTES and max(narrow) == WIDE_ITEM
+        enough = math.prod(sizes.values()) >= tile[0] * tile[1] * device.sm_count * FULL_WAVES
+        most_threads = 2 * THREADS if wide and enough else THREADS
         # First across the lines that are stored, then along them: until a thread has few accesses, and every SM a tile.
         for side in (0, 1):
             few = math.prod(sizes.values()) < tile[0] * tile[1] * device.sm_count
-            many = max(vectors) > 1 and tile[0] * tile[1] > ACCESSES * THREADS * min(vectors)
+            many = max(vectors) > 1 and not aligned_to and tile[0] * tile[1] > ACCESSES * most_threads * min(vectors)
             if tile[side] > least[side] and (few or many):
                 tile[side] = max(tile[side] // 2, least[side])
         shared = tile[0] * tile[1] * sum(a.tensor.dtype.itemsize for a in sides.staged)
         if shared > device.shared_per_block:
             return Refused(f"tiles of {len(sides.staged)} arguments need {shared} bytes of shared memory")
-        threads = min(THREADS, *(tile[0] * tile[1] // v for v in vectors))
+        threads = min(most_threads, *(tile[0] * tile[1] // v for v in vectors))
         order = tuple(groups.index(g) for g in sides.order) + tuple(d for d, g in enumerate(groups) if g.is_broadcast)
         counts = [-(-math.prod(sizes[g] for g in run) // t) for run, t in zip(runs, tile, strict=True)]
         batch = math.prod(sizes[g] for part in sides.batch for g in part)
@@ -123,10 +145,12 @@ class TransposeScheduler:
             threads=threads,
             merged=max(batch, counts[across]) > GRID_LIMIT,
             across=across,
+            aligned_to=aligned_to,
             reasons=(
                 f"{', '.join(a.name for a in sides.staged)} lie along {sides.staged_run[-1].name}, the rest along "
                 f"{sides.run[-1].name}",
                 f"tiles of {tile[0]} x {tile[1]}, {shared} bytes of shared memory",
+                *([f"rows are cut into {vectors[1]} elements where {aligned_to} is aligned"] if aligned_to else []),
             ),
         )
 
@@ -260,6 +284,27 @@ def _sides(arguments: Sequence[Argument], sizes: dict[Group, int], outputs: set[
             return Refused(f"the run along {target[-1].name} has only {length} elements")
     staged = layouts[m]
     return _Sides(staged, [a for a in arguments if a not in staged], batch, staged_wide, wide, parts)
+
+
+def _cut_at(sides: _Sides, sizes: dict[Group, int], segment: Fusion) -> str:
+    """The output at whose aligned places rows along N, which begin anywhere, are cut into vectors; "" where they had better
+    be moved element by element.
+
+    What is read beside it is aligned at the same places: from other addresses a vector takes as many reads as it has elements.
+    """
+    run = sides.run
+    vector = CUT_BYTES // CUT_ITEM
+    outputs = {t.name for t in segment.output_tensors if t not in segment.input_tensors}
+    along = [a for a in sides.others if a.stride(run[-1]) == 1]
+    written = [a.name for a in along if a.name in outputs]
+    if not written or math.prod(sizes[g] for g in run) < LEAST_VECTORS * vector:
+        return ""
+    to = row_to_follow(along, run, sizes, vector, written)
+    if not to:
+        return ""
+    places = [{g: s % vector for g, s in a.strides.items() if g not in run} for a in along if len(a.strides) == len(sizes)]
+    is_one = all(p == places[0] for p in places)
+    return to if is_one and all(a.alignment % (vector * a.tensor.dtype.itemsize) == 0 for a in along) else ""
 
 
 def _wide_tile(length: int, itemsize: int) -> int:
