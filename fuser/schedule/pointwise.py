@@ -197,7 +197,9 @@ class _Choice:
         self.weight = max((_WEIGHTS.get(e.op, 1) for e in segment.tensor_exprs if isinstance(e, Pointwise)), default=1)
         self.parts = joined_dims(order, sizes, self.arguments, tested_groups(graph, segment, inputs.evaluate))
         self.inputs = segment.input_tensors
-        self.slices = {displaced_name(e, e.input) for e in segment.tensor_exprs if isinstance(e, Resize) and e.fill is None}
+        self.slices = {
+            displaced_name(e, e.input) for e in segment.tensor_exprs if isinstance(e, Resize) and e.fill is None
+        }
 
     def params(self, order: tuple[int, ...]) -> PointwiseParams:
         """The choice."""

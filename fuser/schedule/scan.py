@@ -112,7 +112,9 @@ class ScanScheduler:
         limit = vector_limit(segment, graph, fastest)
         widest = _ACCESS_BYTES // limit
         if fastest is scanned:
-            accesses = choose_accesses(graph, segment, [fastest], inputs, limit, least=least_cut(limit) if limit > 1 else 0)
+            accesses = choose_accesses(
+                graph, segment, [fastest], inputs, limit, least=least_cut(limit) if limit > 1 else 0
+            )
             # The first part of a row that is cut where it is aligned may hold a single element of it.
             spread = length + (accesses.vector - 1 if accesses.aligned_to else 0)
             params = _inner(order, spread, kept, accesses.vector, accesses.vectorized, widest, device)
@@ -196,7 +198,9 @@ def _inner(
         "a row is read in one go" if steps == 1 else f"{steps} steps a row, each carries into the next",
     )
     ahead = steps > 1 and cluster > 1
-    return ScanParams(order, True, threads, rows, tiles, vector, vectorized, cluster=cluster, ahead=ahead, reasons=reasons)
+    return ScanParams(
+        order, True, threads, rows, tiles, vector, vectorized, cluster=cluster, ahead=ahead, reasons=reasons
+    )
 
 
 def _one_step(accesses: int, limit: int, most: int, device: DeviceInfo) -> tuple[int, int] | None:

@@ -302,7 +302,9 @@ def _cut_at(sides: _Sides, sizes: dict[Group, int], segment: Fusion) -> str:
     to = row_to_follow(along, run, sizes, vector, written)
     if not to:
         return ""
-    places = [{g: s % vector for g, s in a.strides.items() if g not in run} for a in along if len(a.strides) == len(sizes)]
+    places = [
+        {g: s % vector for g, s in a.strides.items() if g not in run} for a in along if len(a.strides) == len(sizes)
+    ]
     is_one = all(p == places[0] for p in places)
     return to if is_one and all(a.alignment % (vector * a.tensor.dtype.itemsize) == 0 for a in along) else ""
 
