@@ -99,11 +99,7 @@ class TestedReads:
         out.append("}")
         held = [text for name, kind, _ in pieces for text in _held(name, kind)]
         out += [f'asm("" : {", ".join(held[k : k + 16])});' for k in range(0, len(held), 16)]
-        # What takes instructions waits for its reads: it stands under the test again, so that the compiler may put it behind
-        # other work under the same test.
-        shifted = [text for read in reads if len(read.pieces) > len(read.target) for text in read.target]
-        out += [text for read in reads if len(read.pieces) == len(read.target) for text in read.target]
-        return out if not shifted else [*out, f"if ({condition}) {{", *(f"  {text}" for text in shifted), "}"]
+        return out + [text for read in reads for text in read.target]
 
     def held(self, buffer: Buffer) -> list[str]:
         """The same for a whole register array, behind the tests of all its reads."""
