@@ -1,0 +1,215 @@
+"""Values of a fusion that is being made: inputs, constants, factories, pointwise exprs, and the dims that operands join to."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from fuser.errors import DefinitionRuntimeError
+from fuser.ir.dtypes import DataType
+from fuser.ir.fusion import (
+    COPIES,
+    Distribution,
+    Expr,
+    ExtentConstraint,
+    ExtentOp,
+    Full,
+    Iota,
+    IterDomain,
+    IterKind,
+    Output,
+    Pointwise,
+    Random,
+    Scalar,
+    ScalarOp,
+    Tensor,
+    Val,
+    row_major_order,
+)
+from fuser.ir.integers import Int, const, symbol
+from fuser.source_location import SourceLocation, caller_location
+
+
+class ValueBuilder:
+    """Names, values and constraints; see FusionBuilder, which stands on top."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Val] = []
+        self.exprs: list[Expr] = []
+        self.outputs: list[Output] = []
+        # (position of the expr that asks for it, constraint): constraints of dead exprs are dropped with them. None: an
+        # output asks for it.
+        self.constraints: list[tuple[int | None, ExtentConstraint]] = []
+        self.extent_scalars: dict[str, str] = {}
+        self.next_number = 0
+        # Names that the next results take instead of fresh ones, when a fusion is rebuilt under its old names.
+        self.given_names: deque[str] = deque()
+        # The line that results are made for, when a pass makes them; None: the caller's.
+        self.location: SourceLocation | None = None
+
+    def new_name(self, prefix: str) -> str:
+        """A fresh name, `t<k>` or `c<k>`."""
+        if self.given_names:
+            return self.given_names.popleft()
+        self.next_number += 1
+        return f"{prefix}{self.next_number - 1}"
+
+    def tensor(
+        self,
+        dtype: DataType,
+        dims: Sequence[tuple[Int, IterKind, bool]],
+        *,
+        stride_order: tuple[int, ...] | None = None,
+        contiguity: tuple[bool | None, ...] | None = None,
+        is_cpu: bool = False,
+        name: str | None = None,
+    ) -> Tensor:
+        """A tensor value with dims given as (extent, kind, expanded); dense row major unless a layout is given."""
+        name = name or self.new_name("t")
+        logical = tuple(
+            IterDomain(f"{name}.{i}", extent, kind, expanded) for i, (extent, kind, expanded) in enumerate(dims)
+        )
+        visible = [d for d in logical if not d.is_reduction]
+        order = stride_order if stride_order is not None else row_major_order(len(visible))
+        if contiguity is None:
+            memory = [visible[i] for i in sorted(range(len(visible)), key=lambda d: -order[d])]
+            contiguity = tuple(None if d.is_broadcast or d.expanded else True for d in memory)
+        location = self.location or caller_location()
+        return Tensor(name, dtype, logical, order, contiguity, None, is_cpu, location)
+
+    def input_tensor(
+        self,
+        dtype: DataType,
+        shape: Sequence[int],
+        *,
+        expanded: Sequence[bool] = (),
+        stride_order: tuple[int, ...] | None = None,
+        contiguity: tuple[bool | None, ...] | None = None,
+        is_cpu: bool = False,
+        register: bool = True,
+    ) -> Tensor:
+        """A fusion input. Shape entries: -1 symbolic, 1 broadcast, 0 or above 1 static."""
+        name = self.new_name("t")
+        dims: list[tuple[Int, IterKind, bool]] = []
+        for d, n in enumerate(shape):
+            is_expanded = bool(expanded) and expanded[d]
+            extent = symbol(f"{name}_size{d}", 0) if n == -1 else const(n)
+            kind = IterKind.broadcast if n == 1 and not is_expanded else IterKind.iteration
+            dims.append((extent, kind, is_expanded))
+        result = self.tensor(dtype, dims, stride_order=stride_order, contiguity=contiguity, is_cpu=is_cpu, name=name)
+        if register:
+            self.inputs.append(result)
+        return result
+
+    def input_scalar(self, dtype: DataType, *, register: bool = True) -> Scalar:
+        """A symbolic scalar input."""
+        result = Scalar(self.new_name("c"), dtype, location=caller_location())
+        if register:
+            self.inputs.append(result)
+        return result
+
+    def constant(self, value: bool | int | float | complex, dtype: DataType) -> Scalar:
+        """A constant; `value` already converted to the Python type of `dtype`."""
+        expression = const(int(value)) if dtype.is_integral and isinstance(value, int) else None
+        return Scalar(self.new_name("c"), dtype, value, expression, caller_location())
+
+    def extent_of_scalar(self, scalar: Scalar) -> Int:
+        """The integer expression of a scalar used as an extent (a fresh non-negative symbol if it is not a known one)."""
+        if scalar.expression is not None:
+            return scalar.expression
+        self.extent_scalars[scalar.name] = scalar.name
+        return symbol(scalar.name, 0)
+
+    def _require_equal(self, left: Int, right: Int, what: str) -> None:
+        """Ask that two extents are equal for the expr that is being made (it is appended after its dims are known)."""
+        self.constraints.append((len(self.exprs), ExtentConstraint(left, right, what, caller_location())))
+
+    def scalar_op(self, op: str, inputs: Sequence[Scalar], dtype: DataType, expression: Int | None = None) -> Scalar:
+        """Host arithmetic; constants are the caller's business to fold.
+
+        `expression`: the result as an integer expression, where it is one of extents.
+        """
+        output = Scalar(self.new_name("c"), dtype, None, expression, caller_location())
+        self.exprs.append(ScalarOp(op, tuple(inputs), output))
+        return output
+
+    def size(self, tensor: Tensor, dim: int) -> Scalar:
+        """Extent of visible dim `dim` as an Int scalar; a constant where the extent is one."""
+        extent = tensor.visible[dim].extent
+        if extent.is_const:
+            return Scalar(self.new_name("c"), DataType.Int, extent.value, extent, caller_location())
+        output = Scalar(self.new_name("c"), DataType.Int, None, extent, caller_location())
+        self.exprs.append(ExtentOp(tensor, dim, output))
+        return output
+
+    def pointwise(self, op: str, inputs: Sequence[Val], dtype: DataType) -> Tensor:
+        """An elementwise op over tensors of equal rank (size-1 broadcast dims combine with any extent) and scalars.
+
+        Raises DefinitionRuntimeError where two static extents differ; symbolic ones become constraints.
+        """
+        tensors = [v for v in inputs if isinstance(v, Tensor)]
+        dims = [self._joined_dim(op, [t.visible[i] for t in tensors], i) for i in range(tensors[0].ndim)]
+        if op == "cast" or op in COPIES:
+            dims = [(d.extent, d.kind, d.expanded) for d in tensors[0].visible]
+        output = self.tensor(dtype, dims)
+        self.exprs.append(Pointwise(op, tuple(inputs), output))
+        return output
+
+    def stride_order(self, tensor: Tensor, order: Sequence[int]) -> Tensor:
+        """A dense copy in the given memory order (ranks per dim from fastest 0 to slowest)."""
+        dims = [(d.extent, d.kind, d.expanded) for d in tensor.visible]
+        output = self.tensor(tensor.dtype, dims, stride_order=tuple(order))
+        self.exprs.append(Pointwise("stride_order", (tensor,), output))
+        return output
+
+    def _joined_dim(self, op: str, operands: Sequence[IterDomain], position: int) -> tuple[Int, IterKind, bool]:
+        concrete = [d for d in operands if not d.is_broadcast]
+        if not concrete:
+            return const(1), IterKind.broadcast, False
+        chosen = next((d for d in concrete if d.extent.is_const), concrete[0])
+        for other in concrete:
+            if other.extent is chosen.extent:
+                continue
+            if other.extent.is_const and chosen.extent.is_const:
+                sizes = [str(d.extent) for d in operands]
+                raise DefinitionRuntimeError(
+                    f"Expected sizes to match in {op}: dim {position} of the operands has extents {', '.join(sizes)}",
+                    location=caller_location(),
+                )
+            self._require_equal(chosen.extent, other.extent, f"{op}, dim {position}")
+        return chosen.extent, IterKind.iteration, False
+
+    def _factory_dims(self, extents: Sequence[Int]) -> list[tuple[Int, IterKind, bool]]:
+        return [(e, IterKind.broadcast if e.is_const and e.value == 1 else IterKind.iteration, False) for e in extents]
+
+    def full(
+        self, extents: Sequence[Int], value: Scalar, dtype: DataType, scalars: Sequence[Scalar | None] = ()
+    ) -> Tensor:
+        """A tensor of one value. `scalars`: per dim the scalar its extent was given as, None for constants."""
+        output = self.tensor(dtype, self._factory_dims(extents))
+        self.exprs.append(Full(value, output, tuple(scalars) or (None,) * len(extents)))
+        return output
+
+    def iota(self, length: Int, start: Scalar, step: Scalar, dtype: DataType, scalar: Scalar | None = None) -> Tensor:
+        """start + i * step. `scalar`: the one the length was given as, None for a constant."""
+        output = self.tensor(dtype, self._factory_dims([length]))
+        self.exprs.append(Iota(start, step, output, scalar))
+        return output
+
+    def random(
+        self,
+        distribution: Distribution,
+        parameters: tuple[Scalar, Scalar],
+        extents: Sequence[Int],
+        dtype: DataType,
+        scalars: Sequence[Scalar | None] = (),
+        state: tuple[Val, Val] | None = None,
+    ) -> Tensor:
+        """A tensor of random numbers. `scalars`: per dim the scalar its extent was given as, None for constants.
+
+        `state`: (seed, offset), integer scalars or tensors of rank 0; None takes the generator's at execution.
+        """
+        output = self.tensor(dtype, self._factory_dims(extents))
+        given = tuple(scalars) or (None,) * len(extents)
+        self.exprs.append(Random(distribution, parameters, output, given, state))
+        return output

@@ -1,0 +1,285 @@
+"""Exprs of a fusion that is being made which move elements: broadcasts, reshapes, slices, pads, concatenations, gathers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fuser.errors import DefinitionRuntimeError
+from fuser.ir.dtypes import DataType
+from fuser.ir.fusion import (
+    Broadcast,
+    Cat,
+    Expand,
+    Gather,
+    GatherKind,
+    IterDomain,
+    IterKind,
+    Permute,
+    Reshape,
+    Resize,
+    Scalar,
+    Squeeze,
+    Tensor,
+    Window,
+    row_major_order,
+)
+from fuser.ir.fusion_values import ValueBuilder
+from fuser.ir.integers import ONE, ZERO, Int, const, maximum, minimum
+from fuser.ir.reshape_dims import Resolution, product, resolve, transformed
+from fuser.source_location import caller_location
+
+
+class ViewBuilder(ValueBuilder):
+    """Infers the dims of what moves elements; see FusionBuilder, which stands on top."""
+
+    def broadcast(self, tensor: Tensor, flags: Sequence[bool]) -> Tensor:
+        """New extent-1 dims where `flags` is True."""
+        source = iter(tensor.visible)
+        dims: list[tuple[Int, IterKind, bool]] = []
+        for new in flags:
+            if new:
+                dims.append((const(1), IterKind.broadcast, False))
+            else:
+                d = next(source)
+                dims.append((d.extent, d.kind, d.expanded))
+        output = self.tensor(tensor.dtype, dims)
+        self.exprs.append(Broadcast(tensor, output, tuple(flags)))
+        return output
+
+    def squeeze(self, tensor: Tensor, flags: Sequence[bool]) -> Tensor:
+        """Drop visible dims where `flags` is True; a dim not known to have one stored element becomes a constraint."""
+        dims: list[tuple[Int, IterKind, bool]] = []
+        for i, (d, gone) in enumerate(zip(tensor.visible, flags, strict=True)):
+            if not gone:
+                dims.append((d.extent, d.kind, d.expanded))
+            elif not d.is_broadcast and not d.expanded:
+                self._require_equal(d.extent, const(1), f"squeeze of dim {i}")
+        output = self.tensor(tensor.dtype, dims)
+        self.exprs.append(Squeeze(tensor, output, tuple(flags)))
+        return output
+
+    def expand(self, tensor: Tensor, extents: Sequence[Int | None], scalars: Sequence[Scalar | None] = ()) -> Tensor:
+        """Expand broadcast dims to the given extents (None keeps a dim); extra dims on the left are new.
+
+        `scalars`: per dim the scalar its extent was given as, None for constants and kept dims.
+        """
+        added = len(extents) - tensor.ndim
+        dims: list[tuple[Int, IterKind, bool]] = []
+        for i, extent in enumerate(extents):
+            d = tensor.visible[i - added] if i >= added else None
+            if extent is None or (d is not None and d.extent is extent):
+                assert d is not None, "a new dim needs an extent"
+                dims.append((d.extent, d.kind, d.expanded))
+            elif d is None or d.is_broadcast:
+                one = extent.is_const and extent.value == 1
+                dims.append((const(1), IterKind.broadcast, False) if one else (extent, IterKind.iteration, True))
+            else:
+                if d.extent.is_const and extent.is_const:
+                    raise DefinitionRuntimeError(
+                        f"Invalid expand size: dim {i} has extent {d.extent}, it cannot become {extent}",
+                        location=caller_location(),
+                    )
+                self._require_equal(d.extent, extent, f"expand, dim {i}")
+                dims.append((extent if extent.is_const else d.extent, d.kind, d.expanded))
+        output = self.tensor(tensor.dtype, dims)
+        self.exprs.append(Expand(tensor, output, tuple(scalars) or (None,) * len(extents)))
+        return output
+
+    def permute(self, tensor: Tensor, dims: Sequence[int]) -> Tensor:
+        """Output dim i is input dim dims[i]."""
+        source = tensor.visible
+        output = self.tensor(tensor.dtype, [(source[p].extent, source[p].kind, source[p].expanded) for p in dims])
+        self.exprs.append(Permute(tensor, output, tuple(dims)))
+        return output
+
+    def reshape(self, tensor: Tensor, extents: Sequence[Int], scalars: Sequence[Scalar | None] = ()) -> Tensor:
+        """The elements in row-major order under other dims. `scalars`: per dim the scalar its extent was given as, None for
+        constants and for one that follows from the others.
+
+        Raises DefinitionRuntimeError (`Total element counts across view operation must match`) for other numbers of elements.
+        """
+        known = [d.extent for d in tensor.visible]
+        if all(e.is_const for e in (*known, *extents)):
+            old, new = [e.value for e in known], [e.value for e in extents]
+            resolution = resolve(old, new, [True] * len(old), [True] * len(new))
+            if resolution is None:
+                raise DefinitionRuntimeError(
+                    f"Total element counts across view operation must match: {old} cannot become {new}",
+                    location=caller_location(),
+                )
+            return self.resolved_reshape(tensor, extents, resolution)
+        output = self.tensor(tensor.dtype, self._factory_dims(extents))
+        self.exprs.append(Reshape(tensor, output, tuple(scalars) or (None,) * len(extents)))
+        return output
+
+    def resolved_reshape(
+        self, tensor: Tensor, extents: Sequence[Int | None], resolution: Resolution, name: str | None = None
+    ) -> Tensor:
+        """A reshape whose resolution is known: dims of one element are squeezed before and broadcast after it.
+
+        `extents`: None for one that follows from the others. `name`: of the result.
+        """
+        if resolution.is_empty:
+            nothing = self._zero(tensor.dtype)
+            self._take_name(name)
+            return self.full([e if e is not None else ZERO for e in extents], nothing, tensor.dtype)
+        rest = [e for e, one in zip(extents, resolution.added, strict=True) if not one]
+        kept = [d for d, one in zip(tensor.visible, resolution.dropped, strict=True) if not one]
+        pairs = zip(kept, rest, strict=False)
+        changes = any(not r.is_kept for r in resolution.runs) or any(
+            e is not None and e is not d.extent for d, e in pairs
+        )
+        squeezes, broadcasts = any(resolution.dropped), any(resolution.added)
+        reshapes = changes or not (squeezes or broadcasts)
+        if squeezes:
+            if not reshapes and not broadcasts:
+                self._take_name(name)
+            tensor = self.squeeze(tensor, resolution.dropped)
+        if reshapes:
+            if not broadcasts:
+                self._take_name(name)
+            tensor = self._reshaped(tensor, rest, resolution)
+        if broadcasts:
+            self._take_name(name)
+            tensor = self.broadcast(tensor, resolution.added)
+        return tensor
+
+    def _zero(self, dtype: DataType) -> Scalar:
+        """0 of the widest dtype of the kind, as it is written."""
+        if dtype is DataType.Bool:
+            return self.constant(False, dtype)
+        if dtype.is_complex:
+            return self.constant(0j, DataType.ComplexDouble)
+        return self.constant(0.0, DataType.Double) if dtype.is_floating else self.constant(0, DataType.Int)
+
+    def _take_name(self, name: str | None) -> None:
+        if name is not None:
+            self.given_names.append(name)
+
+    def _reshaped(self, tensor: Tensor, extents: Sequence[Int | None], resolution: Resolution) -> Tensor:
+        name = self.new_name("t")
+        root: list[IterDomain] = []
+        logical: list[IterDomain] = []
+        for run in resolution.runs:
+            sources = [tensor.visible[i].extent for i in run.inputs]
+            wanted = [extents[j] for j in run.outputs]
+            if run.sizes is not None:
+                sizes, new_sizes = run.sizes
+                fixed = [const(n) for n in sizes]
+                for i, (e, f) in enumerate(zip(sources, fixed, strict=True)):
+                    if e is not f:
+                        self._require_equal(e, f, f"reshape, dim {run.inputs[i]}")
+                sources, wanted = fixed, [const(n) for n in new_sizes]
+            total = product(sources)
+            others = product([e for e in wanted if e is not None])
+            results = [total if others is ONE else total // others] if None in wanted else []
+            made = [e if e is not None else results[0] for e in wanted]
+            if len(made) == 1 and total.is_const:
+                made = [total]
+            elif len(sources) == 1 and product(made).is_const:
+                sources = [product(made)]
+            if run.sizes is None and product(made) is not total and None not in wanted:
+                self._require_equal(total, product(made), f"reshape, dims {list(run.outputs)}")
+            dims = [
+                IterDomain(f"{name}.r{i}", e, tensor.visible[i].kind, tensor.visible[i].expanded)
+                for i, e in zip(run.inputs, sources, strict=True)
+            ]
+            root += dims
+            logical += dims if run.is_kept else transformed(name, dims, made)
+        contiguity = tuple(None if d.expanded else True for d in logical)
+        location = self.location or caller_location()
+        order = row_major_order(len(logical))
+        output = Tensor(name, tensor.dtype, tuple(logical), order, contiguity, tuple(root), False, location)
+        self.exprs.append(Reshape(tensor, output))
+        return output
+
+    def resize(
+        self,
+        tensor: Tensor,
+        windows: Sequence[Window],
+        extents: Sequence[Int],
+        fill: Scalar | None,
+        scalars: Sequence[tuple[Scalar | None, Scalar | None]] = (),
+    ) -> Tensor:
+        """A window of the input per dim, in a result of the given extents; see Resize.
+
+        A dim of one stored element stays one where its window spans the result.
+        """
+        dims: list[tuple[Int, IterKind, bool]] = []
+        for d, window, extent in zip(tensor.visible, windows, extents, strict=True):
+            expanded = d.expanded and window.begin is ZERO and window.end is extent
+            if window.offset is ZERO and extent is d.extent:
+                dims.append((d.extent, d.kind, expanded))
+            elif extent.is_const and extent.value == 1:
+                dims.append((extent, IterKind.broadcast, False))
+            else:
+                dims.append((extent, IterKind.iteration, expanded))
+        output = self.tensor(tensor.dtype, dims)
+        self.exprs.append(Resize(tensor, output, tuple(windows), fill, tuple(scalars)))
+        return output
+
+    def slice(
+        self,
+        tensor: Tensor,
+        starts: Sequence[Int],
+        ends: Sequence[Int],
+        scalars: Sequence[tuple[Scalar | None, Scalar | None]] = (),
+    ) -> Tensor:
+        """Elements [start, end) of each dim; 0 <= start <= end <= extent is the caller's business."""
+        extents = [end - start for start, end in zip(starts, ends, strict=True)]
+        windows = [Window(start, ZERO, extent) for start, extent in zip(starts, extents, strict=True)]
+        return self.resize(tensor, windows, extents, None, scalars)
+
+    def pad(
+        self,
+        tensor: Tensor,
+        lefts: Sequence[Int],
+        rights: Sequence[Int],
+        fill: Scalar,
+        scalars: Sequence[tuple[Scalar | None, Scalar | None]] = (),
+    ) -> Tensor:
+        """`fill` on the left and right of each dim; a negative width crops.
+
+        Raises DefinitionRuntimeError (`Invalid resized domain extent`) for a result of negative extent; a symbolic one becomes
+        a constraint.
+        """
+        windows: list[Window] = []
+        extents: list[Int] = []
+        for i, (d, left, right) in enumerate(zip(tensor.visible, lefts, rights, strict=True)):
+            extent = d.extent + left + right
+            what = f"pad of dim {i}: Invalid resized domain extent"
+            if extent.is_const and extent.value < 0:
+                raise DefinitionRuntimeError(
+                    f"{what}: {d.extent} + {left} + {right} is negative", location=caller_location()
+                )
+            if extent.lo is None or extent.lo < 0:
+                self._require_equal(extent, maximum(extent, ZERO), what)
+            extents.append(extent)
+            windows.append(Window(-left, maximum(left, ZERO), minimum(left + d.extent, extent)))
+        return self.resize(tensor, windows, extents, fill, scalars)
+
+    def cat(self, tensors: Sequence[Tensor], dim: int, bounds: Sequence[Int]) -> Tensor:
+        """Parts of tensors of one shape side by side along `dim`: the k-th ends where bounds[k] says."""
+        dims = [self._joined_dim("cat", [t.visible[i] for t in tensors], i) for i in range(tensors[0].ndim)]
+        for i, (extent, kind, _) in enumerate(dims):
+            if i != dim and kind is not IterKind.broadcast and any(t.visible[i].is_broadcast for t in tensors):
+                self._require_equal(extent, const(1), f"cat, dim {i}")
+        output = self.tensor(tensors[0].dtype, dims)
+        self.exprs.append(Cat(tuple(tensors), output, dim, tuple(bounds)))
+        return output
+
+    def gather(self, kind: GatherKind, tensor: Tensor, index: Tensor, dim: int) -> Tensor:
+        """Elements of `tensor` whose index along `dim` is in `index`; see Gather and GatherKind for the shapes."""
+        dims: list[tuple[Int, IterKind, bool]] = []
+        if kind is GatherKind.index_select:
+            dims = [(d.extent, d.kind, False) for d in tensor.visible]
+            chosen = [(d.extent, d.kind, False) for d in index.visible]
+            dims[dim : dim + 1] = chosen or [(const(1), IterKind.broadcast, False)]
+        elif kind is GatherKind.gather:
+            dims = [(d.extent, d.kind, False) for d in index.visible]
+        else:
+            for i, (d, other) in enumerate(zip(tensor.visible, index.visible, strict=True)):
+                dims.append(self._joined_dim("take_along_axis", [other] if i == dim else [d, other], i))
+        output = self.tensor(tensor.dtype, dims)
+        self.exprs.append(Gather(kind, tensor, index, output, dim))
+        return output
