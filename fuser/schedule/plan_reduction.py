@@ -151,7 +151,14 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
             grid = _sharing(space, device, blocks, steps, threads, unroll)
             reasons.append(f"{blocks} rows leave SMs idle: {grid} blocks share a row, the last one joins their results")
     turns = ceil_div(steps, grid * threads)
-    unroll = _even_unroll(turns, unroll) if cluster or grid == 1 else min(unroll, power_of_two(turns, 1, _MAX_UNROLL))
+    is_streamed = space.held and space.kept > few and grid == 1 and threads == block
+    whole = _whole_trips(steps, threads, unroll) if is_streamed else None
+    if whole is not None:
+        threads, unroll = whole
+        reasons.append(f"{threads} threads of {unroll} accesses: every trip is whole")
+    else:
+        even = cluster or grid == 1
+        unroll = _even_unroll(turns, unroll) if even else min(unroll, power_of_two(turns, 1, _MAX_UNROLL))
     reasons.append(_flight_words(space, device, unroll))
     two_waves = grid > 1 and not cluster and grid >= _bucketed(_wanted_blocks(space, device, threads), blocks)
     is_few = (grid > 1 or space.kept <= few) and not (two_waves or space.held or space.heavy)
@@ -293,6 +300,17 @@ def _even_unroll(steps: int, most: int) -> int:
     if steps <= most:
         return max(1, min(most, steps + steps % 2 if steps > 2 else steps))
     return min(range(most, most // 2, -1), key=lambda u: (ceil_div(steps, u) * u - steps) * 8 // steps)
+
+
+def _whole_trips(steps: int, threads: int, most: int) -> tuple[int, int] | None:
+    """Threads of a held row, of about that many, and accesses of each at once, that leave no trip partly filled; None where there are none.
+
+    What is partly filled goes another way, which tests each access (H200: cross_entropy bf16 8192x32000 139.1 to 140.4 us with 128
+    threads of 8 accesses, 3.9 trips, and 138.1 with 160 of 5; 96 of 8, 5.2 trips, 152.0).
+    """
+    sizes = (threads, threads * 5 // 4, threads * 3 // 2)
+    fitting = ((t, u) for t in sizes for u in range(most, most // 2, -1) if steps % (t * u) == 0)
+    return next(fitting, None)
 
 
 def _long_block(space: Space) -> int:
