@@ -5,6 +5,9 @@
 As they stand, ptxas takes both branches for one: what uses a read then comes right behind it, and the next read waits for
 that. So each is read into registers of its own, which an empty asm statement uses behind the test: it has no instruction, but
 the read cannot move past it. The registers hold zeros where the test fails.
+
+Such text makes ptxas choose fewer registers. Where trips without tests stand beside a partly filled one, and nothing tells it
+how many it may take, it is left alone (`statements.py`): the reads of whole trips would wait for one another.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
         unroll = _even_unroll(turns, unroll) if even else min(unroll, power_of_two(turns, 1, _MAX_UNROLL))
     reasons.append(_flight_words(space, device, unroll))
     two_waves = grid > 1 and not cluster and grid >= _bucketed(_wanted_blocks(space, device, threads), blocks)
-    is_few = (grid > 1 or space.kept <= few) and not (two_waves or space.held or space.heavy)
+    is_few = (grid > 1 or space.kept <= few) and not (two_waves or space.heavy)
     return ReductionPlan(threads, rows, grid, unroll, tuple(reasons), cluster=cluster > 0, is_few=is_few)
 
 
@@ -303,10 +303,11 @@ def _even_unroll(steps: int, most: int) -> int:
 
 
 def _whole_trips(steps: int, threads: int, most: int) -> tuple[int, int] | None:
-    """Threads of a held row, of about that many, and accesses of each at once, that leave no trip partly filled; None where there are none.
+    """Threads of a held row, of about that many, and accesses of each at once, that leave no trip partly filled; None where
+    there are none.
 
-    What is partly filled goes another way, which tests each access (H200: cross_entropy bf16 8192x32000 139.1 to 140.4 us with 128
-    threads of 8 accesses, 3.9 trips, and 138.1 with 160 of 5; 96 of 8, 5.2 trips, 152.0).
+    What is partly filled goes another way, which tests each access (H200: cross_entropy bf16 8192x32000 138.7 us with 128
+    threads of 8 accesses, 3.9 trips, and 136.0 with 160 of 5; 96 of 8, 5.2 trips, 152.0).
     """
     sizes = (threads, threads * 5 // 4, threads * 3 // 2)
     fitting = ((t, u) for t in sizes for u in range(most, most // 2, -1) if steps % (t * u) == 0)

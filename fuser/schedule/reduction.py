@@ -223,8 +223,10 @@ class ReductionScheduler:
         lasting = {t.name for t in builder.tensors if not any(graph.group(d) in along for d in t.visible)}
         steps = self._transform(builder, name, params, blocks)
         if params.few:
-            # Else ptxas holds so few registers that a thread's reads wait for one another.
-            builder.ask_blocks_per_sm(max(1, RESIDENT // (params.block_reduce * params.block_iterate)))
+            # Else ptxas holds so few registers that a thread's reads wait for one another. What is held takes many.
+            is_held = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
+            resident = 0 if is_held else RESIDENT
+            builder.ask_blocks_per_sm(max(1, resident // (params.block_reduce * params.block_iterate)))
         loaded = [made for argument, made in copies.items() if argument not in builder.output_names]
         loads = [copy for made in loaded for copy in (made, *stages.get(made, ()))]
         if blocks:
