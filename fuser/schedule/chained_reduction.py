@@ -34,7 +34,8 @@ from fuser.schedule.params import (
     Refused,
     SegmentInputs,
 )
-from fuser.schedule.reduction import ReductionScheduler, reduced_groups, reductions_of, reference_reduction
+from fuser.schedule.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
+from fuser.schedule.reduction import ReductionScheduler
 from fuser.schedule.reference import dim_groups, resolving_graph, tangled_dims, uncovered
 from fuser.schedule.row_loops import schedule_rows
 from fuser.schedule.stages import chained_reductions
@@ -67,7 +68,7 @@ class ChainedReductionScheduler:
         chained = chained_reductions(segment.tensor_exprs, graph)
         if not chained:
             return Refused("no reduction is chained to others")
-        answer = ReductionScheduler().accepts(_rows_of(segment))
+        answer = accepts_reductions(_rows_of(segment))
         if isinstance(answer, Refused):
             return answer
         reference = reference_reduction(segment, graph)

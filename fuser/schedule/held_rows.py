@@ -21,12 +21,19 @@ def in_two_passes(builder: ScheduleBuilder, *, one_pass: bool = False) -> None:
 
     one_pass   exponentials are not, nor are statistics of which nothing shows to more than 16 bits: one exchange joins them
     """
+    for name in _of_two_passes(builder, one_pass=one_pass):
+        builder.two_pass(name)
+
+
+def _of_two_passes(builder: ScheduleBuilder, *, one_pass: bool) -> tuple[str, ...]:
+    """The first results of what is computed so."""
     exact = exact_statistics(builder) if one_pass else frozenset[str]()
-    for expr in row_reductions(builder):
-        if (isinstance(expr, ExpSum) and not one_pass) or (
-            isinstance(expr, Welford) and not expr.input.dtype.is_complex and (not one_pass or expr.mean.name in exact)
-        ):
-            builder.two_pass(tensor_outputs(expr)[0].name)
+    return tuple(
+        tensor_outputs(expr)[0].name
+        for expr in row_reductions(builder)
+        if (isinstance(expr, ExpSum) and not one_pass)
+        or (isinstance(expr, Welford) and not expr.input.dtype.is_complex and (not one_pass or expr.mean.name in exact))
+    )
 
 
 @record
@@ -46,8 +53,12 @@ class Held:
 @lru_cache(maxsize=256)
 def held_rows(segment: Fusion, *, one_pass: bool) -> Held:
     """See Held. `one_pass`: see `in_two_passes`. Found once for all fusions that are equal, too."""
+    names = _of_two_passes(as_defined(segment), one_pass=one_pass)
+    if one_pass and names == _of_two_passes(as_defined(segment), one_pass=False):
+        return held_rows(segment, one_pass=False)
     builder = ScheduleBuilder(segment)
-    in_two_passes(builder, one_pass=one_pass)
+    for name in names:
+        builder.two_pass(name)
     cache_arguments(builder)
     stages = len(set(stage_levels(builder).values()))
     return Held(stages, _bytes(builder, inputs_only=False), _bytes(builder, inputs_only=True))

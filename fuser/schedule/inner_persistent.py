@@ -24,7 +24,7 @@ from fuser.schedule.cut_rows import LEAST_BYTES, LEAST_BYTES_BESIDE, choose_cut_
 from fuser.schedule.few_rows import LEAST_GAIN, FewRows, FewShape, choose_few_shape, few_time, fitting
 from fuser.schedule.held_rows import has_statistics, held_rows, joins_statistics, kept_bytes, stages_on_chip
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
-from fuser.schedule.reduction import ReductionScheduler
+from fuser.schedule.reduced_dims import accepts_reductions
 from fuser.schedule.row_loops import schedule_rows
 from fuser.schedule.row_shapes import (
     BYTES_PER_THREAD,
@@ -73,12 +73,13 @@ class InnerPersistentScheduler:
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
         """See Scheduler."""
-        answer = ReductionScheduler().accepts(segment)
+        answer = accepts_reductions(segment)
         if isinstance(answer, Refused):
             return answer
         if len(set(stage_levels(as_defined(segment)).values())) < 2:
             return Refused("the data is needed once")
-        held_rows(segment, one_pass=False)  # what `propose` asks for any sizes
+        for one_pass in (False, True):
+            held_rows(segment, one_pass=one_pass)  # what `propose` asks for any sizes
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:

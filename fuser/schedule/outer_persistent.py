@@ -30,12 +30,8 @@ from fuser.schedule.params import (
     Refused,
     SegmentInputs,
 )
-from fuser.schedule.reduction import (
-    ReductionScheduler,
-    reduced_groups,
-    reductions_of,
-    reference_reduction,
-)
+from fuser.schedule.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
+from fuser.schedule.reduction import ReductionScheduler
 from fuser.schedule.reference import dim_groups, resolving_graph
 from fuser.schedule.row_shapes import NEEDED_IN_FLIGHT
 from fuser.schedule.stages import as_defined, stage_levels
@@ -98,7 +94,7 @@ class OuterPersistentScheduler:
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
         """See Scheduler."""
-        answer = ReductionScheduler().accepts(segment)
+        answer = accepts_reductions(segment)
         if isinstance(answer, Refused):
             return answer
         if len(set(stage_levels(as_defined(segment)).values())) < 2:

@@ -25,20 +25,14 @@ from fuser.ir.enums import CacheOp, ParallelType, SchedulerType
 from fuser.ir.exact_statistics import RUN_DIGITS, in_double, value_digits
 from fuser.ir.fusion import (
     ExpSum,
-    ExtentOp,
     Fusion,
     Pointwise,
     Reducing,
-    Reduction,
-    ScalarOp,
-    Scan,
-    Tensor,
     Welford,
     tensor_inputs,
     tensor_outputs,
 )
 from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.once import once
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.alignment import choose_accesses
@@ -46,14 +40,18 @@ from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams
 from fuser.schedule.plan_reduction import FEW_ROWS, RESIDENT, ReductionPlan, Space, plan_reduction
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
 from fuser.schedule.reads import input_reads
+from fuser.schedule.reduced_dims import (
+    accepts_reductions,
+    has_resolved_dim,
+    reduced_groups,
+    reductions_of,
+    reference_reduction,
+)
 from fuser.schedule.reference import (
     concrete_dims,
     dim_groups,
     dim_order,
-    lacking_output,
     resolving_graph,
-    tangled_dims,
-    uncovered,
 )
 from fuser.schedule.stages import as_defined, reduced_groups_of, row_reductions, split_stages, stage_levels
 from fuser.schedule.total_reductions import rfactor_totals
@@ -72,23 +70,6 @@ _HELD = 32
 _OF_CACHE = 4
 
 
-@once
-def reductions_of(segment: Fusion) -> tuple[Reducing, ...]:
-    """Reductions in order."""
-    return tuple(e for e in segment.tensor_exprs if isinstance(e, Reducing))
-
-
-@once
-def reference_reduction(segment: Fusion, graph: IterationGraph) -> Tensor:
-    """The first result of the reduction with most dims of more than one element."""
-    return max((tensor_outputs(e)[0] for e in reductions_of(segment)), key=lambda t: concrete_dims(graph, t))
-
-
-def reduced_groups(graph: IterationGraph, tensor: Tensor) -> frozenset[Group]:
-    """Groups of the reduced dims of a reduction result."""
-    return frozenset(graph.group(d) for d in tensor.logical if d.is_reduction)
-
-
 def _streams(space: Space, plan: ReductionPlan, moved: int, device: DeviceInfo) -> bool:
     """Whether what is read, once, should leave the cache first. Where blocks share long rows nothing was gained by it."""
     if not space.may_split or (space.inner and plan.grid_reduce > 1):
@@ -104,30 +85,7 @@ class ReductionScheduler:
 
     def accepts(self, segment: Fusion) -> Accepted | Refused:
         """See Scheduler."""
-        reductions = reductions_of(segment)
-        if not reductions:
-            return Refused("nothing is reduced")
-        scanned = next((e for e in segment.tensor_exprs if isinstance(e, Scan)), None)
-        if scanned is not None:
-            return Refused(f"{scanned.input.name} is scanned")
-        graph = resolving_graph(segment)
-        reference = reference_reduction(segment, graph)
-        reduced = reduced_groups(graph, reference)
-        for e in reductions:
-            result = tensor_outputs(e)[0]
-            if reduced_groups(graph, result) != reduced:
-                return Refused(f"{reference.name} and {result.name} are reduced over different dimensions")
-        missing = uncovered(graph, reference, segment)
-        if missing is not None:
-            return Refused(f"{missing.name} has a dimension that {reference.name} does not have")
-        kept = [g for g in dim_groups(graph, reference) if g not in reduced and not g.is_broadcast]
-        lacking = lacking_output(graph, segment, kept) or _partial_output(graph, segment, reduced)
-        if lacking is not None:
-            return Refused(f"the output {lacking.name} lacks a dimension of {reference.name}")
-        tangled = tangled_dims(segment, graph)
-        if tangled is not None:
-            return Refused(tangled)
-        return Accepted()
+        return accepts_reductions(segment)
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
@@ -464,30 +422,6 @@ def _fastest_groups(order: list[Group], reduced: frozenset[Group]) -> list[Group
     return found
 
 
-def _partial_output(graph: IterationGraph, segment: Fusion, reduced: frozenset[Group]) -> Tensor | None:
-    """An output with some of the reduced dims, or one with a broadcast dim of an input in place of a reduced dim, or None."""
-    for t in segment.output_tensors:
-        own = {graph.group(d) for d in t.visible if not d.is_broadcast} & reduced
-        if t in segment.input_tensors or (own and all(g in own or g.is_broadcast for g in reduced)):
-            continue
-        pending = [t]
-        while pending:
-            value = pending.pop()
-            if own or (value in segment.input_tensors and _resolved(graph, value, reduced)):
-                return t
-            expr = segment.definitions.get(value)
-            if expr is None or isinstance(expr, (ScalarOp, ExtentOp, Reduction, Welford, ExpSum)):
-                continue
-            if _resolved(graph, value, reduced):
-                pending += tensor_inputs(expr)
-    return None
-
-
-def _resolved(graph: IterationGraph, tensor: Tensor, reduced: frozenset[Group]) -> bool:
-    """Whether a tensor has a broadcast dim that meets a reduced dim somewhere."""
-    return any(d.is_broadcast and graph.group(d) in reduced for d in tensor.visible)
-
-
 def separate_results(builder: ScheduleBuilder) -> None:
     """Recompute row results, such as a mean of shape [rows, 1], where full-size values read them.
 
@@ -495,7 +429,7 @@ def separate_results(builder: ScheduleBuilder) -> None:
     """
     graph = builder.graph()
     reduced = reduced_groups_of(builder)
-    resolved = {t.name for t in builder.tensors if _resolved(graph, t, reduced)}
+    resolved = {t.name for t in builder.tensors if has_resolved_dim(graph, t, reduced)}
     for name in builder.output_names - builder.input_names:
         if name not in resolved:
             continue

@@ -12,7 +12,7 @@ from fuser.records import record
 from fuser.schedule.alignment import RowAccesses, choose_accesses, least_cut
 from fuser.schedule.params import Refused, SegmentInputs
 from fuser.schedule.reads import InputRead, input_reads
-from fuser.schedule.reduction import reduced_groups, reference_reduction
+from fuser.schedule.reduced_dims import reduced_groups, reference_reduction
 from fuser.schedule.reference import dim_groups, dim_order, resolving_graph, vector_limit
 from fuser.schedule.rows_in_shared import rows_to_place
 

@@ -28,7 +28,8 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.wide_results import wide_results
 from fuser.records import record
 from fuser.schedule.params import Refused, SegmentInputs
-from fuser.schedule.reduction import reduced_groups, reductions_of, separate_results
+from fuser.schedule.reduced_dims import reduced_groups, reductions_of
+from fuser.schedule.reduction import separate_results
 from fuser.schedule.reference import choose_vector, dim_groups, dim_order, resolving_graph, tangled_dims, uncovered
 from fuser.schedule.rows import row_bounds
 from fuser.schedule.stages import as_defined, keep_stages

@@ -133,6 +133,22 @@ def is_cheap(builder: ScheduleBuilder, name: str) -> bool:
     return not isinstance(expr, Reducing)
 
 
+@while_unchanged
+def _full_size(builder: ScheduleBuilder) -> tuple[frozenset[str], frozenset[str]]:
+    """Names of the tensors with dims that are reduced; and of those that have elements of their own along them."""
+    graph = builder.graph()
+    reduced = reduced_groups_of(builder)
+    wide: set[str] = set()
+    full: set[str] = set()
+    for t in builder.tensors:
+        dims = [d for d in t.visible if graph.group(d) in reduced]
+        if dims:
+            wide.add(t.name)
+        if not all(d.is_broadcast for d in dims):
+            full.add(t.name)
+    return frozenset(wide), frozenset(full)
+
+
 @record
 class Kept:
     """A full-size value that stays on chip from the stage that computes it to the last that needs it."""
@@ -168,9 +184,7 @@ def _plan_stages(
 ) -> tuple[tuple[Kept, ...], dict[str, int], dict[str, list[int]]]:
     """What is kept between stages, the stage of each tensor, and the further stages of those computed again, last first."""
     level = stage_levels(builder)
-    graph = builder.graph()
-    reduced = reduced_groups_of(builder)
-    wide = {t.name for t in builder.tensors if any(graph.group(d) in reduced for d in t.visible)}
+    wide, _ = _full_size(builder)
     stage: dict[str, int] = dict(level)
     kept: list[Kept] = []
     again: dict[str, list[int]] = {}
@@ -219,9 +233,7 @@ def kept_between(
 
 
 def _keeps(builder: ScheduleBuilder, *, few_registers: bool, inputs_only: bool) -> Callable[[str], bool]:
-    graph = builder.graph()
-    reduced = reduced_groups_of(builder)
-    full = {t.name for t in builder.tensors if any(graph.group(d) in reduced for d in t.visible if not d.is_broadcast)}
+    _, full = _full_size(builder)
     needed_later: set[str] = set()
 
     def keep(name: str) -> bool:
@@ -236,7 +248,7 @@ def _keeps(builder: ScheduleBuilder, *, few_registers: bool, inputs_only: bool) 
 
 
 def _worth_keeping(
-    builder: ScheduleBuilder, name: str, full: set[str], kept: set[str], *, few_registers: bool, inputs_only: bool
+    builder: ScheduleBuilder, name: str, full: Set[str], kept: Set[str], *, few_registers: bool, inputs_only: bool
 ) -> bool:
     expr = builder.definition(name)
     assert expr is not None
