@@ -20,6 +20,7 @@ from tests.schedule.test_transpose import (
     channels_last,
     mixed,
     reversed_dims,
+    rounded_plus,
     turned,
     whole,
 )
@@ -45,6 +46,13 @@ SIZES = [(1024, 2048), (2047, 1025), (4100, 1000), (999, 130), (64, 8192), (8191
 def test_turned(size: tuple[int, int], dtype: DataType, device: Device) -> None:
     x = whole(size, dtype)
     np.testing.assert_array_equal(run(turned(dtype), [x], device)[0], x.T)
+
+
+@pytest.mark.parametrize("size", [(269, 5003), (5003, 269), (2001, 1031), (70, 50257)])
+@pytest.mark.parametrize("dtype", [DataType.BFloat16, DataType.Half, DataType.Float])
+def test_rows_that_begin_anywhere(size: tuple[int, int], dtype: DataType, device: Device) -> None:
+    x, y = whole(size, dtype), whole((size[1], size[0]), dtype)
+    np.testing.assert_array_equal(run(rounded_plus(dtype), [x, y], device)[0], x.T + y)
 
 
 @pytest.mark.parametrize("size", SIZES)
