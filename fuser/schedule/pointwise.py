@@ -37,8 +37,8 @@ THREAD_BYTES = 32
 LEAST_THREADS = 256
 """Threads an SM should have before each takes more than one element."""
 WANTED_THREADS = 1024
-"""The same before accesses are the widest there are: else they have half as many bytes (H200: swiglu bf16 77x5120 by vectors of
-8 4.61 us, of 4 4.42; bias_gelu bf16 19x50257 6.18 and 5.95, 512x1024 4.90 and 4.82)."""
+"""The same before accesses that begin anywhere are the widest there are: else they have half as many bytes (H200: swiglu bf16
+77x5120 by vectors of 8 4.61 us, of 4 4.42; bias_gelu bf16 19x50257 6.18 and 5.95)."""
 LEAST_USED = 0.75
 """Share of threads with work below which rows do not get threads of their own."""
 LEAST_WAVES = 4
@@ -314,6 +314,8 @@ class _Choice:
         """(elements of a thread, width of each argument's accesses, the output to align to) where accesses that are aligned and
         whole would be less than half as wide as they could be; else None."""
         run, limit = self.parts[-1], self._most_elements()
+        if limit > 2 and self.total < limit * WANTED_THREADS * self.device.sm_count:
+            limit //= 2
         length = math.prod(self.sizes[g] for g in run)
         solid = [g for g in run if self.sizes[g] != 1]
         if not solid or limit == 1 or length < LEAST_VECTORS * limit:
@@ -343,8 +345,6 @@ class _Choice:
         wide = max((a.tensor.dtype.itemsize for a in along), default=4)
         limit = max(1, min(ACCESS_BYTES // narrow, THREAD_BYTES // wide))
         # Narrow accesses beat idle processors: halve until every SM has some warps.
-        if limit > 1 and self.total < limit * WANTED_THREADS * self.device.sm_count:
-            limit //= 2
         while limit > 1 and self.total < limit * LEAST_THREADS * self.device.sm_count:
             limit //= 2
         return limit

@@ -47,10 +47,12 @@ _CONCURRENT = 4
 _THREAD_BYTES = 32
 """Of one argument that is read or written element by element."""
 WARP = 32
-CUT_ITEM = 2
-CUT_BYTES = 8
-"""Bytes of the narrowest element along N for which rows that begin anywhere are cut into vectors, and of a vector there (H200:
-f16 269x250003 141.2 us element by element, 125.2, 120.4 and 126.7 by vectors of 2, 4 and 8; Doubles no better)."""
+CUT = 4
+"""Elements of a vector into which rows that begin anywhere are cut: no wider than an access, so not of Doubles (H200: f16
+269x250003 141.2 us element by element, 125.2, 120.4 and 126.7 by vectors of 2, 4 and 8, f32 1447x50257 260.9, 239.7 and
+230.7 of 4; f64 11225x257 no better by 2)."""
+CUT_TILE = 128
+"""Most elements of a tile along such rows."""
 SHORT_RUN = 16
 """Elements of a run below which tiles would be mostly empty."""
 
@@ -100,21 +102,22 @@ class TransposeScheduler:
         ]
         narrow = [min(a.tensor.dtype.itemsize for a in side) for side in (sides.staged, sides.others)]
         aligned_to = ""
-        if max(vectors) == 1 and narrow[1] == CUT_ITEM:
+        if max(vectors) == 1 and math.prod(sizes.values()) >= WARP * CUT_TILE * device.sm_count:
             aligned_to = _cut_at(sides, sizes, segment)
             if aligned_to:
-                vectors[1] = CUT_BYTES // CUT_ITEM
-                chosen |= {a.name: vectors[1] for a in sides.others if a.stride(runs[1][-1]) == 1}
+                vectors[1] = CUT
+                chosen |= {a.name: CUT for a in sides.others if a.stride(runs[1][-1]) == 1}
         # Rows that begin anywhere share their first and last sectors with others: the longer the runs of a warp, the fewer.
-        lanes = [
-            WARP if v == 1 or (aligned_to and side) else min(WARP, LINE_BYTES // (v * n))
-            for side, (v, n) in enumerate(zip(vectors, narrow, strict=True))
-        ]
+        lanes = [WARP if v == 1 else min(WARP, LINE_BYTES // (v * n)) for v, n in zip(vectors, narrow, strict=True)]
         least = [v * n for v, n in zip(vectors, lanes, strict=True)]
         tile = [max(TILE, n) for n in least]
         if max(vectors) == 1 or aligned_to:
             # Element by element a thread needs many to keep memory busy; they go along the run of most bytes.
-            tile = [least[0], _wide_tile(math.prod(sizes[g] for g in runs[1]), narrow[1])]
+            length = math.prod(sizes[g] for g in runs[1])
+            tile = [least[0], _wide_tile(length, _THREAD_BYTES * THREADS // (WARP * narrow[1]))]
+            if aligned_to:
+                tile[1] = least[1] = _wide_tile(length, CUT_TILE)
+                lanes[1] = tile[1] // CUT
         # Whole tiles of four bytes an element are those of twice the threads, where there are many of them.
         wide = min(vectors) * max(narrow) == ACCESS_BYTES and max(narrow) == WIDE_ITEM
         enough = math.prod(sizes.values()) >= tile[0] * tile[1] * device.sm_count * FULL_WAVES
@@ -293,30 +296,24 @@ def _cut_at(sides: _Sides, sizes: dict[Group, int], segment: Fusion) -> str:
     What is read beside it is aligned at the same places: from other addresses a vector takes as many reads as it has elements.
     """
     run = sides.run
-    vector = CUT_BYTES // CUT_ITEM
     outputs = {t.name for t in segment.output_tensors if t not in segment.input_tensors}
     along = [a for a in sides.others if a.stride(run[-1]) == 1]
     written = [a.name for a in along if a.name in outputs]
-    if not written or math.prod(sizes[g] for g in run) < LEAST_VECTORS * vector:
+    is_wide = any(CUT * a.tensor.dtype.itemsize > ACCESS_BYTES for a in along)
+    if not written or is_wide or math.prod(sizes[g] for g in run) < LEAST_VECTORS * CUT:
         return ""
-    to = row_to_follow(along, run, sizes, vector, written)
+    to = row_to_follow(along, run, sizes, CUT, written)
     if not to:
         return ""
-    places = [
-        {g: s % vector for g, s in a.strides.items() if g not in run} for a in along if len(a.strides) == len(sizes)
-    ]
+    places = [{g: s % CUT for g, s in a.strides.items() if g not in run} for a in along if len(a.strides) == len(sizes)]
     is_one = all(p == places[0] for p in places)
-    return to if is_one and all(a.alignment % (vector * a.tensor.dtype.itemsize) == 0 for a in along) else ""
+    return to if is_one and all(a.alignment % (CUT * a.tensor.dtype.itemsize) == 0 for a in along) else ""
 
 
-def _wide_tile(length: int, itemsize: int) -> int:
-    """Elements of a tile along a run of which a lane takes one at a time: up to _THREAD_BYTES of each thread, a tenth of them
-    outside the run at most."""
+def _wide_tile(length: int, most: int) -> int:
+    """Elements of a tile along a run, a tenth of them outside the run at most."""
     tile = WARP
-    while (
-        tile * 2 * WARP * itemsize <= _THREAD_BYTES * THREADS
-        and -(-length // (tile * 2)) * tile * 2 * 10 <= length * 11
-    ):
+    while tile * 2 <= most and -(-length // (tile * 2)) * tile * 2 * 10 <= length * 11:
         tile *= 2
     return tile
 

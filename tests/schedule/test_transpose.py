@@ -304,6 +304,19 @@ def test_each_side_is_vectorized_alone() -> None:
     assert params.vectors == (1, 4)
 
 
+def test_many_rows_that_begin_anywhere_are_cut() -> None:
+    def aligned_to(dtype: DataType, m: int, n: int, **y: Any) -> str:
+        return compiled(rounded_plus(dtype), tensor(dtype, n, m), tensor(dtype, m, n, **y))[1].aligned_to
+
+    assert aligned_to(BFloat16, 269, 50257) == "t6"
+    assert aligned_to(Float, 1447, 5003) == "t4"
+    # An access of four Doubles is too wide, other places of `y` ask for reads of single elements, few tiles wait for others.
+    assert aligned_to(Double, 269, 50257) == ""
+    assert aligned_to(BFloat16, 269, 50257, alignment=2) == ""
+    assert aligned_to(BFloat16, 269, 50257, strides=(50258, 1)) == ""
+    assert aligned_to(BFloat16, 269, 1031) == ""
+
+
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
