@@ -53,8 +53,8 @@ _ACCESS_BYTES = 16
 _SHARED_THREADS = 256
 _BLOCKS_PER_SM = 3
 _FEW_ROWS = 4
-# Registers of a thread that loads a step while it computes the one before, which pays if all blocks are there at once all the same:
-# 88 rows of 50257 doubles 32.0 -> 29.9 us, 64 of a million floats by blocks of 512 threads 166 -> 210.
+# Registers of a thread that loads a step while it computes the one before, which pays if all blocks are there at once all the
+# same: 88 rows of 50257 doubles 32.0 -> 29.9 us, 64 of a million floats by blocks of 512 threads 166 -> 210.
 _AHEAD_REGISTERS = 80
 # Threads on a processor that fold columns, and the bytes of a row that one transaction moves.
 _COLUMN_THREADS = 1024
