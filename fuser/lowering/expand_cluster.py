@@ -83,7 +83,7 @@ def exchange_in_cluster(
     alone = block.expand(reduces) if r.block_axes else []
     owners = {one: block.owners[one] for one in reduces if one in block.owners}
     if len(owners) == len(reduces):
-        return alone + exchange_spread(owners, size, rank, block, _counter, execution=execution)
+        return alone + exchange_spread(owners, size, rank, block, exchange_counter, execution=execution)
     # Neighbouring threads of one value can take a slot each, and join what they read by butterflies.
     beside = spread == axes.active[: len(spread)] and threads.is_const and threads.value % size == 0
     return alone + _exchange_by_rows(
@@ -139,7 +139,7 @@ def _exchange_by_rows(
         return ((turn * r.partials[i].size + e) * size + block) * lanes + lane
 
     stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
-    told = _counter([b for r in reduces for b in slots[r]]) if in_warp and execution is ZERO else None
+    told = exchange_counter([b for r in reduces for b in slots[r]]) if in_warp and execution is ZERO else None
     if told is not None:
         stmts += [Allocate(told.told), told]
     counter = None if told is None else told.told
@@ -222,7 +222,7 @@ def _exchange_by_lanes(
         return (turn * r.partials[i].size + e) * parts + part
 
     stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
-    told = _counter([b for r in reduces for b in slots[r]]) if by_warps and execution is ZERO else None
+    told = exchange_counter([b for r in reduces for b in slots[r]]) if by_warps and execution is ZERO else None
     if told is not None:
         stmts += [Allocate(told.told), told]
     counter = None if told is None else told.told
@@ -280,7 +280,7 @@ def _exchange_by_lanes(
     return stmts
 
 
-def _counter(slots: Sequence[Buffer]) -> ExchangeInit | None:
+def exchange_counter(slots: Sequence[Buffer]) -> ExchangeInit | None:
     """What counts the bytes stored into the slots of an exchange; None where the hardware cannot tell them."""
     if any(b.dtype.itemsize not in (4, 8) or b.dtype.is_complex or not b.size.is_const for b in slots):
         return None

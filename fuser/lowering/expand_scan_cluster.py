@@ -2,8 +2,9 @@
 
 Before: t1: scan add (t1_scan, carry t1_carry) over (grid_y, block_x)
 After:  the block scans its own elements, carrying nothing in; a thread for each block of the cluster stores the block's total
-        into a slot of its own there; behind one barrier of the cluster every thread folds the slots in order of rank, and what
-        earlier blocks have together, with what is carried in, into its elements.
+        into a slot of its own there; every thread waits for all of them, where that is counted once, or else at one barrier of
+        the cluster, folds the slots in order of rank, and what earlier blocks have together, with what is carried in, into its
+        elements.
 
 Steps of a row take turns with two sets of slots, as reductions do (`expand_cluster`).
 """
@@ -23,6 +24,7 @@ from fuser.ir.kernel import (
     Call,
     ClusterArrive,
     ClusterWait,
+    ExchangeWait,
     For,
     IndexValue,
     Load,
@@ -34,6 +36,7 @@ from fuser.ir.kernel import (
     Value,
 )
 from fuser.ir.op_table import compute_dtype
+from fuser.lowering.expand_cluster import exchange_counter
 from fuser.lowering.expand_scan import expand_scan
 from fuser.lowering.parallel_axes import ParallelAxes
 
@@ -70,6 +73,8 @@ def expand_scan_of_cluster(
 
     own, before = registers("own"), registers("earlier")
     slots = Buffer(f"{scan.name}{number}_cluster", dtype, MemoryType.shared, const(sets * kept * size) * lanes)
+    counter = exchange_counter([slots]) if execution is ZERO else None
+    told = None if counter is None else counter.told
     peer = block.symbol("peer", const(size))
     q = block.symbol("rank", const(size))
 
@@ -91,15 +96,19 @@ def expand_scan_of_cluster(
         *each(lambda k: [Store(own, k, scan.identity, Role.initialise)]),
         *expand_scan(replace(scan, carry=own, cluster_axes=()), block),
         Allocate(slots),
+        *([] if counter is None else [Allocate(counter.told), counter]),
         For(
             peer,
             block.linear(along, None),
             const(size),
             block.count_of(along),
-            tuple(each(lambda k: [RemoteStore(slots, place(k, rank), Load(own, k), peer)])),
+            tuple(each(lambda k: [RemoteStore(slots, place(k, rank), Load(own, k), peer, told)])),
         ),
-        ClusterArrive("every block's total is on its way"),
-        ClusterWait("every block's total has come"),
+        *(
+            [ClusterArrive("every block's total is on its way"), ClusterWait("every block's total has come")]
+            if told is None
+            else [ExchangeWait(told, "every block's total has come")]
+        ),
         Allocate(before),
         *each(collect),
     ]

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from fuser.compiler.bind_inputs import bind_inputs
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
+from fuser.ir.fact_collection import collect_facts
 from fuser.ir.integers import ZERO
-from fuser.ir.kernel import ClusterArrive, ClusterWait, For, Kernel, RemoteStore, Stmt, walk
+from fuser.ir.kernel import (
+    ClusterArrive,
+    ClusterWait,
+    ExchangeInit,
+    ExchangeWait,
+    For,
+    Kernel,
+    RemoteStore,
+    Stmt,
+    walk,
+)
 from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 from fuser.ir.kernel_rewrites import map_body, substitute_symbols
 from fuser.ir.op_table import SCANS
@@ -95,6 +108,42 @@ def test_missing_barriers_are_reported(reason: str, columns: int) -> None:
     outcome = run(replace(lowered, kernel=without(lowered.kernel, reason)), [integers((2, columns))])
     with pytest.raises(Exception, match=r"nothing that orders them|before a barrier|without an arrival|holds no value"):
         outcome.check()
+
+
+def _one_step(columns: int, cluster: int = 2) -> tuple[Lowered, list[Any]]:
+    s = scan_rows(*scanned(), 1, 32, 2, cluster=cluster)
+    s.ask_extent_within("t0", 1, 1, 64 * cluster)
+    x = [integers((3, columns))]
+    bound = bind_inputs(s.fusion, x)
+    return Lowered.of(s, collect_facts(s, bound.tensors, bound.evaluate)), x
+
+
+@pytest.mark.parametrize("cluster", [2, 8, 16])
+def test_a_single_step_counts_the_bytes_of_its_totals(cluster: int) -> None:
+    for columns in (1, 65, 64 * cluster):
+        lowered, x = _one_step(columns, cluster)
+        for seed in (0, 1):
+            run(lowered, x, seed=seed).check()
+    body = lowered.kernel.body
+    assert sum(isinstance(s, ClusterArrive) for s in walk(body)) == 1, (
+        "to know that the others run, none for the totals"
+    )
+    assert sum(isinstance(s, ExchangeWait) for s in walk(body)) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"), [(ExchangeWait, "nothing that orders them|holds no value"), (ExchangeInit, "was never set up")]
+)
+def test_missing_counters_are_reported(kind: type[Stmt], message: str) -> None:
+    lowered, x = _one_step(100)
+
+    def rewrite(stmt: Stmt) -> tuple[Stmt, ...] | None:
+        return () if isinstance(stmt, kind) else None
+
+    changed = replace(lowered.kernel, body=map_body(lowered.kernel.body, rewrite))
+    assert len(list(walk(changed.body))) < len(list(walk(lowered.kernel.body)))
+    with pytest.raises(SimulatorError, match=message):
+        run(replace(lowered, kernel=changed), x).check()
 
 
 def _disordered(cluster: int) -> ScheduleBuilder:
