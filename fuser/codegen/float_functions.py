@@ -219,6 +219,12 @@ INLINE float fuser_rsqrt(float x) {
 _DOUBLES = {
     # a / b for a b that many elements have in common, of which d = b s, r = 1 / d rounded: corrected by the exact remainder.
     # s is a power of two that keeps r finite. Infinite quotients and those by zero or infinity have no remainder.
+    "fuser_divisor_scale": """
+INLINE double fuser_divisor_scale(double b) { return fabs(b) < 0x1p-500 ? 0x1p500 : 1.0; }
+""",
+    "fuser_scaled_divisor": """
+INLINE double fuser_scaled_divisor(double b) { return b * fuser_divisor_scale(b); }
+""",
     "fuser_divide_by_common": """
 INLINE double fuser_divide_by_common(double a, double s, double d, double r) {
   double n = a * s, q = n * r, c = fma(-fma(q, d, -n), r, q);

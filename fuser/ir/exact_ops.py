@@ -14,6 +14,7 @@ from fuser.ir.op_table import PointwiseOp, Samples
 from fuser.ir.promotion import DtypeRule
 
 _WIDE = Samples(-100.0, 100.0, specials=False)
+_ONE = Samples(1.0, 1.0, specials=False)
 
 
 def _product_error(a: Array, b: Array) -> Array:
@@ -154,7 +155,7 @@ DIVISOR_SCALE = PointwiseOp(
     DtypeRule.FLT,
     "A power of two with which a Double has a reciprocal that is finite; 1 for all but very small ones.",
     _divisor_scale,
-    spelled(floating=("1.0f", "(fabs({0}) < 0x1p-500 ? 0x1p500 : 1.0)")),
+    spelled(floating=("1.0f", "fuser_divisor_scale({0})")),
     kinds="f",
     exact=True,
     samples=(_WIDE,),
@@ -167,7 +168,7 @@ SCALED_DIVISOR = PointwiseOp(
     DtypeRule.FLT,
     "x * divisor_scale(x).",
     lambda x: np.asarray(x * _divisor_scale(x)),
-    spelled(floating=("{0}", "({0} * (fabs({0}) < 0x1p-500 ? 0x1p500 : 1.0))")),
+    spelled(floating=("{0}", "fuser_scaled_divisor({0})")),
     kinds="f",
     exact=True,
     samples=(_WIDE,),
@@ -183,7 +184,7 @@ DIVIDE_BY_COMMON = PointwiseOp(
     spelled(floating=("({0} * {1} / {2})", "fuser_divide_by_common({0}, {1}, {2}, {3})")),
     kinds="f",
     ulp=(1.0, 1.0),
-    samples=(Samples(), Samples(1.0, 1.0), Samples(1.0, 1.0), Samples(1.0, 1.0)),
+    samples=(Samples(), _ONE, _ONE, _ONE),
     parameters=("a", "scale", "scaled", "reciprocal"),
 )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType, ParallelType
 from fuser.ir.integers import ONE, ZERO, Int, const, equal, less, prove_less
 from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
@@ -39,8 +40,13 @@ class BlockReduces:
 
         `is_told` False: where threads have one result each, the others need not be told what they are.
         """
+        publish, collect = self.parts(reduces, is_told=is_told)
+        return publish + collect
+
+    def parts(self, reduces: Sequence[Reduce], *, is_told: bool = True) -> tuple[list[Stmt], list[Stmt]]:
+        """The same in two: what a thread publishes, and how it joins what all have published."""
         parts = [self._block_parts(r, is_told=is_told) for r in reduces]
-        return [s for publish, _ in parts for s in publish] + [s for _, collect in parts for s in collect]
+        return [s for publish, _ in parts for s in publish], [s for _, collect in parts for s in collect]
 
     def _block_parts(self, r: Reduce, *, is_told: bool) -> tuple[list[Stmt], list[Stmt]]:
         """What a thread does before and after the barrier that its peers' values need."""
@@ -81,9 +87,11 @@ class BlockReduces:
 
         stmts.append(If(equal(linear % WARP, 0), tuple(self.joins.each(r, write)), role=Role.owner))
         # Each addition of compensated sums waits for six, each part of a sum of exponentials has an exponential of its own:
-        # lanes read a slot each and join them in few steps.
+        # lanes read a slot each and join them in few steps. Twenty pairs of Doubles take 1600 cycles one after another (H200).
         width = _power_of_two(per_group)
-        if width <= WARP and (r.combine in EXP_SUMS or (r.combine == COMBINE and width == per_group)):
+        is_double = r.partials[0].dtype is DataType.Double
+        by_lanes = r.combine in EXP_SUMS or (r.combine == COMBINE and (width == per_group or is_double))
+        if width <= WARP and by_lanes:
             return stmts, self._join_by_lanes(r, scratch, per_group, place)
         join = self.joins.join_all(r, lambda i, e, k: Load(scratch[i], place(e) + k), const(per_group), unroll=True)
         return stmts, join

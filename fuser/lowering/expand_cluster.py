@@ -70,12 +70,15 @@ def exchange_in_cluster(
     if total.is_const and total.value % WARP == 0 and set(others) <= set(r.copy_axes):
         values = total.value // WARP
         by_warps = not others and size * values <= _TOLD_BY_WARPS
+        first: list[Stmt] = []
         if by_warps:
             alone = [s for one in reduces for s in butterflies(joins, one, WARP)]
         else:
-            alone, values = block.expand(reduces) if r.block_axes else [], 1
+            # The first warp tells what the block has: no other need know.
+            alone, first = block.parts(reduces) if r.block_axes else ([], [])
+            values = 1
         return alone + _exchange_by_lanes(
-            reduces, size, rank, axes.thread, values, joins, execution=execution, by_warps=by_warps
+            reduces, size, rank, axes.thread, values, joins, first, execution=execution, by_warps=by_warps
         )
     spread = [p for p in axes.active if p in r.block_axes]
     lanes = [p for p in axes.active if p not in r.block_axes]
@@ -195,6 +198,7 @@ def _exchange_by_lanes(
     thread: Int,
     values: int,
     joins: Joins,
+    before: Sequence[Stmt],
     *,
     execution: Int | None,
     by_warps: bool,
@@ -206,6 +210,7 @@ def _exchange_by_lanes(
 
     thread    linear index of the thread in its block
     values    of a block: one, or those of all its warps, so that no barrier of the block comes before the exchange
+    before    what the first warp does to have its block's value
     execution    see `_exchange_by_rows`
     by_warps     no barrier of the block comes first: none of the cluster need come behind, either
     """
@@ -243,7 +248,7 @@ def _exchange_by_lanes(
 
         stores += joins.each(r, publish)
     publish_all: Stmt = For(peer, lane, const(size), const(WARP), tuple(stores))
-    stmts.append(publish_all if values > 1 else If(less(thread, WARP), (publish_all,), role=Role.owner))
+    stmts.append(publish_all if values > 1 else If(less(thread, WARP), (*before, publish_all), role=Role.owner))
     if counter is not None:
         stmts.append(ExchangeWait(counter, "every value has come"))
     else:

@@ -15,7 +15,7 @@ from fuser.ir.facts import Aligned
 from fuser.ir.fusion import Gather, Resize, Tensor, TensorExpr, is_copy, tensor_inputs, tensor_outputs
 from fuser.ir.integers import FALSE, ONE, ZERO, Int, Symbol, all_of, const
 from fuser.ir.iteration_graph import Group
-from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Load, LoadIndex, Role, Stmt, Store, VectorMove
+from fuser.ir.kernel import Allocate, AsyncCopy, Buffer, Cast, For, If, Load, LoadIndex, Role, Stmt, Store, VectorMove
 from fuser.lowering.context import Storage
 from fuser.lowering.displaced_reads import operand_indices, result_index, window_tests
 from fuser.lowering.indexing import Indexer
@@ -23,7 +23,7 @@ from fuser.lowering.nest_predicates import hardest, inexact_splits
 from fuser.lowering.nest_state import Nest
 from fuser.lowering.nest_storage import NestStorage
 from fuser.lowering.nest_values import LEVEL_2
-from fuser.lowering.pipeline_copies import async_copy
+from fuser.lowering.pipeline_copies import ASYNC_ELEMENT, async_copy
 
 
 def _tested_at_once(stmts: list[Stmt]) -> list[Stmt]:
@@ -162,7 +162,11 @@ class NestVectors(NestStorage):
         if may_cut and width > 1:
             # A row that crosses other threads' elements in device memory is stored by element where it is not aligned.
             whole = [] if problems[0] or (not target.buffer.is_register and problems[1]) else stmts
-            cut = self._cut_vectors(leader, (target.buffer, starts[0]), (source.buffer, starts[1], cache), nest, whole)
+            # Smaller elements take too many copies.
+            is_async = not whole and isinstance(stmt, AsyncCopy) and t.dtype.itemsize == ASYNC_ELEMENT
+            copied = t if is_async else None
+            moved = (target.buffer, starts[0]), (source.buffer, starts[1], cache)
+            cut = self._cut_vectors(leader, *moved, nest, whole, copied)
             if cut is not None:
                 return self._predicated(cut, self._owner_condition(leader, target, at_zero), Role.owner)
         else:
@@ -198,9 +202,10 @@ class NestVectors(NestStorage):
         source: tuple[Buffer, Int, CacheOp],
         nest: Nest,
         whole: list[Stmt],
+        copied: Tensor | None,
     ) -> list[Stmt] | None:
         """`whole` where all elements of a vector are inside, else (and always where `whole` is empty) one element after the
-        other; None if one test decides for all of them, and `whole` does."""
+        other, of `copied` asynchronously; None if one test decides for all of them, and `whole` does."""
         assert nest.vector is not None
         lane, width = nest.vector
         loops = self.context.loops(leader)
@@ -210,8 +215,12 @@ class NestVectors(NestStorage):
             return None
         element = self._new_symbol(const(width), "v")
         self._unrolled.add(element)
-        value = Load(source[0], source[1] + element, source[2])
-        move: list[Stmt] = [Store(target[0], target[1] + element, value)]
+        at, place = source[1] + element, target[1] + element
+        move: list[Stmt] = (
+            [Store(target[0], place, Load(source[0], at, source[2]))]
+            if copied is None
+            else [async_copy(copied, target[0], place, source[0], at, 1, source[2])]
+        )
         inside = all_of(*(test.substitute({lane: element}) for test in own))
         single: Stmt = For(element, ZERO, const(width), ONE, tuple(self._predicated(move, inside)), unroll=True)
         is_whole = all_of(*(hardest(test, lane, width) for test in own)) if whole else FALSE

@@ -43,6 +43,8 @@ from fuser.ir.kernel_accesses import stmt_reads
 from fuser.ir.kernel_rewrites import substitute_symbols
 
 _BYTES = (4, 8, 16)
+ASYNC_ELEMENT = 8
+"""Bytes of an element that is copied by itself where vectors begin anywhere."""
 
 MOST_PIECES = 16
 """Trips of a loop that is taken apart so that each waits for its own copies."""

@@ -146,6 +146,7 @@ def cut_params(
     accesses: RowAccesses,
     bounds: tuple[tuple[str, int, int, int], ...],
     in_shared: tuple[str, ...],
+    realigned: tuple[str, ...],
     length: int,
 ) -> InnerPersistentParams:
     """The parameters for a shape, with reasons."""
@@ -164,7 +165,7 @@ def cut_params(
         aligned_to=accesses.aligned_to,
         together=shape.together,
         resident=shape.resident,
-        realigned=tuple(name for name in in_shared if accesses.misaligned and name not in accesses.in_phase),
+        realigned=realigned,
         reasons=(
             f"a row of {length} elements lies in the shared memory of {shape.cluster} blocks of {shape.threads} threads, "
             f"{shape.batch} accesses of {accesses.vector} each, {shape.together} rows at once"

@@ -21,6 +21,8 @@ from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import ExpSum, Fusion
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.cut_rows import LEAST_BYTES, LEAST_BYTES_BESIDE, choose_cut_shape, cut_params
+from fuser.schedule.cut_rows_over_grid import WORTH as CUT_WORTH
+from fuser.schedule.cut_rows_over_grid import choose_cut_grid_shape, cut_cluster_time
 from fuser.schedule.few_rows import LEAST_GAIN, FewRows, FewShape, choose_few_shape, few_time, fitting
 from fuser.schedule.held_rows import has_statistics, held_rows, joins_statistics, kept_bytes, stages_on_chip
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
@@ -144,13 +146,17 @@ class InnerPersistentScheduler:
                 shape, inputs_only, per_element = shaped, False, kept_bytes(segment)
         is_few = few is not None or shaped is not None
         in_shared = rows_to_place(reads, accesses.vectorized, vector, device)
-        is_crowded = isinstance(shape, Refused) or shape.is_crowded(vector, loaded, per_element)
+        is_crowded = isinstance(shape, Refused) or shape.is_crowded(
+            vector, loaded, per_element, is_double=narrowest > 4
+        )
         shared_bytes = sum(r.tensor.dtype.itemsize for r in found.along if r not in reads)
         # Doubles are short of arithmetic, not of registers: they go there only from blocks that share a row anyway.
         is_shared = isinstance(shape, Refused) or shape.cluster > 1
         least = LEAST_BYTES_BESIDE if shared_bytes else LEAST_BYTES
         is_long = is_crowded or (cut > 0 and length * loaded >= least)
         is_cut = accesses.misaligned and (is_shared or (is_long and narrowest <= 4))
+        # Elements of eight bytes are copied asynchronously one by one, wherever they begin.
+        realigned = tuple(n for n in in_shared if narrowest < 8 and n not in accesses.in_phase)
         if in_shared and is_cut and not is_few:
             lying = choose_cut_shape(
                 spread,
@@ -161,12 +167,12 @@ class InnerPersistentScheduler:
                 exchanges,
                 narrowest,
                 device,
-                is_realigned=narrowest < 8 and any(name not in accesses.in_phase for name in in_shared),
+                is_realigned=bool(realigned),
             )
             if lying is not None:
                 bounds = found.bounds(segment, inputs, lying.threads * lying.batch * lying.cluster * vector - cut)
                 if not isinstance(bounds, Refused):
-                    return cut_params(lying, found.order, accesses, bounds, in_shared, length)
+                    return cut_params(lying, found.order, accesses, bounds, in_shared, realigned, length)
         if in_shared and is_crowded and not is_few and not accesses.misaligned:
             placed = choose_shared_shape(length, vector, loaded, exchanges, device, reads_beside=shared_bytes > 0)
             if placed is not None:
@@ -265,6 +271,10 @@ class InnerPersistentScheduler:
         is_double = any(t.dtype.itemsize > 4 for t in (*segment.input_tensors, *segment.output_tensors))
         exchanges = 1 if exponentials else stages_on_chip(segment) - 1
         row = Row(found.length + found.cut, vector, found.moved, exchanges, is_double, accesses.misaligned)
+        if accesses.misaligned and all(r.tensor.dtype.itemsize == 8 for r in found.reads):
+            cut = self._cut_over_grid(segment, found, row, near, inputs, device)
+            if cut is not None:
+                return cut
         in_shared = () if found.is_single else found.placed(device)
         best: tuple[GridShape, bool, tuple[str, ...]] | None = None
         for inputs_only, placed in ((False, ()), (True, ()), (True, in_shared)):
@@ -326,6 +336,63 @@ class InnerPersistentScheduler:
             reasons=(
                 f"a row of {found.length} elements lies over a group of {shape.sharing} blocks of the grid, {shape.threads} "
                 f"threads with {shape.batch} accesses of {vector} each; {shape.groups} groups go over {found.rows} rows",
+                f"about {shape.time:.1f} us{others}",
+            ),
+        )
+
+    def _cut_over_grid(
+        self,
+        segment: Fusion,
+        found: Rows,
+        row: Row,
+        near: InnerPersistentParams | Refused,
+        inputs: SegmentInputs,
+        device: DeviceInfo,
+    ) -> InnerPersistentParams | None:
+        """Parameters for rows of Doubles that begin anywhere and lie in the shared memory of groups, where those should be
+        faster than clusters that hold them there."""
+        accesses = found.accesses
+        placed = () if found.is_single else rows_to_place(found.reads, accesses.vectorized, accesses.vector, device)
+        if not placed:
+            return None
+        exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
+        shape = choose_cut_grid_shape(row, found.rows, found.loaded, device, sums_exponentials=exponentials)
+        if shape is None:
+            return None
+        others = ""
+        if isinstance(near, InnerPersistentParams):
+            if not near.in_shared or near.cluster == 1:
+                return None
+            time = cut_cluster_time(
+                row, found.rows, near.cluster, stages_on_chip(segment) - 1, device, sums_exponentials=exponentials
+            )
+            if shape.time > CUT_WORTH * time:
+                return None
+            others = f", {time:.1f} over {near.cluster} blocks"
+        capacity = shape.threads * shape.batch * shape.sharing * accesses.vector - found.cut
+        bounds = found.bounds(segment, inputs, capacity, parts=False)
+        if isinstance(bounds, Refused):
+            return None
+        return InnerPersistentParams(
+            found.order,
+            shape.threads,
+            1,
+            shape.batch,
+            accesses.vector,
+            accesses.vectorized,
+            bounds,
+            shape.sharing,
+            True,
+            placed,
+            shape.groups,
+            accesses.misaligned,
+            accesses.aligned_to,
+            exponentials,
+            shape.resident,
+            reasons=(
+                f"a row of {found.length} elements lies in the shared memory of a group of {shape.sharing} blocks of the grid, "
+                f"{shape.threads} threads with {shape.batch} accesses of {accesses.vector} each; {shape.groups} groups go over "
+                f"{found.rows} rows",
                 f"about {shape.time:.1f} us{others}",
             ),
         )

@@ -36,12 +36,13 @@ class RowShape:
     in_flight: int
     cluster: int = 1
 
-    def is_crowded(self, vector: int, loaded: int, per_element: int) -> bool:
+    def is_crowded(self, vector: int, loaded: int, per_element: int, *, is_double: bool = False) -> bool:
         """Whether registers hold the row badly: blocks share it, or an SM holds one such block only, or many threads keep more
-        than was loaded, or a few keep very much."""
+        than was loaded, or a few keep very much. What Doubles are allowed for their temporaries is not kept."""
         is_alone = self.in_flight < 2 * self.threads * self.rows * self.batch * vector * loaded
         keeps_more = per_element > loaded and self.threads > SMALL_BLOCK
-        return is_alone or self.cluster > 1 or keeps_more or self.registers >= LARGE_THREAD
+        temporary = REGISTERS_FOR_DOUBLES if is_double and self.threads <= WARP else 0
+        return is_alone or self.cluster > 1 or keeps_more or self.registers - temporary >= LARGE_THREAD
 
 
 def choose_row_shape(

@@ -25,6 +25,20 @@ def test_several_warps_meet_in_one_slot_each(block: int) -> None:
     assert size.value == 16  # up to four numbers
 
 
+@pytest.mark.parametrize(("dtype", "block", "shuffles"), [(DataType.Double, 640, 20), (DataType.Float, 512, 18)])
+def test_pairs_of_warps_are_joined_by_lanes(dtype: DataType, block: int, shuffles: int) -> None:
+    """Of Double for any number of warps, lanes without a slot have zeros; of Float where the warps are a power of two."""
+    b = FusionBuilder()
+    x = b.input_tensor(dtype, [-1, -1])
+    r = b.reduction("sum", x, [1], dtype)
+    b.add_output(r)
+    s = ScheduleBuilder(b.freeze())
+    s.split(r.name, 1, block)
+    schedule_axes(s, r.name, (GX, SERIAL, BX))
+    kernel = check(s, [integers((3, 1500), dtype)], seeds=(0, 1))
+    assert count(kernel, Shuffle) == shuffles
+
+
 @pytest.mark.parametrize("block", [3, 20, 33, 48])
 def test_other_blocks_exchange_every_partial(block: int) -> None:
     kernel = row_sum(block, (GX, SERIAL, BX))

@@ -91,6 +91,13 @@ def test_other_types(dtype: DataType) -> None:
     check(sum_and_max(2, 16, 2, dtype), [x])
 
 
+@pytest.mark.parametrize("groups", [0, 2])
+def test_the_first_warp_alone_joins_what_its_block_tells(groups: int) -> None:
+    """Sixteen blocks of ten warps, pairs of Doubles: once a kernel, and again and again."""
+    s = sum_and_max(16, 320, 1, DataType.Double, groups=groups)
+    check(s, [integers((5, 16 * 320), DataType.Double)], seeds=(0, 1))
+
+
 def test_two_reductions_share_an_exchange() -> None:
     kernel = check(sum_and_max(4), [integers((2, 256))])
     arrivals = sum(isinstance(s, ClusterArrive) for s in walk(kernel.body))
@@ -149,6 +156,15 @@ def test_missing_barriers_are_reported(reason: str, threads: int) -> None:
     kernel = without(lowered.kernel, lambda s: isinstance(s, (ClusterArrive, ClusterWait)) and reason in s.reason)
     outcome = run(replace(lowered, kernel=kernel), [integers((2, 4 * threads))])
     with pytest.raises(Exception, match=r"nothing that orders them|before a barrier|without an arrival|holds no value"):
+        outcome.check()
+
+
+def test_a_missing_barrier_of_the_block_is_reported() -> None:
+    """Between the warps that leave their values and the first one, which joins them for the cluster."""
+    lowered = Lowered.of(sum_and_max(16, 160, 1, DataType.Double))
+    kernel = without(lowered.kernel, lambda s: isinstance(s, BlockBarrier))
+    outcome = run(replace(lowered, kernel=kernel), [integers((1, 16 * 160), DataType.Double)])
+    with pytest.raises(Exception, match="nothing that orders them"):
         outcome.check()
 
 

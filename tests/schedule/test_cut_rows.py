@@ -27,8 +27,9 @@ def force(
     cluster: int,
     together: int,
     realigned: tuple[str, ...] = (),
+    groups: int = 0,
 ) -> None:
-    """Rows of every proposal lie in shared memory, spread like this."""
+    """Rows of every proposal lie in shared memory, spread like this; `groups`: of the grid, 0 for clusters."""
     propose = InnerPersistentScheduler.propose
 
     def changed(self: InnerPersistentScheduler, segment: Any, *arguments: Any) -> Params | Refused:
@@ -47,6 +48,9 @@ def force(
             together=together,
             realigned=realigned,
             beside_first=(),
+            blocks=groups,
+            in_grid=1 if groups else 0,
+            few=False,
             bounds=tuple((name, dim, 1, capacity) for name, dim, _, _ in params.bounds),
         )
 
@@ -139,6 +143,62 @@ def test_rows_of_another_phase_pass_through_registers(
     wide = x.astype(np.float64)
     want = wide - wide.sum(1, keepdims=True)
     np.testing.assert_array_equal(np.asarray(found).astype(np.float64), want.astype(dtype.numpy).astype(np.float64))
+
+
+def softmax_of_doubles(fd: FusionDefinition) -> None:
+    """Of an input that need not be dense."""
+    x = fd.define_tensor(shape=[-1, -1], dtype=D.Double)
+    e = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, [1], keepdim=True)))
+    fd.add_output(fd.ops.div(e, fd.ops.sum(e, [1], keepdim=True)))
+
+
+def norm_of_doubles(fd: FusionDefinition) -> None:
+    x = fd.define_tensor(shape=[-1, -1], dtype=D.Double)
+    w = fd.define_tensor(shape=[-1], dtype=D.Double, contiguity=True)
+    variance, mean = fd.ops.var_mean(x, [1], 0, True)
+    y = fd.ops.mul(fd.ops.sub(x, mean), fd.ops.rsqrt(fd.ops.add(variance, 1e-5)))
+    fd.add_output(fd.ops.mul(y, fd.ops.broadcast(w, [True, False])))
+
+
+DOUBLES: dict[Any, Any] = {softmax_of_doubles: softmax, norm_of_doubles: layer_norm}
+
+
+def run_doubles(define: Any, rows: int, columns: int, padding: int, offset: int) -> list[AsyncCopy]:
+    """The asynchronous copies of the kernel, whose results are compared."""
+    rng = np.random.default_rng(columns)
+    shapes = [(rows, columns)] + [(columns,)] * (define is norm_of_doubles)
+    arrays = [rng.normal(size=s) for s in shapes]
+    with FusionDefinition() as fd:
+        define(fd)
+    inputs = [laid_out(a, columns + padding, offset) if a.ndim == 2 else a for a in arrays]
+    (found,) = fd.execute(inputs, device="simulator")
+    (launch,) = fd.program(inputs).launches()
+    assert launch.kernel.kernel_ir is not None
+    np.testing.assert_allclose(np.asarray(found), reference(DOUBLES[define], arrays)[0], rtol=1e-13, atol=1e-13)
+    return [s for s in walk(launch.kernel.kernel_ir.body) if isinstance(s, AsyncCopy)]
+
+
+@pytest.mark.parametrize("define", list(DOUBLES))
+@pytest.mark.parametrize(("columns", "padding", "offset"), [(600, 1, 0), (601, 0, 1), (601, 2, 0), (130, 3, 1)])
+@pytest.mark.parametrize("groups", [0, 2])
+def test_doubles_of_another_phase_are_copied_one_by_one(
+    define: Any, columns: int, padding: int, offset: int, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asynchronously, so that no thread waits for its loads. In clusters, and in groups that go over several rows each."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    force(monkeypatch, 32, 5, 2, 1, groups=groups)
+    copies = run_doubles(define, 9, columns, padding, offset)
+    assert {s.width for s in copies} == {1}
+
+
+@pytest.mark.parametrize("define", list(DOUBLES))
+@pytest.mark.parametrize("columns", [601, 604])
+def test_groups_of_the_grid_hold_cut_rows(define: Any, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is copied ahead: a row is read by all stages before the next one comes."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    force(monkeypatch, 32, 4, 3, 1, groups=2)
+    copies = run_doubles(define, 5, columns, 0, 0)
+    assert any(s.width == 2 for s in copies)
 
 
 def test_claims_are_proved(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,127 @@
+"""Rows of Doubles that begin anywhere, in the shared memory of groups of blocks of the grid: shapes, and where they pay.
+
+No cluster of sixteen blocks finds room on more than 112 of an H200's processors, and few long rows leave its last wave half
+empty; a group may have any number of blocks. Nothing is copied while the row before is read, and all groups are in the same
+stage at the same time: what moves, what is computed and the exchanges follow one another. All times are microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.records import record
+from fuser.schedule.cut_rows import cut_unrolled
+from fuser.schedule.rows_in_shared import SCRATCH
+from fuser.schedule.rows_over_grid import (
+    CLUSTERED,
+    DEVICE_RATE,
+    IN_CLUSTER,
+    IN_GROUP,
+    LATENCY_TOGETHER,
+    PER_BLOCK,
+    PER_CLUSTER_BLOCK,
+    PER_THREAD,
+    SM_RATE,
+    Row,
+)
+
+WORK, EXPONENTIAL_WORK = 5.0e-4, 7.3e-4
+"""A processor's time for the arithmetic of an element, in all stages; where exponentials are summed (H200: layer_norm
+30x128256 in two trips of 15 groups 39.3 us, in three of ten 44.8; 29x250003 72.1; softmax 10x250003 29.0 with two exchanges,
+26.6 with one)."""
+
+SINGLE = 1.05
+"""What takes longer where each access of a thread is tested by itself."""
+
+REGISTERS, EXPONENTIAL_REGISTERS = 96, 112
+"""Registers of a thread."""
+
+MOST_ACCESSES = 24
+MOST_RESIDENT = 2
+MORE_TRIPS = 2
+"""Trips over the rows beside the fewest that are possible, up to which shapes are compared."""
+
+WARP = 32
+
+WORTH = 0.95
+"""The part of the time of clusters that groups are expected to take at most."""
+
+
+@record
+class CutGridShape:
+    """`groups` of `sharing` blocks, `threads` of each along a row, `batch` accesses of a thread; `resident` blocks share an SM.
+    `time` is what all rows should take."""
+
+    threads: int
+    batch: int
+    sharing: int
+    groups: int
+    resident: int
+    time: float
+
+
+def choose_cut_grid_shape(
+    row: Row, rows: int, loaded: int, device: DeviceInfo, *, sums_exponentials: bool
+) -> CutGridShape | None:
+    """The shape that should take least time; None if no group of all blocks holds a row.
+
+    loaded   bytes that are read of an element of a row
+    """
+    best: CutGridShape | None = None
+    accesses = -(-row.elements // row.vector)
+    registers = EXPONENTIAL_REGISTERS if sums_exponentials else REGISTERS
+    for resident in range(1, MOST_RESIDENT + 1):
+        blocks = resident * device.sm_count
+        room = min(device.shared_per_block_optin, device.shared_per_sm // resident) - SCRATCH
+        most = min(device.registers_per_sm // (registers * resident), device.max_threads_per_block)
+        at_once = blocks // max(2, -(-accesses * row.vector * loaded // room))
+        if at_once < 1:
+            continue
+        least = -(-rows // at_once)
+        for trips in range(least, least + MORE_TRIPS + 1):
+            groups = -(-rows // trips)
+            sharing = min(blocks // groups, accesses // (2 * WARP))
+            block = (
+                _block(-(-accesses // max(sharing, 1)), most, room // (row.vector * loaded)) if sharing > 1 else None
+            )
+            if block is None:
+                continue
+            threads, batch = block
+            share = threads * batch * row.vector * -(-groups * sharing // device.sm_count)
+            exchange = IN_GROUP + PER_BLOCK * sharing + PER_THREAD * threads
+            exponential = EXPONENTIAL_WORK if sums_exponentials else WORK
+            time = trips * _trip_time(row, sharing, groups, share * exponential, exchange, device)
+            if best is None or time < best.time:
+                best = CutGridShape(threads, batch, sharing, groups, resident, time)
+    return best
+
+
+def _block(accesses: int, most_threads: int, room: int) -> tuple[int, int] | None:
+    """Threads of a block and accesses of each that hold so many with the fewest idle ones; None if there is no `room`."""
+    best: tuple[float, int, int] | None = None
+    for batch in range(2, MOST_ACCESSES + 1):
+        threads = -(-accesses // (batch * WARP)) * WARP
+        if threads <= most_threads and threads * batch <= room:
+            found = threads * batch * (1.0 if cut_unrolled(batch) > 1 else SINGLE), -threads, batch
+            best = found if best is None else min(best, found)
+    return None if best is None else (-best[1], best[2])
+
+
+def cut_cluster_time(
+    row: Row, rows: int, cluster: int, exchanges: int, device: DeviceInfo, *, sums_exponentials: bool
+) -> float:
+    """What rows over clusters of blocks that have a processor each should take, for comparison."""
+    at_once = math.floor(device.sm_count * CLUSTERED[cluster] / cluster)
+    trips = rows / at_once if rows > 2 * at_once else -(-rows // at_once)
+    share = row.elements / cluster * (EXPONENTIAL_WORK if sums_exponentials else WORK)
+    exchange = IN_CLUSTER + PER_CLUSTER_BLOCK * cluster
+    return trips * _trip_time(replace(row, exchanges=exchanges), cluster, min(rows, at_once), share, exchange, device)
+
+
+def _trip_time(row: Row, sharing: int, at_once: int, working: float, exchange: float, device: DeviceInfo) -> float:
+    """Of `at_once` rows over `sharing` blocks each; a processor computes for `working` microseconds."""
+    busy = min(sharing * at_once, device.sm_count)
+    moving = row.elements * at_once * row.moved / min(SM_RATE * busy, DEVICE_RATE)
+    return moving + working + LATENCY_TOGETHER + row.exchanges * exchange

@@ -1,0 +1,79 @@
+"""Rows of Doubles that begin anywhere over groups of the grid: shapes, where they pay, and registers."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuser import DataType, FusionDefinition
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.ir.fusion import Fusion
+from fuser.optimize.pipeline import optimize_fusion
+from fuser.runtime.nvrtc import is_available
+from fuser.schedule.cut_rows_over_grid import choose_cut_grid_shape, cut_cluster_time
+from fuser.schedule.inner_persistent import InnerPersistentScheduler
+from fuser.schedule.params import InnerPersistentParams, SegmentInputs
+from fuser.schedule.rows_over_grid import Row
+from tests.schedule.test_cut_rows import norm_of_doubles, softmax_of_doubles
+from tests.schedule.test_inner_persistent import H200, described
+
+Double = DataType.Double
+
+
+def fusion_of(define: object) -> Fusion:
+    with FusionDefinition() as fd:
+        define(fd)  # type: ignore[operator]
+    assert fd.fusion is not None
+    return optimize_fusion(fd.fusion.ir_fusion, lambda *_: None)
+
+
+@pytest.mark.parametrize("elements", [20_001, 128_257, 250_004, 1_000_004])
+@pytest.mark.parametrize("rows", [1, 2, 10, 29, 118, 2000])
+@pytest.mark.parametrize("loaded", [8, 16, 24])
+def test_shapes(elements: int, rows: int, loaded: int) -> None:
+    row = Row(elements, 2, 2 * loaded, 1, is_double=True, is_cut=True)
+    shape = choose_cut_grid_shape(row, rows, loaded, H200, sums_exponentials=False)
+    assert shape is not None
+    held = shape.threads * shape.batch * 2
+    assert held * shape.sharing >= elements
+    assert shape.groups <= rows
+    assert shape.groups * shape.sharing <= shape.resident * H200.sm_count
+    assert shape.resident * held * loaded <= H200.shared_per_sm
+    assert shape.threads % 32 == 0
+
+
+def test_rows_that_nothing_holds_have_none() -> None:
+    row = Row(132 * 227 * 128 + 1, 2, 16, 1, is_double=True, is_cut=True)
+    assert choose_cut_grid_shape(row, 3, 8, H200, sums_exponentials=False) is None
+
+
+@pytest.mark.parametrize(
+    ("elements", "rows", "exchanges", "of_exponentials", "cluster", "times"),
+    [(250_004, 10, 2, True, 16, (26.6, 42.7)), (250_004, 29, 2, False, 16, (72.1, 92.2))],
+)
+def test_times_are_about_those_of_an_h200(
+    elements: int, rows: int, exchanges: int, of_exponentials: bool, cluster: int, times: tuple[float, float]
+) -> None:
+    row = Row(elements, 2, 16, 1 if of_exponentials else exchanges, is_double=True, is_cut=True)
+    shape = choose_cut_grid_shape(row, rows, 8, H200, sums_exponentials=of_exponentials)
+    near = cut_cluster_time(row, rows, cluster, exchanges, H200, sums_exponentials=of_exponentials)
+    assert shape is not None
+    assert shape.time == pytest.approx(times[0], rel=0.2)
+    assert near == pytest.approx(times[1], rel=0.2)
+
+
+@pytest.mark.skipif(not is_available(), reason="no NVRTC")
+@pytest.mark.parametrize(
+    ("define", "rows", "columns"),
+    [(softmax_of_doubles, 10, 250_003), (softmax_of_doubles, 55, 250_003), (norm_of_doubles, 29, 250_003)],
+)
+def test_proposals_fit(define: object, rows: int, columns: int) -> None:
+    fusion = fusion_of(define)
+    given = [described(Double, rows, columns)] + [described(Double, columns)] * (define is norm_of_doubles)
+    bound = bind_inputs(fusion, given)
+    params = InnerPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    assert isinstance(params, InnerPersistentParams)
+    assert params.in_grid and params.in_shared and params.aligned_to
+    kernel = KernelCompiler(H200).compile(fusion, given)
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == kernel.resources.stack_bytes == 0
