@@ -27,19 +27,26 @@ from fuser.schedule.rows_over_grid import (
     Row,
 )
 
-WORK, EXPONENTIAL_WORK = 5.0e-4, 7.3e-4
-"""A processor's time for the arithmetic of an element, in all stages; where exponentials are summed (H200: layer_norm
-30x128256 in two trips of 15 groups 39.3 us, in three of ten 44.8; 29x250003 72.1; softmax 10x250003 29.0 with two exchanges,
-26.6 with one)."""
+WORK, EXPONENTIAL_WORK = 0.62, 0.82
+"""A thread's time for an access in all stages, and where exponentials are summed (H200: layer_norm 30x128256 in two trips, of
+768 threads of an SM with ten accesses 38.2 us, 576 with 14 43.9, 512 with 16 45.9; 29x250003 in three, of 608 with 16 72.5, 544
+with 18 76.2, 448 with 24 86.8; softmax 10x250003 in one, of 512 with 20 27.7, 608 with 16 26.6)."""
 
 SINGLE = 1.05
 """What takes longer where each access of a thread is tested by itself."""
 
-REGISTERS, EXPONENTIAL_REGISTERS = 96, 112
+QUARTERS = 4
+"""Parts of an SM, which have every fourth warp: what takes time is the part with most."""
+
+REGISTERS = 80
 """Registers of a thread."""
+
+MOST_HELD = 32
+"""Elements of a thread which are held in registers for their largest, where it has no more (`lowering/exp_sum.py`)."""
 
 MOST_ACCESSES = 24
 MOST_RESIDENT = 2
+"""Blocks of an SM; one where exponentials are summed, as each block joins those of all (softmax 10x250003 31.1 us with two)."""
 MORE_TRIPS = 2
 """Trips over the rows beside the fewest that are possible, up to which shapes are compared."""
 
@@ -71,11 +78,9 @@ def choose_cut_grid_shape(
     """
     best: CutGridShape | None = None
     accesses = -(-row.elements // row.vector)
-    registers = EXPONENTIAL_REGISTERS if sums_exponentials else REGISTERS
-    for resident in range(1, MOST_RESIDENT + 1):
+    for resident in range(1, (1 if sums_exponentials else MOST_RESIDENT) + 1):
         blocks = resident * device.sm_count
         room = min(device.shared_per_block_optin, device.shared_per_sm // resident) - SCRATCH
-        most = min(device.registers_per_sm // (registers * resident), device.max_threads_per_block)
         at_once = blocks // max(2, -(-accesses * row.vector * loaded // room))
         if at_once < 1:
             continue
@@ -83,41 +88,36 @@ def choose_cut_grid_shape(
         for trips in range(least, least + MORE_TRIPS + 1):
             groups = -(-rows // trips)
             sharing = min(blocks // groups, accesses // (2 * WARP))
-            block = (
-                _block(-(-accesses // max(sharing, 1)), most, room // (row.vector * loaded)) if sharing > 1 else None
-            )
-            if block is None:
+            if sharing < 2:
                 continue
-            threads, batch = block
-            share = threads * batch * row.vector * -(-groups * sharing // device.sm_count)
-            exchange = IN_GROUP + PER_BLOCK * sharing + PER_THREAD * threads
-            exponential = EXPONENTIAL_WORK if sums_exponentials else WORK
-            time = trips * _trip_time(row, sharing, groups, share * exponential, exchange, device)
-            if best is None or time < best.time:
-                best = CutGridShape(threads, batch, sharing, groups, resident, time)
+            per_sm = -(-groups * sharing // device.sm_count)
+            mine = -(-accesses // sharing)
+            for batch in range(2, MOST_ACCESSES + 1):
+                threads = -(-mine // (batch * WARP)) * WARP
+                elements = batch * row.vector
+                registers = REGISTERS + (2 * elements if sums_exponentials and elements <= MOST_HELD else 0)
+                most = min(device.registers_per_sm // (registers * resident), device.max_threads_per_block)
+                if threads > most or threads * batch * row.vector * loaded > room:
+                    continue
+                warps = threads // WARP * per_sm
+                working = batch * (EXPONENTIAL_WORK if sums_exponentials else WORK)
+                working *= -(-warps // QUARTERS) * QUARTERS / warps * (1.0 if cut_unrolled(batch) > 1 else SINGLE)
+                exchange = IN_GROUP + PER_BLOCK * sharing + PER_THREAD * threads
+                time = trips * _trip_time(row, sharing, groups, working, exchange, device)
+                if best is None or time < best.time:
+                    best = CutGridShape(threads, batch, sharing, groups, resident, time)
     return best
 
 
-def _block(accesses: int, most_threads: int, room: int) -> tuple[int, int] | None:
-    """Threads of a block and accesses of each that hold so many with the fewest idle ones; None if there is no `room`."""
-    best: tuple[float, int, int] | None = None
-    for batch in range(2, MOST_ACCESSES + 1):
-        threads = -(-accesses // (batch * WARP)) * WARP
-        if threads <= most_threads and threads * batch <= room:
-            found = threads * batch * (1.0 if cut_unrolled(batch) > 1 else SINGLE), -threads, batch
-            best = found if best is None else min(best, found)
-    return None if best is None else (-best[1], best[2])
-
-
 def cut_cluster_time(
-    row: Row, rows: int, cluster: int, exchanges: int, device: DeviceInfo, *, sums_exponentials: bool
+    row: Row, rows: int, cluster: int, batch: int, exchanges: int, device: DeviceInfo, *, sums_exponentials: bool
 ) -> float:
     """What rows over clusters of blocks that have a processor each should take, for comparison."""
     at_once = math.floor(device.sm_count * CLUSTERED[cluster] / cluster)
     trips = rows / at_once if rows > 2 * at_once else -(-rows // at_once)
-    share = row.elements / cluster * (EXPONENTIAL_WORK if sums_exponentials else WORK)
+    working = batch * (EXPONENTIAL_WORK if sums_exponentials else WORK)
     exchange = IN_CLUSTER + PER_CLUSTER_BLOCK * cluster
-    return trips * _trip_time(replace(row, exchanges=exchanges), cluster, min(rows, at_once), share, exchange, device)
+    return trips * _trip_time(replace(row, exchanges=exchanges), cluster, min(rows, at_once), working, exchange, device)
 
 
 def _trip_time(row: Row, sharing: int, at_once: int, working: float, exchange: float, device: DeviceInfo) -> float:

@@ -14,6 +14,7 @@ other's shared memory. Where what the stages compute would not fit beside the ro
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
@@ -39,6 +40,7 @@ from fuser.schedule.row_shapes import (
     for_few_blocks,
     over_idle_processors,
     row_shape_at_once,
+    shape_of_few_doubles,
 )
 from fuser.schedule.rows import Rows, find_rows
 from fuser.schedule.rows_in_shared import REGISTERS as SHARED_REGISTERS
@@ -153,6 +155,16 @@ class InnerPersistentScheduler:
         # Doubles are short of arithmetic, not of registers: they go there only from blocks that share a row anyway.
         is_shared = isinstance(shape, Refused) or shape.cluster > 1
         least = LEAST_BYTES_BESIDE if shared_bytes else LEAST_BYTES
+        # Registers keep exponentials of Double, fifty instructions each (H200: softmax f64 3000x3072 44.2 us, 57.6 in
+        # shared memory, 68x16384 11.7 to 14.8 and 18.0).
+        keeps = narrowest > 4 and sums_exponentials and not accesses.misaligned and not is_few
+        if keeps:
+            kept = kept_bytes(segment)
+            few_blocks = shape_of_few_doubles(length, rows, vector, kept, loaded, device)
+            if few_blocks is not None:
+                shape, inputs_only, per_element = few_blocks, False, kept
+            keeps = few_blocks is not None or (not isinstance(shape, Refused) and shape.cluster == 1)
+            is_crowded = is_crowded and not keeps
         is_long = is_crowded or (cut > 0 and length * loaded >= least)
         is_cut = accesses.misaligned and (is_shared or (is_long and narrowest <= 4))
         # Elements of eight bytes are copied asynchronously one by one, wherever they begin.
@@ -192,7 +204,7 @@ class InnerPersistentScheduler:
                         one_pass=sums_exponentials and placed.resident == 1,
                         beside_at_once=at_once,
                     )
-        if sums_exponentials and (isinstance(shape, Refused) or shape.cluster > 1):
+        if sums_exponentials and not keeps and (isinstance(shape, Refused) or shape.cluster > 1):
             # Blocks that wait for one another had better do so once.
             one_pass = True
             per_element = kept_bytes(segment, inputs_only=inputs_only, one_pass=True)
@@ -269,12 +281,17 @@ class InnerPersistentScheduler:
         accesses, vector = found.accesses, found.accesses.vector
         exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
         is_double = any(t.dtype.itemsize > 4 for t in (*segment.input_tensors, *segment.output_tensors))
+        if (
+            isinstance(near, InnerPersistentParams)
+            and exponentials
+            and is_double
+            and not near.in_shared
+            and found.rows * near.cluster > device.sm_count
+        ):
+            # They keep exponentials of Double, which groups compute again (H200: softmax f64 68x16384 11.7 to 14.8 us, 18.0).
+            return None
         exchanges = 1 if exponentials else stages_on_chip(segment) - 1
         row = Row(found.length + found.cut, vector, found.moved, exchanges, is_double, accesses.misaligned)
-        if accesses.misaligned and all(r.tensor.dtype.itemsize == 8 for r in found.reads):
-            cut = self._cut_over_grid(segment, found, row, near, inputs, device)
-            if cut is not None:
-                return cut
         in_shared = () if found.is_single else found.placed(device)
         best: tuple[GridShape, bool, tuple[str, ...]] | None = None
         for inputs_only, placed in ((False, ()), (True, ()), (True, in_shared)):
@@ -290,6 +307,11 @@ class InnerPersistentScheduler:
             shape = choose_grid_shape(row, found.rows, room, device, may_wait=isinstance(near, Refused))
             if shape is not None and (best is None or shape.time < 0.95 * best[0].time):
                 best = shape, inputs_only, placed
+        if accesses.misaligned and all(r.tensor.dtype.itemsize == 8 for r in found.reads):
+            most = math.inf if best is None else best[0].time
+            cut = self._cut_over_grid(segment, found, row, near, most, inputs, device)
+            if cut is not None:
+                return cut
         if best is None:
             return None
         shape, inputs_only, placed = best
@@ -346,25 +368,32 @@ class InnerPersistentScheduler:
         found: Rows,
         row: Row,
         near: InnerPersistentParams | Refused,
+        most: float,
         inputs: SegmentInputs,
         device: DeviceInfo,
     ) -> InnerPersistentParams | None:
         """Parameters for rows of Doubles that begin anywhere and lie in the shared memory of groups, where those should be
-        faster than clusters that hold them there."""
+        faster than clusters that hold them there, and take no longer than `most` microseconds."""
         accesses = found.accesses
         placed = () if found.is_single else rows_to_place(found.reads, accesses.vectorized, accesses.vector, device)
         if not placed:
             return None
         exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
         shape = choose_cut_grid_shape(row, found.rows, found.loaded, device, sums_exponentials=exponentials)
-        if shape is None:
+        if shape is None or shape.time > most:
             return None
         others = ""
         if isinstance(near, InnerPersistentParams):
             if not near.in_shared or near.cluster == 1:
                 return None
             time = cut_cluster_time(
-                row, found.rows, near.cluster, stages_on_chip(segment) - 1, device, sums_exponentials=exponentials
+                row,
+                found.rows,
+                near.cluster,
+                near.batch,
+                stages_on_chip(segment) - 1,
+                device,
+                sums_exponentials=exponentials,
             )
             if shape.time > CUT_WORTH * time:
                 return None

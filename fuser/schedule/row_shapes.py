@@ -164,6 +164,31 @@ def over_idle_processors(
     return best
 
 
+def shape_of_few_doubles(
+    length: int, rows: int, vector: int, per_element: int, loaded: int, device: DeviceInfo
+) -> RowShape | None:
+    """The spread of rows of Doubles, no more than there are processors, whose threads keep exponentials: over the fewest blocks
+    that leave a thread few accesses; None if no cluster does.
+
+    Arguments as of `choose_row_shape`.
+    """
+    if rows > device.sm_count:
+        return None
+    for cluster in (1, 2, 4, 8, 16):
+        if cluster > device.max_cluster or length < cluster * vector * WARP:
+            break
+        accesses = math.ceil(length / (vector * cluster))
+        threads = MOST_DOUBLE_THREADS * (2 if cluster == 16 else 1)
+        batch = -(-accesses // threads)
+        if batch > MOST_DOUBLES:
+            continue
+        moving = batch * vector * per_element // 8
+        found = _row_shape(accesses, batch, cluster, rows, vector, per_element, loaded, 8, moving, device)
+        if found is not None:
+            return found[0]
+    return None
+
+
 def for_few_blocks(
     beside: Sequence[Tensor], shape: RowShape, vector: int, rows: int, device: DeviceInfo
 ) -> tuple[RowShape, tuple[str, ...]]:
@@ -234,6 +259,11 @@ of rows of 257, nine elements a thread: BFloat16 18.0 -> 16.1 us, Double, which 
 
 MOST_FIRST = 160
 """The same where all rows are worked on at once."""
+
+MOST_DOUBLES, MOST_DOUBLE_THREADS = 8, 256
+"""Accesses of a thread that keeps exponentials of Doubles, and threads of its block (H200: softmax of 68x16384 by (threads,
+accesses, blocks) (256, 4, 8) 11.7 us, (256, 8, 4) 12.4, (512, 8, 2) 14.0, (256, 16, 2) 14.8; 101x5120 (256, 5, 2) 8.3,
+(512, 5, 1) 8.7, (320, 8, 1) 9.2)."""
 
 CLUSTERS_WORTH = 0.85
 """The part of a block's time that a cluster is expected to take at most (H200: add_rms_norm f64 17x5120 in ten accesses of 256
