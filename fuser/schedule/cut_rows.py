@@ -113,30 +113,35 @@ def choose_cut_shape(
     is_realigned  whether rows begin elsewhere than their vectors, and pass through registers
     """
     vectors = -(-length // vector)
-    best: tuple[float, CutShape] | None = None
+    # Rows together need registers for what they share: it must be little, or very much beside a row, and much in any case
+    # (H200: rms_norm bf16 834x50257 two rows at once 61.6 us, one 57.9).
+    is_worth_it = beside >= 2 * loaded and (beside * vector <= MOST_SHARED or beside > 2 * loaded)
+    holds_more = loaded > itemsize or beside * vector > MOST_SHARED
+    registers = REGISTERS_BESIDE if holds_more else REGISTERS
+    registers += REGISTERS_FOR_DOUBLES if itemsize > 4 else 0
+    spreads: list[tuple[float, int, int]] = []
     for cluster in (1, 2, 4, 8, 16):
         if cluster > device.max_cluster or vectors < cluster * 2 * WARP:
             break
-        # Rows together need registers for what they share: it must be little, or very much beside a row, and much in any case
-        # (H200: rms_norm bf16 834x50257 two rows at once 61.6 us, one 57.9).
-        is_worth_it = beside >= 2 * loaded and (beside * vector <= MOST_SHARED or beside > 2 * loaded)
-        holds_more = loaded > itemsize or beside * vector > MOST_SHARED
-        registers = REGISTERS_BESIDE if holds_more else REGISTERS
-        registers += REGISTERS_FOR_DOUBLES if itemsize > 4 else 0
         for together in (1, 2) if beside and is_worth_it else (1,):
-            most = _most(cluster, together, vectors, rows, vector, loaded, beside)
-            if best is not None and most <= best[0]:
+            most = _most(cluster, together, vectors, rows, vector, loaded, beside, device)
+            spreads.append((most, cluster, together))
+    # What may be best first: it spares the others. Of equals the one with fewer blocks, and rows at once, is taken.
+    best: tuple[tuple[float, int, int], CutShape] | None = None
+    for most, cluster, together in sorted(spreads, key=lambda s: -s[0]):
+        if best is not None and most < best[0][0]:
+            break
+        for batch in range(max(2, -(-vectors // (cluster * device.max_threads_per_block))), 33):
+            threads = -(-vectors // (cluster * batch * WARP)) * WARP
+            shape = _shape(threads, batch, cluster, together, vector * loaded, registers, device)
+            if shape is None:
                 continue
-            for batch in range(max(2, -(-vectors // (cluster * device.max_threads_per_block))), 33):
-                threads = -(-vectors // (cluster * batch * WARP)) * WARP
-                shape = _shape(threads, batch, cluster, together, vector * loaded, registers, device)
-                if shape is None:
-                    continue
-                least = 0.0 if best is None else best[0]
-                score = _score(shape, most, vectors, rows, vector, exchanges, device, is_beside=beside > 0, least=least)
-                score *= (REALIGNED_AT_ONCE if is_realigned else AT_ONCE)[cut_unrolled(batch)]
-                if best is None or score > best[0]:
-                    best = score, shape
+            least = 0.0 if best is None else best[0][0]
+            score = _score(shape, most, vectors, rows, vector, exchanges, device, is_beside=beside > 0, least=least)
+            score *= (REALIGNED_AT_ONCE if is_realigned else AT_ONCE)[cut_unrolled(batch)]
+            key = score, -cluster, -together
+            if best is None or key > best[0]:
+                best = key, shape
     return None if best is None else best[1]
 
 
@@ -191,14 +196,37 @@ def _shape(
     return CutShape(threads, batch, cluster, together, resident, resident * held) if resident else None
 
 
-def _most(cluster: int, together: int, vectors: int, rows: int, vector: int, loaded: int, beside: int) -> float:
+def _most(
+    cluster: int, together: int, vectors: int, rows: int, vector: int, loaded: int, beside: int, device: DeviceInfo
+) -> float:
     """Speed of rows over so many blocks, so many of them at once, if all else is at its best."""
     # An exchange takes its time however short the row is.
     waits = (1.0 / CLUSTER.get(cluster, 1.0) - 1.0) * max(1.0, SHORT_BYTES / (vectors * vector * loaded))
     most = 1.0 / (1.0 + waits) / (1.0 + SHARED * beside / loaded / 2 / together)
     if together > 1 and beside * vector > MOST_SHARED:
         most *= TOGETHER
-    return most * rows / (_groups(rows, vector, together) * together)
+    groups = _groups(rows, vector, together)
+    if _is_lone(groups, cluster, device):
+        most *= _busy(groups, cluster, together, 1, device)
+    return most * rows / (groups * together)
+
+
+def _is_lone(groups: int, cluster: int, device: DeviceInfo) -> bool:
+    """Whether each block has an SM for itself, however many find room there."""
+    return groups <= int(device.sm_count * CLUSTERED.get(cluster, 1.0)) // cluster
+
+
+def _busy(groups: int, cluster: int, together: int, resident: int, device: DeviceInfo) -> float:
+    """How much of the device has something to do, with so many blocks `resident` on an SM."""
+    slots = resident * int(device.sm_count * CLUSTERED.get(cluster, 1.0)) // cluster
+    waves = groups / max(slots, 1)
+    if waves < 2 and together > 1:
+        return 0.0  # nothing else runs while a block waits for its own rows
+    if waves <= 1:
+        # All blocks are there at once: the SM with most of them is done last.
+        each = groups * cluster / (device.sm_count * CLUSTERED.get(cluster, 1.0))
+        return each / math.ceil(each)
+    return waves / math.ceil(waves) if waves < FEW_WAVES else 1.0
 
 
 def _groups(rows: int, vector: int, together: int) -> int:
@@ -218,28 +246,20 @@ def _score(
     is_beside: bool,
     least: float,
 ) -> float:
-    """Speed, as a share of what memory allows; 0 where it is no more than `least` whatever the rest says. `most`: see _most."""
+    """Speed, as a share of what memory allows; 0 where it is less than `least` whatever the rest says. `most`: see _most."""
     held = shape.threads * shape.batch
     used = vectors / (held * shape.cluster)
     score = most * used * min(shape.in_flight * used, WANTED_IN_FLIGHT) / WANTED_IN_FLIGHT
     score *= min(1.0, shape.resident * shape.threads / (WANTED_THREADS_BESIDE if is_beside else WANTED_THREADS))
-    if score <= least:
+    if score < least:
         return 0.0
     score /= 1.0 + TESTED * _tested(shape, vectors) / (shape.threads * shape.cluster)
     if shape.resident == 1:
         score *= ALONE**exchanges
     groups = _groups(rows, vector, shape.together)
-    slots = shape.resident * int(device.sm_count * CLUSTERED.get(shape.cluster, 1.0)) // shape.cluster
-    waves = groups / max(slots, 1)
-    if waves < 2 and shape.together > 1:
-        return 0.0  # nothing else runs while a block waits for its own rows
-    if waves <= 1:
-        # All blocks are there at once: the SM with most of them is done last.
-        each = groups * shape.cluster / (device.sm_count * CLUSTERED.get(shape.cluster, 1.0))
-        score *= each / math.ceil(each)
-    elif waves < FEW_WAVES:
-        score *= waves / math.ceil(waves)
-    return score
+    if _is_lone(groups, shape.cluster, device):
+        return score
+    return score * _busy(groups, shape.cluster, shape.together, shape.resident, device)
 
 
 def _tested(shape: CutShape, vectors: int) -> float:
