@@ -90,6 +90,9 @@ def moved_exactly(
 
     d = mean_b - mean_a; r = rest_b - rest_a; mean + lost = mean_a + d f; rest = rest_a + r f + lost;
     m2 = m2_a + m2_b + (d + r)**2 w
+
+    Floats have their sums from Double. In Double what d and d f lose is found, too: means of a few values are far apart where
+    that of all is near zero. What f lacks is left: counts are mostly equal, and f a power of two.
     """
     mean, m2, rest = acc
     dtype = mean.dtype
@@ -98,15 +101,26 @@ def moved_exactly(
     def call(op: str, a: Value, b: Value) -> Call:
         return Call(op, (a, b), dtype, dtype)
 
-    moved = call("mul", Load(apart, ZERO), Load(fraction, ZERO))
+    is_exact = dtype is DataType.Double
+    product = "product" if is_exact else "mul"
+    moved = call(product, Load(apart, ZERO), Load(fraction, ZERO))
     stmts, s, lost = split_sum(Load(mean, at), moved, dtype, name)
+    between: list[Stmt] = [Store(apart, ZERO, call("sub", other[0], Load(mean, at)))]
+    further = call("sub", other[2], Load(rest, at))
+    if is_exact:
+        minus = Call("neg", (Load(mean, at),), dtype, dtype)
+        between, difference, missing = split_sum(other[0], minus, dtype, f"{name}_d")
+        between.append(Store(apart, ZERO, difference))
+        further = call("add", further, missing)
     # In this order nothing overflows where the weight is 0.
     gain = call("mul", call("mul", Load(delta, ZERO), Load(weight, ZERO)), Load(delta, ZERO))
     shared = call("mul", Load(more, ZERO), Load(fraction, ZERO))
+    if is_exact:
+        shared = call("add", shared, call("product_error", Load(apart, ZERO), Load(fraction, ZERO)))
     return [
         *(Allocate(b) for b in (apart, more, delta)),
-        Store(apart, ZERO, call("sub", other[0], Load(mean, at))),
-        Store(more, ZERO, call("sub", other[2], Load(rest, at))),
+        *between,
+        Store(more, ZERO, further),
         Store(delta, ZERO, call("add", Load(apart, ZERO), Load(more, ZERO))),
         Store(m2, at, call("add", call("add", Load(m2, at), other[1]), gain)),
         *stmts,
