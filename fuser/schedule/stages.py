@@ -76,7 +76,10 @@ def _kept_groups(expr: TensorExpr, graph: IterationGraph) -> set[Group]:
 @once
 def as_defined(segment: Fusion) -> ScheduleBuilder:
     """A schedule without verbs, for questions about the segment itself. Nobody may change it."""
-    return ScheduleBuilder(segment)
+    builder = ScheduleBuilder(segment)
+    # Several threads may ask: the groups of its dims are there before the first one does.
+    builder.graph().settled()
+    return builder
 
 
 @while_unchanged
