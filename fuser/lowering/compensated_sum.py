@@ -16,6 +16,7 @@ from typing import TypeGuard
 from fuser.ir.coarse_ops import COARSE
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
+from fuser.ir.exact_ops import SCALED_DIVISOR
 from fuser.ir.fusion import Broadcast, Pointwise, Reduction, Tensor, TensorExpr, tensor_inputs, tensor_outputs
 from fuser.ir.integers import ONE, ZERO, Int
 from fuser.ir.kernel import Allocate, Buffer, Call, Load, Stmt, Store, Value
@@ -56,7 +57,8 @@ def tree_sums(builder: ScheduleBuilder) -> frozenset[str]:
 
     A tree of joins loses little, and a pair takes seven operations for one, each of which waits for the last.
 
-    They meet other tensors before they show in an output, so that they are rounded again; no element has them subtracted.
+    They meet other tensors before they show in an output, so that they are rounded again; no element has them subtracted, nor
+    is divided by them: quotients would be off by what joins lose, all of a row alike.
     """
     shown = set(builder.output_names)
     for e in reversed(builder.exprs):
@@ -64,7 +66,8 @@ def tree_sums(builder: ScheduleBuilder) -> frozenset[str]:
         if len(inputs) == 1 and any(t.name in shown for t in tensor_outputs(e)):
             shown.add(inputs[0].name)
     sums = {e.output.name for e in builder.exprs if _is_sum(e) and e.output.dtype is DataType.Double}
-    return frozenset(sums - shown - cancelling_sums(builder))
+    divisors = {e.inputs[0].name for e in builder.exprs if isinstance(e, Pointwise) and e.op == SCALED_DIVISOR.name}
+    return frozenset(sums - shown - divisors - cancelling_sums(builder))
 
 
 def _subtracted(builder: ScheduleBuilder) -> set[Tensor]:

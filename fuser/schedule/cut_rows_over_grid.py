@@ -27,13 +27,13 @@ from fuser.schedule.rows_over_grid import (
     Row,
 )
 
-WORK, EXPONENTIAL_WORK = 0.62, 0.82
+WORK, EXPONENTIAL_WORK = 0.62, 0.7
 """A thread's time for an access in all stages, and where exponentials are summed (H200: layer_norm 30x128256 in two trips, of
 768 threads of an SM with ten accesses 38.2 us, 576 with 14 43.9, 512 with 16 45.9; 29x250003 in three, of 608 with 16 72.5, 544
-with 18 76.2, 448 with 24 86.8; softmax 10x250003 in one, of 512 with 20 27.7, 608 with 16 26.6)."""
+with 18 76.2, 448 with 24 86.8; softmax 10x250003 in one, of 512 with 20 26.5, 640 with 16 25.5)."""
 
-SINGLE = 1.05
-"""What takes longer where each access of a thread is tested by itself."""
+SINGLE = 1.25
+"""What takes longer where each access of a thread is tested by itself (H200: softmax 10x250003 with 17 accesses 30.4)."""
 
 QUARTERS = 4
 """Parts of an SM, which have every fourth warp: what takes time is the part with most."""

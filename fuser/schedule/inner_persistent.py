@@ -40,7 +40,7 @@ from fuser.schedule.row_shapes import (
     for_few_blocks,
     over_idle_processors,
     row_shape_at_once,
-    shape_of_few_doubles,
+    shape_of_exponentials,
 )
 from fuser.schedule.rows import Rows, find_rows
 from fuser.schedule.rows_in_shared import REGISTERS as SHARED_REGISTERS
@@ -160,10 +160,13 @@ class InnerPersistentScheduler:
         keeps = narrowest > 4 and sums_exponentials and not accesses.misaligned and not is_few
         if keeps:
             kept = kept_bytes(segment)
-            few_blocks = shape_of_few_doubles(length, rows, vector, kept, loaded, device)
-            if few_blocks is not None:
-                shape, inputs_only, per_element = few_blocks, False, kept
-            keeps = few_blocks is not None or (not isinstance(shape, Refused) and shape.cluster == 1)
+            is_alone = not isinstance(shape, Refused) and shape.cluster == 1 and not inputs_only
+            small = None
+            if rows <= device.sm_count or not is_alone:
+                small = shape_of_exponentials(length, rows, vector, kept, loaded, device)
+            if small is not None:
+                shape, inputs_only, per_element = small, False, kept
+            keeps = small is not None or is_alone
             is_crowded = is_crowded and not keeps
         is_long = is_crowded or (cut > 0 and length * loaded >= least)
         is_cut = accesses.misaligned and (is_shared or (is_long and narrowest <= 4))

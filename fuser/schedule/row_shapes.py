@@ -164,28 +164,25 @@ def over_idle_processors(
     return best
 
 
-def shape_of_few_doubles(
+def shape_of_exponentials(
     length: int, rows: int, vector: int, per_element: int, loaded: int, device: DeviceInfo
 ) -> RowShape | None:
-    """The spread of rows of Doubles, no more than there are processors, whose threads keep exponentials: over the fewest blocks
-    that leave a thread few accesses; None if no cluster does.
+    """The spread of rows of Doubles whose threads keep exponentials: over the fewest blocks that leave a thread few accesses;
+    None if no cluster does.
 
     Arguments as of `choose_row_shape`.
     """
-    if rows > device.sm_count:
-        return None
-    for cluster in (1, 2, 4, 8, 16):
-        if cluster > device.max_cluster or length < cluster * vector * WARP:
-            break
-        accesses = math.ceil(length / (vector * cluster))
-        threads = MOST_DOUBLE_THREADS * (2 if cluster == 16 else 1)
-        batch = -(-accesses // threads)
-        if batch > MOST_DOUBLES:
-            continue
-        moving = batch * vector * per_element // 8
-        found = _row_shape(accesses, batch, cluster, rows, vector, per_element, loaded, 8, moving, device)
-        if found is not None:
-            return found[0]
+    for threads in (MOST_DOUBLE_THREADS, 2 * MOST_DOUBLE_THREADS):
+        for cluster in (1, 2, 4, 8, 16):
+            if cluster > device.max_cluster or length < cluster * vector * WARP:
+                break
+            accesses = math.ceil(length / (vector * cluster))
+            batch = -(-accesses // threads)
+            if batch > MOST_DOUBLES:
+                continue
+            found = _row_shape(accesses, batch, cluster, rows, vector, per_element, loaded, 8, 0, device)
+            if found is not None:
+                return found[0]
     return None
 
 
@@ -263,7 +260,8 @@ MOST_FIRST = 160
 MOST_DOUBLES, MOST_DOUBLE_THREADS = 8, 256
 """Accesses of a thread that keeps exponentials of Doubles, and threads of its block (H200: softmax of 68x16384 by (threads,
 accesses, blocks) (256, 4, 8) 11.7 us, (256, 8, 4) 12.4, (512, 8, 2) 14.0, (256, 16, 2) 14.8; 101x5120 (256, 5, 2) 8.3,
-(512, 5, 1) 8.7, (320, 8, 1) 9.2)."""
+(512, 5, 1) 8.7, (320, 8, 1) 9.2; 100x50258 (256, 7, 16) 39.4, (256, 13, 8) 41.5, (512, 7, 8) 44.2, (416, 4, 16) 46.1;
+1000x16384 (256, 8, 4) 80.9, (512, 8, 2) 87.8, in shared memory 101.9; 23x128256 (512, 8, 16) 30.6 and 35.5)."""
 
 CLUSTERS_WORTH = 0.85
 """The part of a block's time that a cluster is expected to take at most (H200: add_rms_norm f64 17x5120 in ten accesses of 256

@@ -174,7 +174,9 @@ def choose_grid_shape(
             if -(-rows // groups) > 1 and not (room.in_shared or may_wait):
                 continue
             per_sm = -(-groups * sharing // device.sm_count)
-            overlap, exchange = min(per_sm, groups), IN_GROUP + PER_BLOCK * sharing + PER_THREAD * threads
+            # Rows of Doubles are in the same stage at the same time.
+            overlap = 1 if row.is_double else min(per_sm, groups)
+            exchange = IN_GROUP + PER_BLOCK * sharing + PER_THREAD * threads
             time = expected_time(
                 row,
                 rows,
