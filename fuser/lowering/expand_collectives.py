@@ -37,6 +37,7 @@ from fuser.lowering.expand_grid_barrier import GridBarriers
 from fuser.lowering.expand_group import GroupReduces
 from fuser.lowering.expand_scan import expand_scan
 from fuser.lowering.expand_scan_cluster import expand_scan_of_cluster
+from fuser.lowering.fresh_numbers import FreshNumbers
 from fuser.lowering.gather_reduces import check_last_blocks, gather_reduces
 from fuser.lowering.grid_parts import Workspaces
 from fuser.lowering.join_partials import Joins
@@ -70,7 +71,7 @@ def expand_collectives(
     threads, sizes   index and extent of each parallel axis of the kernel
     cluster          blocks of a cluster along a grid axis
     """
-    axes = ParallelAxes(threads, sizes)
+    axes = ParallelAxes(threads, sizes, FreshNumbers(body))
     expander = _Expander(axes, cluster)
     result = expander.whole(body)
     if cluster:

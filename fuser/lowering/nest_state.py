@@ -21,6 +21,7 @@ from fuser.lowering.carried_rests import carried_rests
 from fuser.lowering.compensated_sum import cancelling_sums, compensated_sums, tree_sums
 from fuser.lowering.context import LoweringContext, Storage, is_argument
 from fuser.lowering.exp_sum import HeldGroup
+from fuser.lowering.fresh_numbers import FreshNumbers
 from fuser.lowering.scan_nests import ScanNest, plan_scan
 from fuser.lowering.welford import WelfordStep
 from fuser.records import record
@@ -87,7 +88,8 @@ class NestState:
         self.exact_exp_sums = exact_exp_sums(self.builder)
         self.cooperative = False
         self.crossing: set[str] = set()
-        self._symbol_count = 0
+        # Numbers for the names of temporaries and of indices.
+        self._next = FreshNumbers()
         self._aligned_rows: dict[GroupSplit, tuple[Sequence[tuple[Group, Int]], Int]] = {}
         # How far behind multiples of so many elements arguments begin to which rows are cut.
         self.phases: dict[tuple[str, int], Symbol] = {}
@@ -124,13 +126,8 @@ class NestState:
         return self.context.state(t.name).memory is GLOBAL_MEMORY or self.grid_broadcast.get(leader, False)
 
     def _new_symbol(self, extent: Int, prefix: str = "i") -> Symbol:
-        self._symbol_count += 1
         hi = extent.hi - 1 if extent.hi is not None and extent.hi >= 1 else None
-        return symbol(f"{prefix}{self._symbol_count - 1}", 0, hi, below=extent)
-
-    def _next(self) -> int:
-        self._symbol_count += 1
-        return self._symbol_count - 1
+        return symbol(f"{prefix}{self._next()}", 0, hi, below=extent)
 
     def _downstream(self, leader: str) -> set[str]:
         found: set[str] = set()

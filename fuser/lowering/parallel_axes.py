@@ -3,11 +3,12 @@ expand_collectives."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, ParallelType
 from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, all_of, equal, symbol
 from fuser.ir.kernel import If, Role, Stmt
+from fuser.lowering.fresh_numbers import FreshNumbers
 
 WARP = 32
 
@@ -19,11 +20,16 @@ class ParallelAxes:
     active           axes of a block with more than one thread, the fastest first
     """
 
-    def __init__(self, threads: Mapping[ParallelType, Symbol], sizes: Mapping[ParallelType, Int]) -> None:
+    def __init__(
+        self,
+        threads: Mapping[ParallelType, Symbol],
+        sizes: Mapping[ParallelType, Int],
+        number: Callable[[], int] | None = None,
+    ) -> None:
         self.threads = threads
         self.sizes = sizes
         self.active = [p for p in BLOCK_TYPES if p in sizes and not is_one(sizes[p])]
-        self._count = 0
+        self._fresh = number or FreshNumbers()
 
     @property
     def grid(self) -> list[ParallelType]:
@@ -65,8 +71,7 @@ class ParallelAxes:
 
     def number(self) -> int:
         """A number that no name has yet."""
-        self._count += 1
-        return self._count - 1
+        return self._fresh()
 
     def symbol(self, prefix: str, extent: Int) -> Symbol:
         """A new index below an extent."""

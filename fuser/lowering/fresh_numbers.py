@@ -1,0 +1,36 @@
+"""Numbers that make names of temporaries unique: one source for all passes that make some."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from fuser.ir.kernel import Allocate, For, Let, LoadIndex, Stmt, walk
+
+_NUMBERED = re.compile(r"_[A-Za-z]+(\d+)(?=_|$)")
+
+
+class FreshNumbers:
+    """Each number once, and none of those that `body`, if given, has in a name like `t5_c3` or `t5_c3_mean`.
+
+    A name is what it is a temporary of, an underscore, what for, and the number.
+    """
+
+    def __init__(self, body: Iterable[Stmt] = ()) -> None:
+        self._taken = {int(n) for name in _names(tuple(body)) for n in _NUMBERED.findall(name)}
+        self._next = 0
+
+    def __call__(self) -> int:
+        """The least number that is free."""
+        while self._next in self._taken:
+            self._next += 1
+        self._next += 1
+        return self._next - 1
+
+
+def _names(body: tuple[Stmt, ...]) -> Iterable[str]:
+    for stmt in walk(body):
+        if isinstance(stmt, Allocate):
+            yield stmt.buffer.name
+        elif isinstance(stmt, (For, Let, LoadIndex)):
+            yield stmt.symbol.name
