@@ -10,6 +10,7 @@ from fuser.codegen.tested_reads import (
     ACCESS_TYPES,
     LOAD_FUNCTIONS,
     TestedReads,
+    is_read_by_element,
     only_read_into,
     reads_or_zeros,
     tested_reads,
@@ -305,14 +306,14 @@ class StatementWriter:
         return f"{function}(&{target}, &{source});{note}"
 
     def _unaligned(self, stmt: VectorMove, indent: str) -> None:
-        """Three loads of half the bytes from the aligned address before, or one for each element that is no narrower.
+        """Three loads of half the bytes from the aligned address before, or one for each element of four bytes or more.
 
         What of the index are whole halves is added behind the aligned address: it and the shift are often the same for all
         threads of a block and all of their accesses.
         """
         values, line = self._values, self.lines.append
         nbytes, itemsize = stmt.width * stmt.dst.dtype.itemsize, stmt.dst.dtype.itemsize
-        if nbytes < 8 or itemsize >= nbytes // 2:
+        if is_read_by_element(stmt.width, itemsize):
             for k in range(stmt.width):
                 source = values.value(Load(stmt.src, stmt.src_index + k, stmt.cache))
                 line(f"{indent}{values.element(stmt.dst, stmt.dst_index + k)} = {source};")
@@ -330,7 +331,7 @@ class StatementWriter:
         line(f"{indent}const unsigned {offset} = fuser_offset_in<{half}>({place});")
         # The third unit holds nothing that is asked for if the address is aligned after all.
         last = f"{offset} ? {parts[2]} : {'0u' if nbytes == 8 else 'uint2()'}"
-        line(f"{indent}{target} = fuser_realign<{itemsize}>({parts[0]}, {parts[1]}, {last}, {offset});")
+        line(f"{indent}{target} = fuser_realign({parts[0]}, {parts[1]}, {last}, {offset});")
 
     def _shuffle(self, stmt: Shuffle, indent: str) -> None:
         values = self._values

@@ -24,6 +24,9 @@ from fuser.records import record
 
 ACCESS_TYPES = {2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
 LOAD_FUNCTIONS = {CacheOp.all_levels: "__ldca", CacheOp.streaming: "__ldcs", CacheOp["global"]: "__ldcg"}
+ACCESS_OF_SHIFTS = 4
+"""Bytes of the narrowest read that is shifted, and of elements from which on none is: four reads of a Float each take no more
+instructions than three of two Floats and what puts them into place (layer_norm with such weights 530 -> 348 a row)."""
 MOST_READS = 8
 """Of one test: more would take registers before any of them is used."""
 
@@ -126,10 +129,10 @@ class TestedReads:
         return _Read(((name, kind, f"*{place}" if load is None else f"{load}({place})"),), (target,))
 
     def _unaligned(self, move: VectorMove, out: list[str]) -> _Read:
-        """Three reads of half the bytes from the aligned address before, or one for each element that is no narrower."""
+        """Three reads of half the bytes from the aligned address before, or one for each element of four bytes or more."""
         values, itemsize = self._values, move.dst.dtype.itemsize
         nbytes = move.width * itemsize
-        if nbytes < 8 or itemsize >= nbytes // 2:
+        if is_read_by_element(move.width, itemsize):
             alone = [
                 self._aligned(VectorMove(move.dst, move.dst_index + k, move.src, move.src_index + k, 1, move.cache))
                 for k in range(move.width)
@@ -147,8 +150,14 @@ class TestedReads:
         # The third unit holds nothing that is asked for if the address is aligned after all.
         sources[2] = f"{offset} ? {sources[2]} : {'0u' if nbytes == 8 else 'uint2()'}"
         target = f"*reinterpret_cast<{access}*>(&{values.element(move.dst, move.dst_index)})"
-        joined = f"{target} = fuser_realign<{itemsize}>({', '.join(names)}, {offset});"
+        joined = f"{target} = fuser_realign({', '.join(names)}, {offset});"
         return _Read(tuple(zip(names, [half] * 3, sources, strict=True)), (joined,))
+
+
+def is_read_by_element(width: int, itemsize: int) -> bool:
+    """Whether a vector from any address is read element by element: reads of half its bytes would be no wider, or are no fewer
+    once they are shifted into place."""
+    return width * itemsize < 2 * ACCESS_OF_SHIFTS or itemsize >= ACCESS_OF_SHIFTS
 
 
 def _has_registers(move: VectorMove) -> bool:

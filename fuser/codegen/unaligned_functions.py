@@ -18,15 +18,13 @@ template <class T> INLINE const T* fuser_floor(const void* p) {
   return (const T*)((const char*)p - ((unsigned long long)p & (sizeof(T) - 1)));
 }
 """,
-    # ITEM: bytes that `offset` is a multiple of.
     "fuser_realign": """
-template <int ITEM> INLINE uint2 fuser_realign(unsigned a, unsigned b, unsigned c, unsigned offset) {
+INLINE uint2 fuser_realign(unsigned a, unsigned b, unsigned c, unsigned offset) {
   return make_uint2(__funnelshift_r(a, b, offset * 8), __funnelshift_r(b, c, offset * 8));
 }
-template <int ITEM> INLINE uint4 fuser_realign(uint2 a, uint2 b, uint2 c, unsigned offset) {
+INLINE uint4 fuser_realign(uint2 a, uint2 b, uint2 c, unsigned offset) {
   const bool odd = offset & 4;
   const unsigned v = odd ? a.y : a.x, w = odd ? b.x : a.y, x = odd ? b.y : b.x, y = odd ? c.x : b.y;
-  if (ITEM == 4) return make_uint4(v, w, x, y);
   const unsigned z = odd ? c.y : c.x, shift = (offset & 3) * 8;
   return make_uint4(__funnelshift_r(v, w, shift), __funnelshift_r(w, x, shift),
                     __funnelshift_r(x, y, shift), __funnelshift_r(y, z, shift));

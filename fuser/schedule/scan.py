@@ -21,7 +21,7 @@ from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fusion import Fusion, Reducing, Scan, tensor_inputs
 from fuser.ir.iteration_graph import IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.alignment import choose_accesses, least_cut
+from fuser.schedule.alignment import RowAccesses, choose_accesses, least_cut
 from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, ScanParams, SegmentInputs
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
 from fuser.schedule.reference import (
@@ -53,9 +53,20 @@ _ACCESS_BYTES = 16
 _SHARED_THREADS = 256
 _BLOCKS_PER_SM = 3
 _FEW_ROWS = 4
+# Rows on a processor up to which short ones that begin anywhere are read by element, and elements of an access of more: bf16
+# 189 rows of 257 4.8 us by element, 5.3 cut, 1000 5.1 and 5.5; 30965 22 by element, 24.3 cut into eights (32 threads a row),
+# 19.6 into fours and 17.9 with 16 threads a row.
+_MOST_BY_ELEMENT = 16
+_SHORT_VECTOR = 4
 # Registers of a thread that loads a step while it computes the one before, which pays if all blocks are there at once all the
-# same: 88 rows of 50257 doubles 32.0 -> 29.9 us, 64 of a million floats by blocks of 512 threads 166 -> 210.
+# same, and steps are many: 88 rows of 50257 doubles in seven steps 32.0 -> 29.9 us, 47 in four 21.8 -> 23.4, 64 of a million
+# floats by blocks of 512 threads 166 -> 210.
 _AHEAD_REGISTERS = 80
+_LEAST_STEPS_AHEAD = 6
+# Registers of a thread that holds no more than a step of numbers of four bytes, and how many more blocks should have a place
+# than there are: clusters do not fill all processors (64 rows of a million floats 166 us with 40 registers, 221 with 64).
+_REGISTERS = 40
+_SPARE = 1.1
 # Threads on a processor that fold columns, and the bytes of a row that one transaction moves.
 _COLUMN_THREADS = 1024
 _SECTOR_BYTES = 64
@@ -117,11 +128,14 @@ class ScanScheduler:
         widest = _ACCESS_BYTES // limit
         if fastest is scanned:
             # Of few short rows the ends are what all wait for; of many, accesses count.
-            least = least_cut(limit) if limit > 1 and kept < _FEW_ROWS * device.sm_count else 0
-            accesses = choose_accesses(graph, segment, [fastest], inputs, limit, least=least)
+            least = least_cut(limit) if limit > 1 else 0
+            at_least = least if kept < _MOST_BY_ELEMENT * device.sm_count else 0
+            accesses = choose_accesses(graph, segment, [fastest], inputs, limit, least=at_least)
+            if accesses.aligned_to and length < least and limit > _SHORT_VECTOR:
+                accesses = choose_accesses(graph, segment, [fastest], inputs, _SHORT_VECTOR)
             # The first part of a row that is cut where it is aligned may hold a single element of it.
             spread = length + (accesses.vector - 1 if accesses.aligned_to else 0)
-            params = _inner(order, spread, kept, accesses.vector, accesses.vectorized, widest, device)
+            params = _inner(order, spread, kept, accesses, widest, device)
             capacity = params.block_scan * params.batch * params.cluster * params.vector - (spread - length)
             bounds: tuple[tuple[str, int, int, int], ...] | Refused = ()
             if 1 < length <= capacity:
@@ -142,6 +156,8 @@ class ScanScheduler:
         builder = ScheduleBuilder(segment)
         for tensor, at, low, high in params.bounds:
             builder.ask_extent_within(tensor, at, low, high)
+        if params.resident:
+            builder.ask_blocks_per_sm(params.resident)
         copies = cache_arguments(builder)
         name = scan.output.name
         # An output that is itself the reference becomes a copy; the scan goes on under the copy's source.
@@ -166,11 +182,11 @@ def _inner(
     order: tuple[int, ...],
     length: int,
     kept: int,
-    vector: int,
-    vectorized: tuple[str, ...],
+    found: RowAccesses,
     widest: int,
     device: DeviceInfo,
 ) -> ScanParams:
+    vector, vectorized = found.vector, found.vectorized
     accesses = max(1, -(-length // vector))
     limit = min(_THREADS, device.max_threads_per_block)
     few = kept < _FEW_ROWS * device.sm_count
@@ -191,6 +207,12 @@ def _inner(
         # A row shorter than a warp's share: as many lanes as it has accesses, up to a warp.
         threads = _power_of_two(accesses, 1, device.warp_size)
     tiles = max(1, min(most, -(-accesses // threads)))
+    if found.aligned_to and threads <= device.warp_size and tiles > 1:
+        # Accesses with nothing to do take as long as others.
+        half = device.warp_size // 2
+        fewer = -(-accesses // half)
+        if fewer * half < threads * tiles and fewer * vector * widest <= _STEP_BYTES:
+            threads, tiles = half, fewer
     if cluster == 1 and accesses > limit * most:
         threads, tiles = _one_step(accesses, limit, _STEP_BYTES // (vector * widest), device) or (threads, tiles)
     rows = max(1, min(128 // threads, _power_of_two(kept, 1, 128)))
@@ -202,9 +224,25 @@ def _inner(
         "a row is read in one go" if steps == 1 else f"{steps} steps a row, each carries into the next",
     )
     at_once = device.registers_per_sm // (_AHEAD_REGISTERS * threads) * device.sm_count
-    ahead = steps > 1 and cluster > 1 and kept * cluster <= at_once
+    ahead = steps >= _LEAST_STEPS_AHEAD and cluster > 1 and kept * cluster <= at_once
+    resident = 0
+    if steps > 1 and cluster > 1 and not ahead:
+        # Blocks that wait for one another in every step had better all be there.
+        most_resident = device.registers_per_sm // ((_REGISTERS if widest <= 4 else 2 * _REGISTERS) * threads)
+        wanted = min(-(-int(kept * cluster * _SPARE) // device.sm_count), most_resident)
+        resident = wanted if wanted > 1 else 0
     return ScanParams(
-        order, True, threads, rows, tiles, vector, vectorized, cluster=cluster, ahead=ahead, reasons=reasons
+        order,
+        True,
+        threads,
+        rows,
+        tiles,
+        vector,
+        vectorized,
+        cluster=cluster,
+        resident=resident,
+        ahead=ahead,
+        reasons=reasons,
     )
 
 

@@ -50,9 +50,13 @@ WARP = 32
 CUT = 4
 """Elements of a vector into which rows that begin anywhere are cut: no wider than an access, so not of Doubles (H200: f16
 269x250003 141.2 us element by element, 125.2, 120.4 and 126.7 by vectors of 2, 4 and 8, f32 1447x50257 260.9, 239.7 and
-230.7 of 4; f64 11225x257 no better by 2)."""
+230.7 of 4; bf16 1024x50257 129.7 where the other side alone is read by vectors, 92.7 so; f64 11225x257 no better by 2)."""
 CUT_TILE = 128
 """Most elements of a tile along such rows."""
+CUT_WAVES = 8
+"""Such tiles that an SM has at least (H200: bf16 999x1003 9.5 us, 7.0 by elements in tiles of 32x32)."""
+CUT_ITEM = 4
+"""Bytes of an element from which on a vector at any address takes no more reads than elements."""
 SHORT_RUN = 16
 """Elements of a run below which tiles would be mostly empty."""
 
@@ -102,10 +106,12 @@ class TransposeScheduler:
         ]
         narrow = [min(a.tensor.dtype.itemsize for a in side) for side in (sides.staged, sides.others)]
         aligned_to = ""
-        if max(vectors) == 1 and math.prod(sizes.values()) >= WARP * CUT_TILE * device.sm_count:
+        if vectors[1] == 1 and math.prod(sizes.values()) >= WARP * CUT_TILE * device.sm_count * CUT_WAVES:
             aligned_to = _cut_at(sides, sizes, segment)
             if aligned_to:
-                vectors[1] = CUT
+                # What is staged has rows at other places for each of its own rows: it is read element by element.
+                vectors = [1, CUT]
+                chosen = dict.fromkeys(chosen, 1)
                 chosen |= {a.name: CUT for a in sides.others if a.stride(runs[1][-1]) == 1}
         # Rows that begin anywhere share their first and last sectors with others: the longer the runs of a warp, the fewer.
         lanes = [WARP if v == 1 else min(WARP, LINE_BYTES // (v * n)) for v, n in zip(vectors, narrow, strict=True)]
@@ -124,7 +130,8 @@ class TransposeScheduler:
         most_threads = 2 * THREADS if wide and enough else THREADS
         # First across the lines that are stored, then along them: until a thread has few accesses, and every SM a tile.
         for side in (0, 1):
-            few = math.prod(sizes.values()) < tile[0] * tile[1] * device.sm_count
+            wanted = device.sm_count * (_CONCURRENT if max(vectors) == 1 else 1)
+            few = math.prod(sizes.values()) < tile[0] * tile[1] * wanted
             many = max(vectors) > 1 and not aligned_to and tile[0] * tile[1] > ACCESSES * most_threads * min(vectors)
             if tile[side] > least[side] and (few or many):
                 tile[side] = max(tile[side] // 2, least[side])
@@ -293,7 +300,8 @@ def _cut_at(sides: _Sides, sizes: dict[Group, int], segment: Fusion) -> str:
     """The output at whose aligned places rows along N, which begin anywhere, are cut into vectors; "" where they had better
     be moved element by element.
 
-    What is read beside it is aligned at the same places: from other addresses a vector takes as many reads as it has elements.
+    What is read beside it is aligned at the same places, or takes a read for each element all the same: for 16 bits, shifts and
+    three reads cost what vectors save.
     """
     run = sides.run
     outputs = {t.name for t in segment.output_tensors if t not in segment.input_tensors}
@@ -305,9 +313,12 @@ def _cut_at(sides: _Sides, sizes: dict[Group, int], segment: Fusion) -> str:
     to = row_to_follow(along, run, sizes, CUT, written)
     if not to:
         return ""
-    places = [{g: s % CUT for g, s in a.strides.items() if g not in run} for a in along if len(a.strides) == len(sizes)]
+    narrow = [a for a in along if a.tensor.dtype.itemsize < CUT_ITEM]
+    places = [
+        {g: s % CUT for g, s in a.strides.items() if g not in run} for a in narrow if len(a.strides) == len(sizes)
+    ]
     is_one = all(p == places[0] for p in places)
-    return to if is_one and all(a.alignment % (CUT * a.tensor.dtype.itemsize) == 0 for a in along) else ""
+    return to if is_one and all(a.alignment % (CUT * a.tensor.dtype.itemsize) == 0 for a in narrow) else ""
 
 
 def _wide_tile(length: int, most: int) -> int:

@@ -155,6 +155,7 @@ def test_rows(shape: tuple[int, int], expected: tuple[int, int, int, int]) -> No
         ((22, 128256), (512, 4, 16)),
         ((22, 50257), (256, 4, 16)),
         ((88, 128256), (256, 4, 4)),
+        ((64, 2**20), (512, 4, 4)),
         ((190, 128256), (256, 4, 2)),
         ((300, 128256), (512, 4, 1)),
         ((4, 2**20), (512, 4, 16)),
@@ -166,6 +167,26 @@ def test_few_long_rows_take_clusters(shape: tuple[int, int], expected: tuple[int
     params = propose(fusion_of(rows), shape)
     assert (params.block_scan, params.batch, params.cluster) == expected
     assert bool(params.bounds) == (shape[1] <= params.block_scan * params.batch * params.cluster * params.vector)
+
+
+def test_steps_are_loaded_ahead_where_all_blocks_are_there_at_once() -> None:
+    def chosen(rows_: int, length: int, dtype: DataType) -> tuple[bool, int]:
+        params = propose(fusion_of(lambda fd: rows(fd, dtype)), (rows_, length), dtype=dtype)
+        return params.ahead, params.resident
+
+    assert chosen(88, 50257, DataType.Double) == (True, 0)
+    # Few steps, too many blocks, and a single step.
+    assert chosen(47, 50257, DataType.Double) == (False, 3)
+    assert chosen(64, 2**20, Float) == (False, 3)
+    assert chosen(22, 128256, Float) == (False, 0)
+
+
+def test_short_rows_that_begin_anywhere() -> None:
+    """By element where they are few; else cut, as few lanes as leave none without work."""
+    few, many = (propose(fusion_of(lambda fd: rows(fd, Half)), (n, 257), dtype=Half) for n in (1000, 30965))
+    assert (few.vector, few.block_scan, few.batch, few.aligned_to) == (1, 64, 5, "")
+    assert (many.vector, many.block_scan, many.batch, many.block_iterate) == (4, 16, 5, 8)
+    assert many.aligned_to != ""
 
 
 def test_clusters_are_no_larger_than_the_device_has() -> None:

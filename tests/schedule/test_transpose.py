@@ -310,7 +310,11 @@ def test_many_rows_that_begin_anywhere_are_cut() -> None:
 
     assert aligned_to(BFloat16, 269, 50257) == "t6"
     assert aligned_to(Float, 1447, 5003) == "t4"
-    # An access of four Doubles is too wide, other places of `y` ask for reads of single elements, few tiles wait for others.
+    assert aligned_to(BFloat16, 1024, 50257) == "t6", "though rows of x could be read by vectors"
+    assert aligned_to(Float, 269, 50257, strides=(50258, 1)) == "t4", (
+        "Floats at any address are read by element in any case"
+    )
+    # An access of four Doubles is too wide, 16 bits at other places are shifted there, few tiles wait for others.
     assert aligned_to(Double, 269, 50257) == ""
     assert aligned_to(BFloat16, 269, 50257, alignment=2) == ""
     assert aligned_to(BFloat16, 269, 50257, strides=(50258, 1)) == ""
