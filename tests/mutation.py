@@ -95,6 +95,9 @@ def _mutated(body: tuple[Stmt, ...]) -> Iterator[tuple[What, str, tuple[Stmt, ..
             case AtomicAdd(acquire=True) | SpinWait(acquire=True):
                 key = f"acquisition by {type(stmt).__name__} of {stmt.buffer.name}[{stmt.index}]"
                 yield What.fence, key, (*before, replace(stmt, acquire=False), *after)
+            case AtomicAdd() if stmt.wrap is not None:
+                key = f"reset of {stmt.buffer.name}[{stmt.index}]"
+                yield What.semaphore_reset, key, (*before, replace(stmt, wrap=None), *after)
             case Store(role=Role.initialise):
                 yield What.initialise, f"initialisation of {stmt.buffer.name}", (*before, *after)
             case Store(role=Role.semaphore_reset):

@@ -149,6 +149,10 @@ class StatementWriter:
             case Prefetch(buffer, index):
                 values.functions["fuser_prefetch"] = None
                 line(f"{indent}fuser_prefetch(&{values.element(buffer, index)});")
+            case AtomicAdd(_, buffer, index, _, _, Int() as wrap):
+                # Nobody reads the old value: the thread goes on at once.
+                counter = f"reinterpret_cast<unsigned int*>(&{values.element(buffer, index)})"
+                line(f"{indent}atomicInc({counter}, (unsigned int)({values.integer(wrap - 1)}));")
             case AtomicAdd(symbol, buffer, index, amount, acquire):
                 number = values.integer(amount)
                 narrow = number if self._kernel.index_bits == 32 or amount.is_const else f"(int)({number})"

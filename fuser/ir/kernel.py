@@ -22,7 +22,7 @@ Grammar
                | LoadIndex(symbol, buffer, index)         an integer becomes an index symbol
                | LetPhase(symbol, buffer, width)          how many elements behind an aligned address an argument begins
                | Prefetch(buffer, index)                  the line of an element is asked for; nothing waits for it
-               | AtomicAdd(symbol or None, buffer, index, amount: Int, acquire)   symbol receives the old value
+               | AtomicAdd(symbol or None, buffer, index, amount: Int, acquire, wrap)   symbol receives the old value
                | Fence()                                  orders this thread's writes for the device
                | BlockBarrier() | WarpBarrier()
                | RemoteStore(buffer, index, value, rank, told)  into the shared memory of another block of the cluster
@@ -342,6 +342,9 @@ class AtomicAdd:
 
     With `acquire`, what atomics before it on that element published is visible to the thread at once, and to the other threads
     of its block (its warp) behind the next barrier of the block (the warp): no Fence is needed for that.
+
+    With `wrap`, the element becomes 0 in the place of that number: the last one to count sets a counter back without knowing
+    that it is. The amount is 1, and there is no symbol and no `acquire`: nothing waits for the old value.
     """
 
     symbol: Symbol | None
@@ -349,6 +352,7 @@ class AtomicAdd:
     index: Int
     amount: Int
     acquire: bool = False
+    wrap: Int | None = None
 
 
 @record(eq=False)

@@ -135,7 +135,8 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
             case Prefetch():
                 return Prefetch(s.buffer, index(s.index))
             case AtomicAdd():
-                return AtomicAdd(s.symbol, s.buffer, index(s.index), index(s.amount), s.acquire)
+                wrap = None if s.wrap is None else index(s.wrap)
+                return AtomicAdd(s.symbol, s.buffer, index(s.index), index(s.amount), s.acquire, wrap)
             case RemoteStore():
                 return RemoteStore(s.buffer, index(s.index), value(s.value), index(s.rank), s.told)
             case (

@@ -177,9 +177,13 @@ class _Check(HeaderRules):
                 if not buffer.is_global or buffer not in self.buffers:
                     self._mark(stmt, f"{buffer.name} is no argument")
                 self._access(stmt, buffer, index, write=False)
-            case AtomicAdd(symbol, buffer, index, amount, _):
+            case AtomicAdd(symbol, buffer, index, amount, acquire, wrap):
                 self._counter(stmt, buffer, index)
                 self._integer(stmt, amount)
+                if wrap is not None:
+                    self._integer(stmt, wrap)
+                    if amount is not ONE or symbol is not None or acquire:
+                        self._mark(stmt, "a counter that wraps counts by one, and nobody sees what it was")
                 self.written.add(buffer)
                 if symbol is not None:
                     self._define(stmt, symbol)

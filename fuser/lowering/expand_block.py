@@ -18,6 +18,8 @@ from fuser.lowering.butterflies import butterflies
 from fuser.lowering.compensated_sum import COMBINE
 from fuser.lowering.join_partials import EXP_SUMS, Joins, is_common
 from fuser.lowering.parallel_axes import WARP, ParallelAxes, guarded
+from fuser.lowering.pool_once import join_at_once
+from fuser.lowering.scatter_statistics import OwnStatistics, may_scatter_statistics, scatter_statistics
 from fuser.lowering.spread_joins import Joined, Spread, is_one_step, spread_groups, spread_join
 
 # Partials that a thread reads from shared memory rather than wait for another thread to join them.
@@ -201,7 +203,12 @@ class BlockReduces:
         joined = WARP // lanes if in_warps and count // (WARP // lanes) % groups == 0 else 1
         parts = count // joined
         groups = 1 if is_one_step(r, parts, groups) else groups
-        stmts = butterflies(self.joins, r, WARP, lanes) if joined > 1 else []
+        own: OwnStatistics | None = None
+        stmts: list[Stmt] = []
+        if joined > 1 and may_scatter_statistics(r, lanes):
+            stmts, own = scatter_statistics(self.joins, r, lanes)
+        elif joined > 1:
+            stmts = butterflies(self.joins, r, WARP, lanes)
         scratch = self.scratch(r, const(parts * lanes))
         spread = Spread(
             position, const(count), r.partials[0].size.value, groups, lane, const(lanes), lambda i: is_common(r, i)
@@ -215,9 +222,27 @@ class BlockReduces:
             def part(i: int, _: Int, k: Int) -> Value:
                 return Load(scratch[i], (at[i] * parts + spread.group * per + k) * lanes + lane)
 
-            return self.joins.join_all(one, part, const(per), unroll=groups == 1)
+            if groups == 1:
+                return join_at_once(self.joins, one, part, const(per))
+            return self.joins.join_all(one, part, const(per))
 
         publish = guarded(equal(position % joined, 0), self.joins.each(r, write))
+        if own is not None:
+
+            def place(e: Int) -> Int:
+                return (e * parts + position // joined) * lanes + lane
+
+            held: list[Stmt] = [
+                Store(b, place(own.first + e), Load(found, const(e)))
+                for b, found in zip(scratch, (own.mean, own.m2), strict=False)
+                for e in range(own.elements)
+            ]
+            # Lanes with the same elements as others, and the counts that all have: one of each stores them.
+            counted = Store(scratch[2], place(ZERO), Load(r.partials[2], ZERO))
+            publish = [
+                *guarded(equal(position % own.copies, 0), held),
+                *guarded(equal(position % joined, 0), [counted]),
+            ]
         joined_by = self.spread_join(r, spread, own_parts, is_told=is_told)
         self.owners[r] = joined_by
         return [*stmts, *(Allocate(b) for b in scratch), *publish], joined_by.stmts

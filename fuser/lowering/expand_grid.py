@@ -40,6 +40,7 @@ from fuser.lowering.expand_block import BlockReduces
 from fuser.lowering.grid_parts import GridParts, Workspaces
 from fuser.lowering.join_partials import is_common
 from fuser.lowering.parallel_axes import WARP, guarded
+from fuser.lowering.pool_once import join_at_once
 from fuser.lowering.semaphores import Semaphores
 from fuser.lowering.spread_joins import Joined, Spread, is_one_step, spread_groups
 
@@ -175,7 +176,11 @@ class GridReduces:
         def add(j: Int) -> list[Stmt]:
             return self.joins.combine_each(r, lambda i, e: Load(got[i], j * r.partials[i].size + e))
 
-        turn = (*(Allocate(t) for t in got), *each(load), *each(add))
+        adds = each(add)
+        if is_one_turn and most > 1 and r.combine == "welford":
+            # One division for all of them.
+            adds = join_at_once(self.joins, r, lambda i, e, k: Load(got[i], k * r.partials[i].size + e), batch)
+        turn = (*(Allocate(t) for t in got), *each(load), *adds)
         stmts += [For(b, ZERO, g.blocks, count * batch, turn)] if isinstance(b, Symbol) else list(turn)
         if by_warps:
             stmts += butterflies(self.joins, r, WARP)
@@ -202,7 +207,9 @@ class GridReduces:
             number = self.axes.number()
             got = tuple(Buffer(f"{p.name}_got{number}", p.dtype, MemoryType.local, const(per)) for p in one.partials)
             stmts: list[Stmt] = [Allocate(b) for b in got]
-            for j in range(per):
+            # Tests first: the compiler moves loads as registers allow, but not across a branch.
+            last = const(per - 1) * groups + spread.group
+            for j in range(per) if prove_less(last, g.blocks) else reversed(range(per)):
                 block = spread.group + j * groups
                 blank = [Store(b, const(j), one.identity[i], Role.initialise) for i, b in enumerate(got)]
                 loads = [
@@ -213,7 +220,7 @@ class GridReduces:
                 stmts += (
                     loads if prove_less(block, g.blocks) else [*blank, If(inside, tuple(loads), role=Role.predicate)]
                 )
-            return stmts + self.joins.join_all(one, lambda i, _, k: Load(got[i], k), const(per), unroll=True)
+            return stmts + join_at_once(self.joins, one, lambda i, _, k: Load(got[i], k), const(per))
 
         return self.block.spread_join(r, spread, own_parts).stmts
 
@@ -252,28 +259,14 @@ class GridReduces:
         """Reductions over the same blocks, with one semaphore: all blocks wait for all, and each finishes all of them."""
         parts = [self.workspaces.parts_of(r) for r in reduces]
         g = parts[0]
-        base = self.semaphores.take(g.segments * 2)
-        arrive, depart = base + g.segment * 2, base + g.segment * 2 + 1
-        left = self.axes.symbol("left", g.blocks)
-        one_thread = self.axes.is_first_thread
+        counter = self.semaphores.take(g.segments) + g.segment
+        # Every block counts itself once more when it has waited: the last one sets the counter back, and none waits for that
+        # (H200: an addition whose old value is looked at, behind a fence, held up a warp for 1900 cycles).
         wait: list[Stmt] = [
-            AtomicAdd(None, self.semaphores.buffer, arrive, ONE),
-            SpinWait(self.semaphores.buffer, arrive, g.blocks, acquire=True),
-        ]
-        zero = Literal(0, DataType.Int32)
-        # The fence: this thread has waited for the counter.
-        leave: list[Stmt] = [
-            Fence(),
-            AtomicAdd(left, self.semaphores.buffer, depart, ONE, acquire=True),
-            If(
-                equal(left, g.blocks - 1),
-                (
-                    Store(self.semaphores.buffer, arrive, zero, Role.semaphore_reset),
-                    Store(self.semaphores.buffer, depart, zero, Role.semaphore_reset),
-                ),
-                role=Role.last_block,
-            ),
+            AtomicAdd(None, self.semaphores.buffer, counter, ONE),
+            SpinWait(self.semaphores.buffer, counter, g.blocks, acquire=True),
+            AtomicAdd(None, self.semaphores.buffer, counter, ONE, wrap=g.blocks * 2),
         ]
         barrier: list[Stmt] = [BlockBarrier("all blocks have arrived")] if self.axes.active else []
         finish = [s for r, part in zip(reduces, parts, strict=True) for s in self._finish(r, part)]
-        return [*self._publish(reduces, parts, wait), *barrier, *finish, *guarded(one_thread, leave)]
+        return [*self._publish(reduces, parts, wait), *barrier, *finish]

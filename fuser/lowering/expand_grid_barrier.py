@@ -7,9 +7,8 @@ After:  one counter that every block adds to and waits for. It only grows: barri
 
 from __future__ import annotations
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.integers import ONE, Int, equal
-from fuser.ir.kernel import AtomicAdd, BlockBarrier, Fence, GridBarrier, If, Literal, Role, SpinWait, Stmt, Store
+from fuser.ir.integers import ONE, Int
+from fuser.ir.kernel import AtomicAdd, BlockBarrier, Fence, GridBarrier, SpinWait, Stmt
 from fuser.lowering.parallel_axes import ParallelAxes, guarded
 from fuser.lowering.semaphores import Semaphores
 
@@ -49,11 +48,5 @@ class GridBarriers:
             return []
         at, slots = self._arrivals
         blocks = self._axes.count_of(self._axes.grid)
-        one_thread = self._axes.is_first_thread
-        left = self._axes.symbol("left", blocks * (slots + 1))
-        reset = Store(self._semaphores.buffer, at, Literal(0, DataType.Int32), Role.semaphore_reset)
-        leave: list[Stmt] = [
-            AtomicAdd(left, self._semaphores.buffer, at, ONE),
-            If(equal(left, blocks * (slots + 1) - 1), (reset,), role=Role.last_block),
-        ]
-        return guarded(one_thread, leave)
+        again = AtomicAdd(None, self._semaphores.buffer, at, ONE, wrap=blocks * (slots + 1))
+        return guarded(self._axes.is_first_thread, [again])

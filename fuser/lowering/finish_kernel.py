@@ -230,6 +230,8 @@ def _stmt_ints(stmt: Stmt) -> Iterator[Int]:
             yield from _value_ints(stmt.src)
         case AtomicAdd():
             yield stmt.amount
+            if stmt.wrap is not None:
+                yield stmt.wrap
         case _:
             target = getattr(stmt, "target", None)
             if isinstance(target, Int):

@@ -105,7 +105,12 @@ def no_collectives(result: PassResult, found: Findings) -> None:
 
 def semaphores_are_reset(result: PassResult, found: Findings) -> None:
     """What is added to a semaphore is taken back by some statement, so that the next launch finds it zero."""
-    reset = {(s.buffer, s.index) for s in walk(result.body) if isinstance(s, Store) and s.role is Role.semaphore_reset}
+    reset = {
+        (s.buffer, s.index)
+        for s in walk(result.body)
+        if (isinstance(s, Store) and s.role is Role.semaphore_reset)
+        or (isinstance(s, AtomicAdd) and s.wrap is not None)
+    }
     for stmt in walk(result.body):
         if isinstance(stmt, AtomicAdd) and (stmt.buffer, stmt.index) not in reset:
             found.mark(stmt, "nothing sets this semaphore back to 0")

@@ -18,7 +18,7 @@ from typing import Any, assert_never
 from fuser.errors import InternalError
 from fuser.ir.coarse_ops import ROWS
 from fuser.ir.dtypes import DataType
-from fuser.ir.integers import Cond, Int, Symbol, Truth
+from fuser.ir.integers import ZERO, Cond, Int, Symbol, Truth
 from fuser.ir.kernel import (
     SIZE_SYMBOLS,
     THREAD_SYMBOLS,
@@ -360,13 +360,12 @@ class _Compiler:
             case Prefetch(buffer, index):
                 # The element must be there; its value does not matter.
                 self._emit(f"_ = {self._value(Load(buffer, index), k)}")
-            case AtomicAdd(symbol, buffer, index, amount, acquire):
+            case AtomicAdd(symbol, buffer, index, amount, acquire, wrap):
                 view = self._visible(buffer)
-                place, added = self._evaluate(k, index, amount)
+                place, added, bound = self._evaluate(k, index, amount, ZERO if wrap is None else wrap)
                 self._note(buffer, 1, writes=True)
-                text = (
-                    f"{view}.atomic_add({place}, {added}, {k}, {self._site('atomic add', buffer)}, acquire={acquire})"
-                )
+                how = f"acquire={acquire}" if wrap is None else f"wrap={bound}"
+                text = f"{view}.atomic_add({place}, {added}, {k}, {self._site('atomic add', buffer)}, {how})"
                 if symbol is None:
                     self._emit(text)
                 else:

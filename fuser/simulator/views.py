@@ -401,14 +401,20 @@ class MemoryView:
 
     # --- counters -----------------------------------------------------------------------------------------------------
 
-    def atomic_add(self, index: Index, amount: Index, lanes: Lanes, site: int, *, acquire: bool = False) -> Any:
-        """Old values (int64) of Int32 elements to which each active thread adds its amount, in random order."""
+    def atomic_add(
+        self, index: Index, amount: Index, lanes: Lanes, site: int, *, acquire: bool = False, wrap: Index | None = None
+    ) -> Any:
+        """Old values (int64) of Int32 elements to which each active thread adds its amount, in random order.
+
+        wrap   what becomes 0
+        """
         wave = self.wave
         place = np.broadcast_to(self._locate(index, 1, lanes, site), lanes.shape)
         data, flags = self._storage(1)
         self._check_flags_only(place, flags, lanes, site)
         places = place.reshape(-1)
         amounts = np.broadcast_to(lanes.pick(amount), lanes.shape).reshape(-1)
+        bounds = None if wrap is None else np.broadcast_to(lanes.pick(wrap), lanes.shape).reshape(-1)
         units, record = self._check_atomic(place, lanes, site)
         old = np.zeros(places.shape, np.int64)
         for lane in wave.rng.permutation(len(places)).tolist():
@@ -416,6 +422,8 @@ class MemoryView:
             value = int(data[position])
             old[lane] = value
             total = value + int(amounts[lane])
+            if bounds is not None and total >= bounds[lane]:
+                total = 0
             data[position] = (total + 2**31) % 2**32 - 2**31
             if units is not None and record is not None and wave.communication is not None and self.shadow is not None:
                 wave.communication.atomic(
