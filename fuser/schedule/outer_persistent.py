@@ -294,7 +294,19 @@ def choose_outer_shape(
         return Refused(
             "the columns keep all SMs busy, or there are few rows: one block may have all rows of its columns"
         )
-    return best[1]
+    return _evened(best[1], rows, thread)
+
+
+def _evened(shape: OuterShape, rows: int, thread: Columns) -> OuterShape:
+    """The same turns, each of as many accesses, where all rows stay on chip: the last turn tests rows that are missing, and
+    loads under tests wait for one another (H200: batch norm f16 32x64x56x56, twelve accesses as 6 + 6, not 8 + 4: 0.4 us)."""
+    accesses = -(-rows // (shape.sharing * shape.along))
+    turns = -(-accesses // shape.unroll)
+    unroll = max(2, -(-accesses // turns))
+    if shape.kept != turns - 1 or shape.unroll < 2 or unroll >= shape.unroll:
+        return shape
+    in_flight = shape.in_flight // shape.unroll * unroll
+    return replace(shape, unroll=unroll, registers=_registers(thread, unroll), in_flight=in_flight)
 
 
 def _registers(thread: Columns, unroll: int) -> int:
