@@ -87,8 +87,6 @@ class StatementWriter:
         self._only_read_into = only_read_into(kernel.body)
         self._tested_reads = TestedReads(names, values)
         self._in_tree = False
-        # Whether the statement at hand is for trips that are partly filled, beside others that are whole.
-        self._in_tail = False
         # Tests around the statement at hand.
         self._tests = 0
 
@@ -230,9 +228,6 @@ class StatementWriter:
             self._read_or_zeros(stmt, indent)
             return
         reads = () if self._in_tree else tested_reads(stmt, self._only_read_into)
-        if self._in_tail and not self._kernel.min_blocks and all(move.aligned for move in reads):
-            # ptxas would take fewer registers for them, for the whole trips too, whose reads would wait for one another.
-            reads = ()
         if reads:
             texts = self._tested_reads.lines(self._values.integer(stmt.condition), reads)
             self.lines += [indent + text for text in texts]
@@ -243,9 +238,7 @@ class StatementWriter:
         self.body(stmt.then, indent + "  ")
         if stmt.orelse:
             self.lines.append(indent + "} else {")
-            was, self._in_tail = self._in_tail, self._in_tail or stmt.role is Role.unswitch
             self.body(stmt.orelse, indent + "  ")
-            self._in_tail = was
         self._tests -= 1
         self.lines.append(indent + "}")
 

@@ -6,8 +6,8 @@ As they stand, ptxas takes both branches for one: what uses a read then comes ri
 that. So each is read into registers of its own, which an empty asm statement uses behind the test: it has no instruction, but
 the read cannot move past it. The registers hold zeros where the test fails.
 
-Such text makes ptxas choose fewer registers. Where trips without tests stand beside a partly filled one, and nothing tells it
-how many it may take, it is left alone (`statements.py`): the reads of whole trips would wait for one another.
+Such text makes ptxas choose fewer registers, for trips without tests beside it, too, whose reads may then wait for one
+another: schedules that count on reads being on their way ask for registers by launch bounds.
 """
 
 from __future__ import annotations

@@ -123,7 +123,8 @@ class ReductionParams:
     aligned_to      the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     cluster         blocks that share a reduction are a cluster, and join their parts through shared memory
     streaming       what is reduced leaves the second-level cache first: it is read once, and more than the cache holds
-    few             all blocks are there at once: registers need not leave room for more
+    few             as many blocks are asked for as keep the threads of an SM busy, and no more: all of few are there at once,
+                    and of plain sums the accesses of a thread should not wait for registers
     reasons         why, in words; no part of what is compared
     """
 

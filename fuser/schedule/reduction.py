@@ -133,6 +133,7 @@ class ReductionScheduler:
             heavy=heavy,
             exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
             misaligned=accesses.misaligned,
+            is_plain=registers == 1 and not accesses.misaligned,
             held=_HELD if any(isinstance(e, ExpSum) for e in reductions) else 0,
             wide=any(size > 4 for size, _ in reads),
             may_split=len(set(stage_levels(as_defined(segment)).values())) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -11,7 +10,7 @@ from fuser.codegen.generate import generate_cuda
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp
 from fuser.ir.integers import const, less, symbol
-from fuser.ir.kernel import Allocate, For, If, Kernel, Literal, Role, Stmt, VectorMove
+from fuser.ir.kernel import Allocate, If, Kernel, Literal, Role, Stmt, VectorMove
 from fuser.runtime import nvrtc
 from tests.codegen.golden_corpus import (
     BOOL,
@@ -80,23 +79,6 @@ def test_all_reads_come_before_the_first_use(dtype: DataType, width: int, aligne
     assert re.fullmatch("L+A+", order(text)), text
     without = re.sub(r'.*asm\("" :.*\n', "", text)
     assert without != text
-
-
-@pytest.mark.parametrize(("aligned", "min_blocks", "ties"), [(True, 0, 0), (True, 2, TRIPS), (False, 0, TRIPS)])
-def test_trips_beside_whole_ones_are_left_to_the_assembler(aligned: bool, min_blocks: int, ties: int) -> None:
-    """Unless it knows how many registers it may take, or each access is several reads."""
-    partly = summed(FLOAT, 4, aligned=aligned)
-    (reads,) = (s for s in partly.body if isinstance(s, For) and s.symbol is J)
-    (tested,) = (s for s in reads.body if isinstance(s, If))
-    whole = (*tested.then, *(s for s in partly.body if isinstance(s, For) and s.symbol is K))
-    either = If(less(TID, N), whole, (tested,), Role.unswitch)
-    loops = replace(reads, body=(either,))
-    both = replace(partly, body=tuple(loops if s is reads else s for s in partly.body), min_blocks=min_blocks)
-    text = generate_cuda(both).text
-    tail = text[text.index("} else {") :]
-    assert tail.count('asm("" :') * TRIPS == ties
-    # The same read is tied where no whole trip stands beside it.
-    assert generate_cuda(partly).text.count('asm("" :') == 1
 
 
 def test_cut_vectors_of_several_types_fit() -> None:
