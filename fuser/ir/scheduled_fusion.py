@@ -67,7 +67,8 @@ class TensorState:
     inline_at     leading loop axes shared with all consumers (0: computed in a nest of its own)
     allocation    explicit allocation domain, slowest first; None for the default
     swizzles      (by, axis), positions in the allocation domain: what has index j lies at j ^ (i % extent), i that of `by`
-    loads_ahead   filled for the next trip of the loop that it is inlined in while this trip computes; `must_load_ahead`: or
+    loads_ahead   filled for the next trip of the loop that it is inlined in while this trip computes (for the one after that: `trips_ahead`
+                  is two); `must_load_ahead`: or
                   else the schedule is refused
     loads_first   filled before anything else that does not have to come first
     backwards     serial loop axes that run from the last index to the first
@@ -88,6 +89,7 @@ class TensorState:
     backwards: set[IterDomain] = field(default_factory=set)
     loads_ahead: bool = False
     must_load_ahead: bool = False
+    trips_ahead: int = 1
     loads_first: bool = False
     misaligned: bool = False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-from fuser.ir.integers import ZERO, Int, const, prove_less
+from fuser.ir.integers import ONE, ZERO, Int, const, prove_less, symbol
 from fuser.ir.kernel import (
     AsyncCommit,
     AsyncCopy,
@@ -129,9 +129,9 @@ def _wait_for(body: Sequence[Stmt], groups: _Groups, found: Findings) -> _Groups
                 for trip in range(stmt.start.value, stmt.stop.value, stmt.step.value):
                     groups = _wait_for(substitute_symbols(stmt.body, {stmt.symbol: const(trip)}), groups, found)
             case For():
-                before, groups = groups, _wait_for(stmt.body, groups, found)
-                if any(isinstance(s, AsyncWait) for s in walk(stmt.body)):
-                    groups = _wait_for(stmt.body, groups, found)
+                before, waits = groups, any(isinstance(s, AsyncWait) for s in walk(stmt.body))
+                for trip in range(4 if waits else 1):
+                    groups = _wait_for(_trip_of(stmt, trip) if waits else stmt.body, groups, found)
                 if not prove_less(stmt.start, stmt.stop):
                     groups = _either(before, groups)
             case If():
@@ -143,6 +143,13 @@ def _wait_for(body: Sequence[Stmt], groups: _Groups, found: Findings) -> _Groups
             if any(_may_meet((buffer, index, width), c) for group in groups for c in group):
                 found.mark(stmt, f"reads {buffer.name} while copies to it are on their way")
     return _without_empty(groups)
+
+
+def _trip_of(loop: For, trip: int) -> tuple[Stmt, ...]:
+    """The body in one of the trips from any even one on: copies may have a place for every other trip."""
+    if loop.start is not ZERO or loop.step is not ONE:
+        return loop.body
+    return substitute_symbols(loop.body, {loop.symbol: 2 * symbol(f"{loop.symbol.name}_pair", 0) + trip})
 
 
 _FEW_TRIPS = 64

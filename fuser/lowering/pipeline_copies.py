@@ -8,7 +8,8 @@ Where the schedule wants the copy ahead, inside a serial loop:
         x[0..7] <- input[f(0)]; commit
         for i in 0 .. n { wait; ... ; for b { ... x[b] ... ; if i + 1 < n { x[b] <- input[f(i + 1)] } }; commit }
 One place serves all trips: the last loop that reads x starts the copy of what it has just read for the next trip, so that what
-follows it in this trip, the stores above all, and what comes first in the next one overlap with the copies. That needs no
+follows it in this trip, the stores above all, and what comes first in the next one overlap with the copies. Where two trips
+ahead are wanted, there is a place for each of two trips, and the next trip as a whole overlaps with the copies. That needs no
 barrier, because each thread reads only what it copied itself. Where the first and the last loop that read x go over it
 alike, the copies of each trip are a group, and the first of the loops waits for one piece after the other: it begins while
 the rest of x is on its way.
@@ -18,13 +19,13 @@ Stands before collectives are expanded: loops are those of loop nests, and fills
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from fuser.errors import SchedulingError
 from fuser.ir.enums import CacheOp
 from fuser.ir.fusion import Tensor
-from fuser.ir.integers import ONE, ZERO, Int, const, less, prove_less
+from fuser.ir.integers import ONE, ZERO, Cond, Int, const, less, prove_less
 from fuser.ir.kernel import (
     Allocate,
     AsyncCommit,
@@ -34,13 +35,15 @@ from fuser.ir.kernel import (
     Comment,
     For,
     If,
+    Load,
     Role,
     Stmt,
+    Store,
     VectorMove,
     walk,
 )
 from fuser.ir.kernel_accesses import stmt_reads
-from fuser.ir.kernel_rewrites import substitute_symbols
+from fuser.ir.kernel_rewrites import map_body, substitute_symbols
 
 _BYTES = (4, 8, 16)
 ASYNC_ELEMENT = 8
@@ -70,10 +73,12 @@ def pipeline_copies(
     required: AbstractSet[str],
     private: AbstractSet[str],
     asked: AbstractSet[str] = frozenset(),
+    twice: AbstractSet[str] = frozenset(),
 ) -> tuple[Stmt, ...]:
     """Place commits and waits; start the copies of the tensors `wanted` for the next trip where a loop allows that.
 
-    `private`: buffers of which each thread reads only what it wrote. `asked`: tensors to be copied asynchronously; comments at
+    `private`: buffers of which each thread reads only what it wrote. `twice`: those of the tensors wanted that are to have two
+    places, and to be copied two trips ahead, if all that a loop copies are. `asked`: tensors to be copied asynchronously; comments at
     the head tell of those that loop nests copy otherwise, and of those `wanted` that are not started ahead. Raises
     SchedulingError for one of the tensors `required` whose copies cannot be started ahead.
     """
@@ -85,7 +90,7 @@ def pipeline_copies(
     ]
     if not copied:
         return (*notes, *body)
-    recycler = _Recycler({b for b in copied if b.name in wanted and b.name in private})
+    recycler = _Recycler({b for b in copied if b.name in wanted and b.name in private}, twice)
     body = recycler.body(body)
     missing = sorted(b.name for b in copied if b.name in required and b not in recycler.done)
     if missing:
@@ -191,10 +196,11 @@ class _Splitter:
 
 
 class _Recycler:
-    """Starts the copies to the buffers `wanted` a trip ahead; `done` are those for which that was possible."""
+    """Starts the copies to the buffers `wanted` a trip ahead, or two; `done` are those for which that was possible."""
 
-    def __init__(self, wanted: AbstractSet[Buffer]) -> None:
+    def __init__(self, wanted: AbstractSet[Buffer], twice: AbstractSet[str]) -> None:
         self.wanted = wanted
+        self.twice = twice
         self.done: set[Buffer] = set()
 
     def body(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
@@ -224,7 +230,8 @@ class _Recycler:
         if not fills or loop.unroll:
             return [_with_body(loop, self.body(loop.body))]
         self.done.update(fills)
-        following: Int = loop.symbol + loop.step
+        ahead = 2 if self._may_be_twice(loop, fills) else 1
+        following: Int = loop.symbol + ahead * loop.step
         is_next = less(following, loop.stop)
 
         opens = min(k for k, s in enumerate(loop.body) if any(_reads(s, b) for b in fills))
@@ -233,8 +240,14 @@ class _Recycler:
         pieces = _pieces(loop.body[opens], fills) if min(last.values()) == closes > opens else 0
         if not _pieces(loop.body[closes], fills):
             pieces = 0
-        first = tuple(s for fill in fills.values() for s in substitute_symbols((fill,), {loop.symbol: loop.start}))
-        first = _together(first) if pieces else (*first, AsyncCommit())
+        first: tuple[Stmt, ...] = ()
+        for trip in range(ahead):
+            at = loop.start + trip * loop.step
+            begun = substitute_symbols(tuple(fills.values()), {loop.symbol: at})
+            if trip:
+                begun = tuple(_tested(s, less(at, loop.stop)) for s in begun)
+            begun = _together(begun) if pieces else (*begun, AsyncCommit())
+            first += _placed(begun, fills, trip) if ahead > 1 else begun
         if not prove_less(loop.start, loop.stop):
             first = (If(less(loop.start, loop.stop), first, role=Role.predicate),)
         names = ", ".join(b.name for b in fills)
@@ -243,10 +256,10 @@ class _Recycler:
             if (isinstance(stmt, Allocate) and stmt.buffer in fills) or any(stmt is f for f in fills.values()):
                 continue
             if k == opens and pieces:
-                inner += _in_pieces(stmt, pieces, names)
+                inner += _in_pieces(stmt, pieces, names, (ahead - 1) * pieces)
                 continue
             if k == opens:
-                inner.append(AsyncWait(0, f"{names} is there"))
+                inner.append(AsyncWait(ahead - 1, f"{names} is there"))
             for b in (b for b in fills if last[b] == k):
                 (again,) = substitute_symbols((fills[b],), {loop.symbol: following})
                 fused = _fuse(stmt, again, b, lambda s: If(is_next, (s,), role=Role.predicate))
@@ -261,7 +274,18 @@ class _Recycler:
             inner.append(stmt)
             if k == closes and not pieces:
                 inner.append(AsyncCommit())
-        return [*(Allocate(b) for b in fills), *first, _with_body(loop, tuple(inner))]
+        if ahead == 1:
+            return [*(Allocate(b) for b in fills), *first, _with_body(loop, tuple(inner))]
+        places = {b: Buffer(b.name, b.dtype, b.memory, 2 * b.size, b.tensor) for b in fills}
+        made = (*first, _with_body(loop, _placed(tuple(inner), fills, loop.symbol % 2)))
+        return [*(Allocate(b) for b in places.values()), *_renamed(made, places)]
+
+    def _may_be_twice(self, loop: For, fills: Mapping[Buffer, Stmt]) -> bool:
+        """Whether all that a loop copies may have two places: trips are counted from 0, and nothing else writes there."""
+        if not all(b.name in self.twice for b in fills) or loop.start is not ZERO or loop.step is not ONE:
+            return False
+        reads = [s for s in walk(loop.body) if any(_reads_itself(s, b) for b in fills)]
+        return all(isinstance(s, VectorMove) or (isinstance(s, Store) and isinstance(s.value, Load)) for s in reads)
 
 
 def _filled(stmt: Stmt, wanted: AbstractSet[Buffer]) -> Buffer | None:
@@ -274,12 +298,56 @@ def _filled(stmt: Stmt, wanted: AbstractSet[Buffer]) -> Buffer | None:
     return buffer if buffer in wanted else None
 
 
-def _in_pieces(stmt: Stmt, pieces: int, names: str) -> list[Stmt]:
-    """The trips of a loop, each behind the wait for its own copies."""
+def _tested(stmt: Stmt, condition: Cond) -> Stmt:
+    """A loop that fills a buffer, with all that it does under a condition."""
+    if isinstance(stmt, For):
+        return _with_body(stmt, (If(condition, stmt.body, role=Role.predicate),))
+    return If(condition, (stmt,), role=Role.predicate)
+
+
+def _placed(body: tuple[Stmt, ...], buffers: Collection[Buffer], place: Int | int) -> tuple[Stmt, ...]:
+    """A body whose copies to some buffers, and reads of those, are `place` sizes of a buffer farther on."""
+
+    def rewrite(s: Stmt) -> tuple[Stmt, ...] | None:
+        match s:
+            case AsyncCopy() if s.dst in buffers:
+                return (AsyncCopy(s.dst, s.dst_index + place * s.dst.size, s.src, s.src_index, s.width, s.cache),)
+            case VectorMove() if s.src in buffers:
+                at = s.src_index + place * s.src.size
+                return (VectorMove(s.dst, s.dst_index, s.src, at, s.width, s.cache, s.aligned),)
+            case Store(value=Load(buffer=buffer)) if buffer in buffers:
+                assert isinstance(s.value, Load)
+                return (Store(s.buffer, s.index, Load(buffer, s.value.index + place * buffer.size, s.value.cache), s.role),)
+            case _:
+                return None
+
+    return map_body(body, rewrite)
+
+
+def _renamed(body: tuple[Stmt, ...], places: Mapping[Buffer, Buffer]) -> tuple[Stmt, ...]:
+    """A body with larger buffers in the place of some."""
+
+    def rewrite(s: Stmt) -> tuple[Stmt, ...] | None:
+        match s:
+            case AsyncCopy() if s.dst in places:
+                return (AsyncCopy(places[s.dst], s.dst_index, s.src, s.src_index, s.width, s.cache),)
+            case VectorMove() if s.src in places:
+                return (VectorMove(s.dst, s.dst_index, places[s.src], s.src_index, s.width, s.cache, s.aligned),)
+            case Store(value=Load(buffer=buffer)) if buffer in places:
+                assert isinstance(s.value, Load)
+                return (Store(s.buffer, s.index, Load(places[buffer], s.value.index, s.value.cache), s.role),)
+            case _:
+                return None
+
+    return map_body(body, rewrite)
+
+
+def _in_pieces(stmt: Stmt, pieces: int, names: str, later: int = 0) -> list[Stmt]:
+    """The trips of a loop, each behind the wait for its own copies. `later`: groups for another trip behind them."""
     assert isinstance(stmt, For)
     result: list[Stmt] = []
     for n in range(pieces):
-        result.append(AsyncWait(pieces - 1 - n, f"piece {n} of {names} is there"))
+        result.append(AsyncWait(later + pieces - 1 - n, f"piece {n} of {names} is there"))
         result.append(For(stmt.symbol, const(n), const(n + 1), ONE, stmt.body, stmt.unroll, stmt.unswitch))
     return result
 

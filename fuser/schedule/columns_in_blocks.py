@@ -22,6 +22,9 @@ from fuser.schedule.pointwise import vectorize
 from fuser.schedule.rows_in_shared import vectorize_rows
 from fuser.schedule.sides import SidesPass
 
+MOST_HELD = 4
+"""Rows of a thread at once up to which what each has one of stays in registers beside rows in shared memory."""
+
 
 class ColumnsPass(SidesPass):
     """Makes the schedule; one use."""
@@ -37,7 +40,7 @@ class ColumnsPass(SidesPass):
             b.ask_extent_within(tensor, dim, low, high)
         b.ask_blocks_per_sm(p.blocks_per_sm)
         late, copies, _ = self.compute(p.in_shared)
-        if p.in_shared:
+        if p.in_shared and p.rows > MOST_HELD:
             self._read_again(copies, late)
         row, column = self.reductions()
         reference = row[0]
@@ -60,8 +63,12 @@ class ColumnsPass(SidesPass):
         rows = self.rowwise(loaded)
         if rows:
             b.inline_at(reference, within, selected=rows)
-        for name in self.placed.values() if self.placed else rows if p.ahead else ():
-            b.load_ahead(name, best_effort=True)
+        placed = set(self.placed.values())
+        for name in rows:
+            if name in placed:
+                b.load_ahead(name, best_effort=True, trips=1 + p.ahead)
+            elif p.ahead:
+                b.load_ahead(name, best_effort=True)
         return b
 
     def _read_again(self, copies: dict[str, str], late: set[str]) -> None:

@@ -67,8 +67,8 @@ WAIT_NS = 3000.0
 """What the wait of the grid and the sums after it cost at least."""
 ALONE = 5.3
 """Microseconds that a kernel takes beside what is modelled (H200: 256x1000 bf16 9.1, 500x257 10.7, f32 100x5120 12.0)."""
-SURE = 1.1
-"""How much faster two kernels have to be: estimates are coarse."""
+OVERLAPPED, ONE_BLOCK = 0.8, 1.15
+"""What is measured for what is modelled, where an SM has several blocks and where it has one."""
 LEAST_APART = 200
 """Elements of rows that are worth kernels of their own; shorter ones lie side by side (f64 100003x64 52 us; 155)."""
 BESIDE = (9, 0)
@@ -197,8 +197,9 @@ class InnerOuterPersistentScheduler:
         shape = choose_pass_shape(length, rows, vector, load, device)
         if isinstance(shape, Refused):
             return shape
-        time = ALONE + _model(shape, length, rows, vector, load, device)[1] / 1000
-        if SURE * apart < time:
+        cost = _model(shape, length, rows, vector, load, device)[1] / 1000
+        time = ALONE + cost * (OVERLAPPED if shape.per_sm > 1 else ONE_BLOCK)
+        if apart < time:
             return Refused(f"two kernels should take {apart:.1f} us, one {time:.1f}")
         bounds = found.bounds(inputs, shape.threads * shape.batch * vector)
         if isinstance(bounds, Refused):

@@ -14,7 +14,18 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import LoadStoreOpType, MemoryType, ParallelType
 from fuser.ir.fusion import Pointwise, Tensor, is_copy
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import AsyncCommit, AsyncCopy, AsyncWait, BlockBarrier, Comment, For, Kernel, Stmt, walk
+from fuser.ir.kernel import (
+    Allocate,
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
+    BlockBarrier,
+    Comment,
+    For,
+    Kernel,
+    Stmt,
+    walk,
+)
 from fuser.ir.kernel_rewrites import map_body
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.verify_kernel import verify_kernel
@@ -32,7 +43,14 @@ Float = DataType.Float
 
 
 def rows_in_shared_memory(
-    length: int, threads: int, *, blocks: int = 0, dtype: DataType = Float, vector: int = 4, ahead: bool = True
+    length: int,
+    threads: int,
+    *,
+    blocks: int = 0,
+    dtype: DataType = Float,
+    vector: int = 4,
+    ahead: bool = True,
+    trips: int = 1,
 ) -> ScheduleBuilder:
     """x - max(row) + sum(x - max(row)) with the row in shared memory; `blocks` that go over the rows, 0 for one of each."""
     b = FusionBuilder()
@@ -67,7 +85,7 @@ def rows_in_shared_memory(
     if blocks:
         s.inline_at(placed, 1, selected=[placed])
         if ahead:
-            s.load_ahead(placed)
+            s.load_ahead(placed, trips=trips)
     return s
 
 
@@ -89,10 +107,49 @@ def test_values(blocks: int, threads: int, dtype: DataType, vector: int, monkeyp
     monkeypatch.setenv("FUSER_VERIFY", "passes")
     s = rows_in_shared_memory(threads * vector * 3, threads, blocks=blocks, dtype=dtype, vector=vector)
     kernel = check(s, [integers((7, threads * vector * 3), dtype, low=-1, high=1)], seeds=(0, 1))
-    # Rows of three pieces are read piece by piece, where they are read by accesses.
-    waits = 3 if blocks and vector > 1 else 1
+    # Rows of three pieces are read piece by piece.
+    waits = 3 if blocks else 1
     assert (count(kernel, AsyncCopy), count(kernel, AsyncWait)) == (2 if blocks else 1, waits)
     assert kernel.shared_offsets["t0_cache_after_0"].value % 16 == 0
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 20])
+@pytest.mark.parametrize(("length", "vector"), [(96, 4), (96, 1), (32, 4), (544, 4)])
+def test_two_trips_ahead(blocks: int, length: int, vector: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    s = rows_in_shared_memory(length, 8, blocks=blocks, vector=vector, trips=2)
+    kernel = check(s, [integers((7, length), low=-1, high=1)], seeds=(0, 1))
+    assert count(kernel, AsyncCopy) == 3, "of the first two trips, and of the one after the next"
+    pieces = length // (8 * vector)
+    groups = pieces if 2 <= pieces <= 16 else 1
+    waits = [s.pending for s in walk(kernel.body) if isinstance(s, AsyncWait)]
+    assert waits == [*range(2 * groups - 1, groups - 1, -1)], "those of the next trip may be on their way"
+    allocated = next(s.buffer for s in walk(kernel.body) if isinstance(s, Allocate) and s.buffer.is_shared)
+    assert allocated.size.value == 2 * length
+
+
+@pytest.mark.parametrize("late", range(3, 6))
+def test_a_wait_for_one_piece_too_few_of_two_trips_is_reported(late: int) -> None:
+    made, inputs = lowered(rows_in_shared_memory(96, 8, blocks=3, trips=2))
+
+    def later(s: Stmt) -> tuple[Stmt, ...] | None:
+        return (AsyncWait(s.pending + 1),) if isinstance(s, AsyncWait) and s.pending == late else None
+
+    error = run(replace(made, kernel=changed(made.kernel, later)), inputs).error
+    assert error is not None
+    assert error.kind is Kind.uninitialised_read
+
+
+def test_a_trip_in_the_place_of_another_is_reported() -> None:
+    """All trips in one place: the copies of the next but one overtake the reads of the next."""
+    made, inputs = lowered(rows_in_shared_memory(96, 8, blocks=2, trips=2))
+
+    def same(s: Stmt) -> tuple[Stmt, ...] | None:
+        if not isinstance(s, AsyncCopy):
+            return None
+        return (AsyncCopy(s.dst, s.dst_index % 96, s.src, s.src_index, s.width, s.cache),)
+
+    assert run(replace(made, kernel=changed(made.kernel, same)), inputs).error is not None
 
 
 def test_a_trip_ahead_without_the_verb_waits_in_each_trip() -> None:
@@ -204,10 +261,10 @@ def test_a_wait_for_too_few_groups_is_reported() -> None:
     assert error.kind is Kind.uninitialised_read
 
 
-@pytest.mark.parametrize("blocks", [0, 3])
-def test_every_missing_barrier_commit_and_wait_is_reported(blocks: int) -> None:
+@pytest.mark.parametrize(("blocks", "trips"), [(0, 1), (3, 1), (2, 2)])
+def test_every_missing_barrier_commit_and_wait_is_reported(blocks: int, trips: int) -> None:
     def make() -> ScheduleBuilder:
-        return rows_in_shared_memory(96, 8, blocks=blocks)
+        return rows_in_shared_memory(96, 8, blocks=blocks, trips=trips)
 
     case = Case(f"rows_in_shared_memory_{blocks}", "copies", make, (((7, 96),),))
     made, _ = lowered(make())
@@ -293,6 +350,8 @@ def test_refusals() -> None:
     s.load_ahead("t0_cache_after_0")
     with pytest.raises(SchedulingError, match="cannot be copied a trip ahead"):
         lowered(s)
+    with pytest.raises(SchedulingError, match="3 trips ahead: one in registers, two in shared memory"):
+        s.load_ahead("t0_cache_after_0", trips=3)
     s = rows_in_shared_memory(96, 8)
     s.set_memory_type("t0_cache_after_0", MemoryType.local)
     with pytest.raises(SchedulingError, match="from global to local memory"):
