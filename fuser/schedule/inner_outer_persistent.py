@@ -38,6 +38,7 @@ from fuser.schedule.params import Accepted, InnerOuterParams, Params, ParamsClas
 from fuser.schedule.pointwise import vectorize
 from fuser.schedule.reference import resolving_graph
 from fuser.schedule.row_shapes import NEEDED_IN_FLIGHT
+from fuser.schedule.rows_in_shared import vectorize_rows
 from fuser.schedule.sides import (
     Found,
     Load,
@@ -363,7 +364,7 @@ class _Pass(SidesPass):
         for tensor, dim, low, high in p.bounds:
             b.ask_extent_within(tensor, dim, low, high)
         b.ask_blocks_per_sm(p.blocks_per_sm)
-        late, copies, _ = self.compute()
+        late, copies, _ = self.compute(p.in_shared)
         row, column = self.reductions()
         reference = row[0]
         for name in (reference, *column):
@@ -386,8 +387,10 @@ class _Pass(SidesPass):
         b.parallelize_like(reference, -1, others)
         left = {self._leave(part) for part in parts}
         asked = self._add_up(column, sorted(((after | siblings) - b.input_names) | got))
-        vectorize(b, copies, [a for a in p.vectorized if a in copies])
-        loaded = {copies[n] for n in b.input_names if n in copies} & set(main)
+        vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])
+        if p.vector > 1:
+            vectorize_rows(b, self.placed.values(), misaligned=False)
+        loaded = {self.placed.get(n, copies[n]) for n in b.input_names if n in copies} & set(main)
         b.inline_most([t.name for t in b.tensors if t.name not in loaded | left | got | b.input_names])
         for name in column:
             b.inline_at(name, asked, True, sorted(got))
@@ -395,7 +398,7 @@ class _Pass(SidesPass):
         if rows:
             b.inline_at(reference, self.within - (p.rows > 1), selected=rows)
         for name in rows if p.ahead else ():
-            b.load_ahead(name, best_effort=True)
+            b.load_ahead(name, best_effort=True, trips=2 if name in self.placed.values() else 1)
         return b
 
     def _cut_rows(self, name: str) -> None:

@@ -16,7 +16,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
-from fuser.ir.kernel import SpinWait, walk
+from fuser.ir.kernel import AsyncCopy, SpinWait, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule import inner_outer_persistent
 from fuser.schedule.inner_outer_persistent import (
@@ -27,6 +27,7 @@ from fuser.schedule.inner_outer_persistent import (
 )
 from fuser.schedule.params import InnerOuterParams, Refused, SegmentInputs
 from fuser.schedule.segment import segment_fusion
+from fuser.schedule.sides import find_sides
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import run_on
 from tests.oracle import Array
@@ -374,3 +375,28 @@ def test_sums_of_doubles_have_two_registers(rows: int, length: int, taken: bool)
     else:
         with pytest.raises(SchedulingError, match="does not fit in the registers"):
             KernelCompiler(H200).compile_segment(segment, bound)
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize(("rows", "length"), [(40, 32), (130, 8), (7, 1000), (3, 260), (21, 64)])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_rows_in_shared_memory(define: Definition, rows: int, length: int, ahead: bool) -> None:
+    arrays = arrays_for(define, rows, length, Float)
+    fusion = fusion_of(define, Float)
+    (segment,) = segment_fusion(fusion).segments
+    bound = bind_inputs(fusion, [described(a) for a in arrays])
+    inputs = SegmentInputs(bound.tensors, bound.evaluate)
+    found = find_sides(fusion, inputs)
+    proposed = InnerOuterPersistentScheduler().propose(fusion, inputs, replace(SMALL, max_cluster=1))
+    assert isinstance(proposed, InnerOuterParams)
+    assert not isinstance(found, Refused)
+    params = replace(proposed, in_shared=found.read, ahead=ahead)
+    device = SimulatorDevice(info=SMALL)
+    kernel, _ = KernelCompiler(device).compile_segment(segment, bound, params)
+    results = run_on(device, kernel, fusion, arrays)
+    for t, expected in zip(fusion.output_tensors, expected_of(define, arrays), strict=True):
+        scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
+        assert np.all(np.abs(results[t.name].astype(np.float64) - expected) <= 3e-5 * scale + 1e-6), t.name
+    assert kernel.kernel_ir is not None
+    copies = [s.dst.name for s in walk(kernel.kernel_ir.body) if isinstance(s, AsyncCopy)]
+    assert {n.split("_")[0] for n in copies} == set(found.read)
