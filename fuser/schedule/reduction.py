@@ -110,7 +110,10 @@ class ReductionScheduler:
             limit //= 2
         kept_count = math.prod(extent[g] for g in groups if g not in reduced)
         reduced_count = math.prod(extent[g] for g in groups if g in reduced)
-        moved = kept_count * reduced_count * sum(size for size, _ in reads)
+        full = sum(size for size, dims in reads if dims == largest)
+        # What all elements of an access share comes from a cache, but takes registers.
+        shared = sum(size for size, dims in reads if dims != largest)
+        moved = kept_count * reduced_count * full
         widest = max([*(size for size, _ in reads), *(t.dtype.itemsize for t in segment.output_tensors)], default=4)
         short = max(1, _SHORT_ACCESS // widest)
         if not inner and reduced_count <= FEW_ROWS:
@@ -129,7 +132,7 @@ class ReductionScheduler:
             reduced=reduced_count,
             run=math.prod(extent[g] for g in row if g in reduced),
             vector=vector,
-            bytes_per_step=vector * sum(size for size, _ in reads),
+            bytes_per_step=vector * (full + shared // 2 if accesses.misaligned else full),
             heavy=heavy,
             exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
             misaligned=accesses.misaligned,
