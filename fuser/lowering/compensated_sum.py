@@ -15,9 +15,9 @@ from typing import TypeGuard
 
 from fuser.ir.coarse_ops import COARSE
 from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType
+from fuser.ir.enums import GRID_TYPES, MemoryType
 from fuser.ir.exact_ops import SCALED_DIVISOR
-from fuser.ir.fusion import Broadcast, Pointwise, Reduction, Tensor, TensorExpr, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import COPIES, Broadcast, Pointwise, Reduction, Tensor, TensorExpr, tensor_inputs, tensor_outputs
 from fuser.ir.integers import ONE, ZERO, Int
 from fuser.ir.kernel import Allocate, Buffer, Call, Load, Stmt, Store, Value
 from fuser.ir.schedule import ScheduleBuilder
@@ -58,7 +58,8 @@ def tree_sums(builder: ScheduleBuilder) -> frozenset[str]:
     A tree of joins loses little, and a pair takes seven operations for one, each of which waits for the last.
 
     They meet other tensors before they show in an output, so that they are rounded again; no element has them subtracted, nor
-    is divided by them: quotients would be off by what joins lose, all of a row alike.
+    is divided by them: quotients would be off by what joins lose, all of a row alike. What is made of them by sums, products and
+    quotients is not subtracted either, unless several blocks join them: there it would take too long.
     """
     shown = set(builder.output_names)
     for e in reversed(builder.exprs):
@@ -66,8 +67,34 @@ def tree_sums(builder: ScheduleBuilder) -> frozenset[str]:
         if len(inputs) == 1 and any(t.name in shown for t in tensor_outputs(e)):
             shown.add(inputs[0].name)
     sums = {e.output.name for e in builder.exprs if _is_sum(e) and e.output.dtype is DataType.Double}
+    within = {n for n in sums if not _crosses_blocks(builder, n)}
     divisors = {e.inputs[0].name for e in builder.exprs if isinstance(e, Pointwise) and e.op == SCALED_DIVISOR.name}
-    return frozenset(sums - shown - divisors - cancelling_sums(builder))
+    return frozenset(sums - shown - divisors - cancelling_sums(builder) - (_later_subtracted(builder) & within))
+
+
+_LINEAR = frozenset(("add", "sub", "mul", "div", "truediv", "neg", "fma")) | COPIES
+
+
+def _later_subtracted(builder: ScheduleBuilder) -> set[str]:
+    """Names of sums from which sums, products and quotients lead to what elements have subtracted: of what is left, an error of
+    such a sum may be many units of the last place."""
+    below: set[str] = set()
+    found: set[str] = set()
+    for e in reversed(builder.exprs):
+        names = [t.name for t in tensor_outputs(e)]
+        if isinstance(e, Reduction):
+            found.update(n for n in names if n in below)
+        elif _subtracts(e):
+            below.update(t.name for t in tensor_inputs(e)[1:])
+        elif isinstance(e, Broadcast) or (isinstance(e, Pointwise) and e.op in _LINEAR):
+            if any(n in below for n in names):
+                below.update(t.name for t in tensor_inputs(e))
+    return found
+
+
+def _crosses_blocks(builder: ScheduleBuilder, name: str) -> bool:
+    state = builder.state(name)
+    return any(axis.is_reduction and state.parallel_type(axis) in GRID_TYPES for axis in state.loop)
 
 
 def _subtracted(builder: ScheduleBuilder) -> set[Tensor]:
