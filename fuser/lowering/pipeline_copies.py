@@ -78,8 +78,8 @@ def pipeline_copies(
     """Place commits and waits; start the copies of the tensors `wanted` for the next trip where a loop allows that.
 
     `private`: buffers of which each thread reads only what it wrote. `twice`: those of the tensors wanted that are to have two
-    places, and to be copied two trips ahead, if all that a loop copies are. `asked`: tensors to be copied asynchronously; comments at
-    the head tell of those that loop nests copy otherwise, and of those `wanted` that are not started ahead. Raises
+    places, and to be copied two trips ahead, if all that a loop copies are. `asked`: tensors to be copied asynchronously;
+    comments at the head tell of those that loop nests copy otherwise, and of those `wanted` that are not started ahead. Raises
     SchedulingError for one of the tensors `required` whose copies cannot be started ahead.
     """
     copied = {s.dst for s in walk(body) if isinstance(s, AsyncCopy)}

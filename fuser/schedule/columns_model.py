@@ -43,8 +43,8 @@ DEVICE_RATE = 4.1e6
 TWO_KERNELS_RATE = 1.4e6
 """What two kernels move, one for the rows and one for the columns, one after the other."""
 SIDE_BY_SIDE, OF_DOUBLE_PAIRS, SIDE_BY_SIDE_RATE = 6.0, 0.8, 2.27e6
-"""Two such kernels that run side by side, beside the bytes, with Doubles, and what they move: one finds in a cache what the other has read
-(H200: 24 shapes of 0.1 to 74 MB took 5.6 to 36.8 us)."""
+"""Two such kernels that run side by side, beside the bytes, with Doubles, and what they move: one finds in a cache what the
+other has read (H200: 24 shapes of 0.1 to 74 MB took 5.6 to 36.8 us)."""
 EXACT = 0.25
 """What a cluster may be estimated to take longer than those: it is known better."""
 WORTH = 0.92
@@ -59,6 +59,14 @@ HIDDEN = 1.3
 """What is saved of each where the next rows come meanwhile."""
 WARP = 32
 CLUSTERS = (2, 4, 8, 16)
+MEETING_OF_SHARED, DOUBLE_IN_SHARED = 3.6, 2.2e-4
+"""The same where rows are copied to shared memory meanwhile, and a block's time for an element."""
+MOST_DOUBLES, THREADS_OF_DOUBLES = 6, 384
+"""Elements of a row that a thread has at most, and threads of a block: each has registers of its own for their sums."""
+MOST_AT_ONCE, FEW_AT_ONCE, FOR_EACH = 16, 4, 1.6
+"""Rows in shared memory at once, those of which statistics stay in registers, and what each of more takes, if they are all."""
+SCRATCH = 8 * 1024
+"""Bytes of shared memory for exchanges."""
 MOST_ROWS_AT_ONCE = 5
 """Rows of a thread: each has code of its own."""
 MOST_ELEMENTS = 48
@@ -148,6 +156,7 @@ class GroupShape:
     ahead: bool
     registers: int
     time: float
+    in_shared: bool = False
 
 
 def choose_group_shape(length: int, rows: int, vector: int, load: Load, device: DeviceInfo) -> GroupShape | None:
@@ -155,6 +164,11 @@ def choose_group_shape(length: int, rows: int, vector: int, load: Load, device: 
     bytes_moved = rows * length * load.moved
     best = WORTH * (WHOLE_GRID + bytes_moved / TWO_KERNELS_RATE)
     found: GroupShape | None = None
+    if load.is_double and device.compute_capability >= (8, 0):
+        found = _doubles_in_shared(length, rows, load, device)
+        if found is not None and found.time < best:
+            return found
+        found = None
     of_element = DOUBLE_ELEMENT if load.is_double else ELEMENT
     of_row = OF_DOUBLES if load.is_double else OF_PAIRS if load.pairs > 1 else OF_ROW
     # What the roundings of Doubles lose is kept from a row's statistics to its results.
@@ -189,6 +203,36 @@ def choose_group_shape(length: int, rows: int, vector: int, load: Load, device: 
                     found = GroupShape(width, threads, batch, sharing, at_once, trips, ahead, registers, time)
         width //= 2
     return found
+
+
+def _doubles_in_shared(length: int, rows: int, load: Load, device: DeviceInfo) -> GroupShape | None:
+    """The same with rows of Doubles in shared memory, element by element: all of them, or two trips' of a few."""
+    best: GroupShape | None = None
+    elements = -(-length // device.sm_count)
+    for batch in range(1, MOST_DOUBLES + 1):
+        threads = -(-elements // (batch * WARP)) * WARP
+        if not 2 * WARP <= threads <= THREADS_OF_DOUBLES:
+            continue
+        sharing = -(-length // (threads * batch))
+        held = load.own_registers + batch * (load.column_registers + _registers(load.weight_sizes, 1))
+        held += _registers(load.kept_sizes, 1)
+        row_bytes = threads * batch * load.loaded
+        room = device.shared_per_block_optin - SCRATCH
+        for at_once in range(min(rows, MOST_AT_ONCE), 0, -1):
+            trips = -(-rows // at_once)
+            # What each of few rows has one of stays in registers beside its two statistics, and so does what a trip begins with.
+            is_all = trips == 1 and at_once > FEW_AT_ONCE
+            registers = held + int(at_once * load.statistic_registers * (FOR_EACH if is_all else 4)) + 8 * (trips > 1)
+            places = 1 if trips == 1 else 2
+            if sharing < 2 or registers > rung_of(threads)[1] or places * at_once * row_bytes > room:
+                continue
+            at_once = -(-rows // trips)
+            meeting = MEETING_OF_SHARED + at_once * OF_DOUBLES + at_once * length / sharing * DOUBLE_IN_SHARED
+            moving = at_once * length * load.moved / DEVICE_RATE
+            time = LAUNCH + LATENCY + (moving + meeting if trips == 1 else trips * max(moving, 0.5 * moving + meeting))
+            if best is None or time < best.time:
+                best = GroupShape(1, threads, batch, sharing, at_once, trips, trips > 1, registers, time, True)
+    return best
 
 
 def _accesses(length: int, most: int, sharing: int, device: DeviceInfo) -> Iterator[tuple[int, int, int]]:

@@ -33,6 +33,7 @@ from fuser.records import record
 from fuser.runtime.variants import rung_of
 from fuser.schedule.columns_in_blocks import ColumnsPass
 from fuser.schedule.columns_model import choose_cluster_shape, choose_group_shape, side_by_side_time
+from fuser.schedule.gradient_rows import SharedRows, choose_shared_rows
 from fuser.schedule.independent_outputs import independent_outputs
 from fuser.schedule.params import Accepted, InnerOuterParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.pointwise import vectorize
@@ -70,6 +71,8 @@ ALONE = 5.3
 """Microseconds that a kernel takes beside what is modelled (H200: 256x1000 bf16 9.1, 500x257 10.7, f32 100x5120 12.0)."""
 OVERLAPPED, ONE_BLOCK = 0.8, 1.15
 """What is measured for what is modelled, where an SM has several blocks and where it has one."""
+SURE = 0.93
+"""The part of the time of rows in registers that rows in shared memory are expected to take at most."""
 LEAST_APART = 200
 """Elements of rows that are worth kernels of their own; shorter ones lie side by side (f64 100003x64 52 us; 155)."""
 BESIDE = (9, 0)
@@ -146,6 +149,7 @@ class InnerOuterPersistentScheduler:
             shape.ahead,
             bounds,
             shape.sharing,
+            in_shared=found.read if shape.in_shared else (),
             reasons=(
                 f"a row of {found.length} elements lies over {shape.sharing} blocks of the grid, {shape.threads} threads with "
                 f"{shape.batch} accesses of {shape.vector} each",
@@ -196,10 +200,15 @@ class InnerOuterPersistentScheduler:
         """Parameters for blocks that have rows of their own, where that should be faster than two kernels."""
         length, rows, vector, load = found.length, found.rows, found.vector, found.load
         shape = choose_pass_shape(length, rows, vector, load, device)
+        time = math.inf
+        if not isinstance(shape, Refused):
+            cost = _model(shape, length, rows, vector, load, device)[1] / 1000
+            time = ALONE + cost * (OVERLAPPED if shape.per_sm > 1 else ONE_BLOCK)
+        shared = choose_shared_rows(found, device)
+        if shared is not None and shared.time < SURE * time:
+            return self._in_shared(found, inputs, shared, device, apart)
         if isinstance(shape, Refused):
             return shape
-        cost = _model(shape, length, rows, vector, load, device)[1] / 1000
-        time = ALONE + cost * (OVERLAPPED if shape.per_sm > 1 else ONE_BLOCK)
         if apart < time:
             return Refused(f"two kernels should take {apart:.1f} us, one {time:.1f}")
         bounds = found.bounds(inputs, shape.threads * shape.batch * vector)
@@ -228,6 +237,40 @@ class InnerOuterPersistentScheduler:
                 f"{shape.blocks} blocks, {shape.per_sm} on each SM: about {shape.registers} registers a thread, "
                 f"{shape.in_flight} bytes in flight per SM",
                 f"every block makes {trips} trips over {trip} rows, and leaves {load.sums} sums of {length} columns",
+            ),
+        )
+
+    def _in_shared(
+        self, found: Found, inputs: SegmentInputs, shape: SharedRows, device: DeviceInfo, apart: float
+    ) -> InnerOuterParams | Refused:
+        """Parameters for blocks that have rows of their own in shared memory, where two kernels should take longer."""
+        if apart < shape.time:
+            return Refused(f"two kernels should take {apart:.1f} us, one {shape.time:.1f}")
+        bounds = found.bounds(inputs, shape.threads * shape.batch * shape.vector)
+        if isinstance(bounds, Refused):
+            return bounds
+        blocks = min(device.sm_count, found.rows)
+        across = columns_of_block(
+            found.length, PassShape(shape.threads, shape.batch, 1, 1, 1, blocks, shape.registers, 0)
+        )
+        return InnerOuterParams(
+            found.order,
+            found.sides.reference.name,
+            across,
+            shape.threads // across,
+            shape.batch,
+            shape.vector,
+            found.vectorized if shape.vector > 1 else (),
+            1,
+            1,
+            blocks,
+            1,
+            blocks < found.rows,
+            bounds,
+            in_shared=found.read,
+            reasons=(
+                f"a row of {found.length} elements is {shape.batch} accesses of {shape.vector} for each of {shape.threads} threads",
+                f"{blocks} blocks, with two rows each in shared memory: about {shape.time:.1f} us, {shape.registers} registers",
             ),
         )
 

@@ -132,7 +132,7 @@ class ReductionScheduler:
             reduced=reduced_count,
             run=math.prod(extent[g] for g in row if g in reduced),
             vector=vector,
-            bytes_per_step=vector * (full + shared // 2 if accesses.misaligned else full),
+            bytes_per_step=vector * (full + shared if accesses.misaligned or widest > 4 else full),
             heavy=heavy,
             exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
             misaligned=accesses.misaligned,
