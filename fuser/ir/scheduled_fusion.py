@@ -67,7 +67,7 @@ class TensorState:
     inline_at     leading loop axes shared with all consumers (0: computed in a nest of its own)
     allocation    explicit allocation domain, slowest first; None for the default
     swizzles      (by, axis), positions in the allocation domain: what has index j lies at j ^ (i % extent), i that of `by`
-    loads_ahead   filled for the next trip of the loop that it is inlined in while this trip computes, or for the one after that,
+    loads_ahead   filled for the next trip of the loop that it is inlined in while this trip computes, or for the one after,
                   where `trips_ahead` is two; `must_load_ahead`: or else the schedule is refused
     loads_first   filled before anything else that does not have to come first
     backwards     serial loop axes that run from the last index to the first

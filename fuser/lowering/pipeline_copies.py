@@ -317,7 +317,9 @@ def _placed(body: tuple[Stmt, ...], buffers: Collection[Buffer], place: Int | in
                 return (VectorMove(s.dst, s.dst_index, s.src, at, s.width, s.cache, s.aligned),)
             case Store(value=Load(buffer=buffer)) if buffer in buffers:
                 assert isinstance(s.value, Load)
-                return (Store(s.buffer, s.index, Load(buffer, s.value.index + place * buffer.size, s.value.cache), s.role),)
+                return (
+                    Store(s.buffer, s.index, Load(buffer, s.value.index + place * buffer.size, s.value.cache), s.role),
+                )
             case _:
                 return None
 

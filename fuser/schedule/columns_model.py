@@ -220,7 +220,7 @@ def _doubles_in_shared(length: int, rows: int, load: Load, device: DeviceInfo) -
         room = device.shared_per_block_optin - SCRATCH
         for at_once in range(min(rows, MOST_AT_ONCE), 0, -1):
             trips = -(-rows // at_once)
-            # What each of few rows has one of stays in registers beside its two statistics, and so does what a trip begins with.
+            # What each of few rows has one of stays in registers beside its statistics; so does what a trip begins with.
             is_all = trips == 1 and at_once > FEW_AT_ONCE
             registers = held + int(at_once * load.statistic_registers * (FOR_EACH if is_all else 4)) + 8 * (trips > 1)
             places = 1 if trips == 1 else 2
