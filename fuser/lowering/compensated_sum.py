@@ -58,8 +58,8 @@ def tree_sums(builder: ScheduleBuilder) -> frozenset[str]:
     A tree of joins loses little, and a pair takes seven operations for one, each of which waits for the last.
 
     They meet other tensors before they show in an output, so that they are rounded again; no element has them subtracted, nor
-    is divided by them: quotients would be off by what joins lose, all of a row alike. What is made of them by sums, products and
-    quotients is not subtracted either, unless several blocks join them: there it would take too long.
+    is divided by them: quotients would be off by what joins lose, all of a row alike. What is made of them by sums, products
+    and quotients is not subtracted either, unless several blocks join them: there it would take too long.
     """
     shown = set(builder.output_names)
     for e in reversed(builder.exprs):

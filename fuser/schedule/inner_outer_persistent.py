@@ -269,7 +269,7 @@ class InnerOuterPersistentScheduler:
             bounds,
             in_shared=found.read,
             reasons=(
-                f"a row of {found.length} elements: {shape.batch} accesses of {shape.vector} for each of {shape.threads} threads",
+                f"{shape.threads} threads for a row of {found.length} elements, {shape.batch} accesses of {shape.vector} each",
                 f"{blocks} blocks, with two rows each in shared memory: about {shape.time:.1f} us, {shape.registers} registers",
             ),
         )
