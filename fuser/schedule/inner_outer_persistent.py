@@ -48,6 +48,7 @@ from fuser.schedule.sides import (
     find_sides,
     kept_sizes,
     sides_of,
+    sum_registers,
 )
 
 WARP = 32
@@ -111,7 +112,9 @@ class InnerOuterPersistentScheduler:
             assert isinstance(refused, Refused)
             return refused
         if len(choices) == 1:
-            kept_sizes(segment, graph, choices[0])  # what `propose` asks for any sizes
+            # What `propose` asks for any sizes.
+            kept_sizes(segment, graph, choices[0])
+            sum_registers(segment, choices[0])
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
