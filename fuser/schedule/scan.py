@@ -63,8 +63,8 @@ _SHORT_VECTOR = 4
 # floats by blocks of 512 threads 166 -> 210.
 _AHEAD_REGISTERS = 80
 _LEAST_STEPS_AHEAD = 6
-# Registers of a thread that holds no more than a step of numbers of four bytes, and how many more blocks should have a place
-# than there are: clusters do not fill all processors (64 rows of a million floats 166 us with 40 registers, 221 with 64).
+# Registers of a thread that holds sixteen numbers of four bytes, and how many more blocks should have a place than there are:
+# clusters do not fill all processors (64 rows of a million floats 166 us with 40 registers, 221 with 64).
 _REGISTERS = 40
 _SPARE = 1.1
 # Threads on a processor that fold columns, and the bytes of a row that one transaction moves.
@@ -228,7 +228,9 @@ def _inner(
     resident = 0
     if steps > 1 and cluster > 1 and not ahead:
         # Blocks that wait for one another in every step had better all be there.
-        most_resident = device.registers_per_sm // ((_REGISTERS if widest <= 4 else 2 * _REGISTERS) * threads)
+        words = tiles * vector * max(1, widest // 4)
+        registers = max(_REGISTERS, _REGISTERS // 5 + 2 * words) * (1 if widest <= 4 else 2)
+        most_resident = device.registers_per_sm // (registers * threads)
         wanted = min(-(-int(kept * cluster * _SPARE) // device.sm_count), most_resident)
         resident = wanted if wanted > 1 else 0
     return ScanParams(

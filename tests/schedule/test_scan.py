@@ -352,6 +352,8 @@ def test_rows_are_read_once_and_written_once() -> None:
         ("long rows", rows, [(64, 2**20)], [Float]),
         ("few rows", rows, [(22, 128256)], [Float]),
         ("few odd rows", lambda fd: rows(fd, DataType.Double), [(88, 50257)], [DataType.Double]),
+        ("fewer odd rows", lambda fd: rows(fd, DataType.Double), [(47, 50257)], [DataType.Double]),
+        ("long odd rows", lambda fd: rows(fd, BFloat16), [(105, 250003)], [BFloat16]),
         ("complex", lambda fd: rows(fd, DataType.ComplexDouble), [(4, 2**16)], [DataType.ComplexDouble]),
         ("short rows", rows, [(65536, 256)], [Float]),
         ("half rows", lambda fd: rows(fd, Half), [(16384, 4096)], [Half]),
