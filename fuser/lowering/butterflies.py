@@ -41,7 +41,7 @@ from fuser.lowering.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
 from fuser.lowering.exp_sum import exp_sum_scaled
 from fuser.lowering.join_partials import EXP_SUMS, Joins, is_common
 from fuser.lowering.moments import MOMENTS
-from fuser.lowering.shifted_sums import SHIFTED, moved_to
+from fuser.lowering.shifted_sums import SHIFTED, to_first_lane
 from fuser.lowering.welford import temporary
 
 
@@ -161,19 +161,10 @@ def _of_statistics(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stm
 
 def _of_shifted_sums(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stmt]:
     """Differences from the first lane's shift: then all that is left is to add up sums and counts."""
-    shift = r.partials[3]
-    name = f"{r.name}_l{joins.axes.number()}"
-    origin = Buffer(f"{name}_origin", shift.dtype, MemoryType.local, shift.size)
-    first = joins.axes.thread % stride
-
-    def tell(e: Int) -> list[Stmt]:
-        return [Shuffle(origin, e, Load(shift, e), ShuffleKind.index, first, width)]
-
+    first, number = joins.axes.thread % stride, joins.axes.number()
     added = replace(r, partials=r.partials[:3], identity=r.identity[:3], combine=MOMENTS)
     return [
-        Allocate(origin),
-        *joins.elements(r, tell),
-        *moved_to(r.partials, origin, lambda make: joins.elements(r, make), name),
+        *to_first_lane(r.partials, first, lambda make: joins.elements(r, make), number, width),
         *butterflies(joins, added, width, stride),
     ]
 

@@ -19,6 +19,7 @@ from fuser.lowering.compensated_sum import COMBINE
 from fuser.lowering.join_partials import EXP_SUMS, Joins, is_common
 from fuser.lowering.parallel_axes import WARP, ParallelAxes, guarded
 from fuser.lowering.pool_once import join_at_once
+from fuser.lowering.scatter_columns import may_scatter_columns, scatter_columns
 from fuser.lowering.scatter_statistics import OwnStatistics, may_scatter_statistics, scatter_statistics
 from fuser.lowering.spread_joins import Joined, Spread, is_one_step, spread_groups, spread_join
 
@@ -204,9 +205,12 @@ class BlockReduces:
         parts = count // joined
         groups = 1 if is_one_step(r, parts, groups) else groups
         own: OwnStatistics | None = None
+        scattered: Int | None = None
         stmts: list[Stmt] = []
         if joined > 1 and may_scatter_statistics(r, lanes):
             stmts, own = scatter_statistics(self.joins, r, lanes)
+        elif joined > 1 and may_scatter_columns(r, lanes):
+            stmts, scattered = scatter_columns(self.joins, r, lanes)
         elif joined > 1:
             stmts = butterflies(self.joins, r, WARP, lanes)
         scratch = self.scratch(r, const(parts * lanes))
@@ -226,12 +230,16 @@ class BlockReduces:
                 return join_at_once(self.joins, one, part, const(per))
             return self.joins.join_all(one, part, const(per))
 
-        publish = guarded(equal(position % joined, 0), self.joins.each(r, write))
-        if own is not None:
+        first = equal(position % joined, 0)
 
-            def place(e: Int) -> Int:
-                return (e * parts + position // joined) * lanes + lane
+        def place(e: Int) -> Int:
+            return (e * parts + position // joined) * lanes + lane
 
+        publish = guarded(first, self.joins.each(r, write))
+        if scattered is not None:
+            publish = self._publish_scattered(r, scratch, scattered, joined, place)
+            publish += guarded(first, [s for i in range(len(r.partials)) if is_common(r, i) for s in write(i, ZERO)])
+        elif own is not None:
             held: list[Stmt] = [
                 Store(b, place(own.first + e), Load(found, const(e)))
                 for b, found in zip(scratch, (own.mean, own.m2), strict=False)
@@ -239,13 +247,22 @@ class BlockReduces:
             ]
             # Lanes with the same elements as others, and the counts that all have: one of each stores them.
             counted = Store(scratch[2], place(ZERO), Load(r.partials[2], ZERO))
-            publish = [
-                *guarded(equal(position % own.copies, 0), held),
-                *guarded(equal(position % joined, 0), [counted]),
-            ]
+            publish = [*guarded(equal(position % own.copies, 0), held), *guarded(first, [counted])]
         joined_by = self.spread_join(r, spread, own_parts, is_told=is_told)
         self.owners[r] = joined_by
         return [*stmts, *(Allocate(b) for b in scratch), *publish], joined_by.stmts
+
+    @staticmethod
+    def _publish_scattered(
+        r: Reduce, scratch: Sequence[Buffer], mine: Int, joined: int, place: Callable[[Int], Int]
+    ) -> list[Stmt]:
+        """Each thread writes its own elements, from `mine` on: one in `joined` of all."""
+        return [
+            Store(scratch[i], place(mine + e), Load(p, const(e)))
+            for i, p in enumerate(r.partials)
+            if not is_common(r, i)
+            for e in range(p.size.value // joined)
+        ]
 
     def spread_join(
         self, r: Reduce, spread: Spread, first: Callable[[Reduce, list[Int]], list[Stmt]], *, is_told: bool = True

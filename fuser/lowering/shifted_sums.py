@@ -18,8 +18,22 @@ from collections.abc import Callable
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Int, Symbol
-from fuser.ir.kernel import Allocate, Buffer, Call, Cast, For, Literal, Load, Stmt, Store, Value
+from fuser.ir.kernel import (
+    Allocate,
+    Buffer,
+    Call,
+    Cast,
+    For,
+    Literal,
+    Load,
+    Shuffle,
+    ShuffleKind,
+    Stmt,
+    Store,
+    Value,
+)
 from fuser.ir.op_table import compute_dtype
+from fuser.lowering.parallel_axes import WARP
 
 SHIFTED = "shifted_sums"
 """What a collective over (sum, sum of squares, count, shift) is called."""
@@ -49,6 +63,20 @@ def moved_to(acc: tuple[Buffer, ...], origin: Buffer, elements: Elements, name: 
         ]
 
     return [*(Allocate(b) for b in (d, moved, number)), *(weigh(ZERO) if is_common else []), *elements(move)]
+
+
+def to_first_lane(
+    acc: tuple[Buffer, ...], first: Int, elements: Elements, number: int, width: int = WARP
+) -> list[Stmt]:
+    """The same for the lanes of each aligned group of `width`, about the shift of lane `first` of it."""
+    shift = acc[3]
+    name = f"{acc[0].name}_l{number}"
+    origin = Buffer(f"{name}_origin", shift.dtype, MemoryType.local, shift.size)
+
+    def tell(e: Int) -> list[Stmt]:
+        return [Shuffle(origin, e, Load(shift, e), ShuffleKind.index, first, width)]
+
+    return [Allocate(origin), *elements(tell), *moved_to(acc, origin, elements, name)]
 
 
 def joined(acc: tuple[Buffer, ...], at: Int, count_at: Int, other: tuple[Value, ...], name: str) -> list[Stmt]:

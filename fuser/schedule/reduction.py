@@ -37,7 +37,15 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.alignment import choose_accesses
 from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
-from fuser.schedule.plan_reduction import FEW_ROWS, RESIDENT, ReductionPlan, Space, plan_reduction
+from fuser.schedule.plan_reduction import (
+    BLOCKS_OF_ONE_TURN,
+    BRIEF_ROWS,
+    FEW_ROWS,
+    RESIDENT,
+    ReductionPlan,
+    Space,
+    plan_reduction,
+)
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
 from fuser.schedule.reads import input_reads
 from fuser.schedule.reduced_dims import (
@@ -62,6 +70,8 @@ _ACCUMULATORS = 32
 _SHORT_ACCESS = 4
 # Bytes of inputs whose accesses are short rather than two in one.
 _LITTLE = 4 << 20
+# Bytes of an access of statistics of little data and few rows.
+_BRIEF_ACCESS = 8
 # Sums in Float of which a result is made that loses more than it should.
 _FEW_SUMS = 4
 # Elements of a step of sums of exponentials, of which a thread first needs the largest.
@@ -72,7 +82,7 @@ _OF_CACHE = 4
 
 def _streams(space: Space, plan: ReductionPlan, moved: int, device: DeviceInfo) -> bool:
     """Whether what is read, once, should leave the cache first. Where blocks share long rows nothing was gained by it."""
-    if not space.may_split or (space.inner and plan.grid_reduce > 1):
+    if not space.may_split or (space.inner and 1 < plan.grid_reduce < BLOCKS_OF_ONE_TURN):
         return False
     return moved > (device.l2_bytes if space.inner else device.l2_bytes // _OF_CACHE)
 
@@ -125,6 +135,10 @@ class ReductionScheduler:
         accesses = choose_accesses(graph, segment, row, inputs, limit, may_cut=not (inner and heavy), may_follow=inner)
         if not inner and accesses.misaligned and moved <= _LITTLE:
             accesses = choose_accesses(graph, segment, row, inputs, min(limit, short), may_cut=True, may_follow=False)
+        brief = not inner and heavy and FEW_ROWS < reduced_count <= BRIEF_ROWS and moved <= _LITTLE
+        if brief:
+            least = max(1, _BRIEF_ACCESS // widest)
+            accesses = choose_accesses(graph, segment, row, inputs, min(limit, least), may_cut=True, may_follow=False)
         vector = accesses.vector
         space = Space(
             inner=inner,
@@ -137,6 +151,7 @@ class ReductionScheduler:
             exact=any(tensor_outputs(e)[0].dtype is DataType.Double for e in reductions),
             misaligned=accesses.misaligned,
             is_plain=registers == 1 and not accesses.misaligned,
+            brief=brief,
             held=_HELD if any(isinstance(e, ExpSum) for e in reductions) else 0,
             wide=any(size > 4 for size, _ in reads),
             may_split=len(set(stage_levels(as_defined(segment)).values())) == 1
