@@ -125,6 +125,7 @@ class ReductionParams:
     streaming       what is reduced leaves the second-level cache first: it is read once, and more than the cache holds
     few             as many blocks are asked for as keep the threads of an SM busy, and no more: all of few are there at once,
                     and of plain sums the accesses of a thread should not wait for registers
+    one_turn        as many blocks share a reduction as have one turn each, whatever that number is (`grid_reduce` is 2)
     reasons         why, in words; no part of what is compared
     """
 
@@ -143,6 +144,7 @@ class ReductionParams:
     cluster: bool = False
     streaming: bool = False
     few: bool = False
+    one_turn: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

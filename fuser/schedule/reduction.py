@@ -38,7 +38,6 @@ from fuser.records import record
 from fuser.schedule.alignment import choose_accesses
 from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
 from fuser.schedule.plan_reduction import (
-    BLOCKS_OF_ONE_TURN,
     BRIEF_ROWS,
     FEW_ROWS,
     RESIDENT,
@@ -82,7 +81,7 @@ _OF_CACHE = 4
 
 def _streams(space: Space, plan: ReductionPlan, moved: int, device: DeviceInfo) -> bool:
     """Whether what is read, once, should leave the cache first. Where blocks share long rows nothing was gained by it."""
-    if not space.may_split or (space.inner and 1 < plan.grid_reduce < BLOCKS_OF_ONE_TURN):
+    if not space.may_split or (space.inner and plan.grid_reduce > 1 and not plan.one_turn):
         return False
     return moved > (device.l2_bytes if space.inner else device.l2_bytes // _OF_CACHE)
 
@@ -137,7 +136,7 @@ class ReductionScheduler:
             accesses = choose_accesses(graph, segment, row, inputs, min(limit, short), may_cut=True, may_follow=False)
         brief = not inner and heavy and FEW_ROWS < reduced_count <= BRIEF_ROWS and moved <= _LITTLE
         if brief:
-            least = max(1, _BRIEF_ACCESS // widest)
+            least = max(1, _BRIEF_ACCESS // max((size for size, _ in reads), default=4))
             accesses = choose_accesses(graph, segment, row, inputs, min(limit, least), may_cut=True, may_follow=False)
         vector = accesses.vector
         space = Space(
@@ -173,6 +172,7 @@ class ReductionScheduler:
             aligned_to=accesses.aligned_to,
             cluster=plan.cluster,
             few=plan.is_few,
+            one_turn=plan.one_turn,
             streaming=_streams(space, plan, moved, device),
             reasons=plan.reasons,
         )
@@ -321,7 +321,10 @@ class ReductionScheduler:
                 builder.reorder(name, {at: at + 1})  # the vector axis goes inside the reduction
             along = ParallelType.block_y
         if params.grid_reduce > 1:
-            builder.split(name, at, params.grid_reduce, False)
+            if params.one_turn:
+                builder.split(name, at, params.block_reduce * params.unroll)
+            else:
+                builder.split(name, at, params.grid_reduce, False)
             types.append((at, ParallelType.grid_y))
             at += 1
             if params.cluster:

@@ -452,3 +452,33 @@ def test_accesses_of_rows_that_begin_anywhere_are_a_word_where_they_are_few() ->
     few, many = (propose(fusion, [described((rows, 257), D.BFloat16)], H200) for rows in (6230, 100_000))
     assert (few.vector, few.misaligned) == (1, False)
     assert (many.vector, many.misaligned) == (8, True)
+
+
+@pytest.mark.parametrize("count", [1, 4096, 4097, 5 * 4096, 3 * 4096 + 17])
+@pytest.mark.parametrize("dtype", [D.Float, D.BFloat16, D.Double])
+def test_as_many_blocks_as_have_one_turn_each(count: int, dtype: D) -> None:
+    """Their number is no part of the kernel: it is that of turns."""
+    fusion = reduction("sum", [0], 1, dtype)
+    vector = 16 // dtype.itemsize
+    params = ReductionParams((0,), True, 64, 1, vector, ("t0",), 2, 8, one_turn=True)
+    x = (np.arange(count * vector) % 7 - 3).astype(np.dtype(dtype.numpy))
+    (found,) = simulate(fusion, [x], params)
+    assert float(found) == float(x.astype("f8").sum())
+
+
+def test_long_sums_have_blocks_of_one_turn() -> None:
+    fusion, inputs = reduction("sum", [0, 1], 2, D.Float), [described((8192, 8192), D.Float)]
+    params = propose(fusion, inputs, H200)
+    assert params.one_turn
+    assert params == replace(propose(fusion, [described((9000, 8192), D.Float)], H200), reasons=params.reasons)
+    assert not propose(fusion, [described((3000, 8192), D.Float)], H200).one_turn
+    kernel = KernelCompiler(H200).compile(fusion, inputs)
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == 0
+
+
+def test_statistics_of_few_rows_and_little_data_have_one_turn() -> None:
+    for dtype, shape, vector in ((D.Float, (144, 7168), 2), (D.Double, (167, 1000), 1), (D.BFloat16, (200, 4096), 4)):
+        params = propose(reduction("var_mean", [0], 2, dtype), [described(shape, dtype)], H200)
+        assert (params.vector, params.grid_reduce) == (vector, 1)
+        assert params.block_reduce * params.unroll >= shape[0]
