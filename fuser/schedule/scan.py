@@ -231,8 +231,8 @@ def _inner(
         words = tiles * vector * max(1, widest // 4)
         registers = max(_REGISTERS, _REGISTERS // 5 + 2 * words) * (1 if widest <= 4 else 2)
         most_resident = device.registers_per_sm // (registers * threads)
-        wanted = min(-(-int(kept * cluster * _SPARE) // device.sm_count), most_resident)
-        resident = wanted if wanted > 1 else 0
+        wanted = -(-int(kept * cluster * _SPARE) // device.sm_count)
+        resident = wanted if 1 < wanted <= most_resident else 0
     return ScanParams(
         order,
         True,

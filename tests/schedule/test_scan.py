@@ -176,7 +176,7 @@ def test_steps_are_loaded_ahead_where_all_blocks_are_there_at_once() -> None:
 
     assert chosen(88, 50257, DataType.Double) == (True, 0)
     # Few steps, too many blocks, and a single step.
-    assert chosen(47, 50257, DataType.Double) == (False, 3)
+    assert chosen(47, 50257, DataType.Double) == (False, 0)
     assert chosen(64, 2**20, Float) == (False, 3)
     assert chosen(22, 128256, Float) == (False, 0)
 
