@@ -21,6 +21,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import ExpSum, Fusion
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.bundled_rows import propose_bundle
 from fuser.schedule.cut_rows import LEAST_BYTES, LEAST_BYTES_BESIDE, choose_cut_shape, cut_params
 from fuser.schedule.cut_rows_over_grid import WORTH as CUT_WORTH
 from fuser.schedule.cut_rows_over_grid import choose_cut_grid_shape, cut_cluster_time
@@ -91,6 +92,9 @@ class InnerPersistentScheduler:
         rows = find_rows(segment, inputs)
         if isinstance(rows, Refused):
             return rows
+        bundled = propose_bundle(segment, rows, inputs, device, one_pass=joins_statistics(segment))
+        if bundled is not None:
+            return bundled
         near = self._near(segment, rows, inputs, device)
         if isinstance(near, InnerPersistentParams) and near.few:
             return near

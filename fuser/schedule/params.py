@@ -177,6 +177,7 @@ class InnerPersistentParams:
     prefetch    whether the launch asks for what all rows share before anything else
     whole_blocks  the rows of a block are tested once
     few         every block has a processor for itself: registers need not leave room for others
+    bundle      rows whose parts are neighbours in memory, which pass through shared memory as whole vectors; 0: none do
     reasons     why, in words; no part of the kernel's key
     """
 
@@ -203,6 +204,7 @@ class InnerPersistentParams:
     beside_at_once: int = 0
     few: bool = False
     prefetch: bool = False
+    bundle: int = 0
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fuser.ir.enums import ParallelType
 from fuser.ir.fusion import ExpSum, Fusion, Reduction, Welford, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.bundled_rows import schedule_bundle
 from fuser.schedule.cut_rows import cut_unrolled
 from fuser.schedule.held_rows import in_two_passes
 from fuser.schedule.params import InnerPersistentParams
@@ -34,6 +35,8 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
         builder.ask_extent_within(tensor, dim, low, high)
     in_two_passes(builder, one_pass=params.one_pass)
     separate_results(builder)
+    if params.bundle:
+        return schedule_bundle(builder, params, _reference_name(builder))
     copies = cache_arguments(builder)
     placed = place_rows(builder, copies, params)
     keep_reads_last(builder, copies, placed)
