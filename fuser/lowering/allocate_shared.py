@@ -3,9 +3,9 @@
 Before: shared buffers anywhere.
 After:  `offsets[buffer.name]` in bytes, multiples of 16, and the arena's size.
 
-Reuse needs a barrier, so an arena of less than `PLENTY` bytes does without. Stands before insert_syncs, because reuse makes two
-buffers one memory: a write after another buffer's last read needs a barrier. A buffer lives from its `Allocate` to the last
-statement that touches it; inside a loop that its `Allocate` stands outside of, for the whole loop.
+Reuse needs a barrier, so `PLENTY` bytes of small buffers do without, however large the arena is. Stands before insert_syncs,
+because reuse makes two buffers one memory: a write after another buffer's last read needs a barrier. A buffer lives from its
+`Allocate` to the last statement that touches it; inside a loop that its `Allocate` stands outside of, for the whole loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from fuser.records import record
 ALIGNMENT = 16
 
 PLENTY = 1024
-"""Bytes of a block's arena below which nothing is gained by reuse, and a barrier is lost."""
+"""Bytes of a block's small buffers below which nothing is gained by reuse, and a barrier is lost. Schedules leave room for them
+beside what else a block holds."""
+
+SMALL = 512
+"""Bytes of a small buffer, or less."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,10 +55,11 @@ def allocate_shared(body: tuple[Stmt, ...]) -> SharedLayout:
                 lives[buffer].first, lives[buffer].last = 0, end_of_body + 1
     offsets: dict[str, Int] = {}
     end: Int = ZERO
+    scratch: Int = ZERO
     places: list[tuple[Int, Int, list[_Life]]] = []  # offset, bytes, tenants
     for life in sorted(lives.values(), key=lambda b: b.first):
         nbytes = life.buffer.size * life.buffer.dtype.itemsize
-        is_small = prove_less_equal(end + nbytes, const(PLENTY))
+        is_small = prove_less_equal(nbytes, const(SMALL)) and prove_less_equal(scratch + nbytes, const(PLENTY))
         for offset, room, tenants in places:
             if (
                 not is_small
@@ -69,6 +74,7 @@ def allocate_shared(body: tuple[Stmt, ...]) -> SharedLayout:
             offsets[life.buffer.name] = end
             places.append((end, room, [life]))
             end = end + room
+            scratch = scratch + room if is_small else scratch
     return SharedLayout(offsets, end)
 
 

@@ -23,6 +23,9 @@ from fuser.lowering.scatter_columns import may_scatter_columns, scatter_columns
 from fuser.lowering.scatter_statistics import OwnStatistics, may_scatter_statistics, scatter_statistics
 from fuser.lowering.spread_joins import Joined, Spread, is_one_step, spread_groups, spread_join
 
+MOST_STATISTICS = 8
+"""Statistics of warps that each thread joins by itself: more of them hold more registers than there may be, and take longer."""
+
 # Partials that a thread reads from shared memory rather than wait for another thread to join them.
 _OWN_WORK = 16
 
@@ -89,11 +92,13 @@ class BlockReduces:
             return [Store(scratch[i], e * warps + linear // WARP, Load(r.partials[i], e))]
 
         stmts.append(If(equal(linear % WARP, 0), tuple(self.joins.each(r, write)), role=Role.owner))
-        # Each addition of compensated sums waits for six, each part of a sum of exponentials has an exponential of its own:
-        # lanes read a slot each and join them in few steps. Twenty pairs of Doubles take 1600 cycles one after another (H200).
+        # Each addition of compensated sums waits for six, each part of a sum of exponentials has an exponential of its own, and
+        # statistics go over all parts twice: lanes read a slot each and join them in few steps. Twenty pairs of Doubles take
+        # 1600 cycles one after another (H200).
         width = _power_of_two(per_group)
         is_double = r.partials[0].dtype is DataType.Double
         by_lanes = r.combine in EXP_SUMS or (r.combine == COMBINE and (width == per_group or is_double))
+        by_lanes = by_lanes or (r.combine == "welford" and per_group > MOST_STATISTICS)
         if width <= WARP and by_lanes:
             return stmts, self._join_by_lanes(r, scratch, per_group, place)
         join = self.joins.join_all(r, lambda i, e, k: Load(scratch[i], place(e) + k), const(per_group), unroll=True)

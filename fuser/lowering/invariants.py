@@ -251,6 +251,7 @@ ENSURES: dict[str, tuple[Invariant, ...]] = {
     "insert_syncs": (no_unsynchronised_pair,),
     "peel_loops": (),
     "unswitch_loops": (no_unswitch_left, unswitched_sides_agree),
+    "first_values": (),
     "whole_blocks": (),
     "merge_predicates": (no_equal_neighbours,),
     "finish_kernel": (),

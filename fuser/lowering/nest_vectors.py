@@ -13,9 +13,24 @@ from fuser.errors import InternalError, SchedulingError
 from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType
 from fuser.ir.facts import Aligned
 from fuser.ir.fusion import Gather, Resize, Tensor, TensorExpr, is_copy, tensor_inputs, tensor_outputs
-from fuser.ir.integers import FALSE, ONE, ZERO, Int, Symbol, all_of, const
+from fuser.ir.integers import FALSE, ONE, ZERO, Cond, Int, Symbol, all_of, const
 from fuser.ir.iteration_graph import Group
-from fuser.ir.kernel import Allocate, AsyncCopy, Buffer, Cast, For, If, Load, LoadIndex, Role, Stmt, Store, VectorMove
+from fuser.ir.kernel import (
+    Allocate,
+    AsyncCopy,
+    Buffer,
+    Cast,
+    For,
+    If,
+    Literal,
+    Load,
+    LoadIndex,
+    Role,
+    Stmt,
+    Store,
+    VectorMove,
+)
+from fuser.ir.op_table import REDUCTIONS
 from fuser.lowering.context import Storage
 from fuser.lowering.displaced_reads import operand_indices, result_index, window_tests
 from fuser.lowering.indexing import Indexer
@@ -167,6 +182,8 @@ class NestVectors(NestStorage):
             copied = t if is_async else None
             moved = (target.buffer, starts[0]), (source.buffer, starts[1], cache)
             cut = self._cut_vectors(leader, *moved, nest, whole, copied)
+            if cut is not None and whole and source.buffer in self._filled and target.buffer.is_register:
+                cut = self._predicated(whole, self._tests_of_vectors(leader, nest))
             if cut is not None:
                 return self._predicated(cut, self._owner_condition(leader, target, at_zero), Role.owner)
         else:
@@ -222,12 +239,27 @@ class NestVectors(NestStorage):
             else [async_copy(copied, target[0], place, source[0], at, 1, source[2])]
         )
         inside = all_of(*(test.substitute({lane: element}) for test in own))
-        single: Stmt = For(element, ZERO, const(width), ONE, tuple(self._predicated(move, inside)), unroll=True)
+        stmts, unroll = self._predicated(move, inside), True
+        if target[0].is_shared and copied is None and own == tests and inside is not all_of():
+            # A place in shared memory is filled whole: it is read in one access, whatever of it lies in a row. Rows together
+            # have a test of their own left: there ptxas spills what it loads earlier (rms_norm f16 536x250003 beside Floats).
+            self._filled.add(target[0])
+            zero = Literal(REDUCTIONS["sum"].identity(target[0].dtype), target[0].dtype)
+            stmts = [If(inside, tuple(move), (Store(target[0], place, zero),), Role.predicate)]
+            unroll = source[0].is_register
+        single: Stmt = For(element, ZERO, const(width), ONE, tuple(stmts), unroll=unroll)
         is_whole = all_of(*(hardest(test, lane, width) for test in own)) if whole else FALSE
         # A row that is shorter than a vector has no whole one.
         if is_whole is not FALSE:
             single = If(is_whole, tuple(whole), (single,), Role.predicate)
         return self._predicated([single], all_of(*(test for test in tests if lane not in test.symbols)))
+
+    def _tests_of_vectors(self, leader: str, nest: Nest) -> Cond:
+        """The tests that do not tell the elements of a vector apart."""
+        assert nest.vector is not None
+        lane, _ = nest.vector
+        tests = self._predicate_list(leader, self.context.loops(leader), self._indexer(nest.indices))
+        return all_of(*(test for test in tests if lane not in test.symbols))
 
     def _check_whole_vectors(
         self, t: Tensor, loops: Sequence[Group], indexer: Indexer, lane: Symbol, width: int

@@ -21,6 +21,7 @@ from fuser.lowering.build_loop_nests import NestBuilder
 from fuser.lowering.context import LoweringContext
 from fuser.lowering.expand_collectives import Expanded, expand_collectives
 from fuser.lowering.finish_kernel import finish_kernel
+from fuser.lowering.first_values import first_values
 from fuser.lowering.in_place import in_place_outputs
 from fuser.lowering.insert_grid_barriers import insert_grid_barriers
 from fuser.lowering.insert_syncs import insert_syncs
@@ -48,6 +49,7 @@ PASSES = (
     "insert_syncs",
     "peel_loops",
     "unswitch_loops",
+    "first_values",
     "whole_blocks",
     "merge_predicates",
     "finish_kernel",
@@ -130,6 +132,7 @@ def lower_fusion(
     body = step("insert_syncs", lambda: insert_syncs(body, layout.offsets, private, exchanged, one_thread=one_thread))
     body = step("peel_loops", lambda: peel_loops(body, proofs))
     body = step("unswitch_loops", lambda: unswitch_loops(body, proofs))
+    body = step("first_values", lambda: first_values(body))
     body = step("whole_blocks", lambda: _whole_blocks(body, context))
     body = step("merge_predicates", lambda: merge_predicates(body))
     kernel = _named("finish_kernel", lambda: finish_kernel(name, body, context, lowered, expanded, layout))

@@ -24,7 +24,7 @@ REGISTERS = 40
 """Registers of a thread."""
 
 REGISTERS_BESIDE = 48
-"""The same where it reads several rows, or more than `MOST_SHARED` bytes for a vector beside them."""
+"""The same where it reads several rows of Doubles, or more than `MOST_SHARED` bytes for a vector beside them."""
 
 REGISTERS_FOR_DOUBLES = 48
 """As many more for elements of eight bytes."""
@@ -42,6 +42,10 @@ CLUSTER = {2: 0.95, 4: 0.9, 8: 0.87, 16: 0.8}
 SHORT_BYTES = 64 * 1024
 """Bytes of a row for which those figures hold, or more."""
 
+ALL_WAIT = 3.0
+"""What exchanges of rows take longer that are all there at once: nothing else is done meanwhile (H200: rms_norm bf16 83x50257
+padded over four blocks 14.5 us, over two 15.5; f32 26x50257 over eight 10.8, over four 11.8)."""
+
 TOGETHER = 0.85
 MOST_SHARED = 16
 """What threads get done that work on several rows at once, where what these share takes more than so many bytes a vector."""
@@ -52,10 +56,13 @@ TESTED = 0.4
 AT_ONCE = {1: 0.96, 2: 1.0, 3: 0.96}
 """What threads get done that test so many accesses together."""
 
-REALIGNED_AT_ONCE = {1: 0.8, 2: 1.0, 3: 1.0}
+REALIGNED_AT_ONCE = {1: 0.94, 2: 1.0, 3: 0.96}
 """The same where rows pass through registers on their way to shared memory: each access is waited for before the next (H200:
-rms_norm bf16 83x50257 padded 21.2 us in accesses of their own, 16.8 two together, 16.0 three; gradient of softmax 287x250003
-with other pitches 222 and 202)."""
+rms_norm bf16 83x50257 padded, 416 threads with two together 14.5 us, 640 with accesses of their own 14.8, 224 with three 15.7;
+gradient of softmax 287x250003 with other pitches, 512 threads 175.6 with two together, 186.1 one by one)."""
+
+WANTED_THREADS_REALIGNED = 1536
+"""Threads of an SM that keep loads of such rows on their way (H200: that gradient in 1056 threads of an SM 186.2 us)."""
 
 ALONE = 0.8
 """What a block gets done that has its SM to itself."""
@@ -116,9 +123,14 @@ def choose_cut_shape(
     # Rows together need registers for what they share: it must be little, or very much beside a row, and much in any case
     # (H200: rms_norm bf16 834x50257 two rows at once 61.6 us, one 57.9).
     is_worth_it = beside >= 2 * loaded and (beside * vector <= MOST_SHARED or beside > 2 * loaded)
-    holds_more = loaded > itemsize or beside * vector > MOST_SHARED
+    holds_more = beside * vector > MOST_SHARED or loaded > itemsize > 4
     registers = REGISTERS_BESIDE if holds_more else REGISTERS
     registers += REGISTERS_FOR_DOUBLES if itemsize > 4 else 0
+    wanted = WANTED_THREADS_BESIDE if beside else WANTED_THREADS
+    wanted = WANTED_THREADS_REALIGNED if is_realigned else wanted
+    # Few rows leave places of an SM empty. Not counted for Doubles, and where that is slower (H200: layer_norm f16 168x50257
+    # with Float weights, 128 threads of 26 accesses over four blocks 25.8 us, one block of 640 28.3).
+    counts = itemsize <= 4 and beside <= 2 * loaded
     spreads: list[tuple[float, int, int]] = []
     for cluster in (1, 2, 4, 8, 16):
         if cluster > device.max_cluster or vectors < cluster * 2 * WARP:
@@ -137,7 +149,9 @@ def choose_cut_shape(
             if shape is None:
                 continue
             least = 0.0 if best is None else best[0][0]
-            score = _score(shape, most, vectors, rows, vector, exchanges, device, is_beside=beside > 0, least=least)
+            score = _score(
+                shape, most, vectors, rows, vector, loaded, exchanges, wanted, device, least=least, counts=counts
+            )
             score *= (REALIGNED_AT_ONCE if is_realigned else AT_ONCE)[cut_unrolled(batch)]
             key = score, -cluster, -together
             if best is None or key > best[0]:
@@ -153,6 +167,8 @@ def cut_params(
     in_shared: tuple[str, ...],
     realigned: tuple[str, ...],
     length: int,
+    *,
+    one_pass: bool = False,
 ) -> InnerPersistentParams:
     """The parameters for a shape, with reasons."""
     return InnerPersistentParams(
@@ -168,6 +184,7 @@ def cut_params(
         in_shared,
         misaligned=accesses.misaligned,
         aligned_to=accesses.aligned_to,
+        one_pass=one_pass,
         together=shape.together,
         resident=shape.resident,
         realigned=realigned,
@@ -200,9 +217,7 @@ def _most(
     cluster: int, together: int, vectors: int, rows: int, vector: int, loaded: int, beside: int, device: DeviceInfo
 ) -> float:
     """Speed of rows over so many blocks, so many of them at once, if all else is at its best."""
-    # An exchange takes its time however short the row is.
-    waits = (1.0 / CLUSTER.get(cluster, 1.0) - 1.0) * max(1.0, SHORT_BYTES / (vectors * vector * loaded))
-    most = 1.0 / (1.0 + waits) / (1.0 + SHARED * beside / loaded / 2 / together)
+    most = 1.0 / (1.0 + _waits(cluster, vectors * vector * loaded)) / (1.0 + SHARED * beside / loaded / 2 / together)
     if together > 1 and beside * vector > MOST_SHARED:
         most *= TOGETHER
     groups = _groups(rows, vector, together)
@@ -229,6 +244,11 @@ def _busy(groups: int, cluster: int, together: int, resident: int, device: Devic
     return waves / math.ceil(waves) if waves < FEW_WAVES else 1.0
 
 
+def _waits(cluster: int, nbytes: int) -> float:
+    """What blocks of a cluster take longer than one by itself: an exchange takes its time however short a row is."""
+    return (1.0 / CLUSTER.get(cluster, 1.0) - 1.0) * max(1.0, SHORT_BYTES / nbytes)
+
+
 def _groups(rows: int, vector: int, together: int) -> int:
     """How many lots of rows there are that are worked on at once: those of one phase lie a vector's elements apart."""
     return -(-rows // (vector * together)) * vector if together > 1 else rows
@@ -240,23 +260,35 @@ def _score(
     vectors: int,
     rows: int,
     vector: int,
+    loaded: int,
     exchanges: int,
+    wanted: int,
     device: DeviceInfo,
     *,
-    is_beside: bool,
     least: float,
+    counts: bool,
 ) -> float:
     """Speed, as a share of what memory allows; 0 where it is less than `least` whatever the rest says. `most`: see _most."""
     held = shape.threads * shape.batch
     used = vectors / (held * shape.cluster)
-    score = most * used * min(shape.in_flight * used, WANTED_IN_FLIGHT) / WANTED_IN_FLIGHT
-    score *= min(1.0, shape.resident * shape.threads / (WANTED_THREADS_BESIDE if is_beside else WANTED_THREADS))
+    groups = _groups(rows, vector, shape.together)
+    each = groups * shape.cluster / (device.sm_count * CLUSTERED.get(shape.cluster, 1.0))
+    present = min(shape.resident, each) if counts else shape.resident
+    in_flight = present * held * vector * loaded * shape.together * used
+    score = most * used * min(in_flight, WANTED_IN_FLIGHT) / WANTED_IN_FLIGHT
+    is_all_there = counts and each <= shape.resident
+    enough = min(1.0, math.ceil(present) * shape.threads / wanted)
+    # Where all rows are there at once it is how long one takes that counts, more than what an SM gets done (H200: layer_norm
+    # f16 61x50257 over two blocks of 640 threads 12.4 us, over eight of 224 14.1).
+    score *= math.sqrt(enough) if is_all_there else enough
     if score < least:
         return 0.0
     score /= 1.0 + TESTED * _tested(shape, vectors) / (shape.threads * shape.cluster)
     if shape.resident == 1:
         score *= ALONE**exchanges
-    groups = _groups(rows, vector, shape.together)
+    if is_all_there:
+        waits = _waits(shape.cluster, vectors * vector * loaded)
+        score *= (1.0 + waits) / (1.0 + waits * ALL_WAIT)
     if _is_lone(groups, shape.cluster, device):
         return score
     return score * _busy(groups, shape.cluster, shape.together, shape.resident, device)

@@ -177,13 +177,14 @@ class InnerPersistentScheduler:
         # Elements of eight bytes are copied asynchronously one by one, wherever they begin.
         realigned = tuple(n for n in in_shared if narrowest < 8 and n not in accesses.in_phase)
         if in_shared and is_cut and not is_few:
+            joined = joins_statistics(segment)
             lying = choose_cut_shape(
                 spread,
                 rows,
                 vector,
                 loaded,
                 shared_bytes,
-                exchanges,
+                1 if joined else exchanges,
                 narrowest,
                 device,
                 is_realigned=bool(realigned),
@@ -191,7 +192,11 @@ class InnerPersistentScheduler:
             if lying is not None:
                 bounds = found.bounds(segment, inputs, lying.threads * lying.batch * lying.cluster * vector - cut)
                 if not isinstance(bounds, Refused):
-                    return cut_params(lying, found.order, accesses, bounds, in_shared, realigned, length)
+                    # Rows together would ask of each value whether it is the first of its row.
+                    one_pass = joined and lying.together == 1
+                    return cut_params(
+                        lying, found.order, accesses, bounds, in_shared, realigned, length, one_pass=one_pass
+                    )
         if in_shared and is_crowded and not is_few and not accesses.misaligned:
             placed = choose_shared_shape(length, vector, loaded, exchanges, device, reads_beside=shared_bytes > 0)
             if placed is not None:
@@ -297,7 +302,12 @@ class InnerPersistentScheduler:
         ):
             # They keep exponentials of Double, which groups compute again (H200: softmax f64 68x16384 11.7 to 14.8 us, 18.0).
             return None
-        exchanges = 1 if exponentials else stages_on_chip(segment) - 1
+        # Of many rows clusters are faster (H200: layer_norm f16 484x128256 83.2 us, over groups in one pass 97.9).
+        is_told_once = found.rows * FEW_BLOCKS <= device.sm_count and joins_statistics(segment)
+        one_pass = exponentials or is_told_once
+        exchanges = 1 if one_pass else stages_on_chip(segment) - 1
+        is_exact = exponentials and any(t.dtype.itemsize == 4 for t in segment.output_tensors)
+        pieces = -(-EXACT_ELEMENTS // vector) if is_exact else 1
         row = Row(found.length + found.cut, vector, found.moved, exchanges, is_double, accesses.misaligned)
         in_shared = () if found.is_single else found.placed(device)
         best: tuple[GridShape, bool, tuple[str, ...]] | None = None
@@ -307,10 +317,12 @@ class InnerPersistentScheduler:
                 found,
                 is_double,
                 inputs_only=inputs_only,
-                one_pass=exponentials,
+                one_pass=one_pass,
                 in_shared=bool(placed),
                 shared_registers=PIECE_REGISTERS + (REGISTERS_FOR_DOUBLES if is_double else 0),
             )
+            if placed and pieces > 1:
+                room = replace(room, pieces=pieces, registers=room.registers + EXACT_REGISTERS)
             shape = choose_grid_shape(row, found.rows, room, device, may_wait=isinstance(near, Refused))
             if shape is not None and (best is None or shape.time < 0.95 * best[0].time):
                 best = shape, inputs_only, placed
@@ -333,6 +345,8 @@ class InnerPersistentScheduler:
                 in_shared=bool(near.in_shared),
             )
             time = near_time(row, found.rows, near.cluster, near.threads, near.batch, room, device)
+            if is_exact:
+                time *= EXACT_NEAR
             few = _few(segment, found, Refused("any other"), device)
             if few is not None and (few.threads, few.batch, few.cluster) == (near.threads, near.batch, near.cluster):
                 time = min(time, few.time)
@@ -357,11 +371,12 @@ class InnerPersistentScheduler:
             shape.groups,
             accesses.misaligned,
             accesses.aligned_to,
-            exponentials,
+            one_pass,
             shape.resident,
             beside_first=_beside_first(
                 segment, found, shape, is_double, device, inputs_only=inputs_only, placed=placed
             ),
+            pieces=pieces if placed else 1,
             reasons=(
                 f"a row of {found.length} elements lies over a group of {shape.sharing} blocks of the grid, {shape.threads} "
                 f"threads with {shape.batch} accesses of {vector} each; {shape.groups} groups go over {found.rows} rows",
@@ -529,6 +544,16 @@ MOST_BLOCKS = 8
 
 MOST_IN_REGISTERS, MOST_IN_SHARED = 32, 16
 """Accesses of a thread of a group; in shared memory each is a piece that is waited for by itself."""
+
+FEW_BLOCKS = 4
+"""Blocks of a row, or more, where groups of the grid tell statistics once (H200: layer_norm bf16 9x50257 9.4 us, so 7.7)."""
+
+EXACT_ELEMENTS, EXACT_REGISTERS = 12, 8
+"""Elements of a piece where sums of exponentials are exact: each piece takes an exponential in Double (H200: softmax f32
+439x128256 155.8 us with four of 384 threads each, 144.1 with eight, 138.0 with twelve, 140.2 with sixteen); its registers."""
+
+EXACT_NEAR = 1.1
+"""What clusters take longer than expected for such rows (H200: softmax f32 439x128256 166 us, 138.5 expected)."""
 
 PIECE_REGISTERS = 48
 """Registers of a thread that goes over its pieces: with 40, one that writes a row of Float spills."""

@@ -174,6 +174,7 @@ class InnerPersistentParams:
     beside_first  inputs that all rows share, which are loaded with the row and not when they are used
     beside_at_once  accesses of a thread for which the same inputs are loaded together, before the results of the first are
                 stored; 0: for each when it is used
+    pieces      accesses of a thread that are waited for together, where blocks of a row meet in device memory
     prefetch    whether the launch asks for what all rows share before anything else
     whole_blocks  the rows of a block are tested once
     few         every block has a processor for itself: registers need not leave room for others
@@ -205,6 +206,7 @@ class InnerPersistentParams:
     few: bool = False
     prefetch: bool = False
     bundle: int = 0
+    pieces: int = 1
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -115,8 +115,8 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
     types.append((at + 2, ParallelType.block_x))
     group = 0
     at_once = (
-        1
-        # Of a group each access is a piece by itself, which is waited for when it is used.
+        # Of a group a piece of the row is waited for when it is used.
+        params.pieces
         if params.in_grid and not (params.in_shared and params.misaligned)
         else params.beside_at_once
         if params.beside_at_once or not params.in_shared

@@ -60,7 +60,7 @@ LEAST_ELEMENTS = 8192
 WORTH, LEAST_GAIN = 0.9, 1.15
 """The part of the time of clusters that groups are expected to take at most, and what they save: estimates are coarse."""
 
-THREADS = (128, 256, 512, 1024)
+THREADS = (128, 256, 384, 512, 1024)
 WARP = 32
 
 
@@ -92,12 +92,14 @@ class Room:
     held             bytes on chip for an element
     registers        of a thread beside the row
     most_accesses    of a thread
+    pieces           accesses in shared memory that are waited for together
     """
 
     in_shared: bool
     held: int
     registers: int
     most_accesses: int
+    pieces: int = 1
 
 
 @record
@@ -160,6 +162,8 @@ def choose_grid_shape(
         # With fewer accesses a thread no group of all blocks holds a row.
         fewest = -(-accesses // (threads * MOST_RESIDENT * device.sm_count))
         for batch in range(max(fewest, LEAST_PIECES if room.in_shared else 1), room.most_accesses + 1):
+            if batch % room.pieces:
+                continue
             sharing = -(-accesses // (threads * batch))
             # With as many blocks and fewer accesses a thread, threads would be idle.
             if sharing > 1 and -(-accesses // (threads * sharing)) < batch:

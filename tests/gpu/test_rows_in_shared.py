@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fuser import DataType
+from fuser import DataType, FusionDefinition
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.runtime.device import get_device
@@ -20,6 +20,42 @@ from tests.schedule.test_inner_persistent import (
     softmax,
 )
 from tests.schedule.test_rows_in_shared import shapes_of
+
+
+def norm_beside_floats(fd: FusionDefinition, dtype: DataType) -> None:
+    """Layer norm with weights of Float, of which nothing shows to more than the elements' bits."""
+    x = fd.define_tensor(shape=[-1, -1], dtype=dtype, contiguity=True)
+    weight, bias = (fd.define_tensor(shape=[-1], dtype=DataType.Float, contiguity=True) for _ in range(2))
+    wide = fd.ops.cast(x, DataType.Float)
+    variance, mean = fd.ops.var_mean(wide, [1], 0, True)
+    scaled = fd.ops.mul(fd.ops.sub(wide, mean), fd.ops.rsqrt(fd.ops.add(variance, 1e-5)))
+    weight, bias = (fd.ops.broadcast(t, [True, False]) for t in (weight, bias))
+    fd.add_output(fd.ops.cast(fd.ops.add(fd.ops.mul(scaled, weight), bias), dtype))
+
+
+@pytest.mark.parametrize("dtype", [DataType.BFloat16, DataType.Half])
+@pytest.mark.parametrize(
+    ("rows", "length"), [(1, 50257), (9, 50257), (300, 50257), (700, 33333), (41, 250003), (50, 128256)]
+)
+def test_norms_beside_floats_at_every_phase(dtype: DataType, rows: int, length: int) -> None:
+    """Statistics in one pass, of rows that are cut at both ends, of few rows and of many."""
+    device = get_device("cuda", 0)
+    rng = np.random.default_rng(length)
+    x = (rng.normal(size=(rows, length)) + 2.0).astype(np.float32).astype(dtype.numpy)
+    weight, bias = (rng.normal(size=length).astype(np.float32) for _ in range(2))
+    fusion = fusion_of(norm_beside_floats, dtype)
+    facts = [described(dtype, rows, length), described(DataType.Float, length), described(DataType.Float, length)]
+    kernel = KernelCompiler(device).compile(fusion, facts)
+    if kernel.resources is not None:
+        assert kernel.resources.spill_bytes == 0
+    wide = x.astype(np.float64)
+    spread = np.sqrt(wide.var(1, keepdims=True) + 1e-5)
+    expected = (wide - wide.mean(1, keepdims=True)) / spread * weight + bias
+    for _ in range(3):
+        (found,) = run_on(device, kernel, fusion, [x, weight, bias]).values()
+        error = np.abs(found.astype(np.float64) - expected)
+        assert np.max(error / (np.abs(expected) + 1.0)) <= (8e-3 if dtype is DataType.BFloat16 else 1e-3)
+
 
 CASES = [(64, 1 << 20), (67, 1 << 20), (300, 65536), (301, 131072), (1000, 50000), (5, 1_000_000), (40, 262144)]
 

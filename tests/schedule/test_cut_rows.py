@@ -10,7 +10,8 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.kernel import AsyncCopy, walk
+from fuser.ir.kernel import AsyncCopy, VectorMove, walk
+from fuser.ir.kernel_accesses import stmt_reads
 from fuser.schedule.cut_rows import choose_cut_shape
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.params import InnerPersistentParams, Params, Refused
@@ -28,6 +29,8 @@ def force(
     together: int,
     realigned: tuple[str, ...] = (),
     groups: int = 0,
+    *,
+    one_pass: bool = False,
 ) -> None:
     """Rows of every proposal lie in shared memory, spread like this; `groups`: of the grid, 0 for clusters."""
     propose = InnerPersistentScheduler.propose
@@ -47,6 +50,7 @@ def force(
             in_shared=tuple(t.name for t in segment.input_tensors if t.ndim == 2),
             together=together,
             realigned=realigned,
+            one_pass=one_pass or params.one_pass,
             beside_first=(),
             blocks=groups,
             in_grid=1 if groups else 0,
@@ -57,7 +61,7 @@ def force(
     monkeypatch.setattr(InnerPersistentScheduler, "propose", changed)
 
 
-def check(define: Definition, dtype: DataType, rows: int, columns: int) -> None:
+def check(define: Definition, dtype: DataType, rows: int, columns: int, *, whole: bool = False) -> None:
     rng = np.random.default_rng(columns)
     shapes = [(rows, columns)] * (1 + (define is add_norm)) + [(columns,)] * (define is layer_norm)
     arrays = [rng.normal(size=s).astype(dtype.numpy) for s in shapes]
@@ -70,6 +74,10 @@ def check(define: Definition, dtype: DataType, rows: int, columns: int) -> None:
     wide = [s for s in walk(launch.kernel.kernel_ir.body) if isinstance(s, AsyncCopy)]
     assert wide
     assert all(s.width * dtype.itemsize >= 8 for s in wide), "whole accesses but for the ends of a row"
+    reads = [s for s in walk(launch.kernel.kernel_ir.body) if isinstance(s, VectorMove) and s.src.is_shared]
+    rows_read = [b for s in walk(launch.kernel.kernel_ir.body) for b, _ in stmt_reads(s) if b in {r.src for r in reads}]
+    if whole:
+        assert len(rows_read) == len(reads), "what lies in shared memory is read whole, ends of a row and all"
     tolerance = {D.BFloat16: 1.2e-2, D.Half: 2e-3}.get(dtype, 2e-5)
     for got, expected in zip(found, reference(define, arrays), strict=True):
         scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
@@ -105,7 +113,7 @@ def test_values(
 ) -> None:
     monkeypatch.setenv("FUSER_VERIFY", "passes")
     force(monkeypatch, threads, batch, cluster, together)
-    check(define, dtype, rows, columns)
+    check(define, dtype, rows, columns, whole=together == 1)
 
 
 def scaled(fd: FusionDefinition, dtype: DataType) -> None:

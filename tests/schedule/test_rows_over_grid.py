@@ -128,6 +128,7 @@ def test_values(
 def no_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let rows that clusters would hold at once lie over groups as longer ones do."""
     monkeypatch.setattr(sys.modules[RowShape.__module__], "shapes_at_once", lambda *_: [])
+    monkeypatch.setattr(sys.modules[InnerPersistentScheduler.__module__], "is_worth_it", lambda *_: True)
 
 
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
