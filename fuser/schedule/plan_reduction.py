@@ -180,7 +180,9 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
         unroll = _even_unroll(turns, unroll) if even else min(unroll, power_of_two(turns, 1, _MAX_UNROLL))
     reasons.append(_flight_words(space, device, unroll))
     two_waves = grid > 1 and not cluster and grid >= _bucketed(_wanted_blocks(space, device, threads), blocks)
-    is_few = not (two_waves or space.heavy) and (grid > 1 or space.kept <= few or _is_full(space, unroll))
+    # What is held takes many registers: where all SMs have a block of their own, there must be room for a second.
+    at_once = blocks * grid <= device.sm_count if space.held else grid > 1 or space.kept <= few
+    is_few = not (two_waves or space.heavy) and (at_once or _is_full(space, unroll))
     return ReductionPlan(threads, rows, grid, unroll, tuple(reasons), cluster=cluster > 0, is_few=is_few)
 
 

@@ -368,7 +368,9 @@ def test_trips_of_long_rows_are_whole_where_threads_can_divide_them(
     assert (rows.block_reduce, rows.unroll) == (threads, accesses)
 
 
-@pytest.mark.parametrize(("rows", "columns", "expected"), [(2, 7168, 1), (42, 1000, 1), (8192, 32000, 0)])
+@pytest.mark.parametrize(
+    ("rows", "columns", "expected"), [(2, 7168, 1), (42, 1000, 1), (200, 7168, 0), (8192, 32000, 0)]
+)
 def test_threads_of_few_rows_may_take_the_registers_of_an_sm(rows: int, columns: int, expected: int) -> None:
     """Else their reads wait for one another; of many rows other blocks have theirs on the way meanwhile."""
     kernel = kernel_of(cross_entropy, rows, columns, Float)
