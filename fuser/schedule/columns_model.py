@@ -59,8 +59,8 @@ HIDDEN = 1.3
 """What is saved of each where the next rows come meanwhile."""
 WARP = 32
 CLUSTERS = (2, 4, 8, 16)
-MEETING_OF_SHARED, DOUBLE_IN_SHARED = 3.6, 2.2e-4
-"""The same where rows are copied to shared memory meanwhile, and a block's time for an element."""
+MEETING_OF_SHARED, OF_SHARED, DOUBLE_IN_SHARED = 3.6, 0.3, 2.2e-4
+"""The same where rows are copied to shared memory meanwhile, what each row adds, and a block's time for an element."""
 MOST_DOUBLES, THREADS_OF_DOUBLES = 6, 384
 """Elements of a row that a thread has at most, and threads of a block: each has registers of its own for their sums."""
 MOST_AT_ONCE, FEW_AT_ONCE, FOR_EACH = 16, 4, 1.6
@@ -227,7 +227,7 @@ def _doubles_in_shared(length: int, rows: int, load: Load, device: DeviceInfo) -
             if sharing < 2 or registers > rung_of(threads)[1] or places * at_once * row_bytes > room:
                 continue
             at_once = -(-rows // trips)
-            meeting = MEETING_OF_SHARED + at_once * OF_DOUBLES + at_once * length / sharing * DOUBLE_IN_SHARED
+            meeting = MEETING_OF_SHARED + at_once * OF_SHARED + at_once * length / sharing * DOUBLE_IN_SHARED
             moving = at_once * length * load.moved / DEVICE_RATE
             time = LAUNCH + LATENCY + (moving + meeting if trips == 1 else trips * max(moving, 0.5 * moving + meeting))
             if best is None or time < best.time:

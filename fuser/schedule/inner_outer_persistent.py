@@ -70,9 +70,9 @@ WAIT_NS = 3000.0
 """What the wait of the grid and the sums after it cost at least."""
 ALONE = 5.3
 """Microseconds that a kernel takes beside what is modelled (H200: 256x1000 bf16 9.1, 500x257 10.7, f32 100x5120 12.0)."""
-OVERLAPPED, ONE_BLOCK = 0.8, 1.15
-"""What is measured for what is modelled, where an SM has several blocks and where it has one."""
-SURE = 0.93
+OVERLAPPED, ONE_BLOCK = 0.8, 0.8
+"""What is measured for what is modelled, where an SM has several blocks, and where it has one, its first trip apart."""
+SURE = 0.97
 """The part of the time of rows in registers that rows in shared memory are expected to take at most."""
 LEAST_APART = 200
 """Elements of rows that are worth kernels of their own; shorter ones lie side by side (f64 100003x64 52 us; 155)."""
@@ -206,7 +206,8 @@ class InnerOuterPersistentScheduler:
         time = math.inf
         if not isinstance(shape, Refused):
             cost = _model(shape, length, rows, vector, load, device)[1] / 1000
-            time = ALONE + cost * (OVERLAPPED if shape.per_sm > 1 else ONE_BLOCK)
+            trips = -(-rows // (shape.blocks * shape.side_by_side * shape.rows))
+            time = ALONE + cost * (OVERLAPPED if shape.per_sm > 1 else ONE_BLOCK + 1 / trips)
         shared = choose_shared_rows(found, device)
         if shared is not None and shared.time < SURE * time:
             return self._in_shared(found, inputs, shared, device, apart)

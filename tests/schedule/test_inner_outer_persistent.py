@@ -353,7 +353,9 @@ def test_other_sizes_get_other_kernels(shape: tuple[int, int]) -> None:
         np.testing.assert_allclose(value, expected, rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("rows", "length", "taken"), [(410, 3072, False), (100_003, 64, True), (4000, 1024, True)])
+@pytest.mark.parametrize(
+    ("rows", "length", "taken"), [(410, 3072, True), (410, 5120, False), (100_003, 64, True), (4000, 1024, True)]
+)
 def test_sums_of_doubles_have_two_registers(rows: int, length: int, taken: bool) -> None:
     """Rows that would spill are left to two kernels."""
     with FusionDefinition() as fd:
