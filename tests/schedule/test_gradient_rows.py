@@ -91,7 +91,7 @@ def test_doubles_over_the_grid(rows: int, length: int) -> None:
         # Two kernels are faster.
         assert rows > 16
         return
-    assert shape.in_shared
+    assert shape.in_shared or rows < 8, "all of few rows are in registers"
     assert shape.sharing * shape.threads * shape.batch >= length
     assert (shape.sharing - 1) * shape.threads * shape.batch < length
     assert shape.sharing <= H200.sm_count
