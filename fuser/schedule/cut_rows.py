@@ -24,7 +24,8 @@ REGISTERS = 40
 """Registers of a thread."""
 
 REGISTERS_BESIDE = 48
-"""The same where it reads several rows of Doubles, or more than `MOST_SHARED` bytes for a vector beside them."""
+"""The same where it reads several rows of wider elements than 16 bits, or more than `MOST_SHARED` bytes for a vector beside
+them (gradient of softmax f32 13x128256 at any address spills in forty)."""
 
 REGISTERS_FOR_DOUBLES = 48
 """As many more for elements of eight bytes."""
@@ -123,7 +124,7 @@ def choose_cut_shape(
     # Rows together need registers for what they share: it must be little, or very much beside a row, and much in any case
     # (H200: rms_norm bf16 834x50257 two rows at once 61.6 us, one 57.9).
     is_worth_it = beside >= 2 * loaded and (beside * vector <= MOST_SHARED or beside > 2 * loaded)
-    holds_more = beside * vector > MOST_SHARED or loaded > itemsize > 4
+    holds_more = beside * vector > MOST_SHARED or loaded > itemsize >= 4
     registers = REGISTERS_BESIDE if holds_more else REGISTERS
     registers += REGISTERS_FOR_DOUBLES if itemsize > 4 else 0
     wanted = WANTED_THREADS_BESIDE if beside else WANTED_THREADS
