@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -285,11 +285,12 @@ class KernelCompiler:
                 ) from error
 
         result = made(kernel.min_blocks)
-        if _spills(result, kernel.entry) and not kernel.min_blocks and kernel.register_cap is None:
-            # Where no number of blocks is asked for, ptxas aims at one of its own, and may spill for it.
-            again = made(1)
-            if not _spills(again, kernel.entry):
-                result, kernel = again, replace(kernel, min_blocks=1)
+        if _spills(result, kernel.entry) and kernel.register_cap is None:
+            for fewer in _fewer_blocks(kernel):
+                again = made(fewer)
+                if not _spills(again, kernel.entry):
+                    result, kernel = again, replace(kernel, min_blocks=fewer)
+                    break
         return replace(
             kernel,
             cubin=result.cubin,
@@ -300,6 +301,19 @@ class KernelCompiler:
             content_hash=content_hash(kernel.source, kernel.options, kernel.arch, result.version, kernel.entry),
             log=result.log,
         )
+
+
+def _fewer_blocks(kernel: CompiledKernel) -> Sequence[int]:
+    """Blocks a processor to ask for where a kernel spills, in the order to try.
+
+    Where no number was asked for, ptxas aims at one of its own, and may spill for it. What a schedule asks for is for speed
+    alone, unless all blocks must be there at once.
+    """
+    if not kernel.min_blocks:
+        return (1,)
+    is_needed = kernel.plan is not None and kernel.plan.cooperative
+    by_schedule = kernel.kernel_ir is not None and kernel.kernel_ir.min_blocks == kernel.min_blocks
+    return range(kernel.min_blocks - 1, 0, -1) if by_schedule and not is_needed else ()
 
 
 def _spills(result: CompileResult, entry: str) -> bool:
@@ -335,11 +349,11 @@ def resource_text(kernel: CompiledKernel) -> str:
 
 
 def _blocks_text(kernel: CompiledKernel) -> str:
-    """For how many blocks a processor it was compiled, and why where its schedule did not ask for them."""
+    """For how many blocks a processor it was compiled, and why where its schedule did not ask for that many."""
     if not kernel.min_blocks:
         return ""
     asked = kernel.kernel_ir is not None and kernel.kernel_ir.min_blocks == kernel.min_blocks
-    why = "" if asked else ", because it spilled where ptxas chose their number, or an option says so"
+    why = "" if asked else ", because it spilled with the number its schedule or ptxas chose, or an option says so"
     return f"# compiled for {kernel.min_blocks} blocks a processor at least{why}\n"
 
 

@@ -4,7 +4,8 @@
                 loaded from memory at an index that is the same for the block counts as the same
     diverges    a condition or loop diverges in a block if symbols of its text vary; in a warp, if lanes may decide it
                 differently: it compares `threadIdx.x` (or `threadIdx.y`, `.z` where rows of threads are no whole warps)
-                with anything but a boundary between warps
+                with anything but a boundary between warps. Whole rows of threads may make up a warp: 16 x 8 threads are
+                warps of two rows each, and `threadIdx.y < 2` is a boundary
 Undecided means: does not diverge in a warp.
 """
 
@@ -18,6 +19,8 @@ from fuser.ir.kernel import THREAD_SYMBOLS, For
 
 _WARP = 32
 _THREAD_X = THREAD_SYMBOLS[ParallelType.block_x]
+_THREAD_Y = THREAD_SYMBOLS[ParallelType.block_y]
+_THREAD_Z = THREAD_SYMBOLS[ParallelType.block_z]
 
 
 class Uniformity:
@@ -26,6 +29,7 @@ class Uniformity:
     def __init__(self, block: tuple[Int, Int, Int]) -> None:
         self._block_varying = {symbol for axis, symbol in THREAD_SYMBOLS.items() if axis.is_block}
         self._warp_varying = _lane_symbols(block)
+        self._runs = _runs(block)
         # What Let symbols stand for, written out.
         self._values: dict[Symbol, Int] = {}
         # The conditions and loops around this place that differ between threads of the block: (text, lanes may differ).
@@ -93,21 +97,43 @@ class Uniformity:
         varying = comparison.symbols & self._warp_varying
         if not varying:
             return False
-        if varying != {_THREAD_X}:
+        if len(varying) > 1:
             return True
-        slope = next((c for monomial, c in comparison.operand.terms if monomial == (_THREAD_X,)), 0)
-        rest = comparison.operand - slope * _THREAD_X
-        if slope == 0 or _THREAD_X in rest.symbols:
-            return False  # threadIdx.x stands inside a quotient or a product: not decided
+        (position,) = varying
+        run = self._runs.get(position)
+        if run is None:
+            return True
+        slope = next((c for monomial, c in comparison.operand.terms if monomial == (position,)), 0)
+        rest = comparison.operand - slope * position
+        if slope == 0 or position in rest.symbols:
+            return position is not _THREAD_X  # it stands inside a quotient or a product: not decided
         if comparison.kind != ">=":
             return True
-        # In a warp the operand runs through `rest + slope * (32 * w + lane)`. It keeps its sign there if no multiple of
-        # 32 * slope lies between its first and last value, which the remainder of `rest` tells.
-        stride = _WARP * abs(slope)
+        # In a warp the operand runs through `rest + slope * (run * w + step)`. It keeps its sign there if no multiple of
+        # run * slope lies between its first and last value, which the remainder of `rest` tells.
+        stride = run * abs(slope)
         remainder = rest.constant % stride
         if (rest - rest.constant).multiple % stride != 0:
             return True
-        return remainder >= slope if slope > 0 else remainder < (_WARP - 1) * -slope
+        return remainder >= slope if slope > 0 else remainder < (run - 1) * -slope
+
+
+def _runs(block: tuple[Int, Int, Int]) -> dict[Symbol, int]:
+    """Position symbols that run through so many neighbouring values in a warp, the first a multiple of how many they are."""
+    x, y, z = block
+    flat = y.is_const and z.is_const and y.value * z.value == 1
+    runs: dict[Symbol, int] = {}
+    # Rows of 48 threads: the second warp has the end of one and the beginning of the next.
+    if flat or not x.is_const or x.value <= _WARP or x.value % _WARP == 0:
+        runs[_THREAD_X] = _WARP
+    if x.is_const and x.value > 0 and _WARP % x.value == 0:
+        run = _WARP // x.value
+        if (z.is_const and z.value == 1) or y.multiple % run == 0:
+            runs[_THREAD_Y] = run
+    rows = x * y
+    if rows.is_const and rows.value > 0 and _WARP % rows.value == 0:
+        runs[_THREAD_Z] = _WARP // rows.value
+    return runs
 
 
 def _lane_symbols(block: tuple[Int, Int, Int]) -> set[Symbol]:

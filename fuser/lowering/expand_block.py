@@ -150,7 +150,7 @@ class BlockReduces:
         axes, and read by all. Where that is little work, or how much is not known, every thread does all of it for itself and
         saves a barrier."""
         lanes = self.axes.count_of([p for p in self.axes.active if p not in reduced])
-        groups = spread_groups(count, r.partials[0].size, lanes)
+        groups = spread_groups(r, count, lanes)
         if groups and total.is_const:
             return self._exchange_spread(r, reduced, total.value, count.value, groups, is_told=is_told)
         scratch = self.scratch(r, total)

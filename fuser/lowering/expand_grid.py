@@ -47,8 +47,9 @@ from fuser.lowering.spread_joins import Joined, Spread, is_one_step, spread_grou
 _LEVEL_2 = CacheOp["global"]
 # Partials of other blocks that a lane joins rather than wait for the other warps of its block.
 _OWN_TURNS = 4
-# Partials that a thread of the last block asks for at once.
+# Partials that a thread of the last block asks for at once, and bytes of them: registers that the kernel's loops need not have.
 _FINISH_BATCH = 16
+_FINISH_BYTES = 128
 
 
 class GridReduces:
@@ -126,10 +127,12 @@ class GridReduces:
         count = maximum(self.axes.count_of(g.spread), ONE)
         size = r.partials[0].size
         # A single result has as many threads as there are: each joins few parts, and then they meet.
-        groups = spread_groups(count, size, self.axes.count_of(g.lanes)) if size.value > 1 else 0
+        groups = spread_groups(r, count, self.axes.count_of(g.lanes)) if size.value > 1 else 0
         if groups and g.blocks.is_const and -(-g.blocks.value // groups) <= _FINISH_BATCH:
             return self._finish_spread(r, g, groups)
-        most = max(1, _FINISH_BATCH // size.value)
+        most = max(
+            1, min(_FINISH_BATCH // size.value, _FINISH_BYTES // sum(p.dtype.itemsize * size.value for p in r.partials))
+        )
         by_warps = self._warps_finish(g, most)
         mine = self.axes.linear(g.spread)
         if by_warps:

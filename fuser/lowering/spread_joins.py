@@ -78,15 +78,18 @@ class Joined:
     results: tuple[Buffer, ...]
 
 
-def spread_groups(threads: Int, size: Int, lanes: Int) -> int:
+def spread_groups(r: Reduce, threads: Int, lanes: Int) -> int:
     """Groups of threads, each with one for every result of a lane; 0 where there are not several, or it is not known.
 
     As many parts for each: their number divides that of the threads. A single result has threads to spare if it has lanes and
-    one thread would not join few parts: else a warp joins it by butterflies, or every thread reads all of them.
+    one thread would not join few parts: else a warp joins it by butterflies, or every thread reads all of them. Statistics of
+    Doubles are pooled at once: every step rounds them again.
     """
+    size = r.partials[0].size
     if not (threads.is_const and size.is_const) or threads.value % size.value:
         return 0
-    if size.value == 1 and (lanes is ONE or threads.value < _ONE_STEP):
+    is_rounded = r.combine in ("welford", COMBINE_EXACTLY) and r.partials[0].dtype is DataType.Double
+    if size.value == 1 and (lanes is ONE or threads.value < _ONE_STEP or is_rounded):
         return 0
     most = min(threads.value // size.value, _MOST_GROUPS)
     return next((n for n in range(most, _LEAST_GROUPS - 1, -1) if threads.value % n == 0), 0)

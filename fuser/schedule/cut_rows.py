@@ -27,6 +27,10 @@ REGISTERS_BESIDE = 48
 """The same where it reads several rows of wider elements than 16 bits, or more than `MOST_SHARED` bytes for a vector beside
 them (gradient of softmax f32 13x128256 at any address spills in forty)."""
 
+LEAST_REGISTERS_BESIDE = 72
+"""Registers that ptxas must be able to give where anything is read beside a row (layer_norm bf16 5x1000003 in blocks of
+992 threads, with 64 each, spills twelve bytes)."""
+
 REGISTERS_FOR_DOUBLES = 48
 """As many more for elements of eight bytes."""
 
@@ -146,6 +150,8 @@ def choose_cut_shape(
             break
         for batch in range(max(2, -(-vectors // (cluster * device.max_threads_per_block))), 33):
             threads = -(-vectors // (cluster * batch * WARP)) * WARP
+            if beside and threads * LEAST_REGISTERS_BESIDE > device.registers_per_sm:
+                continue
             shape = _shape(threads, batch, cluster, together, vector * loaded, registers, device)
             if shape is None:
                 continue

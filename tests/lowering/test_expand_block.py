@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fuser.ir.dtypes import DataType
+from fuser.ir.enums import MemoryType
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import const
-from fuser.ir.kernel import For, Shuffle, walk
+from fuser.ir.integers import ONE, ZERO, const
+from fuser.ir.kernel import Buffer, For, Literal, Reduce, Shuffle, walk
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.spread_joins import spread_groups
 from tests.harness import check, integers
@@ -79,6 +80,7 @@ def test_threads_of_a_group_share_its_elements(threads: int, elements: int) -> N
     s.reorder(r.name, {2: 0, 3: 1})
     kernel = check(s, [integers((37, 150))], seeds=(0, 1))
     loops = [f for f in walk(kernel.body) if isinstance(f, For) and f.stop.is_const and str(f.start) == "1"]
-    assert len(loops) == (
-        2 if spread_groups(const(threads), const(elements), const(8)) else max(1, elements // threads)
-    )
+    partial = Buffer("t1_partial", Float, MemoryType.local, const(elements))
+    joined = Reduce((partial,), "add", (Literal(0.0, Float),), (BY,), (), False, ZERO, ONE, "t1")
+    groups = spread_groups(joined, const(threads), const(8))
+    assert len(loops) == (2 if groups else max(1, elements // threads))
