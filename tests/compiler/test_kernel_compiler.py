@@ -38,3 +38,20 @@ def test_a_kernel_that_spills_is_compiled_for_one_block() -> None:
     assert kernel.resources.spill_bytes == 0
     assert kernel.min_blocks == 1
     assert "compiled for 1 blocks a processor at least, because it spilled" in resource_text(kernel)
+
+
+@pytest.mark.skipif(not is_available(), reason="no NVRTC")
+def test_blocks_that_a_schedule_asks_for_are_given_up_where_the_kernel_spills() -> None:
+    """The joins of Double statistics need more than the 64 registers of four blocks of 256 threads."""
+    define = chained_reduction.moments_of_sums
+    arrays = chained_reduction.arrays_for(define, 4096, 1000, DataType.Double)
+    fusion, inputs = (
+        chained_reduction.fusion_of(define, DataType.Double),
+        [chained_reduction.described(a) for a in arrays],
+    )
+    kernel = KernelCompiler(DeviceInfo.preset("H200")).compile(fusion, inputs)
+    assert kernel.kernel_ir is not None
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == 0
+    assert 1 <= kernel.min_blocks < kernel.kernel_ir.min_blocks
+    assert "because it spilled with the number its schedule or ptxas chose" in resource_text(kernel)
