@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from fuser import options as environment
 from fuser.codegen.generate import generate_cuda
@@ -17,11 +17,12 @@ from fuser.ir.enums import SchedulerType
 from fuser.ir.fact_collection import collect_facts
 from fuser.ir.facts import Facts
 from fuser.ir.fusion import Fusion, tensor_outputs
+from fuser.ir.kernel import Kernel
 from fuser.ir.proofs import ProofLog
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
 from fuser.records import record
-from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
+from fuser.runtime.compiled_kernel import BlocksBy, CompiledKernel, content_hash
 from fuser.runtime.device import Device
 from fuser.runtime.variants import bound_options, rung_of
 from fuser.schedule.params import NoOpParams, Params, Refused, SegmentInputs
@@ -256,6 +257,7 @@ class KernelCompiler:
             content_hash=content_hash(source.text, self.options.nvrtc_flags, target.info.arch, None, source.entry),
             register_cap=self.options.register_cap,
             min_blocks=self.options.min_blocks or kernel.min_blocks,
+            blocks_by=_who_asks(self.options, kernel),
         )
         if target.makes_cubin:
             compiled = self._with_cubin(compiled, bound)
@@ -285,14 +287,18 @@ class KernelCompiler:
                 ) from error
 
         result = made(kernel.min_blocks)
-        if _spills(result, kernel.entry) and kernel.register_cap is None:
+        spilled: list[int] = []
+        if _spills(result, kernel.entry):
+            spilled.append(kernel.min_blocks)
             for fewer in _fewer_blocks(kernel):
                 again = made(fewer)
                 if not _spills(again, kernel.entry):
-                    result, kernel = again, replace(kernel, min_blocks=fewer)
+                    result, kernel = again, replace(kernel, min_blocks=fewer, blocks_by=BlocksBy.spills)
                     break
+                spilled.append(fewer)
         return replace(
             kernel,
+            spilled_with=tuple(spilled),
             cubin=result.cubin,
             resources=result.resources.get(kernel.entry),
             max_block_size=top,
@@ -303,17 +309,30 @@ class KernelCompiler:
         )
 
 
+def _who_asks(options: CompileOptions, kernel: Kernel) -> BlocksBy:
+    if options.min_blocks:
+        return BlocksBy.user
+    return BlocksBy.schedule if kernel.min_blocks else BlocksBy.compiler
+
+
 def _fewer_blocks(kernel: CompiledKernel) -> Sequence[int]:
     """Blocks a processor to ask for where a kernel spills, in the order to try.
 
     Where no number was asked for, ptxas aims at one of its own, and may spill for it. What a schedule asks for is for speed
-    alone, unless all blocks must be there at once.
+    alone, unless all blocks must be there at once. What a user asks for stands, as does their limit of registers.
     """
-    if not kernel.min_blocks:
-        return (1,)
-    is_needed = kernel.plan is not None and kernel.plan.cooperative
-    by_schedule = kernel.kernel_ir is not None and kernel.kernel_ir.min_blocks == kernel.min_blocks
-    return range(kernel.min_blocks - 1, 0, -1) if by_schedule and not is_needed else ()
+    if kernel.register_cap is not None:
+        return ()
+    match kernel.blocks_by:
+        case BlocksBy.compiler:
+            return (1,)
+        case BlocksBy.schedule:
+            is_needed = kernel.plan is not None and kernel.plan.cooperative
+            return () if is_needed else range(kernel.min_blocks - 1, 0, -1)
+        case BlocksBy.user | BlocksBy.spills:
+            return ()
+        case _:
+            assert_never(kernel.blocks_by)
 
 
 def _spills(result: CompileResult, entry: str) -> bool:
@@ -344,17 +363,9 @@ def resource_text(kernel: CompiledKernel) -> str:
         f"# {kernel.entry} for {kernel.arch}, {len(kernel.cubin)} bytes of machine code\n"
         f"# {r.registers} registers, {r.spill_bytes} bytes spilled, {r.stack_bytes} bytes of stack, "
         f"{r.static_shared_bytes} bytes of static shared memory\n"
-        f"# serves blocks up to {kernel.max_block_size} threads\n{_blocks_text(kernel)}"
+        f"# serves blocks up to {kernel.max_block_size} threads\n"
+        + "".join(f"# {line}\n" for line in kernel.blocks_text)
     )
-
-
-def _blocks_text(kernel: CompiledKernel) -> str:
-    """For how many blocks a processor it was compiled, and why where its schedule did not ask for that many."""
-    if not kernel.min_blocks:
-        return ""
-    asked = kernel.kernel_ir is not None and kernel.kernel_ir.min_blocks == kernel.min_blocks
-    why = "" if asked else ", because it spilled with the number its schedule or ptxas chose, or an option says so"
-    return f"# compiled for {kernel.min_blocks} blocks a processor at least{why}\n"
 
 
 def options_from_lists(enable: Iterable[str] | None, disable: Iterable[str] | None) -> CompileOptions:

@@ -40,6 +40,7 @@ def _explain_kernel(label: str, kernel: CompiledKernel) -> str:
             f"  uses        {r.registers} registers, {r.spill_bytes} bytes spilled, {r.stack_bytes} bytes of stack, "
             f"{r.static_shared_bytes} bytes of static shared memory; blocks up to {kernel.max_block_size}"
         )
+    lines += [f"  blocks      {line}" for line in kernel.blocks_text]
     return "\n".join(lines)
 
 

@@ -97,7 +97,7 @@ def interpret_and_bind(
     try:
         for index, instruction in enumerate(program.instructions):
             try:
-                run.execute(instruction)
+                run.execute(index, instruction)
             except FuserError as error:
                 error.add_note(_note(program, index))
                 raise
@@ -236,7 +236,7 @@ class _Run:
         """Sizes with the slots' extents filled in."""
         return _size_function(values)(self)
 
-    def execute(self, instruction: Instruction) -> None:
+    def execute(self, index: int, instruction: Instruction) -> None:
         """Bind one instruction and run the step, if it needs one."""
         match instruction:
             case Allocate(slot, shape, dtype, strides):
@@ -256,7 +256,9 @@ class _Run:
                 step = self._fill(slot, value)
                 self.count("fills")
             case LaunchKernel(kernel):
-                step = self._launch_raw(instruction) if kernel.plan is None else self._launch_planned(instruction)
+                step = (
+                    self._launch_raw(instruction) if kernel.plan is None else self._launch_planned(index, instruction)
+                )
                 self.count("skipped_launches" if step is None else "launches")
             case _:
                 assert_never(instruction)
@@ -359,7 +361,7 @@ class _Run:
             return self.sizes((arg,))[0]
         return self.numbers[arg] if isinstance(arg, str) else arg
 
-    def _launch_planned(self, instruction: LaunchKernel) -> Step | None:
+    def _launch_planned(self, index: int, instruction: LaunchKernel) -> Step | None:
         kernel, wanted = instruction.kernel, instruction.launch
         evaluation = evaluation_of(kernel)
         plan = evaluation.plan
@@ -375,9 +377,12 @@ class _Run:
         if values.is_empty:
             return None
         cluster = plan.cluster if wanted is None or wanted.cluster is None else wanted.cluster
-        # The kernel beside which this one runs, if that was the last thing put on the stream.
-        last = next((s for s in reversed(self.steps) if not isinstance(s, AllocateStep)), None) if plan.beside else None
+        # The kernel beside which this one runs, if that was launched: with nothing to do it is not.
+        side = self.program.side_by_side.get(index)
+        last = next((s for s in reversed(self.steps) if not isinstance(s, AllocateStep)), None) if side else None
         before = last if isinstance(last, LaunchStep) and last.holds else None
+        if side is not None:
+            self.count("launches_beside" if before is not None else "launches_kept_apart")
         launch = Launch(
             values.grid, values.block, values.shared_bytes, cluster, plan.cooperative, beside=before is not None
         )
@@ -397,19 +402,8 @@ class _Run:
                 for positions, n, w in zip(parameters.workspaces, values.workspaces, plan.workspaces, strict=True)
             ),
             None if values.semaphores is None else (parameters.semaphores, values.semaphores, others),
-            self._is_before_another(instruction),
+            any(side.starter == index for side in self.program.side_by_side.values()),
         )
-
-    def _is_before_another(self, instruction: LaunchKernel) -> bool:
-        """Whether the next kernel of the program may run beside the one of this instruction."""
-        plan = instruction.kernel.plan
-        if plan is None or not plan.starts_next:
-            return False
-        instructions = iter(self.program.instructions)
-        while next(instructions) is not instruction:
-            pass
-        after = next((i for i in instructions if not isinstance(i, Allocate)), None)
-        return isinstance(after, LaunchKernel) and after.kernel.plan is not None and after.kernel.plan.beside
 
     def _note_disjoint(self, facts: Sequence[Fact], tensors: dict[str, Tensor]) -> None:
         """Remember which inputs must not overlap: the one fact that a later run with the same sizes may break."""

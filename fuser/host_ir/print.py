@@ -104,11 +104,26 @@ def print_program(program: HostProgram) -> str:
         f"{_INDENT}inputs={_tuple([repr(s) for s in program.inputs])},",
         f"{_INDENT}outputs={_tuple([repr(s) for s in program.outputs])},",
         f"{_INDENT}instructions=(",
-        *(f"{_INDENT * 2}{print_instruction(i, labels)}," for i in program.instructions),
+        *(
+            f"{_INDENT * 2}{print_instruction(i, labels)},{_beside(program, index)}"
+            for index, i in enumerate(program.instructions)
+        ),
         f"{_INDENT}),",
         ")",
     ]
     return "\n".join(lines)
+
+
+def _beside(program: HostProgram, index: int) -> str:
+    """A comment for a launch whose kernel is made to run beside the one before it."""
+    side = program.side_by_side.get(index)
+    if side is None:
+        return ""
+    if side.starter is not None:
+        return "  # beside the launch before it"
+    if side.between is None:
+        return "  # by itself: no launch before it lets another start"
+    return f"  # behind the launch before it: {type(program.instructions[side.between]).__name__} stands between"
 
 
 def parse_program(text: str, kernels: Mapping[str, CompiledKernel]) -> HostProgram:

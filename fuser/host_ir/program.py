@@ -20,6 +20,7 @@ from typing import Any
 from fuser.host_ir.instructions import Instruction, LaunchKernel
 from fuser.host_ir.launcher import Launcher
 from fuser.host_ir.print import label_kernels, print_program
+from fuser.host_ir.side_by_side import Beside, side_by_side
 from fuser.host_ir.verify import ProgramFacts, verify_program
 from fuser.runtime.compiled_kernel import CompiledKernel
 
@@ -27,6 +28,8 @@ COUNTERS = (
     "runs",
     "replays",
     "launches",
+    "launches_beside",
+    "launches_kept_apart",
     "skipped_launches",
     "allocations",
     "deallocations",
@@ -60,6 +63,7 @@ class HostProgram:
         "facts",
         "root_names",
         "roots",
+        "side_by_side",
     )
 
     def __init__(self, inputs: Iterable[str], outputs: Iterable[str], instructions: Iterable[Instruction]) -> None:
@@ -71,6 +75,7 @@ class HostProgram:
         # Inputs come first, in order.
         self.root_names: tuple[str, ...] = tuple(dict.fromkeys(self.facts.roots.values()))
         self.roots: dict[str, int] = {slot: self.root_names.index(root) for slot, root in self.facts.roots.items()}
+        self.side_by_side: dict[int, Beside] = side_by_side(self._instructions)
         self._launcher = Launcher(self)
         self._kernels = label_kernels(self._instructions)
         self._lock = threading.Lock()
@@ -120,7 +125,9 @@ class HostProgram:
     def counters(self) -> dict[str, int]:
         """How often since the program was built, over all threads.
 
-        replays are runs whose sizes and launches were known from an earlier run.
+        Of the launches of kernels that are made to run beside the one before, launches_beside did, and launches_kept_apart
+        did not: something stood between them, or the one before had nothing to do. replays are runs whose sizes and
+        launches were known from an earlier run.
         compiles and recompiles (a kernel's first binary, and later ones for larger blocks) and variant_hits count what
         launches of this program asked of the process-wide table of variants.
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from fuser.records import record
@@ -26,6 +27,21 @@ class Resources:
     constant_bytes: int = 0
 
 
+class BlocksBy(Enum):
+    """Who says how many blocks a processor must have room for.
+
+    compiler  nobody: ptxas chooses
+    schedule  the schedule, for speed, or because all blocks must be there at once
+    user      an option of the caller: it is never changed
+    spills    nobody asked for so few, but the kernel spills with more
+    """
+
+    compiler = "the compiler"
+    schedule = "its schedule"
+    user = "an option"
+    spills = "spills"
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class CompiledKernel:
     """A compiled kernel.
@@ -43,6 +59,8 @@ class CompiledKernel:
     register_limit     registers per thread that rung allows
     register_cap       explicit `maxrregcount` below 255, else None
     min_blocks         second launch-bounds argument, 0 for none
+    blocks_by          who chose that number
+    spilled_with       numbers of blocks, as `min_blocks`, that it was compiled for and with which it spills
     options            every NVRTC option but the bounds
     nvrtc_version      (major, minor) that made the cubin, or None
     content_hash       hex digest of source, options, arch, NVRTC version
@@ -68,6 +86,8 @@ class CompiledKernel:
     content_hash: str
     register_cap: int | None = None
     min_blocks: int = 0
+    blocks_by: BlocksBy = BlocksBy.compiler
+    spilled_with: tuple[int, ...] = ()
     log: str = field(default="", repr=False)
     bounded: bool = True
     fixed_bounds: int | None = None
@@ -77,6 +97,22 @@ class CompiledKernel:
     def launch_plan(self) -> LaunchPlan | None:
         """Symbolic grid, block, shared memory and workspaces; None for raw source."""
         return self.plan
+
+    @property
+    def blocks_text(self) -> tuple[str, ...]:
+        """Sentences about the blocks that it was compiled for: who chose how many, and what it spills all the same."""
+        counts = ", ".join(str(n) if n else "as many as ptxas chose" for n in self.spilled_with)
+        lines: list[str] = []
+        if self.min_blocks:
+            who = (
+                f"because it spills with {counts}"
+                if self.blocks_by is BlocksBy.spills
+                else f"by {self.blocks_by.value}"
+            )
+            lines.append(f"compiled for {self.min_blocks} blocks a processor at least, {who}")
+        if self.resources is not None and self.resources.spill_bytes and self.spilled_with:
+            lines.append(f"spills {self.resources.spill_bytes} bytes; blocks a processor that were tried: {counts}")
+        return tuple(lines)
 
 
 def content_hash(

@@ -35,6 +35,7 @@ from fuser.ir.fusion import (
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
+from fuser.runtime.variants import REGISTERS_PER_SM
 from fuser.schedule.alignment import choose_accesses
 from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
 from fuser.schedule.plan_reduction import (
@@ -71,6 +72,9 @@ _SHORT_ACCESS = 4
 _LITTLE = 4 << 20
 # Bytes of an access of statistics of little data and few rows.
 _BRIEF_ACCESS = 8
+# Registers of a thread that joins statistics of Doubles, of a warp, a block or the grid (variances of the sums of 4096 rows of
+# 1000 elements: 78, and with 64 it spills).
+_JOINS_DOUBLES = 80
 # Sums in Float of which a result is made that loses more than it should.
 _FEW_SUMS = 4
 # Elements of a step of sums of exponentials, of which a thread first needs the largest.
@@ -84,6 +88,16 @@ def _streams(space: Space, plan: ReductionPlan, moved: int, device: DeviceInfo) 
     if not space.may_split or (space.inner and plan.grid_reduce > 1 and not plan.one_turn):
         return False
     return moved > (device.l2_bytes if space.inner else device.l2_bytes // _OF_CACHE)
+
+
+def _resident(segment: Fusion) -> int:
+    """Threads of an SM that should run at once where there are few: no more than leave each the registers that it needs, and of
+    held rows, which need many, those of a block."""
+    exprs = segment.tensor_exprs
+    if any(isinstance(e, ExpSum) for e in exprs):
+        return 0
+    joins = any(isinstance(e, Welford) and e.m2.dtype is DataType.Double for e in exprs)
+    return min(RESIDENT, REGISTERS_PER_SM // _JOINS_DOUBLES) if joins else RESIDENT
 
 
 class ReductionScheduler:
@@ -200,10 +214,8 @@ class ReductionScheduler:
         lasting = {t.name for t in builder.tensors if not any(graph.group(d) in along for d in t.visible)}
         steps = self._transform(builder, name, params, blocks)
         if params.few:
-            # Else ptxas holds so few registers that a thread's reads wait for one another. What is held takes many.
-            is_held = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
-            resident = 0 if is_held else RESIDENT
-            builder.ask_blocks_per_sm(max(1, resident // (params.block_reduce * params.block_iterate)))
+            # Else ptxas holds so few registers that a thread's reads wait for one another.
+            builder.ask_blocks_per_sm(max(1, _resident(segment) // (params.block_reduce * params.block_iterate)))
         loaded = [made for argument, made in copies.items() if argument not in builder.output_names]
         loads = [copy for made in loaded for copy in (made, *stages.get(made, ()))]
         if blocks:

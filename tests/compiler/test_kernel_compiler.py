@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
-from fuser import DataType, DeviceInfo, FusionDefinition, KernelCompiler
+from fuser import (
+    Allocate,
+    DataType,
+    DeviceInfo,
+    FusionDefinition,
+    HostProgram,
+    KernelCompiler,
+    LaunchKernel,
+    extent,
+)
+from fuser.compiler import kernel_compiler
 from fuser.compiler.kernel_compiler import resource_text
 from fuser.errors import DefinitionTypeError
-from fuser.runtime.nvrtc import is_available
+from fuser.runtime.compiled_kernel import BlocksBy, CompiledKernel, Resources
+from fuser.runtime.nvrtc import CompileResult, is_available
 from tests.schedule import test_chained_reduction as chained_reduction
 
 
@@ -37,21 +52,59 @@ def test_a_kernel_that_spills_is_compiled_for_one_block() -> None:
     assert kernel.resources is not None
     assert kernel.resources.spill_bytes == 0
     assert kernel.min_blocks == 1
-    assert "compiled for 1 blocks a processor at least, because it spilled" in resource_text(kernel)
+    assert kernel.blocks_by is BlocksBy.spills
+    said = "compiled for 1 blocks a processor at least, because it spills with as many as ptxas chose"
+    assert said in resource_text(kernel)
 
 
-@pytest.mark.skipif(not is_available(), reason="no NVRTC")
-def test_blocks_that_a_schedule_asks_for_are_given_up_where_the_kernel_spills() -> None:
-    """The joins of Double statistics need more than the 64 registers of four blocks of 256 threads."""
-    define = chained_reduction.moments_of_sums
-    arrays = chained_reduction.arrays_for(define, 4096, 1000, DataType.Double)
-    fusion, inputs = (
-        chained_reduction.fusion_of(define, DataType.Double),
-        [chained_reduction.described(a) for a in arrays],
+def asking_for_four_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every kernel be lowered from a schedule that asks for four blocks a processor."""
+    plain = kernel_compiler.lower_fusion
+
+    def lowered(*given: Any, **named: Any) -> Any:
+        return replace(plain(*given, **named), min_blocks=4)
+
+    monkeypatch.setattr(kernel_compiler, "lower_fusion", lowered)
+
+
+def compiled(monkeypatch: pytest.MonkeyPatch, spills: Callable[[int], int], **options: int) -> CompiledKernel:
+    """A kernel, where ptxas spills so many bytes when it is held to a number of blocks."""
+
+    def made(source: str, entries: Sequence[str], arch: str, options: Sequence[str]) -> CompileResult:
+        asked = [o for o in options if o.startswith("-DFUSER_MIN_BLOCKS=")]
+        blocks = int(asked[0].partition("=")[2]) if asked else 0
+        return CompileResult(b"", {entries[0]: Resources(64, spills(blocks), 0, 0)}, {}, "", (12, 9), arch)
+
+    monkeypatch.setattr("fuser.runtime.nvrtc.compile_to_cubin", made)
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1])
+        fd.add_output(fd.ops.sum(x, 1))
+    return KernelCompiler(DeviceInfo.preset("H200"), **options).compile(fd.fusion, [np.ones((4, 6), np.float32)])
+
+
+def test_blocks_that_a_schedule_asks_for_are_given_up_where_the_kernel_spills(monkeypatch: pytest.MonkeyPatch) -> None:
+    asking_for_four_blocks(monkeypatch)
+    kernel = compiled(monkeypatch, lambda blocks: 8 if blocks > 2 else 0)
+    assert (kernel.min_blocks, kernel.blocks_by, kernel.spilled_with) == (2, BlocksBy.spills, (4, 3))
+    assert "# compiled for 2 blocks a processor at least, because it spills with 4, 3\n" in resource_text(kernel)
+
+
+def test_blocks_that_a_user_asks_for_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be it the number that the schedule asks for, too."""
+    asking_for_four_blocks(monkeypatch)
+    for blocks in (4, 2):
+        kernel = compiled(monkeypatch, lambda _: 8, min_blocks=blocks)
+        assert (kernel.min_blocks, kernel.blocks_by, kernel.spilled_with) == (blocks, BlocksBy.user, (blocks,))
+        assert f"# compiled for {blocks} blocks a processor at least, by an option\n" in resource_text(kernel)
+        assert f"# spills 8 bytes; blocks a processor that were tried: {blocks}\n" in resource_text(kernel)
+
+
+def test_a_kernel_that_always_spills_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = compiled(monkeypatch, lambda _: 24)
+    assert (kernel.min_blocks, kernel.blocks_by) == (4, BlocksBy.schedule)
+    said = "spills 24 bytes; blocks a processor that were tried: 4, 3, 2, 1"
+    assert said in resource_text(kernel)
+    program = HostProgram(
+        ("x",), ("y",), [Allocate("y", (extent("x", 0),), DataType.Float), LaunchKernel(kernel, ("x", "y"))]
     )
-    kernel = KernelCompiler(DeviceInfo.preset("H200")).compile(fusion, inputs)
-    assert kernel.kernel_ir is not None
-    assert kernel.resources is not None
-    assert kernel.resources.spill_bytes == 0
-    assert 1 <= kernel.min_blocks < kernel.kernel_ir.min_blocks
-    assert "because it spilled with the number its schedule or ptxas chose" in resource_text(kernel)
+    assert f"  blocks      {said}\n" in program.explain()

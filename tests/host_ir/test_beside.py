@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from fuser.host_ir.expressions import extent
-from fuser.host_ir.instructions import Allocate, Deallocate, Fill, Instruction, LaunchKernel
+from fuser.host_ir.instructions import Alias, Allocate, Deallocate, Fill, Instruction, LaunchKernel
+from fuser.host_ir.print import parse_program
 from fuser.host_ir.program import HostProgram
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import as_int
@@ -60,7 +61,8 @@ def launches(calls: list[tuple[Any, ...]]) -> list[tuple[Launch, tuple[Any, ...]
 
 
 def test_the_second_starts_with_the_first(device: Any, make_kernel: Any) -> None:
-    calls = run(device, two(make_kernel))
+    program = two(make_kernel)
+    calls = run(device, program)
     (one, of_one), (other, of_other) = launches(calls)
     assert not one.beside
     assert other.beside
@@ -68,15 +70,24 @@ def test_the_second_starts_with_the_first(device: Any, make_kernel: Any) -> None
     assert of_one[2] != of_other[2], "the first still uses its scratch memory"
     assert of_other[3] == of_one[3] + 4 * 3, "the first still counts"
     names = [c[0] for c in calls]
+    counters = program.counters()
+    assert (counters["launches_beside"], counters["launches_kept_apart"]) == (2, 0)
+    (said,) = (line for line in repr(program).splitlines() if "#" in line)
+    assert said.endswith(", ('x', 'z')),  # beside the launch before it")
+    assert parse_program(repr(program), program.kernels) == program
     assert "release" not in names[: len(names) - 1 - names[::-1].index("launch")]
 
 
 def test_what_stands_between_keeps_them_apart(device: Any, make_kernel: Any) -> None:
     freed = Deallocate("t")
-    for between in ([Fill("y", 0.5)], [Allocate("t", (N,), DataType.Float), freed]):
-        (_, of_one), (other, of_other) = launches(run(device, two(make_kernel, *between)))
+    for between in ([Fill("y", 0.5)], [Allocate("t", (N,), DataType.Float), freed], [Alias("t", "y"), Fill("t", 1.0)]):
+        program = two(make_kernel, *between)
+        (_, of_one), (other, of_other) = launches(run(device, program))
         assert not other.beside
         assert of_other[3] == of_one[3]
+        name = type(between[-1] if isinstance(between[0], Allocate) else between[0]).__name__
+        assert f"# behind the launch before it: {name} stands between" in repr(program)
+        assert (program.counters()["launches_beside"], program.counters()["launches_kept_apart"]) == (0, 2)
 
 
 def test_a_kernel_that_has_nothing_to_do_starts_no_other(device: Any, make_kernel: Any) -> None:
@@ -87,8 +98,26 @@ def test_a_kernel_that_has_nothing_to_do_starts_no_other(device: Any, make_kerne
         LaunchKernel(first, ("x", "y")),
         LaunchKernel(second, ("x", "y")),
     ]
-    ((launch, _),) = launches(run(device, HostProgram(("x",), ("y",), instructions)))
+    program = HostProgram(("x",), ("y",), instructions)
+    ((launch, _),) = launches(run(device, program))
     assert not launch.beside
+    assert program.counters()["launches_kept_apart"] == 2
+
+
+def test_one_with_none_before_it_says_so(device: Any, make_kernel: Any) -> None:
+    first, second = kernels(make_kernel)
+    instructions = [LaunchKernel(second, ("x", "x")), LaunchKernel(first, ("x", "x"))]
+    program = HostProgram(("x",), (), instructions)
+    assert [launch.beside for launch, _ in launches(run(device, program))] == [False, False]
+    assert "# by itself: no launch before it lets another start" in repr(program)
+
+
+def test_one_launch_twice_in_a_program(device: Any, make_kernel: Any) -> None:
+    """Each has its own neighbours, be it the same instruction."""
+    first, second = kernels(make_kernel)
+    launch = LaunchKernel(first, ("x", "x"))
+    program = HostProgram(("x",), (), [launch, Fill("x", 0.5), launch, LaunchKernel(second, ("x", "x"))])
+    assert [one.beside for one, _ in launches(run(device, program))] == [False, False, True]
 
 
 def test_pairs(device: Any, make_kernel: Any) -> None:

@@ -19,6 +19,7 @@ from fuser.ir.kernel import AtomicAdd, For, Kernel, Store, walk
 from fuser.ir.kernel_accesses import stmt_reads
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.nvrtc import is_available
 from fuser.schedule import chained_reduction
 from fuser.schedule.chained_reduction import ChainedReductionScheduler
 from fuser.schedule.params import (
@@ -376,6 +377,17 @@ def test_threads_of_few_rows_may_take_the_registers_of_an_sm(rows: int, columns:
     kernel = kernel_of(cross_entropy, rows, columns, Float)
     assert kernel.kernel_ir is not None
     assert kernel.kernel_ir.min_blocks == expected
+
+
+@pytest.mark.skipif(not is_available(), reason="no NVRTC")
+@pytest.mark.parametrize(("dtype", "expected"), [(Double, 3), (Float, 4)])
+def test_joins_of_statistics_have_the_registers_that_they_need(dtype: DataType, expected: int) -> None:
+    """Those of Doubles spill in the 64 of four blocks."""
+    arrays = [described(a) for a in arrays_for(moments_of_sums, 4096, 1000, dtype)]
+    kernel = KernelCompiler(DeviceInfo.preset("H200")).compile(fusion_of(moments_of_sums, dtype), arrays)
+    assert kernel.kernel_ir is not None
+    assert kernel.kernel_ir.min_blocks == expected
+    assert kernel.spilled_with == ()
 
 
 def test_weights_of_rows_and_losses_share_a_semaphore() -> None:

@@ -1,0 +1,45 @@
+"""Which launches of a program run side by side, and what keeps others apart.
+
+A kernel that is made to run beside the one before it (`LaunchPlan.beside`) does so where that one lets it start
+(`LaunchPlan.starts_next`) and nothing but the making of slots stands between their launches: all else is put on the stream, or
+gives memory back that the first may still use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fuser.host_ir.instructions import Allocate, Instruction, LaunchKernel
+from fuser.records import record
+
+
+@record
+class Beside:
+    """A launch whose kernel is made to run beside the one before it; numbers of instructions.
+
+    starter  the launch beside which it runs, None if it is kept apart
+    between  what keeps it apart: None where no launch before it lets another start
+    """
+
+    starter: int | None
+    between: int | None = None
+
+
+def side_by_side(instructions: Sequence[Instruction]) -> dict[int, Beside]:
+    """Every launch of a kernel that is made to run beside another, by its number."""
+    found: dict[int, Beside] = {}
+    starter: int | None = None
+    between: int | None = None
+    for index, instruction in enumerate(instructions):
+        if isinstance(instruction, Allocate):
+            continue
+        if not isinstance(instruction, LaunchKernel):
+            between = index if between is None else between
+            continue
+        plan = instruction.kernel.plan
+        if plan is not None and plan.beside:
+            apart = starter is None or between is not None
+            found[index] = Beside(None if apart else starter, None if starter is None else between)
+        starter = index if plan is not None and plan.starts_next else None
+        between = None
+    return found
