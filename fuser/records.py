@@ -151,7 +151,9 @@ class _Fields:
             if "__record_defaults__" in base.__dict__:
                 annotations.update(base.__annotations__)
         defaults = {name: d for name, d in owner.__record_defaults__.items() if d is not MISSING}
-        same = type(owner.__name__, (), {"__annotations__": annotations, "__module__": owner.__module__, **defaults})
+        # Without a docstring `dataclass` would make one of the signature, for most of the time that it takes.
+        about = {"__annotations__": annotations, "__module__": owner.__module__, "__doc__": owner.__name__}
+        same = type(owner.__name__, (), {**about, **defaults})
         made: Any = dataclasses.dataclass(init=False, repr=False, eq=False)(same)
         found: dict[str, Any] = made.__dataclass_fields__
         owner.__dataclass_fields__ = found

@@ -80,3 +80,22 @@ def test_no_third_package_is_loaded() -> None:
     # Editable installs put a finder of their own there.
     third = {top for top in tops - standard if not top.startswith("__editable__")}
     assert third == set()
+
+
+TEXT = """
+from fuser import DataType, FusionDefinition
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.compile_fusion import compile_fusion
+from fuser.ir.facts import TensorDescriptor
+from fuser.simulator.device import SimulatorDevice
+with FusionDefinition() as fd:
+    x = fd.define_tensor([-1, -1], True, DataType.Float)
+    fd.add_output(x - fd.ops.max(x, [1], True))
+fusion = fd.fusion.ir_fusion
+bound = bind_inputs(fusion, [TensorDescriptor(DataType.Float, (64, 512), (512, 1), 256)])
+"""
+
+
+def test_a_kernel_is_hashed_without_openssl() -> None:
+    before = loaded_by(TEXT)
+    assert "hashlib" not in loaded_by(f"{TEXT}compile_fusion(fusion, bound, SimulatorDevice())") - before

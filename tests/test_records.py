@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
 from dataclasses import FrozenInstanceError, dataclass, field
 from typing import Any, ClassVar
@@ -159,3 +160,18 @@ def test_what_a_record_cannot_have() -> None:
         @record
         class _Mixed(PlainPoint):
             z: int
+
+
+def test_fields_are_made_once_and_ask_for_no_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*_: object, **__: object) -> None:
+        raise AssertionError("a signature takes longer than all the rest of it")
+
+    monkeypatch.setattr(inspect, "signature", asked)
+
+    @record
+    class _Undocumented:
+        x: int = 1
+
+    fields: Any = dataclasses.fields
+    assert fields(_Undocumented)[0] is fields(_Undocumented)[0]
+    assert dataclasses.replace(_Undocumented(), x=2) == _Undocumented(2)

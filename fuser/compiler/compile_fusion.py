@@ -9,6 +9,7 @@ from typing import TypeVar
 from fuser.compiler.bind_inputs import BoundInputs
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, SizesRefusedError
 from fuser.compiler.recorder import Recorder
+from fuser.compiler.uncollected import uncollected
 from fuser.errors import CompilationError, InternalError
 from fuser.host_ir.build import build_host_program
 from fuser.host_ir.program import HostProgram
@@ -29,6 +30,7 @@ _T = TypeVar("_T")
 MakeKernel = Callable[[int, Segment, BoundInputs], CompiledKernel]
 
 
+@uncollected()
 def plan_fusion(
     fusion: Fusion,
     recorder: Recorder,
@@ -63,7 +65,8 @@ def compile_segments(
             kernels.append(None)
     if failures:
         raise CompilationError("\n".join(failures))
-    program = build_host_program(segmented, kernels)
+    with uncollected():
+        program = build_host_program(segmented, kernels)
     recorder.stage("host.py", lambda: f"{program!r}\n")
     return program, tuple(kernels)
 

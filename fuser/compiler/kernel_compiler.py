@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
@@ -11,6 +11,7 @@ from fuser import options as environment
 from fuser.codegen.generate import generate_cuda
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
 from fuser.compiler.recorder import PassObserver, Recorder
+from fuser.compiler.uncollected import uncollected
 from fuser.errors import CompilationError, DefinitionTypeError, InternalError, SchedulingError
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
@@ -124,7 +125,7 @@ class KernelCompiler:
         self.device = device
         self.recorder = recorder if recorder is not None else Recorder()
         self.prefix = prefix
-        known = [f.name for f in fields(CompileOptions)]
+        known = CompileOptions.__match_args__
         unknown = [name for name in options if name not in known]
         if unknown:
             raise DefinitionTypeError(
@@ -209,17 +210,28 @@ class KernelCompiler:
         self, segment: Segment, bound: BoundInputs, params: Params | None = None
     ) -> tuple[CompiledKernel, Params]:
         """The kernel of a segment, and the parameters it was scheduled with."""
-        params = params if params is not None else self.propose(segment, bound)
-        chosen = params
-        scheduler = scheduler_for(params)
-        self.recorder.stage(f"{self.prefix}params.py", lambda: f"# {scheduler.type.name}\n{params_text(chosen)}\n")
-        scheduled = scheduler.apply(segment.fusion, params)
+        with uncollected():
+            params = params if params is not None else self.propose(segment, bound)
+            chosen = params
+            scheduler = scheduler_for(params)
+            self.recorder.stage(f"{self.prefix}params.py", lambda: f"# {scheduler.type.name}\n{params_text(chosen)}\n")
+            scheduled = scheduler.apply(segment.fusion, params)
         return self.compile_scheduled(scheduled, bound, segment), params
 
     def compile_scheduled(
         self, scheduled: ScheduleBuilder, bound: BoundInputs, segment: Segment | None = None
     ) -> CompiledKernel:
         """The kernel of a schedule, exactly as it stands. `segment`: the one it is of, with its place among others."""
+        compiled = self._without_cubin(scheduled, bound, segment)
+        if self.target().makes_cubin:
+            compiled = self._with_cubin(compiled, bound)
+            made = compiled
+            self.recorder.stage(f"{self.prefix}kernel.cubin", lambda: resource_text(made))
+        return compiled
+
+    @uncollected()
+    def _without_cubin(self, scheduled: ScheduleBuilder, bound: BoundInputs, segment: Segment | None) -> CompiledKernel:
+        """The kernel with its CUDA text, ready for NVRTC."""
         facts = collect_facts(scheduled, bound.tensors, bound.evaluate, index_bits=self.options.index_bits)
         self.recorder.stage(f"{self.prefix}schedule.py", lambda: schedule_text(scheduled, facts))
         from fuser.compiler.reproducer import fault_planter, with_reproducer
@@ -239,11 +251,11 @@ class KernelCompiler:
             self.recorder.stage(f"{self.prefix}proofs.txt", lambda: proved.text())
         source = generate_cuda(kernel)
         self.recorder.stage(f"{self.prefix}kernel.cu", lambda: source.text)
-        target = self.target()
-        compiled = CompiledKernel(
+        arch = self.target().info.arch
+        return CompiledKernel(
             source=source.text,
             entry=source.entry,
-            arch=target.info.arch,
+            arch=arch,
             cubin=None,
             kernel_ir=kernel,
             parameters=kernel.parameters,
@@ -254,16 +266,11 @@ class KernelCompiler:
             register_limit=255,
             options=self.options.nvrtc_flags,
             nvrtc_version=None,
-            content_hash=content_hash(source.text, self.options.nvrtc_flags, target.info.arch, None, source.entry),
+            content_hash=content_hash(source.text, self.options.nvrtc_flags, arch, None, source.entry),
             register_cap=self.options.register_cap,
             min_blocks=self.options.min_blocks or kernel.min_blocks,
             blocks_by=_who_asks(self.options, kernel),
         )
-        if target.makes_cubin:
-            compiled = self._with_cubin(compiled, bound)
-            made = compiled
-            self.recorder.stage(f"{self.prefix}kernel.cubin", lambda: resource_text(made))
-        return compiled
 
     def _with_cubin(self, kernel: CompiledKernel, bound: BoundInputs) -> CompiledKernel:
         """The kernel with the binary of the rung that its block for these inputs falls in."""

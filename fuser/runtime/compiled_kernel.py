@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from fuser.records import record
 
@@ -119,11 +121,20 @@ def content_hash(
     source: str, options: Sequence[str], arch: str, nvrtc_version: tuple[int, int] | None, entry: str = ""
 ) -> str:
     """Hex digest of what decides the binary. Every part is length-prefixed, so that no two inputs run together."""
-    import hashlib  # loads OpenSSL
-
-    digest = hashlib.sha256()
+    digest = _sha256()()
     for part in (source, arch, repr(nvrtc_version), entry, *options):
         data = part.encode()
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()
+
+
+@cache
+def _sha256() -> Any:
+    """The hash, without OpenSSL, which `hashlib` loads and which takes longer than many a pass: as `random` takes its own."""
+    for module in ("_sha2", "_sha256"):  # from Python 3.12 on, and before
+        try:
+            return import_module(module).sha256
+        except ImportError:
+            continue
+    return import_module("hashlib").sha256

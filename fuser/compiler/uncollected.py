@@ -1,0 +1,33 @@
+"""`uncollected`: stages of a compilation that the garbage collector does not interrupt.
+
+A compilation makes and drops some thousand small objects, few of them in cycles: young collections run dozens of times, find
+next to nothing, and every so often one of them is a collection of everything that the process has loaded. In a process that has
+just imported its packages that one took as long as the rest of the compilation. What was made in the meantime is young still
+when collections go on, so that one of the cheap kind finds all of it.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Generator
+from contextlib import contextmanager
+
+
+@contextmanager
+def uncollected() -> Generator[None]:
+    """For Python stages only: the collector belongs to the whole process, and NVRTC may take long.
+
+    Does nothing where collections are off, be it by the user or by another thread in here. Threads may come and go in any
+    order: the last thing that one that switched them off does is to switch them on.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+__all__ = ["uncollected"]
