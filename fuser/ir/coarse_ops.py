@@ -19,10 +19,9 @@ import numpy as np
 from fuser.ir import numpy_functions as npf
 from fuser.ir.cuda_spelling import ConstantRule, CudaRule, CudaSpelling, cuda_literal, spelled
 from fuser.ir.dtypes import DataType
-from fuser.ir.exact_ops import EXACT, EXACT_DEFINITIONS
+from fuser.ir.exact_ops import EXACT, EXACT_DEFINITIONS, float_row
 from fuser.ir.numpy_functions import Array, numpy_cast
 from fuser.ir.op_table import POINTWISE, PointwiseOp, Samples
-from fuser.ir.promotion import DtypeRule
 from fuser.records import record
 
 
@@ -39,6 +38,7 @@ class CoarseOp:
     definition: str
 
 
+_NEGATIVE = Samples(-80.0, 0.0, specials=False)
 COARSE_FORM, NEAR = "coarse", "near"
 """What names of coarse ops begin with: `near` ones are off by a few units of a float, as a rounding to 16 bits that more is
 computed from allows."""
@@ -93,18 +93,14 @@ def _unflushed(x: Array) -> Array:
     return np.maximum(_one_plus_tanh(x), x.dtype.type(2.0**-110))
 
 
-_ONE_PLUS_TANH = PointwiseOp(
+_ONE_PLUS_TANH = float_row(
     "coarse_one_plus_tanh",
-    1,
-    DtypeRule.FLT,
     "1 + tanh(x) without cancellation; 0 below 2**-126.",
     _one_plus_tanh,
     _text("fuser_coarse_one_plus_tanh({0})"),
-    kinds="f",
-    ulp=(2.0**8, 0.0),
+    (2.0**8, 0.0),
     magnitude=_unflushed,
-    samples=(Samples(),),
-    parameters=("x",),
+    x=Samples(),
 )
 
 
@@ -115,18 +111,14 @@ def _large_exp(x: Array) -> Array:
 
 
 # Where terms of a sum that is 1 or more are all that it is for.
-_EXP_OF_NEGATIVE = PointwiseOp(
+_EXP_OF_NEGATIVE = float_row(
     "coarse_exp_of_negative",
-    1,
-    DtypeRule.FLT,
     "exp(x) for x <= 0; 0 below 2**-126.",
     POINTWISE["exp"].numpy,
     _text("fuser_coarse_exp_of_negative({0})"),
-    kinds="f",
-    ulp=(12.0, 0.0),
+    (12.0, 0.0),
     magnitude=_large_exp,
-    samples=(Samples(-100.0, 0.0, -100, 0, specials=False),),
-    parameters=("x",),
+    x=Samples(-100.0, 0.0, -100, 0, specials=False),
 )
 
 COARSE: dict[str, CoarseOp] = {
@@ -153,17 +145,12 @@ def _rounded(x: Array) -> Array:
         return np.asarray(numpy_cast(numpy_cast(x, DataType.BFloat16), DataType.Float), x.dtype)
 
 
-ROUND_TO_BFLOAT16 = PointwiseOp(
+ROUND_TO_BFLOAT16 = float_row(
     "round_to_bfloat16",
-    1,
-    DtypeRule.FLT,
     "The nearest number of BFloat16, as a Float.",
     _rounded,
     _text("fuser_round_to_bfloat16({0})"),
-    kinds="f",
-    exact=True,
-    samples=(Samples(),),
-    parameters=("x",),
+    x=Samples(),
 )
 
 
@@ -178,17 +165,14 @@ def _exp_below(x: Array, largest: Array) -> Array:
         return np.asarray(e + e * np.where(np.isfinite(lost), lost, 0.0), x.dtype)
 
 
-EXP_BELOW = PointwiseOp(
+EXP_BELOW = float_row(
     "exp_below",
-    2,
-    DtypeRule.FLT,
     "exp(a - b), a <= b, of the difference before it is rounded.",
     _exp_below,
     spelled(floating=("fuser_exp_below({0}, {1})", "fuser_exp_of_difference({0}, {1})")),
-    kinds="f",
-    ulp=(3.0, 1.2),
-    samples=(Samples(-80.0, 0.0, specials=False), Samples(0.0, 5.0, specials=False)),
-    parameters=("a", "b"),
+    (3.0, 1.2),
+    a=_NEGATIVE,
+    b=Samples(0.0, 5.0, specials=False),
 )
 
 DEFINITIONS: dict[str, str] = {
@@ -199,53 +183,42 @@ DEFINITIONS: dict[str, str] = {
 }
 """What ops that are no ops of the front end stand for, as calls of `fd.ops` with `{0}` for the operands."""
 
-_EXP_SUMMAND = PointwiseOp(
-    "exp_summand",
-    1,
-    DtypeRule.FLT,
-    "exp(x), x <= 0, of what is added to a sum of at least 1.",
-    POINTWISE["exp"].numpy,
-    spelled(floating=("fuser_exp2_approx({0} * 1.44269504f)", "fuser_exp_summand({0})")),
-    kinds="f",
-    ulp=(130.0, 1.2),
-    samples=(Samples(-80.0, 0.0, specials=False),),
-    parameters=("x",),
-)
-# In Float the rounding of the product is worth |x| 2**-24 of a summand that is exp(-|x|) of the largest, and results below
-# 2**-126 are 0; in Double those below 2**-1022.
-
 
 def _add_exp_summand(total: Array, x: Array) -> Array:
     with np.errstate(all="ignore"):
         return np.asarray(total + np.exp(x), total.dtype)
 
 
-_ADD_EXP_SUMMAND = PointwiseOp(
-    "add_exp_summand",
-    2,
-    DtypeRule.FLT,
-    "total + exp(x), x <= 0, of a total that is at least 1 in the end.",
-    _add_exp_summand,
-    spelled(floating=("({0} + fuser_exp2_approx({1} * 1.44269504f))", "fuser_add_exp({0}, {1})")),
-    kinds="f",
-    ulp=(130.0, 2.0),
-    samples=(Samples(0.0, 4.0, specials=False), Samples(-80.0, 0.0, specials=False)),
-    parameters=("total", "x"),
+# Lowering alone uses these, in Float and Double. In Float the rounding of the product is worth |x| 2**-24 of a summand that is
+# exp(-|x|) of the largest, and results below 2**-126 are 0; in Double those below 2**-1022.
+_SUMS_OF_EXPONENTIALS = (
+    float_row(
+        "exp_summand",
+        "exp(x), x <= 0, of what is added to a sum of at least 1.",
+        POINTWISE["exp"].numpy,
+        spelled(floating=("fuser_exp2_approx({0} * 1.44269504f)", "fuser_exp_summand({0})")),
+        (130.0, 1.2),
+        x=_NEGATIVE,
+    ),
+    float_row(
+        "add_exp_summand",
+        "total + exp(x), x <= 0, of a total that is at least 1 in the end.",
+        _add_exp_summand,
+        spelled(floating=("({0} + fuser_exp2_approx({1} * 1.44269504f))", "fuser_add_exp({0}, {1})")),
+        (130.0, 2.0),
+        total=Samples(0.0, 4.0, specials=False),
+        x=_NEGATIVE,
+    ),
+    float_row(
+        "largest",
+        "Larger operand; nan if either is nan. Zeros are equal: either may be the result.",
+        POINTWISE["maximum"].numpy,
+        spelled(floating=("fuser_max({0}, {1})", "fuser_largest({0}, {1})")),
+        (0.0, 0.0),
+        a=Samples(),
+        b=Samples(),
+    ),
 )
-_LARGEST = PointwiseOp(
-    "largest",
-    2,
-    DtypeRule.FLT,
-    "Larger operand; nan if either is nan. Zeros are equal: either may be the result.",
-    POINTWISE["maximum"].numpy,
-    spelled(floating=("fuser_max({0}, {1})", "fuser_largest({0}, {1})")),
-    kinds="f",
-    ulp=(0.0, 0.0),
-    samples=(Samples(), Samples()),
-    parameters=("a", "b"),
-)
-# Lowering alone uses these, in Float and Double.
-_SUMS_OF_EXPONENTIALS = (_EXP_SUMMAND, _ADD_EXP_SUMMAND, _LARGEST)
 
 
 ROWS: dict[str, PointwiseOp] = {

@@ -8,13 +8,41 @@ from __future__ import annotations
 
 import numpy as np
 
-from fuser.ir.cuda_spelling import spelled
-from fuser.ir.numpy_functions import Array
+from fuser.ir.cuda_spelling import CudaRule, spelled
+from fuser.ir.numpy_functions import Array, NumpyFunction
 from fuser.ir.op_table import PointwiseOp, Samples
 from fuser.ir.promotion import DtypeRule
 
 _WIDE = Samples(-100.0, 100.0, specials=False)
+_WHOLE = Samples(-100.0, 100.0)
 _ONE = Samples(1.0, 1.0, specials=False)
+
+
+def float_row(
+    name: str,
+    doc: str,
+    numpy: NumpyFunction,
+    cuda: CudaRule,
+    ulp: tuple[float, float] | None = None,
+    *,
+    magnitude: NumpyFunction | None = None,
+    **samples: Samples,
+) -> PointwiseOp:
+    """A row of an op on floating types: `samples` by operand. Without bounds in `ulp` its results are exact."""
+    return PointwiseOp(
+        name,
+        len(samples),
+        DtypeRule.FLT,
+        doc,
+        numpy,
+        cuda,
+        kinds="f",
+        ulp=(0.0, 0.0) if ulp is None else ulp,
+        exact=ulp is None,
+        magnitude=magnitude,
+        samples=tuple(samples.values()),
+        parameters=tuple(samples),
+    )
 
 
 def _product_error(a: Array, b: Array) -> Array:
@@ -61,87 +89,12 @@ def _bounded(x: Array) -> Array:
     return np.asarray(np.where(np.isnan(x), largest, np.clip(x, -largest, largest)), x.dtype)
 
 
-PRODUCT_ERROR = PointwiseOp(
-    "product_error",
-    2,
-    DtypeRule.FLT,
-    "a * b before it is rounded less a * b; exact where that is no subnormal number.",
-    _product_error,
-    spelled(floating="fuser_product_error({0}, {1})"),
-    kinds="f",
-    exact=True,
-    samples=(_WIDE, _WIDE),
-    parameters=("a", "b"),
-)
-
-PRODUCT = PointwiseOp(
-    "product",
-    2,
-    DtypeRule.FLT,
-    "a * b, rounded whatever it is added to.",
-    _product,
-    spelled(floating=("__fmul_rn({0}, {1})", "__dmul_rn({0}, {1})")),
-    kinds="f",
-    exact=True,
-    samples=(_WIDE, _WIDE),
-    parameters=("a", "b"),
-)
-
-TOTAL = PointwiseOp(
-    "total",
-    2,
-    DtypeRule.FLT,
-    "a + b, computed where it stands: values of a row that were added before are not kept for it.",
-    _total,
-    spelled(floating=("__fadd_rn({0}, {1})", "__dadd_rn({0}, {1})")),
-    kinds="f",
-    exact=True,
-    samples=(_WIDE, _WIDE),
-    parameters=("a", "b"),
-)
-
-FMA = PointwiseOp(
-    "fma",
-    3,
-    DtypeRule.FLT,
-    "a * b + c, rounded once.",
-    _fma,
-    spelled(floating=("fmaf({0}, {1}, {2})", "fma({0}, {1}, {2})")),
-    kinds="f",
-    ulp=(1.0, 1.0),
-    samples=(Samples(-100.0, 100.0), Samples(-100.0, 100.0), Samples(-100.0, 100.0)),
-    parameters=("a", "b", "c"),
-)
-
-BOUNDED = PointwiseOp(
-    "bounded",
-    1,
-    DtypeRule.FLT,
-    "x, the largest number where that is infinite or nan, of either sign.",
-    _bounded,
-    spelled(floating="fuser_bounded({0})"),
-    kinds="f",
-    exact=True,
-    samples=(Samples(-100.0, 100.0, specials=False),),
-    parameters=("x",),
-)
-
-REST_OF = PointwiseOp(
-    "rest_of",
-    1,
-    DtypeRule.FLT,
-    "What rounding lost of x, 0 where nothing is known of it.",
-    np.zeros_like,
-    spelled(floating=("0.0f", "0.0")),
-    kinds="f",
-    exact=True,
-    samples=(_WIDE,),
-    parameters=("x",),
-)
-
-
 def _divisor_scale(x: Array) -> Array:
     return np.asarray(np.where(np.abs(x) < 2.0**-500, 2.0**500, 1.0), x.dtype)
+
+
+def _scaled_divisor(x: Array) -> Array:
+    return np.asarray(x * _divisor_scale(x))
 
 
 def _divide_by_common(a: Array, scale: Array, scaled: Array, reciprocal: Array) -> Array:
@@ -149,44 +102,45 @@ def _divide_by_common(a: Array, scale: Array, scaled: Array, reciprocal: Array) 
         return np.asarray(a * scale / scaled)
 
 
-DIVISOR_SCALE = PointwiseOp(
-    "divisor_scale",
-    1,
-    DtypeRule.FLT,
-    "A power of two with which a Double has a reciprocal that is finite; 1 for all but very small ones.",
-    _divisor_scale,
-    spelled(floating=("1.0f", "fuser_divisor_scale({0})")),
-    kinds="f",
-    exact=True,
-    samples=(_WIDE,),
-    parameters=("x",),
+# fmt: off
+PRODUCT_ERROR = float_row(
+    "product_error", "a * b before it is rounded less a * b; exact where that is no subnormal number.",
+    _product_error, spelled(floating="fuser_product_error({0}, {1})"), a=_WIDE, b=_WIDE,
 )
-
-SCALED_DIVISOR = PointwiseOp(
-    "scaled_divisor",
-    1,
-    DtypeRule.FLT,
-    "x * divisor_scale(x).",
-    lambda x: np.asarray(x * _divisor_scale(x)),
-    spelled(floating=("{0}", "fuser_scaled_divisor({0})")),
-    kinds="f",
-    exact=True,
-    samples=(_WIDE,),
-    parameters=("x",),
+PRODUCT = float_row(
+    "product", "a * b, rounded whatever it is added to.",
+    _product, spelled(floating=("__fmul_rn({0}, {1})", "__dmul_rn({0}, {1})")), a=_WIDE, b=_WIDE,
 )
-
-DIVIDE_BY_COMMON = PointwiseOp(
-    "divide_by_common",
-    4,
-    DtypeRule.FLT,
-    "a * scale / scaled, with the reciprocal of the divisor at hand.",
-    _divide_by_common,
-    spelled(floating=("({0} * {1} / {2})", "fuser_divide_by_common({0}, {1}, {2}, {3})")),
-    kinds="f",
-    ulp=(1.0, 1.0),
-    samples=(Samples(), _ONE, _ONE, _ONE),
-    parameters=("a", "scale", "scaled", "reciprocal"),
+TOTAL = float_row(
+    "total", "a + b, computed where it stands: values of a row that were added before are not kept for it.",
+    _total, spelled(floating=("__fadd_rn({0}, {1})", "__dadd_rn({0}, {1})")), a=_WIDE, b=_WIDE,
 )
+FMA = float_row(
+    "fma", "a * b + c, rounded once.",
+    _fma, spelled(floating=("fmaf({0}, {1}, {2})", "fma({0}, {1}, {2})")), (1.0, 1.0), a=_WHOLE, b=_WHOLE, c=_WHOLE,
+)
+BOUNDED = float_row(
+    "bounded", "x, the largest number where that is infinite or nan, of either sign.",
+    _bounded, spelled(floating="fuser_bounded({0})"), x=_WIDE,
+)
+REST_OF = float_row(
+    "rest_of", "What rounding lost of x, 0 where nothing is known of it.",
+    np.zeros_like, spelled(floating=("0.0f", "0.0")), x=_WIDE,
+)
+DIVISOR_SCALE = float_row(
+    "divisor_scale", "A power of two with which a Double has a reciprocal that is finite; 1 for all but very small ones.",
+    _divisor_scale, spelled(floating=("1.0f", "fuser_divisor_scale({0})")), x=_WIDE,
+)
+SCALED_DIVISOR = float_row(
+    "scaled_divisor", "x * divisor_scale(x).",
+    _scaled_divisor, spelled(floating=("{0}", "fuser_scaled_divisor({0})")), x=_WIDE,
+)
+DIVIDE_BY_COMMON = float_row(
+    "divide_by_common", "a * scale / scaled, with the reciprocal of the divisor at hand.",
+    _divide_by_common, spelled(floating=("({0} * {1} / {2})", "fuser_divide_by_common({0}, {1}, {2}, {3})")), (1.0, 1.0),
+    a=Samples(), scale=_ONE, scaled=_ONE, reciprocal=_ONE,
+)
+# fmt: on
 
 _DIVISION = (DIVISOR_SCALE, SCALED_DIVISOR, DIVIDE_BY_COMMON)
 EXACT: dict[str, PointwiseOp] = {
