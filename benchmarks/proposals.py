@@ -11,7 +11,6 @@ the median of the later ones is over its limit.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import statistics
 import sys
@@ -21,10 +20,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from benchmarks.asked_cases import asked_cases
 from benchmarks.case import Case
-from benchmarks.cases import public_cases
 from benchmarks.compile_case import ir_fusion
-from benchmarks.sweep_cases import sweep_cases
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.compile_fusion import concrete_fusion, inputs_of_segments, plan_fusion, until_sizes_fit
 from fuser.compiler.kernel_compiler import KernelCompiler
@@ -125,25 +123,15 @@ def verdict_of(first: Sequence[float], again: Sequence[float]) -> tuple[list[str
 
 def main(arguments: Sequence[str]) -> int:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python3 -m benchmarks.proposals", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--case", action="append", default=[], help="only cases with this in their name; repeatable")
-    parser.add_argument("--sweep", action="store_true", help="the shapes of the sweep instead of the public cases")
-    parser.add_argument("--seed", type=int, default=0, help="of the sweep's list")
-    parser.add_argument("--over", action="store_true", help="print only proposals over the limit")
-    parser.add_argument("--device", default="H200", help="a preset of DeviceInfo")
-    asked = parser.parse_args(arguments)
-    info = DeviceInfo.preset(asked.device)
-    cases = sweep_cases(asked.seed) if asked.sweep else public_cases()
+    asked = asked_cases("proposals", __doc__, ("--over", "print only proposals over the limit"), arguments)
     first: list[float] = []
     again: list[float] = []
     print(HEADER)
     # What this program keeps makes collections long: they are no part of a proposal.
     gc.disable()
-    for case in cases:
-        if asked.case and not any(p in case.name for p in asked.case):
-            continue
+    for case in asked.cases:
         try:
-            found = proposals_of(case, info)
+            found = proposals_of(case, asked.info)
         except NotSupportedError as error:
             print(f"{case.name:48s} unsupported: {str(error).splitlines()[0]}")
             continue
@@ -154,7 +142,7 @@ def main(arguments: Sequence[str]) -> int:
             later = proposal.again()
             first.append(proposal.first)
             again.append(later)
-            if not asked.over or max(proposal.first, later) > MOST_MS:
+            if not asked.only_notable or max(proposal.first, later) > MOST_MS:
                 print(f"{case.name:48s} {proposal.scheduler:22s} {proposal.first:9.2f} {later:9.2f}", flush=True)
     if not first:
         return 1

@@ -9,14 +9,12 @@ The exit code is 1 if a kernel spills or has a stack frame, or a case does not c
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
+from benchmarks.asked_cases import asked_cases
 from benchmarks.case import Case
-from benchmarks.cases import public_cases
 from benchmarks.compile_case import compile_case
-from benchmarks.sweep_cases import sweep_cases
 from fuser.errors import FuserError, NotSupportedError
 from fuser.ir.device_info import DeviceInfo
 
@@ -46,24 +44,17 @@ def lines_of(case: Case, info: DeviceInfo) -> tuple[list[str], bool]:
 
 def main(arguments: Sequence[str]) -> int:
     """Compile and print."""
-    parser = argparse.ArgumentParser(prog="python3 -m benchmarks.resources", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--case", action="append", default=[], help="only cases with this in their name; repeatable")
-    parser.add_argument("--sweep", action="store_true", help="the shapes of the sweep instead of the public cases")
-    parser.add_argument("--seed", type=int, default=0, help="of the sweep's list")
-    parser.add_argument("--bad", action="store_true", help="print only kernels that spill or have a stack frame")
-    parser.add_argument("--device", default="H200", help="a preset of DeviceInfo")
-    asked = parser.parse_args(arguments)
-    info = DeviceInfo.preset(asked.device)
-    cases = sweep_cases(asked.seed) if asked.sweep else public_cases()
-    cases = [c for c in cases if not asked.case or any(p in c.name for p in asked.case)]
+    asked = asked_cases(
+        "resources", __doc__, ("--bad", "print only kernels that spill or have a stack frame"), arguments
+    )
     bad = 0
     print(HEADER)
-    for case in cases:
-        lines, is_bad = lines_of(case, info)
+    for case in asked.cases:
+        lines, is_bad = lines_of(case, asked.info)
         bad += is_bad
-        if is_bad or not asked.bad:
+        if is_bad or not asked.only_notable:
             print("\n".join(lines), flush=True)
-    print(f"{len(cases)} cases, {bad} bad")
+    print(f"{len(asked.cases)} cases, {bad} bad")
     return int(bad > 0)
 
 
