@@ -47,7 +47,8 @@ from fuser.lowering.spread_joins import Joined, Spread, is_one_step, spread_grou
 _LEVEL_2 = CacheOp["global"]
 # Partials of other blocks that a lane joins rather than wait for the other warps of its block.
 _OWN_TURNS = 4
-# Partials that a thread of the last block asks for at once, and bytes of them: registers that the kernel's loops need not have.
+# Partials that a thread of the last block asks for at once, and bytes of those of all reductions it joins (the compiler may
+# move them together): registers that the kernel's loops need not have.
 _FINISH_BATCH = 16
 _FINISH_BYTES = 128
 
@@ -118,10 +119,11 @@ class GridReduces:
         whole = threads.is_const and threads.value % WARP == 0 and not g.lanes
         return whole and g.blocks.hi is not None and g.blocks.hi <= min(most, _OWN_TURNS) * WARP
 
-    def _finish(self, r: Reduce, g: GridParts) -> list[Stmt]:
+    def _finish(self, r: Reduce, g: GridParts, nbytes: int) -> list[Stmt]:
         """Join the partials of all blocks; threads along the block's reduced axes, and those with copies, share the work.
 
         A thread asks for several partials before it uses the first: they come from device memory, one wait serves all.
+        `nbytes`: of a partial of every reduction that is joined here.
         """
         # A block has a thread, though an extent that nothing bounds from below may be 0: then nothing is launched.
         count = maximum(self.axes.count_of(g.spread), ONE)
@@ -130,9 +132,7 @@ class GridReduces:
         groups = spread_groups(r, count, self.axes.count_of(g.lanes)) if size.value > 1 else 0
         if groups and g.blocks.is_const and -(-g.blocks.value // groups) <= _FINISH_BATCH:
             return self._finish_spread(r, g, groups)
-        most = max(
-            1, min(_FINISH_BATCH // size.value, _FINISH_BYTES // sum(p.dtype.itemsize * size.value for p in r.partials))
-        )
+        most = max(1, min(_FINISH_BATCH // size.value, _FINISH_BYTES // nbytes))
         by_warps = self._warps_finish(g, most)
         mine = self.axes.linear(g.spread)
         if by_warps:
@@ -251,7 +251,7 @@ class GridReduces:
             assert r.last_block is not None
             self.last_blocks[r.last_block] = group
             stmts.append(Let(r.last_block, select(equal(seen, g.blocks - 1), ONE, ZERO)))
-            last += self._finish(r, part)
+            last += self._finish(r, part, _bytes_of(reduces))
         last += guarded(
             one_thread, [Store(self.semaphores.buffer, at, Literal(0, DataType.Int32), Role.semaphore_reset)]
         )
@@ -271,5 +271,10 @@ class GridReduces:
             AtomicAdd(None, self.semaphores.buffer, counter, ONE, wrap=g.blocks * 2),
         ]
         barrier: list[Stmt] = [BlockBarrier("all blocks have arrived")] if self.axes.active else []
-        finish = [s for r, part in zip(reduces, parts, strict=True) for s in self._finish(r, part)]
+        finish = [s for r, part in zip(reduces, parts, strict=True) for s in self._finish(r, part, _bytes_of(reduces))]
         return [*self._publish(reduces, parts, wait), *barrier, *finish]
+
+
+def _bytes_of(reduces: Sequence[Reduce]) -> int:
+    """Bytes of a block's partials of all these."""
+    return sum(p.dtype.itemsize * p.size.value for r in reduces for p in r.partials)

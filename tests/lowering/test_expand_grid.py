@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from fuser import DeviceInfo, FusionDefinition, KernelCompiler
 from fuser.ir.dtypes import DataType
+from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import AtomicAdd, Fence, For, Role, SpinWait, Stmt, Store, walk
+from fuser.ir.kernel import Allocate, AtomicAdd, Fence, For, Role, SpinWait, Stmt, Store, walk
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.runtime.nvrtc import is_available
 from tests.harness import Lowered, check, run
 from tests.kernel_corpus import BX, CORPUS, GX, GY, schedule_axes
 from tests.lowering.row_sums import count, row_sum
@@ -79,3 +83,42 @@ def test_partials_of_blocks_are_asked_for_together() -> None:
 def stored(stmt: Stmt) -> list[str]:
     """Names of the buffers written in a statement."""
     return [s.buffer.name for s in walk((stmt,)) if isinstance(s, Store)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "ops", "each"),
+    [
+        (Float, ["max"], 16),
+        (Float, ["max", "min"], 16),
+        (Float, ["max", "min", "prod", "sum"], 6),  # a sum has what it lost beside it
+        (DataType.Double, ["max", "min", "prod", "sum"], 3),
+    ],
+)
+def test_partials_of_several_reductions_share_the_registers(dtype: DataType, ops: list[str], each: int) -> None:
+    """The compiler may ask for all of them before it joins any."""
+    b = FusionBuilder()
+    x = b.input_tensor(dtype, [-1, -1])
+    made = [b.reduction(op, x, [1], dtype) for op in ops]
+    for r in made:
+        b.add_output(r)
+    s = ScheduleBuilder(b.freeze())
+    for r in made:
+        s.split(r.name, 1, 16)
+        schedule_axes(s, r.name, (GX, GY))
+    kernel = check(s, [np.random.default_rng(0).uniform(0.5, 1.5, (3, 700)).astype(dtype.numpy)], tolerance=1e-6)
+    got = [s.buffer for s in walk(kernel.body) if isinstance(s, Allocate) and "got" in s.buffer.name]
+    assert {b.size.value for b in got} == {each}
+
+
+@pytest.mark.skipif(not is_available(), reason="no NVRTC")
+def test_joins_of_several_reductions_do_not_spill() -> None:
+    """With room for each by itself they had 128 registers and spilled with the number that ptxas aimed at."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Double)
+        for k in range(4):
+            fd.add_output(fd.ops.max(fd.ops.mul(x, float(k + 1)), [0, 1]))
+    described = TensorDescriptor(DataType.Double, (8000, 7168), (7168, 1), address=256)
+    kernel = KernelCompiler(DeviceInfo.preset("H200")).compile(fd.fusion, [described])
+    assert kernel.resources is not None
+    assert kernel.resources.registers <= 64
+    assert kernel.spilled_with == ()
