@@ -136,33 +136,33 @@ def choose_cut_shape(
     # Few rows leave places of an SM empty. Not counted for Doubles, and where that is slower (H200: layer_norm f16 168x50257
     # with Float weights, 128 threads of 26 accesses over four blocks 25.8 us, one block of 640 28.3).
     counts = itemsize <= 4 and beside <= 2 * loaded
-    spreads: list[tuple[float, int, int]] = []
+    spreads: list[_Spread] = []
     for cluster in (1, 2, 4, 8, 16):
         if cluster > device.max_cluster or vectors < cluster * 2 * WARP:
             break
         for together in (1, 2) if beside and is_worth_it else (1,):
-            most = _most(cluster, together, vectors, rows, vector, loaded, beside, device)
-            spreads.append((most, cluster, together))
+            spreads.append(_spread(cluster, together, vectors, rows, vector, loaded, beside, device))
+    at_once = REALIGNED_AT_ONCE if is_realigned else AT_ONCE
     # What may be best first: it spares the others. Of equals the one with fewer blocks, and rows at once, is taken.
     best: tuple[tuple[float, int, int], CutShape] | None = None
-    for most, cluster, together in sorted(spreads, key=lambda s: -s[0]):
-        if best is not None and most < best[0][0]:
+    for spread in sorted(spreads, key=lambda s: -s.most):
+        least = 0.0 if best is None else best[0][0]
+        if spread.most < least:
             break
+        cluster, together = spread.cluster, spread.together
         for batch in range(max(2, -(-vectors // (cluster * device.max_threads_per_block))), 33):
             threads = -(-vectors // (cluster * batch * WARP)) * WARP
             if beside and threads * LEAST_REGISTERS_BESIDE > device.registers_per_sm:
                 continue
-            shape = _shape(threads, batch, cluster, together, vector * loaded, registers, device)
-            if shape is None:
+            held = threads * batch * vector * loaded * together
+            resident = _resident(threads, held, registers, device)
+            if not resident:
                 continue
-            least = 0.0 if best is None else best[0][0]
-            score = _score(
-                shape, most, vectors, rows, vector, loaded, exchanges, wanted, device, least=least, counts=counts
-            )
-            score *= (REALIGNED_AT_ONCE if is_realigned else AT_ONCE)[cut_unrolled(batch)]
-            key = score, -cluster, -together
+            score = _score(spread, threads, batch, resident, held, vectors, exchanges, wanted, least, counts=counts)
+            key = score * at_once[cut_unrolled(batch)], -cluster, -together
             if best is None or key > best[0]:
-                best = key, shape
+                best = key, CutShape(threads, batch, cluster, together, resident, resident * held)
+                least = key[0]
     return None if best is None else best[1]
 
 
@@ -204,49 +204,62 @@ def cut_params(
     )
 
 
-def _shape(
-    threads: int, batch: int, cluster: int, together: int, access: int, registers: int, device: DeviceInfo
-) -> CutShape | None:
-    held = threads * batch * access * together
+def _resident(threads: int, held: int, registers: int, device: DeviceInfo) -> int:
+    """Blocks of `threads` with `held` bytes of rows each that an SM holds."""
     if held + SCRATCH > device.shared_per_block_optin or threads > device.max_threads_per_block:
-        return None
+        return 0
     warps = -(-threads // (WARP * QUARTERS)) * QUARTERS
-    resident = min(
+    return min(
         device.shared_per_sm // (held + SCRATCH),
         device.max_threads_per_sm // (warps * WARP),
         device.registers_per_sm // (registers * warps * WARP),
         device.max_blocks_per_sm,
     )
-    return CutShape(threads, batch, cluster, together, resident, resident * held) if resident else None
 
 
-def _most(
+@record
+class _Spread:
+    """Rows over so many blocks each, so many of them at once.
+
+    most     speed if all else is at its best
+    groups   lots of rows that are worked on at once
+    places   SMs on which such clusters find room
+    is_lone  whether each block has an SM for itself, however many find room there
+    waits    what blocks take longer than one by itself
+    """
+
+    cluster: int
+    together: int
+    most: float
+    groups: int
+    places: float
+    is_lone: bool
+    waits: float
+
+
+def _spread(
     cluster: int, together: int, vectors: int, rows: int, vector: int, loaded: int, beside: int, device: DeviceInfo
-) -> float:
-    """Speed of rows over so many blocks, so many of them at once, if all else is at its best."""
-    most = 1.0 / (1.0 + _waits(cluster, vectors * vector * loaded)) / (1.0 + SHARED * beside / loaded / 2 / together)
+) -> _Spread:
+    waits = _waits(cluster, vectors * vector * loaded)
+    most = 1.0 / (1.0 + waits) / (1.0 + SHARED * beside / loaded / 2 / together)
     if together > 1 and beside * vector > MOST_SHARED:
         most *= TOGETHER
-    groups = _groups(rows, vector, together)
-    if _is_lone(groups, cluster, device):
-        most *= _busy(groups, cluster, together, 1, device)
-    return most * rows / (groups * together)
+    groups, places = _groups(rows, vector, together), device.sm_count * CLUSTERED.get(cluster, 1.0)
+    is_lone = groups <= int(places) // cluster
+    if is_lone:
+        most *= _busy(groups, cluster, together, 1, places)
+    return _Spread(cluster, together, most * rows / (groups * together), groups, places, is_lone, waits)
 
 
-def _is_lone(groups: int, cluster: int, device: DeviceInfo) -> bool:
-    """Whether each block has an SM for itself, however many find room there."""
-    return groups <= int(device.sm_count * CLUSTERED.get(cluster, 1.0)) // cluster
-
-
-def _busy(groups: int, cluster: int, together: int, resident: int, device: DeviceInfo) -> float:
+def _busy(groups: int, cluster: int, together: int, resident: int, places: float) -> float:
     """How much of the device has something to do, with so many blocks `resident` on an SM."""
-    slots = resident * int(device.sm_count * CLUSTERED.get(cluster, 1.0)) // cluster
+    slots = resident * int(places) // cluster
     waves = groups / max(slots, 1)
     if waves < 2 and together > 1:
         return 0.0  # nothing else runs while a block waits for its own rows
     if waves <= 1:
         # All blocks are there at once: the SM with most of them is done last.
-        each = groups * cluster / (device.sm_count * CLUSTERED.get(cluster, 1.0))
+        each = groups * cluster / places
         return each / math.ceil(each)
     return waves / math.ceil(waves) if waves < FEW_WAVES else 1.0
 
@@ -262,52 +275,51 @@ def _groups(rows: int, vector: int, together: int) -> int:
 
 
 def _score(
-    shape: CutShape,
-    most: float,
+    spread: _Spread,
+    threads: int,
+    batch: int,
+    resident: int,
+    held: int,
     vectors: int,
-    rows: int,
-    vector: int,
-    loaded: int,
     exchanges: int,
     wanted: int,
-    device: DeviceInfo,
-    *,
     least: float,
+    *,
     counts: bool,
 ) -> float:
-    """Speed, as a share of what memory allows; 0 where it is less than `least` whatever the rest says. `most`: see _most."""
-    held = shape.threads * shape.batch
-    used = vectors / (held * shape.cluster)
-    groups = _groups(rows, vector, shape.together)
-    each = groups * shape.cluster / (device.sm_count * CLUSTERED.get(shape.cluster, 1.0))
-    present = min(shape.resident, each) if counts else shape.resident
-    in_flight = present * held * vector * loaded * shape.together * used
-    score = most * used * min(in_flight, WANTED_IN_FLIGHT) / WANTED_IN_FLIGHT
-    is_all_there = counts and each <= shape.resident
-    enough = min(1.0, math.ceil(present) * shape.threads / wanted)
+    """Speed, as a share of what memory allows; 0 where it is less than `least` whatever the rest says.
+
+    held     bytes of rows of a block
+    """
+    cluster = spread.cluster
+    used = vectors / (threads * batch * cluster)
+    each = spread.groups * cluster / spread.places
+    present = min(resident, each) if counts else resident
+    score = spread.most * used * min(present * held * used, WANTED_IN_FLIGHT) / WANTED_IN_FLIGHT
+    is_all_there = counts and each <= resident
+    enough = min(1.0, math.ceil(present) * threads / wanted)
     # Where all rows are there at once it is how long one takes that counts, more than what an SM gets done (H200: layer_norm
     # f16 61x50257 over two blocks of 640 threads 12.4 us, over eight of 224 14.1).
     score *= math.sqrt(enough) if is_all_there else enough
     if score < least:
         return 0.0
-    score /= 1.0 + TESTED * _tested(shape, vectors) / (shape.threads * shape.cluster)
-    if shape.resident == 1:
+    score /= 1.0 + TESTED * _tested(threads, batch, cluster, vectors) / (threads * cluster)
+    if resident == 1:
         score *= ALONE**exchanges
     if is_all_there:
-        waits = _waits(shape.cluster, vectors * vector * loaded)
-        score *= (1.0 + waits) / (1.0 + waits * ALL_WAIT)
-    if _is_lone(groups, shape.cluster, device):
+        score *= (1.0 + spread.waits) / (1.0 + spread.waits * ALL_WAIT)
+    if spread.is_lone:
         return score
-    return score * _busy(groups, shape.cluster, shape.together, shape.resident, device)
+    return score * _busy(spread.groups, cluster, spread.together, resident, spread.places)
 
 
-def _tested(shape: CutShape, vectors: int) -> float:
+def _tested(threads: int, batch: int, cluster: int, vectors: int) -> float:
     """Threads, summed over the blocks of a row, that test all of their accesses in a group, as a share of all groups."""
-    at_once = cut_unrolled(shape.batch)
-    groups = shape.batch // at_once
+    at_once = cut_unrolled(batch)
+    groups = batch // at_once
     # Of all groups of all blocks one has the last vector: those before it are whole, those behind it empty.
-    block, left = divmod(vectors, shape.threads * shape.batch)
-    left = left % (at_once * shape.threads) if block < shape.cluster else 0
-    some = min(left, shape.threads)
-    whole = max(left - (at_once - 1) * shape.threads, 0)
+    block, left = divmod(vectors, threads * batch)
+    left = left % (at_once * threads) if block < cluster else 0
+    some = min(left, threads)
+    whole = max(left - (at_once - 1) * threads, 0)
     return (some - whole) / groups

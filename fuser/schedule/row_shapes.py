@@ -7,12 +7,11 @@ judged by time (`rows_over_grid.near_time`, `rows_at_once`), many by the bytes t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion import Tensor
-from fuser.records import record
 from fuser.schedule.params import Refused
 from fuser.schedule.rows_at_once import shapes_at_once
 from fuser.schedule.rows_over_grid import Room, Row, near_time
@@ -24,10 +23,9 @@ REGISTERS_FOR_DOUBLES = 48
 """As many more where rows are Doubles, whose quotients, roots and statistics take twice the registers and longer code."""
 
 
-@record
-class RowShape:
+class RowShape(NamedTuple):
     """How a row is spread: over `cluster` blocks, `threads` of each along it, `batch` accesses of `vector` elements each;
-    `rows` per block."""
+    `rows` per block. A tuple: hundreds are made to choose one."""
 
     threads: int
     batch: int
@@ -76,7 +74,7 @@ def choose_row_shape(
         accesses = math.ceil(length / (vector * cluster))
         # With fewer accesses a thread a block would have too many threads, with more some would have none.
         fewest = -(-accesses // device.max_threads_per_block)
-        for batch in range(fewest, min(MOST_CUT if is_cut else 64, accesses) + 1):
+        for batch in batches_of(accesses, fewest, min(MOST_CUT if is_cut else 64, accesses)):
             # Beside what is kept, a quarter of the row is on its way through the arithmetic: what would take the last register
             # spills. Of Doubles it is half the row: their exponentials and quotients are long. The vectors of a cut row go
             # through it one after another.
@@ -205,8 +203,26 @@ def for_few_blocks(
     resident = min(device.max_threads_per_sm, device.registers_per_sm // registers) // threads
     at_once = min(resident, device.max_blocks_per_sm) * device.sm_count
     if -(-rows // alone) * shape.cluster <= at_once and registers < min(device.registers_per_thread, MOST_FIRST):
-        return replace(shape, rows=alone), names
+        return shape._replace(rows=alone), names
     return shape, names if vector == 1 and registers <= FIRST_REGISTERS else ()
+
+
+def threads_for(accesses: int, batch: int) -> int:
+    """Threads with `batch` accesses each: whole warps, or a part of one that divides it."""
+    threads = -(-accesses // batch)
+    return 1 << max(0, (threads - 1).bit_length()) if threads <= WARP else -(-threads // WARP) * WARP
+
+
+def batches_of(accesses: int, fewest: int, most: int) -> Iterator[int]:
+    """From `fewest` to `most` accesses of a thread, each time for fewer threads: of as many, some would have none."""
+    batch = fewest
+    while batch <= most:
+        yield batch
+        threads = threads_for(accesses, batch)
+        if threads == 1:
+            return
+        fewer = threads - WARP if threads > WARP else threads // 2
+        batch = -(-accesses // fewer)
 
 
 def _row_shape(
@@ -222,8 +238,7 @@ def _row_shape(
     device: DeviceInfo,
 ) -> tuple[RowShape, int] | None:
     """The spread of a block's `accesses` with `batch` a thread, and how many such blocks an SM holds; None if it holds none."""
-    threads = -(-accesses // batch)
-    threads = 1 << max(0, (threads - 1).bit_length()) if threads <= WARP else -(-threads // WARP) * WARP
+    threads = threads_for(accesses, batch)
     # With a larger batch and the same threads, some accesses would be idle for every thread.
     if threads > device.max_threads_per_block or -(-accesses // threads) < batch:
         return None

@@ -12,6 +12,7 @@ judged by the time that it should take; all times are microseconds, all rates by
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
@@ -140,13 +141,17 @@ def expected_time(
     # The SM with most blocks is done last.
     share = row.elements / sharing * -(-blocks // device.sm_count)
     moving = share * row.moved / min(SM_RATE, DEVICE_RATE / busy)
-    access = HARD_ACCESS if row.is_double or row.is_cut else EASY_ACCESS if in_shared else ACCESS
-    working = max(batch * access, share * (DOUBLE_ELEMENT if row.is_double else ELEMENT))
+    working = max(batch * access_time(row, in_shared=in_shared), share * (DOUBLE_ELEMENT if row.is_double else ELEMENT))
     if in_group and in_shared and trips > 1:
         working *= PIECEWISE
     waiting = latency + row.exchanges * exchange
     # One trip works while its bytes come. In several, a block stands still in each, unless others have its SM meanwhile.
     return max(moving, working) + waiting if trips == 1 else trips * (moving + (working + waiting) / overlap)
+
+
+def access_time(row: Row, *, in_shared: bool) -> float:
+    """Of a thread for one access."""
+    return HARD_ACCESS if row.is_double or row.is_cut else EASY_ACCESS if in_shared else ACCESS
 
 
 def choose_grid_shape(
@@ -157,19 +162,18 @@ def choose_grid_shape(
     may_wait   whether rows in registers may be loaded one after the other
     """
     best: GridShape | None = None
-    accesses = -(-row.elements // row.vector)
+    accesses, access = -(-row.elements // row.vector), access_time(row, in_shared=room.in_shared)
     for threads in THREADS:
         # With fewer accesses a thread no group of all blocks holds a row.
         fewest = -(-accesses // (threads * MOST_RESIDENT * device.sm_count))
-        for batch in range(max(fewest, LEAST_PIECES if room.in_shared else 1), room.most_accesses + 1):
+        fewest = max(fewest, LEAST_PIECES if room.in_shared else 1)
+        for batch, sharing in spreads_of(accesses, threads, fewest, room.most_accesses):
             if batch % room.pieces:
                 continue
-            sharing = -(-accesses // (threads * batch))
-            # With as many blocks and fewer accesses a thread, threads would be idle.
-            if sharing > 1 and -(-accesses // (threads * sharing)) < batch:
-                continue
+            if best is not None and rows == 1 and batch * access + LATENCY_TOGETHER >= best.time:
+                break
             resident = _resident(threads, batch * row.vector * room.held, room, device)
-            if resident < 1 or sharing < 2:
+            if resident < 1:
                 break
             groups = min(rows, min(resident, MOST_RESIDENT) * device.sm_count // sharing)
             if groups < 1:
@@ -177,10 +181,14 @@ def choose_grid_shape(
             # Rows in registers are waited for in each trip: what clusters cannot hold may do that, others had better not.
             if -(-rows // groups) > 1 and not (room.in_shared or may_wait):
                 continue
+            exchange = IN_GROUP + PER_BLOCK * sharing + PER_THREAD * threads
+            # Rows that are all there take as long as a thread for its accesses, however fast these are.
+            waiting = LATENCY_TOGETHER + row.exchanges * exchange
+            if best is not None and rows <= groups and batch * access + waiting >= best.time:
+                continue
             per_sm = -(-groups * sharing // device.sm_count)
             # Rows of Doubles are in the same stage at the same time.
             overlap = 1 if row.is_double else min(per_sm, groups)
-            exchange = IN_GROUP + PER_BLOCK * sharing + PER_THREAD * threads
             time = expected_time(
                 row,
                 rows,
@@ -197,6 +205,19 @@ def choose_grid_shape(
             if best is None or time < best.time:
                 best = GridShape(threads, batch, sharing, groups, per_sm, time)
     return best
+
+
+def spreads_of(accesses: int, threads: int, fewest: int, most: int) -> Iterator[tuple[int, int]]:
+    """From `fewest` to `most` accesses of a thread and the blocks of as many `threads` they make, two or more. Each time
+    fewer blocks: with as many and more accesses a thread, threads would be idle."""
+    batch = fewest
+    while batch <= most:
+        sharing = -(-accesses // (threads * batch))
+        if sharing < 2:
+            return
+        if batch > fewest or -(-accesses // (threads * sharing)) == batch:
+            yield batch, sharing
+        batch = -(-accesses // (threads * (sharing - 1)))
 
 
 def _resident(threads: int, held: int, room: Room, device: DeviceInfo) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuser.schedule.params import Refused
-from fuser.schedule.row_shapes import RowShape, choose_row_shape, shape_of_exponentials
+from fuser.schedule.row_shapes import RowShape, batches_of, choose_row_shape, shape_of_exponentials, threads_for
 from tests.schedule.test_inner_persistent import H200
 
 
@@ -49,3 +49,14 @@ def test_rows_of_few_doubles_are_not_crowded() -> None:
     shape = choose_row_shape(64, 100003, 2, 8, 8, 8, H200)
     assert isinstance(shape, RowShape)
     assert not shape.is_crowded(2, 8, 8, is_double=True)
+
+
+@pytest.mark.parametrize("accesses", [1, 2, 31, 32, 33, 64, 100, 513, 4096, 6283, 31251])
+@pytest.mark.parametrize("fewest", [1, 3, 8])
+def test_batches_are_all_that_leave_no_thread_idle(accesses: int, fewest: int) -> None:
+    found = list(batches_of(accesses, fewest, 64))
+    busy = [b for b in range(fewest, 65) if -(-accesses // threads_for(accesses, b)) == b]
+    # The first may be idle in part; whoever asks sees to that.
+    assert found[0] == fewest
+    assert set(busy) <= set(found) <= {fewest, *busy}
+    assert [threads_for(accesses, b) for b in found] == sorted({threads_for(accesses, b) for b in found}, reverse=True)

@@ -16,11 +16,12 @@ from fuser.ir.fusion import ExpSum, Fusion
 from fuser.ir.kernel import SpinWait, walk
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.runtime.nvrtc import is_available
+from fuser.schedule import rows_over_grid
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.params import InnerPersistentParams, Params, Refused, SegmentInputs
 from fuser.schedule.row_shapes import RowShape
 from fuser.schedule.rows import find_rows
-from fuser.schedule.rows_over_grid import Room, Row, choose_grid_shape
+from fuser.schedule.rows_over_grid import Room, Row, access_time, choose_grid_shape, spreads_of
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import run_on
 from tests.schedule.test_inner_persistent import (
@@ -270,6 +271,40 @@ def test_shapes(elements: int, rows: int, room: Room) -> None:
     assert shape.groups <= rows
     assert shape.groups * shape.sharing <= shape.resident * H200.sm_count
     assert shape.batch <= room.most_accesses
+
+
+@pytest.mark.parametrize("accesses", [1, 100, 513, 8192, 31251, 1 << 17])
+@pytest.mark.parametrize("threads", [128, 1024])
+@pytest.mark.parametrize("fewest", [1, 4, 7])
+def test_spreads_are_all_that_leave_no_thread_idle(accesses: int, threads: int, fewest: int) -> None:
+    expected: list[tuple[int, int]] = []
+    for batch in range(fewest, 49):
+        sharing = -(-accesses // (threads * batch))
+        if sharing > 1 and -(-accesses // (threads * sharing)) == batch:
+            expected.append((batch, sharing))
+    assert list(spreads_of(accesses, threads, fewest, 48)) == expected
+
+
+@pytest.mark.parametrize("in_shared", [False, True])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_shapes_are_left_out_by_the_least_they_take(
+    in_shared: bool, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, asked = rows_over_grid.expected_time, 0
+
+    def watched(row: Row, rows: int, sharing: int, batch: int, *rest: Any, **named: Any) -> float:
+        nonlocal asked
+        asked += 1
+        time = plain(row, rows, sharing, batch, *rest, **named)
+        latency, exchange = rest[2:4]
+        least = batch * access_time(row, in_shared=in_shared) + (latency + row.exchanges * exchange)
+        assert time >= least
+        return time
+
+    monkeypatch.setattr(rows_over_grid, "expected_time", watched)
+    row = Row(128256, 8, 4, 2, is_double=False, is_cut=False)
+    assert choose_grid_shape(row, rows, Room(in_shared, 2, 32, 64), H200) is not None
+    assert 0 < asked < 30
 
 
 @pytest.mark.skipif(not is_available(), reason="no NVRTC")
