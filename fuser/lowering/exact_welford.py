@@ -14,17 +14,34 @@ from collections.abc import Callable
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
-from fuser.ir.integers import ONE, ZERO, Int, Symbol
-from fuser.ir.kernel import Allocate, Buffer, Call, Cast, For, Literal, Load, Role, Stmt, Store, Value
+from fuser.ir.integers import FALSE, ONE, TRUE, ZERO, Cond, Int, Symbol
+from fuser.ir.kernel import Allocate, Buffer, Call, Cast, For, If, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
 from fuser.lowering.compensated_sum import add_term, split_sum
 
 COMBINE_EXACTLY = "welford_exact"
 """What a collective over (mean, m2, count, rest) is called; "welford" has no rest."""
 
+_MUCH_NEARER = 0.0625
+"""Times the first value: of data around a mean the first is as good a shift as the second, and not the one nearer to zero."""
 
-def add_difference(acc: tuple[Buffer, Buffer, Buffer | None], at: Int, x: Value, shift: Value, name: str) -> list[Stmt]:
-    """Fold x - shift into (sum, sum of squares, rest of the sum). With a rest the difference and the sum are split exactly."""
+
+def add_difference(
+    acc: tuple[Buffer, Buffer, Buffer | None],
+    at: Int,
+    x: Value,
+    shift: Buffer,
+    count: Buffer,
+    name: str,
+    *,
+    may_be_second: Cond,
+) -> list[Stmt]:
+    """Fold x - shift into (sum, sum of squares, rest of the sum). With a rest the difference and the sum are split exactly.
+
+    With one, the second value becomes the shift where it is much nearer to zero than the first: squares of differences from a
+    value far from all others cost those digits. Till then there is one difference, which is minus that from the new shift.
+    `count` counts x already; `may_be_second`: a necessary condition for x to be the second.
+    """
     away, squares, rest = acc
     dtype = away.dtype
     delta = _register(f"{name}_delta", dtype)
@@ -37,19 +54,46 @@ def add_difference(acc: tuple[Buffer, Buffer, Buffer | None], at: Int, x: Value,
     if rest is None:
         return [
             Allocate(delta),
-            Store(delta, ZERO, call("sub", x, shift)),
+            Store(delta, ZERO, call("sub", x, Load(shift, at))),
             Store(away, at, call("add", Load(away, at), change)),
             square,
         ]
-    stmts, difference, lost = split_sum(x, Call("neg", (shift,), dtype, dtype), dtype, f"{name}_d")
+    minus = Call("neg", (Load(shift, at),), dtype, dtype)
+    stmts, difference, missing = split_sum(x, minus, dtype, f"{name}_d")
+    lost = _register(f"{name}_lost", dtype)
     return [
         Allocate(delta),
+        Allocate(lost),
         *stmts,
         Store(delta, ZERO, difference),
-        Store(rest, at, call("add", Load(rest, at), lost)),
+        Store(lost, ZERO, missing),
+        *where_possible(may_be_second, _nearer_shift(delta, lost, shift, at, x, count)),
+        Store(rest, at, call("add", Load(rest, at), Load(lost, ZERO))),
         *add_term(away, rest, at, change, f"{name}_s", exact=True),
         square,
     ]
+
+
+def where_possible(condition: Cond, stmts: list[Stmt]) -> list[Stmt]:
+    """Statements that do nothing unless the condition holds, only where it may."""
+    if condition is FALSE:
+        return []
+    return stmts if condition is TRUE else [If(condition, tuple(stmts), role=Role.plain)]
+
+
+def _nearer_shift(delta: Buffer, lost: Buffer, shift: Buffer, at: Int, x: Value, count: Buffer) -> list[Stmt]:
+    """Take the second value as shift where it is much nearer to zero, and turn the difference round."""
+    dtype = shift.dtype
+    bound = Call("mul", (Literal(_MUCH_NEARER, dtype), Call("abs", (Load(shift, at),), dtype, dtype)), dtype, dtype)
+    is_second = Call("eq", (Load(count, ZERO), Literal(2, count.dtype)), compute_dtype(count.dtype), DataType.Bool)
+    is_nearer = Call("lt", (Call("abs", (x,), dtype, dtype), bound), dtype, DataType.Bool)
+    taken = Call("logical_and", (is_second, is_nearer), DataType.Bool, DataType.Bool)
+
+    def chosen(into: Buffer, index: Int, value: Value) -> Store:
+        return Store(into, index, Call("where", (taken, value, Load(into, index)), dtype, dtype))
+
+    turned = [chosen(b, ZERO, Call("neg", (Load(b, ZERO),), dtype, dtype)) for b in (delta, lost)]
+    return [*turned, chosen(shift, at, x)]
 
 
 def exact_mean(acc: tuple[Buffer, Buffer], at: Int, shift: Value, share: Value, count: Value, name: str) -> list[Stmt]:

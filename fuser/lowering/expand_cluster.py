@@ -178,7 +178,7 @@ def _exchange_by_rows(
 
         stmts += joins.each(r, first)
         if by_lanes:
-            stmts += butterflies(joins, r, size)
+            stmts += butterflies(joins, r, size, keeps_rest=True)
             continue
         other = joins.axes.symbol("rank", const(size - 1))
 
@@ -279,7 +279,7 @@ def _exchange_by_lanes(
             if start + WARP > parts:
                 more = list[Stmt]([If(less(lane + start, parts), tuple(more), role=Role.predicate)])
             stmts += more
-        stmts += butterflies(joins, r, width)
+        stmts += butterflies(joins, r, width, keeps_rest=True)
     if execution is None:
         stmts += [ClusterArrive("this block's slots are read"), ClusterWait("every block's slots are free")]
     return stmts

@@ -186,7 +186,7 @@ class GridReduces:
         turn = (*(Allocate(t) for t in got), *each(load), *adds)
         stmts += [For(b, ZERO, g.blocks, count * batch, turn)] if isinstance(b, Symbol) else list(turn)
         if by_warps:
-            stmts += butterflies(self.joins, r, WARP)
+            stmts += butterflies(self.joins, r, WARP, keeps_rest=True)
         elif g.spread:
             stmts += self.block.expand((replace(r, block_axes=tuple(g.spread)),))
         return stmts

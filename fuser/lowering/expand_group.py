@@ -276,7 +276,7 @@ def _joined(
         if start + WARP > parts:
             more = list[Stmt]([If(less(lane + start, parts), tuple(more), role=Role.predicate)])
         stmts += more
-    return [*stmts, *butterflies(joins, r, WARP)]
+    return [*stmts, *butterflies(joins, r, WARP, keeps_rest=True)]
 
 
 def _shared(r: Reduce, name: str, parts: int) -> tuple[Buffer, ...]:

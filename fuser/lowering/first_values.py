@@ -1,17 +1,17 @@
-"""Ask whether a value is the first that a thread counts in the first iteration of an unrolled loop only.
+"""Ask whether a value is the first, or the second, that a thread counts in the first iterations of an unrolled loop only.
 
 Before: for (i = 0 .. 8, unrolled) { n = n + 1; shift = n == 1 ? x : shift; ... }
 After:  for (i = 0 .. 8, unrolled) { n = n + 1; if (i == 0) { shift = n == 1 ? x : shift; } ... }
 
-Each iteration counts, so that none but the first finds n == 1. Loops whose values are tested one by one, of which any may be
-the first that counts, stay as they are: this pass stands behind the one that tests loops once.
+Each iteration counts, so that none but the first finds n == 1, and none but the first two n == 2. Loops whose values are tested
+one by one, of which any may be the first that counts, stay as they are: this pass stands behind the one that tests loops once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fuser.ir.integers import ONE, ZERO, equal
+from fuser.ir.integers import ONE, ZERO, equal, less
 from fuser.ir.kernel import Buffer, Call, For, If, Literal, Load, Role, Stmt, Store
 from fuser.ir.kernel_rewrites import map_body
 
@@ -26,16 +26,26 @@ def _changed(stmt: Stmt) -> tuple[Stmt, ...] | None:
         return None
     if not stmt.stop.is_const or stmt.stop.value < 2:
         return None
-    firsts = set(_firsts(stmt.body))
-    if not firsts:
+    found = dict(_firsts(stmt.body))
+    if not found:
         return None
-    first = equal(stmt.symbol, 0)
-    inner = tuple(If(first, (s,), role=Role.plain) if k in firsts else s for k, s in enumerate(stmt.body))
-    return (For(stmt.symbol, stmt.start, stmt.stop, stmt.step, inner, unroll=True, unswitch=stmt.unswitch),)
+    inner: list[Stmt] = []
+    for k, s in enumerate(stmt.body):
+        place = found.get(k)
+        if place is None:
+            inner.append(s)
+            continue
+        asked = equal(stmt.symbol, 0) if place == 1 else less(stmt.symbol, place)
+        last = inner[-1] if found.get(k - 1) == place else None
+        if isinstance(last, If):
+            inner[-1] = If(asked, (*last.then, s), role=Role.plain)
+        else:
+            inner.append(If(asked, (s,), role=Role.plain))
+    return (For(stmt.symbol, stmt.start, stmt.stop, stmt.step, tuple(inner), unroll=True, unswitch=stmt.unswitch),)
 
 
-def _firsts(body: tuple[Stmt, ...]) -> Iterator[int]:
-    """Places of stores that keep a value if it is the first that is counted, behind what counts it."""
+def _firsts(body: tuple[Stmt, ...]) -> Iterator[tuple[int, int]]:
+    """(place, n) of stores that keep a value unless one is number n that is counted, behind what counts it."""
     counts: set[Buffer] = set()
     for k, stmt in enumerate(body):
         match stmt:
@@ -47,16 +57,23 @@ def _firsts(body: tuple[Stmt, ...]) -> Iterator[int]:
             case Store(
                 buffer=kept,
                 index=at,
-                value=Call(
-                    op="where",
-                    args=(
-                        Call(op="eq", args=(Load(buffer=count), Literal(value=1))),
-                        _,
-                        Load(buffer=same, index=same_at),
-                    ),
-                ),
+                value=Call(op="where", args=(Call() as asked, _, Load(buffer=same, index=same_at))),
             ):
-                if count in counts and same is kept and same_at is at:
-                    yield k
+                number = _number(asked, counts)
+                if number and same is kept and same_at is at:
+                    yield k, number
             case _:
                 pass
+
+
+def _number(asked: Call, counts: set[Buffer]) -> int:
+    """1 or 2 if the condition holds for the value of that number only; else 0."""
+    match asked:
+        case Call(op="eq", args=(Load(buffer=count), Literal(value=1))) if count in counts:
+            return 1
+        case Call(op="eq", args=(Load(buffer=count), Literal(value=2))) if count in counts:
+            return 2
+        case Call(op="logical_and", args=(Call() as first, _)):
+            return _number(first, counts)
+        case _:
+            return 0

@@ -16,7 +16,7 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import FALSE, ZERO, Cond, Int, Symbol, all_of, equal
+from fuser.ir.integers import FALSE, ZERO, Cond, Int, Symbol, all_of, equal, less
 from fuser.ir.iteration_graph import Group
 from fuser.ir.kernel import Buffer, Call, If, Load, Role, Stmt, Store
 from fuser.ir.op_table import REDUCTIONS, compute_dtype
@@ -139,7 +139,10 @@ class NestStatements(NestVectors):
             if step.sums is not None:
                 added = add_wide(step.sums, step.shift, step.count, offset, value, name, may_be_first=first)
                 return [*counted(accumulator.buffers, offset, step), *added]
-            return shifted_add(accumulator.buffers, rest, offset, value, name, step, may_be_first=first)
+            second = self._may_be_first(leader, accumulator, indexer, before=1)
+            return shifted_add(
+                accumulator.buffers, rest, offset, value, name, step, may_be_first=first, may_be_second=second
+            )
         if expr.partial is None:
             return welford_add(accumulator.buffers, offset, self._read(expr.input, indexer), name)
         other = tuple(self._read(t, indexer) for t in (expr.input, *expr.partial))
@@ -171,10 +174,11 @@ class NestStatements(NestVectors):
         lane = self._lane(leader, expr, indexer)
         return welford_join(accumulator.buffers, offset, other, rest, name, step, source, lane)
 
-    def _may_be_first(self, leader: str, accumulator: Accumulator, indexer: Indexer) -> Cond:
-        """A necessary condition for the value at hand to be the first that a thread sees.
+    def _may_be_first(self, leader: str, accumulator: Accumulator, indexer: Indexer, *, before: int = 0) -> Cond:
+        """A necessary condition for the value at hand to be the first that a thread sees, or that with so many `before` it.
 
-        Where the tests along an unrolled loop hold for all iterations before one for which they hold, it is in the first.
+        Where the tests along an unrolled loop hold for all iterations before one for which they hold, it is in the first, or at
+        most so many later.
         """
         tests = self._predicate_list(leader, self.context.loops(leader), indexer)
         found: list[Cond] = []
@@ -185,7 +189,7 @@ class NestStatements(NestVectors):
                 and index in self._unrolled
                 and all(index not in test.symbols or is_prefix(test, index) for test in tests)
             ):
-                found.append(equal(index, 0))
+                found.append(less(index, before + 1) if before else equal(index, 0))
         return all_of(*found)
 
     def _is_first(self, leader: str, expr: Welford, indexer: Indexer) -> Cond:

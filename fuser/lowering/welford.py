@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
-from fuser.ir.integers import FALSE, ONE, TRUE, ZERO, Cond, Int, Symbol, equal
+from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, equal
 from fuser.ir.kernel import Allocate, Buffer, Call, Cast, For, If, IndexValue, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
-from fuser.lowering.exact_welford import add_difference, exact_mean, moved_exactly
+from fuser.lowering.exact_welford import add_difference, exact_mean, moved_exactly, where_possible
 from fuser.records import record
 
 
@@ -78,13 +78,14 @@ def shifted_add(
     step: WelfordStep,
     *,
     may_be_first: Cond,
+    may_be_second: Cond,
 ) -> list[Stmt]:
     """Fold one element into (sum of differences, sum of their squares), the differences from the first one of the element.
 
     The first value lies within the data: the squares are larger than those of the differences from the mean by no more than a
     factor of the number of values, as the rounding of a sum may be. Nothing but the additions waits for the value before, and a
     large common part of all values costs no digits. `may_be_first`: false where values were seen before for certain.
-    `rest`: that of the sum.
+    `rest`: that of the sum; with one, the second value may be the one that is subtracted (`add_difference`).
     """
     away, squares, _ = acc
     shift = step.shift
@@ -93,14 +94,15 @@ def shifted_add(
     value = temporary(f"{name}_x", dtype)
     is_first = Call("eq", (Load(step.count, ZERO), Literal(1, step.count.dtype)), step.count.dtype, DataType.Bool)
     keep = Store(shift, at, Call("where", (is_first, Load(value, ZERO), Load(shift, at)), dtype, dtype))
-    kept: list[Stmt] = [keep] if may_be_first is TRUE else [If(may_be_first, (keep,), role=Role.plain)]
-    added = add_difference((away, squares, rest), at, Load(value, ZERO), Load(shift, at), name)
+    added = add_difference(
+        (away, squares, rest), at, Load(value, ZERO), shift, step.count, name, may_be_second=may_be_second
+    )
     return [
         Allocate(value),
         *(made for made in added if isinstance(made, Allocate)),
         Store(value, ZERO, x),
         *_once(acc, at, [_increment(step.count, ZERO)]),
-        *([] if may_be_first is FALSE else kept),
+        *where_possible(may_be_first, [keep]),
         *(stmt for stmt in added if not isinstance(stmt, Allocate)),
     ]
 

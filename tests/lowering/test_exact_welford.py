@@ -147,6 +147,45 @@ def test_statistics_of_columns_of_doubles(shape: tuple[int, int], monkeypatch: p
             assert np.max(np.abs(got - want) / np.spacing(magnitude)) < limit, kind
 
 
+@pytest.mark.parametrize("place", [0, 1, 2, 7], ids=lambda k: f"value {k}")
+def test_a_value_far_from_all_others_costs_no_digits(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a thread meets it: squares of differences from it would be eight times its own."""
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    x = np.random.default_rng(0).standard_normal((5003, 24)) * 0.01
+    # A thread has every 32nd row.
+    x[32 * place + np.arange(24), np.arange(24)] = 1e4 * (1 + np.random.default_rng(1).random(24))
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([-1, -1], True, Double)
+        for result in fd.ops.var_mean(t, [0]):
+            fd.add_output(result)
+    wide = x.astype(np.longdouble)
+    exact = wide.mean(0)
+    variance = ((wide - exact) ** 2).sum(0) / 5002
+    for got, want, limit in zip(fd.execute([x]), (variance, exact), (2, 0.5), strict=True):
+        error = (got - want) / np.spacing(want.astype(np.float64))
+        assert np.sqrt(np.mean(error**2)) < limit
+
+
+@pytest.mark.parametrize("first", [np.inf, -np.inf, np.nan])
+def test_a_first_value_that_is_not_finite_spoils_its_column_alone(
+    first: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    x = np.random.default_rng(0).standard_normal((700, 5))
+    x[0, 3] = first
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([-1, -1], True, Double)
+        for result in fd.ops.var_mean(t, [0]):
+            fd.add_output(result)
+    with np.errstate(all="ignore"):
+        variance, mean = fd.execute([x])
+    others = [0, 1, 2, 4]
+    np.testing.assert_allclose(variance[others], x[:, others].var(0, ddof=1), rtol=1e-14)
+    np.testing.assert_allclose(mean[others], x[:, others].mean(0), rtol=1e-13)
+    assert np.isnan(variance[3])
+    assert not np.isfinite(mean[3])
+
+
 @pytest.mark.parametrize("shape", [(8, 6, 17, 19), (3, 40003)], ids=["columns", "rows"])
 def test_differences_from_a_large_mean_keep_their_digits(
     shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch

@@ -214,3 +214,24 @@ def test_an_empty_row_is_no_row_of_infinities() -> None:
     total, largest = (found[t.name] for t in s.fusion.output_tensors)
     np.testing.assert_array_equal(total, 0)
     np.testing.assert_array_equal(largest, -np.inf)
+
+
+@pytest.mark.parametrize("shape", [(37, 20011), (3, 100003)], ids=["cluster", "group"])
+@pytest.mark.parametrize("mean", [0.0, 1000.0])
+def test_sums_of_long_rows_are_rounded_about_once(
+    shape: tuple[int, int], mean: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What all results of a row are off by is what its sum is: sums of warps are joined with what each addition loses."""
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, Float)
+        powers = fd.ops.exp(x - fd.ops.max(x, [1], keepdim=True))
+        fd.add_output(powers / fd.ops.sum(powers, [1], keepdim=True))
+    off: list[float] = []
+    for seed in range(3):
+        data = (np.random.default_rng(seed).standard_normal(shape) + mean).astype(np.float32)
+        (got,) = fd.execute([data])
+        wide = np.exp(data.astype(np.float64) - data.max(1, keepdims=True))
+        exact = wide / wide.sum(1, keepdims=True)
+        off.extend((got / exact - 1).mean(1) * 2.0**24)
+    assert np.sqrt(np.mean(np.square(off))) < 0.56

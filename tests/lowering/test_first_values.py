@@ -8,7 +8,7 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Symbol, const, equal, less, symbol
-from fuser.ir.kernel import Buffer, Call, For, If, Literal, Load, Stmt, Store, walk
+from fuser.ir.kernel import Buffer, Call, For, If, Literal, Load, Role, Stmt, Store, walk
 from fuser.ir.kernel_accesses import stmt_writes
 from fuser.lowering.first_values import first_values
 from tests.schedule.test_alignment import laid_out
@@ -46,6 +46,23 @@ def test_a_loop_without_tests_asks_once(i: Symbol) -> None:
     assert isinstance(asked.then[0], Store)
     assert asked.then[0].buffer is SHIFT
     assert first_values((changed,)) == (changed,)
+
+
+def test_the_second_value_is_asked_for_in_the_first_two_iterations(i: Symbol) -> None:
+    counted, kept = steps(i)
+    is_second = Call("eq", (Load(COUNT, ZERO), Literal(2, N)), N, DataType.Bool)
+    nearer = Call("lt", (Load(X, i), Load(SHIFT, ZERO)), F, DataType.Bool)
+    taken = Call("logical_and", (is_second, nearer), DataType.Bool, DataType.Bool)
+    moved = tuple(Store(b, ZERO, Call("where", (taken, Load(X, i), Load(b, ZERO)), F, F)) for b in (SHIFT, X))
+    (changed,) = first_values((loop(i, (counted, kept, *moved)),))
+    assert isinstance(changed, For)
+    assert [s.condition for s in changed.body if isinstance(s, If)] == [equal(i, 0), less(i, 2)]
+    last = changed.body[-1]
+    assert isinstance(last, If)
+    assert (last.then, last.role) == (moved, Role.plain)
+    third = Call("eq", (Load(COUNT, ZERO), Literal(3, N)), N, DataType.Bool)
+    other = loop(i, (counted, Store(SHIFT, ZERO, Call("where", (third, Load(X, i), Load(SHIFT, ZERO)), F, F))))
+    assert first_values((other,)) == (other,)
 
 
 def test_loops_whose_values_are_tested_stay(i: Symbol) -> None:
