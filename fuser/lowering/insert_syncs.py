@@ -7,7 +7,8 @@ A pair is a read after a write (RAW), a write after a read (WAR) or after a writ
 iteration meet the first of the next. A barrier is placed as late as possible, right before the second access, so each one has a
 pair that no other barrier separates. A buffer whose every element is read by the thread that wrote it needs none. Two writes of
 one buffer need none either: a value is read before it is overwritten, so either that read stands between them, or they write
-different elements.
+different elements. What is copied asynchronously is written twice: where the copy starts, and where its thread waits for it; a
+barrier between the two shows nothing to others.
 
 Stands after allocate_shared (buffers at one offset are one memory) and before predicates are merged: a barrier may stand only
 where the whole block passes, which holds outside predicates.
@@ -21,7 +22,20 @@ from dataclasses import dataclass
 
 from fuser.errors import InternalError
 from fuser.ir.integers import Int, prove_less
-from fuser.ir.kernel import Allocate, BlockBarrier, Buffer, ClusterArrive, For, If, Role, Stmt, child_bodies, walk
+from fuser.ir.kernel import (
+    Allocate,
+    AsyncCopy,
+    AsyncWait,
+    BlockBarrier,
+    Buffer,
+    ClusterArrive,
+    For,
+    If,
+    Role,
+    Stmt,
+    child_bodies,
+    walk,
+)
 from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 from fuser.records import record
 
@@ -107,8 +121,11 @@ def insert_barriers(body: tuple[Stmt, ...], level: Level) -> tuple[Stmt, ...]:
 
 
 class _Inserter:
+    """`on_their_way`: what asynchronous copies write that may not have come yet, by buffer."""
+
     def __init__(self, level: Level) -> None:
         self.level = level
+        self.on_their_way: dict[Buffer, Access] = {}
 
     def _accesses(self, stmt: Stmt) -> list[Access]:
         """Tracked accesses of a statement and everything inside it."""
@@ -160,6 +177,12 @@ class _Inserter:
             if isinstance(stmt, Allocate):
                 out.append(stmt)
                 continue
+            if isinstance(stmt, AsyncWait):
+                out.append(stmt)
+                tail = [*tail, *self.on_their_way.values()]
+                if stmt.pending == 0:
+                    self.on_their_way.clear()
+                continue
             if not isinstance(stmt, (For, If)) or self.level.diverges(stmt):
                 flow = self._leaf(stmt)
             elif isinstance(stmt, If):
@@ -181,6 +204,9 @@ class _Inserter:
 
     def _leaf(self, stmt: Stmt) -> _Flow:
         accesses = self._accesses(stmt)
+        for copy in walk((stmt,)):
+            if isinstance(copy, AsyncCopy):
+                self.on_their_way |= {a.buffer: a for a in self._accesses(copy) if a.is_write}
         if isinstance(stmt, (If, For)):
             inner = self.run([s for body in child_bodies(stmt) for s in body])
             if inner.has_barrier:

@@ -17,8 +17,8 @@ from __future__ import annotations
 import math
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import MemoryType, ParallelType
-from fuser.ir.fusion import Fusion, tensor_inputs
+from fuser.ir.enums import LoadStoreOpType, MemoryType, ParallelType
+from fuser.ir.fusion import Fusion
 from fuser.ir.iteration_graph import Group
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.layout import ACCESS_BYTES, Argument, arguments_of
@@ -96,6 +96,8 @@ def propose_bundle(
         tuple(sorted(names)),
         bounds,
         one_pass=one_pass,
+        # Else ptxas takes so few registers that loads of a thread wait for one another.
+        resident=max(1, min(per_sm, resident)),
         bundle=vector,
         reasons=(
             f"parts of {part} elements, of {vector} rows each time, are whole vectors of {vector}: they pass through shared "
@@ -127,13 +129,9 @@ def schedule_bundle(builder: ScheduleBuilder, params: InnerPersistentParams, nam
             builder.set_memory_type(gathered[-1], MemoryType.shared)
             wide += [builder.cache_before(argument), argument]
         else:
-            placed.append(builder.cache_after(argument, cached_uses=[copies[argument]]))
-            builder.set_memory_type(placed[-1], MemoryType.shared)
+            placed.append(builder.cache_after(argument, LoadStoreOpType.cp_async, cached_uses=[copies[argument]]))
     keep_stages(builder, inputs_only=True)
-    for shared in placed:
-        made = builder.definition(shared)
-        assert made is not None
-        wide += [builder.cache_after(tensor_inputs(made)[0].name, cached_uses=[shared]), shared]
+    wide += placed
     # [K/G, G, A, B]
     _arrange(builder, name, params)
     builder.transform_like(name)
@@ -159,6 +157,8 @@ def schedule_bundle(builder: ScheduleBuilder, params: InnerPersistentParams, nam
     for each in wide:
         builder.parallelize(each, 5, ParallelType.vectorize)
     builder.inline_most()
+    if params.resident:
+        builder.ask_blocks_per_sm(params.resident)
     return builder
 
 

@@ -89,9 +89,11 @@ class InnerPersistentScheduler:
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
-        rows = find_rows(segment, inputs)
+        rows = find_rows(segment, inputs, MOST_INSIDE)
         if isinstance(rows, Refused):
             return rows
+        if rows.inside > 1:
+            return self._side_by_side(segment, rows, inputs, device)
         bundled = propose_bundle(segment, rows, inputs, device, one_pass=joins_statistics(segment))
         if bundled is not None:
             return bundled
@@ -109,6 +111,16 @@ class InnerPersistentScheduler:
             return found
         at_once = found.blocks or -(-rows.rows // (found.rows * found.together))
         return replace(found, prefetch=True) if at_once * found.cluster <= MOST_BLOCKS * device.sm_count else found
+
+    def _side_by_side(
+        self, segment: Fusion, found: Rows, inputs: SegmentInputs, device: DeviceInfo
+    ) -> InnerPersistentParams | Refused:
+        """Parameters for rows whose elements lie side by side, such as three channels that come last: accesses by element, all
+        rows at once, each over a cluster. That is one exchange on chip, where blocks that share all rows meet in memory."""
+        few = _few(segment, found, Refused("any other"), device)
+        if few is None or few.cluster == 1 or found.accesses.vector > 1 or found.accesses.misaligned:
+            return Refused("the fastest dim is not reduced")
+        return self._near(segment, found, inputs, device)
 
     def propose_near(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """The same without groups of the grid: a row in a block or a cluster."""
@@ -532,6 +544,9 @@ def _beside_first(
     limit = min(MOST_FIRST, device.registers_per_sm // (shape.threads * shape.resident))
     return tuple(r.name for r in beside) if registers < limit else ()
 
+
+MOST_INSIDE = 4
+"""Rows that may lie side by side: each takes all of the memory's sectors that any of them has an element of."""
 
 LEAST_PREFETCHED = 2048
 """Elements of a row from which on what all rows share is asked for before anything else."""

@@ -34,6 +34,7 @@ from fuser.schedule.reduced_dims import accepts_reductions, reduced_groups, redu
 from fuser.schedule.reduction import ReductionScheduler
 from fuser.schedule.reference import dim_groups, resolving_graph
 from fuser.schedule.row_shapes import NEEDED_IN_FLIGHT
+from fuser.schedule.rows import row_bounds
 from fuser.schedule.stages import as_defined, stage_levels
 
 RUN = 256
@@ -55,6 +56,7 @@ SLACK_BYTES = 1024
 """Of shared memory, for what is aligned and for flags."""
 WORTH = 0.95
 """The part of the time of a whole grid that a cluster is expected to take at most."""
+ONE_TURN = True
 TRIPS_AXIS = 3
 """The serial loop over a thread's rows: after the blocks and threads along the columns, and the blocks along the rows."""
 
@@ -154,7 +156,12 @@ class OuterPersistentScheduler:
             isinstance(shape, Refused)
             or near.time < WORTH * grid_time(work, shape.across, shape.along, shape.sharing, device)
         ):
-            return _in_cluster(loops, near, work, keeps=keeps)
+            made = _in_cluster(loops, near, work, keeps=keeps)
+            bounds: tuple[tuple[str, int, int, int], ...] | Refused = ()
+            if near.turns == 1 and ONE_TURN:
+                groups, capacity = dim_groups(graph, reference), near.sharing * near.along * near.unroll
+                bounds = row_bounds(segment, graph, reduced, inputs, capacity, loops.order, groups, parts=False)
+            return made if isinstance(bounds, Refused) else replace(made, bounds=bounds)
         if isinstance(shape, Refused):
             return shape
         tiles = -(-columns // (shape.across * loops.vector))
@@ -183,7 +190,10 @@ class OuterPersistentScheduler:
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
         assert isinstance(params, OuterPersistentParams)
-        builder = ReductionScheduler().apply(segment, params.reduction)
+        one_turn = bool(params.bounds)
+        builder = ReductionScheduler().schedule(segment, params.reduction, rows_stay=one_turn)
+        for tensor, dim, low, high in params.bounds:
+            builder.ask_extent_within(tensor, dim, low, high)
         if params.blocks_per_sm:
             builder.ask_blocks_per_sm(params.blocks_per_sm)
         levels = stage_levels(as_defined(segment))
@@ -197,9 +207,9 @@ class OuterPersistentScheduler:
         }
         for t in segment.output_tensors:
             # Every other pass runs the other way.
-            if t.name in with_rows and t.name in levels and levels[t.name] % 2 == 1:
+            if not one_turn and t.name in with_rows and t.name in levels and levels[t.name] % 2 == 1:
                 builder.run_backwards(t.name, TRIPS_AXIS)
-        if params.kept_turns or params.last_in_registers:
+        if not one_turn and (params.kept_turns or params.last_in_registers):
             for first, again in _read_again(builder, with_rows):
                 builder.keep_turns(first, again, params.kept_turns, params.last_in_registers)
         if params.streaming:

@@ -61,7 +61,7 @@ from fuser.schedule.reference import (
     dim_order,
     resolving_graph,
 )
-from fuser.schedule.stages import as_defined, reduced_groups_of, row_reductions, split_stages, stage_levels
+from fuser.schedule.stages import as_defined, keep_stages, reduced_groups_of, row_reductions, split_stages, stage_levels
 from fuser.schedule.total_reductions import rfactor_totals
 
 # Accumulators of a thread along kept dims: more would push the loads in flight out of its registers.
@@ -196,8 +196,14 @@ class ReductionScheduler:
         assert isinstance(params, ReductionParams)
         return self.schedule(segment, params)
 
-    def schedule(self, segment: Fusion, params: ReductionParams, blocks: int = 0) -> ScheduleBuilder:
-        """The schedule, also of a segment with chained reductions. `blocks`: see `cut_trips`."""
+    def schedule(
+        self, segment: Fusion, params: ReductionParams, blocks: int = 0, *, rows_stay: bool = False
+    ) -> ScheduleBuilder:
+        """The schedule, also of a segment with chained reductions, or of one that stays in registers until it is written.
+
+        blocks      see `cut_trips`
+        rows_stay   a thread has one turn, and holds its rows for all stages: that the extents allow that is asked for already
+        """
         builder = ScheduleBuilder(segment)
         rfactor_totals(builder)
         graph = builder.graph()
@@ -209,10 +215,12 @@ class ReductionScheduler:
         definition = builder.definition(name)
         if definition is not None and not isinstance(definition, Reducing):
             name = tensor_inputs(definition)[0].name
-        _, stages = split_stages(builder)
+        if rows_stay:
+            keep_stages(builder, inputs_only=True)
+        stages = {} if rows_stay else split_stages(builder)[1]
         graph, along = builder.graph(), reduced_groups_of(builder)
         lasting = {t.name for t in builder.tensors if not any(graph.group(d) in along for d in t.visible)}
-        steps = self._transform(builder, name, params, blocks)
+        steps = self._transform(builder, name, params, blocks, rows_stay=rows_stay)
         if params.few:
             # Else ptxas holds so few registers that a thread's reads wait for one another.
             builder.ask_blocks_per_sm(max(1, _resident(segment) // (params.block_reduce * params.block_iterate)))
@@ -234,7 +242,7 @@ class ReductionScheduler:
         held = set() if params.inner else _column_values(builder)
         if held:
             loads = [n for n in loads if _has_rows(builder, n)]
-        partial = self._split_partials(builder, params, steps)
+        partial = {} if rows_stay else self._split_partials(builder, params, steps)
         names = [t.name for e in builder.exprs for t in tensor_outputs(e)]
         if held:
             # What needs a result is in the loops around a column, not in a nest of its own: that could stand neither before nor
@@ -244,7 +252,10 @@ class ReductionScheduler:
             after = sorted(held & _behind_reductions(builder))
             if after:
                 builder.inline_at(name, around, True, after)
-        if params.unroll > 1:
+        if rows_stay:
+            builder.inline_most([n for n in names if n not in held and n not in loads])
+            builder.inline_at(partial.get(name, name), steps.serial[0], True, loads)
+        elif params.unroll > 1:
             # All loads of a step stand before the first use: they are kept outside the unrolled loop.
             builder.inline_most([n for n in names if n not in held and n not in loads])
             builder.inline_at(partial.get(name, name), steps.unrolled, True, loads)
@@ -278,7 +289,9 @@ class ReductionScheduler:
             made[result] = name
         return made
 
-    def _transform(self, builder: ScheduleBuilder, name: str, params: ReductionParams, blocks: int) -> _Steps:
+    def _transform(
+        self, builder: ScheduleBuilder, name: str, params: ReductionParams, blocks: int, *, rows_stay: bool
+    ) -> _Steps:
         loop = builder.state(name).loop
         # Dims of one element stay out of the merged loops: tensors without them could not share those.
         graph = builder.graph()
@@ -364,7 +377,8 @@ class ReductionScheduler:
         serial.append(at)
         types.append((at + 1, along))
         if params.unroll > 1:
-            types.append((at + 2, ParallelType.unswitch))
+            # The rest of a turn is a text of its own, which costs the time to fetch it if it runs once.
+            types.append((at + 2, ParallelType.unroll if rows_stay else ParallelType.unswitch))
             serial.append(at + 2)
         builder.transform_like(name)
         for position, parallel_type in types:

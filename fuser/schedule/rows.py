@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -26,6 +27,7 @@ class Rows:
     length, rows    elements of a row, and how many there are
     along, reads    inputs that lie along a row, and those of them that have rows
     is_single       there is one row, and nothing tells what has it from what all rows would share: reads are all
+    inside          elements that lie between neighbours of a row: 1 if its fastest dim is the fastest one
     cut             elements that the first vector of a row may lack
     loaded, moved   bytes of the reads for an element of a row; of what is read and written for it, about
     """
@@ -40,6 +42,7 @@ class Rows:
     reads: list[InputRead]
     is_single: bool
     accesses: RowAccesses
+    inside: int
     cut: int
     loaded: int
     moved: int
@@ -71,16 +74,18 @@ class Rows:
         )
 
 
-def find_rows(segment: Fusion, inputs: SegmentInputs) -> Rows | Refused:
-    """The rows of a segment whose fastest dim is reduced."""
+def find_rows(segment: Fusion, inputs: SegmentInputs, inside: int = 1) -> Rows | Refused:
+    """The rows of a segment, with at most `inside` elements, of other rows, from one element of a row to the next."""
     graph = resolving_graph(segment)
     reference = reference_reduction(segment, graph)
     order = dim_order(graph, segment, reference, inputs)
     groups = dim_groups(graph, reference)
     reduced = reduced_groups(graph, reference)
-    if groups[order[-1]] not in reduced:
-        return Refused("the fastest dim is not reduced")
     extent = {g: inputs.evaluate(g.extent) for g in groups}
+    within = list(itertools.takewhile(lambda d: groups[d] not in reduced, reversed(order)))
+    pitch = math.prod(extent[groups[d]] for d in within)
+    if within and (inside == 1 or pitch > inside or len(within) == len(order)):
+        return Refused("the fastest dim is not reduced")
     length = math.prod(extent[g] for g in groups if g in reduced)
     rows = math.prod(extent[g] for g in groups if g not in reduced)
     if length < 1 or rows < 1:
@@ -100,7 +105,7 @@ def find_rows(segment: Fusion, inputs: SegmentInputs) -> Rows | Refused:
         reads = along
     if not reads:
         return Refused("no input has rows")
-    fastest = groups[order[-1]]
+    fastest = groups[order[-1 - len(within)]]
     limit = vector_limit(segment, graph, fastest)
     row = [groups[d] for d in order if groups[d] in reduced and not groups[d].is_broadcast] or [fastest]
     accesses = choose_accesses(graph, segment, row, inputs, limit, least=least_cut(max(limit, 2)))
@@ -120,6 +125,7 @@ def find_rows(segment: Fusion, inputs: SegmentInputs) -> Rows | Refused:
         reads,
         is_single,
         accesses,
+        pitch,
         cut,
         sum(r.tensor.dtype.itemsize for r in reads),
         sum(r.tensor.dtype.itemsize for r in reads) + written + beside // 4,

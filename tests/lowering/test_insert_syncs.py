@@ -5,9 +5,24 @@ from __future__ import annotations
 import pytest
 
 from fuser.ir.dtypes import DataType
+from fuser.ir.enums import MemoryType
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import BlockBarrier, For, Kernel, walk
+from fuser.ir.integers import ONE, ZERO, const, symbol
+from fuser.ir.kernel import (
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
+    BlockBarrier,
+    Buffer,
+    For,
+    Kernel,
+    Load,
+    Stmt,
+    Store,
+    walk,
+)
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.lowering.insert_syncs import insert_syncs
 from tests.harness import check, integers
 from tests.kernel_corpus import BX, BY, CORPUS, GX, SERIAL, SHARED, spread
 
@@ -94,3 +109,29 @@ def test_block_of_one_thread_needs_none() -> None:
     cached = s.cache_after(x.name)
     s.set_memory_type(cached, SHARED)
     assert barriers(check(s, [integers((5, 7))])) == []
+
+
+def test_each_wait_for_copies_has_a_barrier_behind_it() -> None:
+    """The barrier behind the first wait says nothing of copies that are still on their way."""
+    source = Buffer("source", Float, MemoryType["global"], const(64))
+    first, second = (Buffer(name, Float, MemoryType.shared, const(32)) for name in ("first", "second"))
+    value = Buffer("value", Float, MemoryType.local, ONE)
+    lane = symbol("lane", 0, 31)
+
+    def read(b: Buffer) -> Stmt:
+        return Store(value, ZERO, Load(b, const(31) - lane))
+
+    body = (
+        AsyncCopy(first, lane, source, lane, 1),
+        AsyncCommit(),
+        AsyncCopy(second, lane, source, lane + 32, 1),
+        AsyncCommit(),
+        AsyncWait(1),
+        read(first),
+        AsyncWait(0),
+        read(second),
+        read(first),
+    )
+    made = insert_syncs(body, {"first": ZERO, "second": const(128)}, frozenset(), frozenset())
+    at = [k for k, s in enumerate(made) if isinstance(s, BlockBarrier)]
+    assert [made[k - 1] for k in at] == [body[4], body[6]]

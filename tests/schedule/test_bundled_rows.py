@@ -100,7 +100,7 @@ def described(arrays: list[Array], fusion: Fusion) -> list[TensorDescriptor]:
 
 
 def is_bundled(kernel: CompiledKernel) -> bool:
-    return "threadIdx.y" in kernel.source and "reinterpret_cast<const uint4*>(&t0[" in kernel.source
+    return "threadIdx.y" in kernel.source and "fuser_copy_async_16(&t0_cache" in kernel.source
 
 
 @pytest.mark.usefixtures("always")

@@ -206,10 +206,22 @@ def test_the_wait_for_others_to_run_is_no_barrier(monkeypatch: pytest.MonkeyPatc
         loops = replace(
             found.reduction, block_reduce=16, block_iterate=4, grid_reduce=4, unroll=2, cluster=True, reasons=()
         )
-        return replace(found, reduction=loops, blocks_per_sm=0, kept_turns=0, last_in_registers=False, reasons=())
+        return replace(
+            found, reduction=loops, blocks_per_sm=0, kept_turns=0, last_in_registers=False, bounds=(), reasons=()
+        )
 
     monkeypatch.setattr(OuterPersistentScheduler, "propose", forced)
     check(batch_norm_backward, 300, 64, Float, H200)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(160, 24), (333, 8), (64, 40)])
+@pytest.mark.parametrize("define", [batch_norm, batch_norm_backward, softmax_of_columns])
+def test_rows_of_one_turn_are_read_once(define: Definition, rows: int, columns: int) -> None:
+    """Each thread loads its rows at once, and holds them until it writes them: no loop goes over turns."""
+    kernel = check(define, rows, columns, BFloat16, H200)
+    assert kernel.plan is not None
+    assert kernel.plan.cluster is not None
+    assert kernel.source.count("&t0[") == 1
 
 
 def test_rows_of_a_cluster_stay_on_chip() -> None:
