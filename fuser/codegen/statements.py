@@ -303,7 +303,7 @@ class StatementWriter:
         return f"{function}(&{target}, &{source});{note}"
 
     def _unaligned(self, stmt: VectorMove, indent: str) -> None:
-        """Three loads of half the bytes from the aligned address before, or one for each element of four bytes or more.
+        """Three loads of half the bytes from the aligned address before, or one for each element where that is no more.
 
         What of the index are whole halves is added behind the aligned address: it and the shift are often the same for all
         threads of a block and all of their accesses.

@@ -177,8 +177,7 @@ class NestVectors(NestStorage):
         if may_cut and width > 1:
             # A row that crosses other threads' elements in device memory is stored by element where it is not aligned.
             whole = [] if problems[0] or (not target.buffer.is_register and problems[1]) else stmts
-            # Smaller elements take too many copies.
-            is_async = not whole and isinstance(stmt, AsyncCopy) and t.dtype.itemsize == ASYNC_ELEMENT
+            is_async = not whole and isinstance(stmt, AsyncCopy) and t.dtype.itemsize >= ASYNC_ELEMENT
             copied = t if is_async else None
             moved = (target.buffer, starts[0]), (source.buffer, starts[1], cache)
             cut = self._cut_vectors(leader, *moved, nest, whole, copied)

@@ -46,8 +46,8 @@ from fuser.ir.kernel_accesses import stmt_reads
 from fuser.ir.kernel_rewrites import map_body, substitute_symbols
 
 _BYTES = (4, 8, 16)
-ASYNC_ELEMENT = 8
-"""Bytes of an element that is copied by itself where vectors begin anywhere."""
+ASYNC_ELEMENT = 4
+"""Bytes of an element from which on it is copied by itself where vectors begin anywhere: no smaller one can be."""
 
 MOST_PIECES = 16
 """Trips of a loop that is taken apart so that each waits for its own copies."""

@@ -186,8 +186,9 @@ class InnerPersistentScheduler:
             is_crowded = is_crowded and not keeps
         is_long = is_crowded or (cut > 0 and length * loaded >= least)
         is_cut = accesses.misaligned and (is_shared or (is_long and narrowest <= 4))
-        # Elements of eight bytes are copied asynchronously one by one, wherever they begin.
-        realigned = tuple(n for n in in_shared if narrowest < 8 and n not in accesses.in_phase)
+        # Elements of four bytes and more are copied asynchronously one by one, wherever they begin.
+        narrow = {r.name for r in reads if r.tensor.dtype.itemsize < 4}
+        realigned = tuple(n for n in in_shared if n in narrow and n not in accesses.in_phase)
         if in_shared and is_cut and not is_few:
             joined = joins_statistics(segment)
             lying = choose_cut_shape(

@@ -170,14 +170,29 @@ def test_the_next_row_is_copied_behind_the_last_read_of_each_piece() -> None:
     assert count(kernel, BlockBarrier) == 0
 
 
-def test_rows_that_are_copied_by_element_are_told_of() -> None:
-    """Rows of odd length begin anywhere: no vector of one is an asynchronous copy."""
-    s = rows_in_shared_memory(1001, 64)
+def rows_of_odd_length(dtype: DataType, vector: int) -> ScheduleBuilder:
+    s = rows_in_shared_memory(1001, 64, dtype=dtype, vector=vector)
     for t in s.tensors:
         expr = s.definition(t.name)
         if isinstance(expr, Pointwise) and is_copy(expr):
             s.allow_misaligned(t.name)
-    kernel, inputs = lowered(s)
+    return s
+
+
+@pytest.mark.parametrize(("dtype", "vector"), [(Float, 4), (DataType.Double, 2)])
+def test_elements_of_four_bytes_or_more_are_copied_asynchronously_wherever_they_begin(
+    dtype: DataType, vector: int
+) -> None:
+    kernel, inputs = lowered(rows_of_odd_length(dtype, vector))
+    copies = [s for s in walk(kernel.kernel.body) if isinstance(s, AsyncCopy)]
+    assert copies
+    assert all(s.width == 1 for s in copies)
+    run(kernel, inputs).check()
+
+
+def test_rows_that_are_copied_by_element_are_told_of() -> None:
+    """Rows of odd length begin anywhere: no vector of one is an asynchronous copy, and neither is an element of two bytes."""
+    kernel, inputs = lowered(rows_of_odd_length(DataType.BFloat16, 8))
     assert count(kernel.kernel, AsyncCopy) == 0
     run(kernel, inputs).check()
     notes = [c.text for c in walk(kernel.kernel.body) if isinstance(c, Comment)]
