@@ -114,7 +114,7 @@ def _members(text: str, known: Iterable[str]) -> frozenset[str]:
 
 
 VERIFY_CHECKS: dict[str, str] = {
-    "passes": "check the IR after every pass against what that pass ensures",
+    "passes": "check the IR after every pass against what that pass ensures; a proposal that cannot be lowered is an error",
     "proofs": "re-prove with SymPy every cancelled index, dropped predicate and claimed divisibility",
 }
 

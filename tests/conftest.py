@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import logging
 import os
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -102,6 +104,25 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("FUSER_") and name not in KEPT_OPTIONS:
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def unlowered() -> Iterator[list[str]]:
+    """What schedulers proposed and lowering refused, which users get by with and tests do not; a test that expects it clears
+    it."""
+    told: list[str] = []
+
+    class Listening(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "cannot be lowered" in record.getMessage():
+                told.append(record.getMessage())
+
+    listening = Listening()
+    logger = logging.getLogger("fuser")
+    logger.addHandler(listening)
+    yield told
+    logger.removeHandler(listening)
+    assert not told
 
 
 KEPT_OPTIONS = {"FUSER_EXPECT_NVRTC", "FUSER_NVRTC"}

@@ -10,7 +10,7 @@ from fuser.compiler.bind_inputs import BoundInputs
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, SizesRefusedError
 from fuser.compiler.recorder import Recorder
 from fuser.compiler.uncollected import uncollected
-from fuser.errors import CompilationError, InternalError
+from fuser.errors import CompilationError, InternalError, SchedulingError
 from fuser.host_ir.build import build_host_program
 from fuser.host_ir.program import HostProgram
 from fuser.ir.concretize import concretize, resolutions
@@ -111,16 +111,19 @@ def resolved_reshapes(fusion: Fusion, bound: BoundInputs) -> tuple[Resolution, .
 def until_sizes_fit(attempt: Callable[[frozenset[SizesRefused], Sequence[str]], _T]) -> _T:
     """Call `attempt` with no refusals first, then with those of the sizes of a segment, and with what they say.
 
-    Segments are cut by structure: where nobody takes the sizes of one, the fusion is cut again, and who refused is not asked
-    about the exprs of that segment. Raises SizesRefusedError if that does not help.
+    Segments are cut by structure: where nobody takes the sizes of one, or what is proposed cannot be lowered, the fusion is cut
+    again, and who refused is not asked about the exprs of that segment, or about all of them. Raises SchedulingError if that
+    does not help.
     """
     without: frozenset[SizesRefused] = frozenset()
     reasons: tuple[str, ...] = ()
     while True:
         try:
             return attempt(without, reasons)
-        except SizesRefusedError as error:
-            if error.refusals <= without:
+        except SchedulingError as error:
+            if not isinstance(error, SizesRefusedError) or error.refusals <= without:
+                for reason in reasons:
+                    error.add_note(f"the fusion was cut again because of {reason}")
                 raise
             without |= error.refusals
             reasons = (*reasons, error.message)

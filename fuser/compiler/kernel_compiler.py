@@ -199,24 +199,32 @@ class KernelCompiler:
                 return params
             refusals.append(f"{scheduler.type.name}: {params.reason}")
             types.append(scheduler.type)
-        made = frozenset(t.name for e in segment.fusion.tensor_exprs for t in tensor_outputs(e))
-        raise SizesRefusedError(
-            f"no scheduler takes the sizes of the segment of {', '.join(t.name for t in segment.fusion.output_tensors)}: "
-            + "; ".join(refusals),
-            frozenset(SizesRefused(t, made) for t in types),
-        )
+        raise _refused(segment, types, "no scheduler takes its sizes: " + "; ".join(refusals))
 
     def compile_segment(
         self, segment: Segment, bound: BoundInputs, params: Params | None = None
     ) -> tuple[CompiledKernel, Params]:
-        """The kernel of a segment, and the parameters it was scheduled with."""
+        """The kernel of a segment, and the parameters it was scheduled with.
+
+        Raises SizesRefusedError where what the scheduler proposes cannot be lowered, with FUSER_VERIFY=passes what lowering
+        raised.
+        """
         with uncollected():
             params = params if params is not None else self.propose(segment, bound)
             chosen = params
             scheduler = scheduler_for(params)
             self.recorder.stage(f"{self.prefix}params.py", lambda: f"# {scheduler.type.name}\n{params_text(chosen)}\n")
-            scheduled = scheduler.apply(segment.fusion, params)
-        return self.compile_scheduled(scheduled, bound, segment), params
+        try:
+            with uncollected():
+                scheduled = scheduler.apply(segment.fusion, params)
+            return self.compile_scheduled(scheduled, bound, segment), params
+        except SchedulingError as error:
+            # A fault of the scheduler. Others may take the segment, and it parts of it; it is told as refusals of sizes are.
+            if "passes" in environment.VERIFY.get():
+                raise
+            why = f"what {scheduler.type.name} proposes cannot be lowered: {error.message}"
+            environment.logger().warning("%s", why)
+            raise _refused(segment, [scheduler.type], why, is_whole=True) from error
 
     def compile_scheduled(
         self, scheduled: ScheduleBuilder, bound: BoundInputs, segment: Segment | None = None
@@ -314,6 +322,12 @@ class KernelCompiler:
             content_hash=content_hash(kernel.source, kernel.options, kernel.arch, result.version, kernel.entry),
             log=result.log,
         )
+
+
+def _refused(segment: Segment, by: Sequence[SchedulerType], why: str, *, is_whole: bool = False) -> SizesRefusedError:
+    made = frozenset(t.name for e in segment.fusion.tensor_exprs for t in tensor_outputs(e))
+    names = ", ".join(t.name for t in segment.fusion.output_tensors)
+    return SizesRefusedError(f"the segment of {names}: {why}", frozenset(SizesRefused(t, made, is_whole) for t in by))
 
 
 def _who_asks(options: CompileOptions, kernel: Kernel) -> BlocksBy:

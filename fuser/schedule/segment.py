@@ -7,7 +7,7 @@ questions to schedulers grows as n log n with the number of exprs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from fuser.errors import SchedulingError
@@ -50,7 +50,7 @@ class Segment:
     """A group of exprs with the scheduler that takes it, and why the schedulers before it did not.
 
     `extent_inputs`: symbols the kernel needs that none of its tensor inputs carries, passed as scalars of the same name.
-    `starts_next`, `beside`: see `LaunchPlan`.
+    `starts_next`, `beside`: see `LaunchPlan`. `unfit`: schedulers that are not asked about the sizes at hand, they were.
     """
 
     fusion: Fusion
@@ -59,14 +59,23 @@ class Segment:
     extent_inputs: tuple[Symbol, ...] = ()
     starts_next: bool = False
     beside: bool = False
+    unfit: frozenset[SchedulerType] = frozenset()
 
 
 @record
 class SizesRefused:
-    """A scheduler that took the structure of a segment and not its sizes. `tensors`: names of what the segment computes."""
+    """A scheduler that took the structure of a segment and not its sizes. `tensors`: names of what the segment computes.
+
+    is_whole  whether it may take parts of the segment: what it proposed for all of it cannot be lowered
+    """
 
     scheduler: SchedulerType
     tensors: frozenset[str]
+    is_whole: bool = False
+
+    def concerns(self, made: Set[str]) -> bool:
+        """Whether the scheduler is not to be asked about a segment that computes these tensors."""
+        return self.tensors <= made if self.is_whole else not self.tensors.isdisjoint(made)
 
 
 @record(eq=False)
@@ -102,8 +111,7 @@ def choose_scheduler(
         return None, tuple((scheduler.type, reason) for scheduler in SCHEDULERS)
     refusals: list[tuple[SchedulerType, str]] = []
     reshape = next((e for e in fusion.tensor_exprs if isinstance(e, Reshape)), None)
-    made = {t.name for e in fusion.tensor_exprs for t in tensor_outputs(e)} if without else set[str]()
-    unfit = {r.scheduler for r in without if not r.tensors.isdisjoint(made)}
+    unfit = unfit_for(fusion, without)
     for scheduler in SCHEDULERS:
         if reshape is not None and scheduler.type is not SchedulerType.no_op:
             refusals.append(
@@ -115,6 +123,14 @@ def choose_scheduler(
             return scheduler, tuple(refusals)
         refusals.append((scheduler.type, answer.reason))
     return None, tuple(refusals)
+
+
+def unfit_for(fusion: Fusion, without: Collection[SizesRefused]) -> frozenset[SchedulerType]:
+    """Schedulers that are not to be asked about a fusion."""
+    if not without:
+        return frozenset()
+    made = {t.name for e in fusion.tensor_exprs for t in tensor_outputs(e)}
+    return frozenset(r.scheduler for r in without if r.concerns(made))
 
 
 @once
@@ -129,7 +145,7 @@ def candidates(segment: Segment) -> Iterator[Scheduler]:
     """Every scheduler that takes the structure of a segment, in priority order: the next is for sizes the first refuses."""
     yield segment.scheduler
     for scheduler in SCHEDULERS[SCHEDULERS.index(segment.scheduler) + 1 :]:
-        if not isinstance(_answer(segment.fusion, scheduler), Refused):
+        if scheduler.type not in segment.unfit and not isinstance(_answer(segment.fusion, scheduler), Refused):
             yield scheduler
 
 
@@ -143,7 +159,7 @@ def segment_fusion(fusion: Fusion, without: Collection[SizesRefused] = ()) -> Se
     if not views and not after:
         whole, refusals = choose_scheduler(fusion, without)
         if whole is not None:
-            return SegmentedFusion(fusion, (Segment(fusion, whole, refusals),))
+            return SegmentedFusion(fusion, (Segment(fusion, whole, refusals, unfit=unfit_for(fusion, without)),))
     segments: list[Segment] = []
     exprs = _ordered(fusion)
     if views:
@@ -155,7 +171,8 @@ def segment_fusion(fusion: Fusion, without: Collection[SizesRefused] = ()) -> Se
         part, extents = sub_fusion(fusion, exprs)
         scheduler, why = choose_scheduler(part, without)
         if scheduler is not None:
-            return SegmentedFusion(fusion, (*segments, Segment(part, scheduler, why, extents), *last))
+            segments.append(Segment(part, scheduler, why, extents, unfit=unfit_for(part, without)))
+            return SegmentedFusion(fusion, (*segments, *last))
     apart = [] if views or after else _apart(fusion, fusion, without)
     if apart:
         return SegmentedFusion(fusion, tuple(apart))
@@ -181,7 +198,7 @@ def _segment_of(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collection
             + "; ".join(f"{t.name}: {reason}" for t, reason in why),
             location=tensor_outputs(exprs[0])[0].location,
         )
-    return Segment(part, scheduler, why, extents)
+    return Segment(part, scheduler, why, extents, unfit=unfit_for(part, without))
 
 
 def _apart(fusion: Fusion, run: Fusion, without: Collection[SizesRefused]) -> list[Segment]:
@@ -204,7 +221,7 @@ def _apart(fusion: Fusion, run: Fusion, without: Collection[SizesRefused]) -> li
         if scheduler is None:
             return []
         is_second = len(found) % 2 == 1
-        found.append(Segment(part, scheduler, why, extents, not is_second, is_second))
+        found.append(Segment(part, scheduler, why, extents, not is_second, is_second, unfit_for(part, without)))
     return found
 
 

@@ -9,9 +9,12 @@ from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.recorder import KeepingRecorder
+from fuser.errors import SchedulingError
 from fuser.host_ir.instructions import Allocate, LaunchKernel
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
+from fuser.schedule.inner_persistent import InnerPersistentScheduler
+from fuser.schedule.registry import SCHEDULERS
 from fuser.simulator.device import SimulatorDevice
 
 Float = DataType.Float
@@ -73,10 +76,58 @@ def test_refused_sizes_of_one_segment_leave_the_other_alone(twice: Fusion) -> No
     assert chosen(stages) == ["inner_outer_persistent", "reduction", "reduction"]
     first, *_ = stages["segments.py"].splitlines()
     assert first.startswith(
-        "# cut again: no scheduler takes the sizes of the segment of t14, t15: inner_outer_persistent:"
+        "# cut again: the segment of t14, t15: no scheduler takes its sizes: inner_outer_persistent:"
     )
     assert "inner_outer_persistent refused: it does not take the sizes of a segment with" in stages["segments.py"]
     assert "sizes refused by inner_persistent: a row of 4000000 elements" in stages["s1.params.py"]
+
+
+def softmax() -> FusionDefinition:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, Float)
+        e = fd.ops.exp(x - fd.ops.max(x, [1], True))
+        fd.add_output(e / fd.ops.sum(e, [1], True))
+    return fd
+
+
+def refuse_to_apply(monkeypatch: pytest.MonkeyPatch, *schedulers: type) -> None:
+    def apply(self: object, segment: Fusion, params: object) -> None:
+        raise SchedulingError("that cannot be")
+
+    for scheduler in schedulers:
+        monkeypatch.setattr(scheduler, "apply", apply)
+
+
+def test_a_proposal_that_cannot_be_lowered_is_a_refusal(monkeypatch: pytest.MonkeyPatch, unlowered: list[str]) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    refuse_to_apply(monkeypatch, InnerPersistentScheduler)
+    value = np.random.default_rng(0).standard_normal((5, 130)).astype("f4")
+    fd = softmax()
+    (result,) = fd.execute([value])
+    e = np.exp(value - value.max(1, keepdims=True))
+    np.testing.assert_allclose(result, e / e.sum(1, keepdims=True), rtol=1e-6)
+    assert unlowered == ["what inner_persistent proposes cannot be lowered: that cannot be"]
+    stages = fd.explain([value], file=False).stages
+    assert stages["segments.py"].startswith("# cut again: the segment of ")
+    assert "what inner_persistent proposes cannot be lowered: that cannot be" in stages["segments.py"]
+    assert "# reduction" in stages["params.py"]
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    with pytest.raises(SchedulingError, match="that cannot be"):
+        softmax().execute([value])
+    unlowered.clear()
+
+
+def test_what_nobody_can_lower_is_an_error_with_every_reason(
+    monkeypatch: pytest.MonkeyPatch, unlowered: list[str]
+) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    refuse_to_apply(monkeypatch, *(type(s) for s in SCHEDULERS))
+    with pytest.raises(SchedulingError, match="Can not find a scheduler to schedule fusion segment") as caught:
+        softmax().execute([np.ones((5, 130), "f4")])
+    notes = "\n".join(caught.value.__notes__)
+    assert "the fusion was cut again because of the segment of" in notes
+    assert "what reduction proposes cannot be lowered: that cannot be" in notes
+    unlowered.clear()
 
 
 def test_explain_tells_what_was_left_to_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
