@@ -17,16 +17,18 @@ class Semaphores:
     def __init__(self) -> None:
         self.buffer = Buffer("semaphores", DataType.Int32, GLOBAL_MEMORY, ZERO)
         self._count: Int = ZERO
+        self._is_taken = False
 
     def take(self, count: Int | int) -> Int:
         """Index of the first of `count` more."""
         base = self._count
+        self._is_taken = True
         self._count = base + count
         return base
 
     def taken(self) -> Buffer | None:
-        """The buffer, with its size; None where no collective needs one."""
-        if self._count is ZERO:
+        """The buffer, with its size; None where no collective needs one. Where there is nothing to reduce its size is 0."""
+        if not self._is_taken:
             return None
         object.__setattr__(self.buffer, "size", self._count)
         return self.buffer

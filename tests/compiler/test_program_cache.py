@@ -126,7 +126,7 @@ def test_inputs_whose_bytes_meet() -> None:
     assert overlapping(bound_bytes((3, 9))) == [False]
 
 
-def test_a_failed_compilation_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_compilation_leaves_nothing(monkeypatch: pytest.MonkeyPatch, unlowered: list[str]) -> None:
     cache, device = cache_of("norm_rows_then_columns"), SimulatorDevice()
     placed = place_all(device, case("norm_rows_then_columns").inputs(ALIGNED))  # its last segment is pointwise
     real = PointwiseScheduler.apply
@@ -138,6 +138,7 @@ def test_a_failed_compilation_leaves_nothing(monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(2):
         with pytest.raises(SchedulingError, match="planted"):
             cache.execute(placed)
+    unlowered.clear()
     assert not cache.is_compiled(placed)
     monkeypatch.setattr(PointwiseScheduler, "apply", real)
     cache.execute(placed)

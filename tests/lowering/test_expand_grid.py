@@ -122,3 +122,14 @@ def test_joins_of_several_reductions_do_not_spill() -> None:
     assert kernel.resources is not None
     assert kernel.resources.registers <= 64
     assert kernel.spilled_with == ()
+
+
+@pytest.mark.parametrize("dtype", [Float, DataType.Bool])
+def test_no_results_of_blocks_that_would_meet(dtype: DataType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counters that no result needs are a parameter of the kernel all the same: it is not launched."""
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, 0, -1], True, dtype)
+        fd.add_output(fd.ops.max(x, [0, 2]))
+    (found,) = fd.execute([np.zeros((64, 0, 31), dtype.numpy)])
+    assert found.shape == (0,)
