@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
-from fuser.ir.integers import FALSE, ONE, ZERO, Cond, Int
-from fuser.ir.kernel import Allocate, Buffer, Call, Cast, If, Literal, Load, Role, Stmt, Store, Value
+from fuser.ir.integers import FALSE, ONE, ZERO, Cond, Int, Symbol, const, equal
+from fuser.ir.kernel import Allocate, Buffer, Call, Cast, If, Literal, Load, LoadIndex, Role, Stmt, Store, Value
 from fuser.lowering.welford import WelfordStep
 
 MOMENTS = "moments"
@@ -71,11 +71,16 @@ def add_run(sums: tuple[Buffer, Buffer], at: Int, run: tuple[Value, Value]) -> l
 
 
 def unshifted(
-    step: WelfordStep, elements: Callable[[Callable[[Int], list[Stmt]]], list[Stmt]], name: str
+    step: WelfordStep,
+    elements: Callable[[Callable[[Int], list[Stmt]]], list[Stmt]],
+    make_symbol: Callable[[Int, str], Symbol],
+    name: str,
 ) -> list[Stmt]:
     """Make a thread's sums of differences from `shift` those of the values themselves.
 
     sum' = sum + n shift;  squares' = squares + shift (sum + sum')
+
+    Hardly any thread has a shift: the others test for one and go on.
     """
     if step.shift is None:
         return []
@@ -92,10 +97,25 @@ def unshifted(
             Store(total, e, Load(moved, ZERO)),
         ]
 
-    return [
+    away = Buffer(f"{name}_away", DataType.Int32, MemoryType.local, ONE)
+    found = make_symbol(const(2), "away")
+    one = Literal(1, DataType.Int32)
+
+    def look(e: Int) -> list[Stmt]:
+        is_away = Call("ne", (Load(shift, e), Literal(0.0, Float)), Float, DataType.Bool)
+        return [Store(away, ZERO, Call("where", (is_away, one, Load(away, ZERO)), DataType.Int32, DataType.Int32))]
+
+    move_all = (
         *(Allocate(b) for b in (by, moved, number)),
         Store(number, ZERO, Cast(Load(step.count, ZERO), Double)),
         *elements(move),
+    )
+    return [
+        Allocate(away),
+        Store(away, ZERO, Literal(0, DataType.Int32), Role.initialise),
+        *elements(look),
+        LoadIndex(found, away, ZERO),
+        If(equal(found, 1), move_all, role=Role.plain),
     ]
 
 

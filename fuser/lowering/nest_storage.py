@@ -227,7 +227,9 @@ class NestStorage(NestStatistics):
             stmts.append(scan.collective)
         step = accumulator.step
         if step is not None and step.is_plain:
-            stmts += unshifted(step, self._over(accumulator.buffers[0].size), f"{leader}_u{self._next()}")
+            stmts += unshifted(
+                step, self._over(accumulator.buffers[0].size), self._new_symbol, f"{leader}_u{self._next()}"
+            )
         elif step is not None and not step.is_raw and not self._is_shifted(leader, accumulator):
             stmts += self._settled(leader, accumulator, step)
         if accumulator.rest is not None and isinstance(expr, ExpSum):

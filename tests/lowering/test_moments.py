@@ -111,6 +111,21 @@ def test_squares_that_a_float_cannot_hold(given: ReductionParams, middle: float,
 
 
 @pytest.mark.parametrize("given", SHARED, ids=str)
+def test_some_columns_and_threads_have_a_shift(given: ReductionParams) -> None:
+    """Threads without one leave their sums as they are: a column of large values beside others, and one in some rows only."""
+    x = np.random.default_rng(6).standard_normal((301, 72))
+    x[:, 3] = 1e20
+    x[::2, 40] = 1e20
+    x = x.astype(TYPES[BF16])
+    variance, mean = statistics(BF16, x, given)
+    exact_variance, exact_mean = exact(x)
+    small = [c for c in range(72) if c not in (3, 40)]
+    assert np.all(np.abs(mean - exact_mean) <= 1.1 * np.spacing(np.abs(exact_mean).astype("f4")) + 1e-8)
+    np.testing.assert_allclose(variance[small], exact_variance[small].astype("f8"), rtol=2e-7)
+    assert variance[3] == 0.0
+
+
+@pytest.mark.parametrize("given", SHARED, ids=str)
 def test_a_first_value_far_from_the_others_costs_no_digits(given: ReductionParams) -> None:
     x = np.random.default_rng(5).standard_normal((301, 72))
     x[:32] *= 2.0**17
