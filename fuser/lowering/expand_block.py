@@ -218,18 +218,20 @@ class BlockReduces:
             stmts, scattered = scatter_columns(self.joins, r, lanes)
         elif joined > 1:
             stmts = butterflies(self.joins, r, WARP, lanes)
-        scratch = self.scratch(r, const(parts * lanes))
+        # Lanes that write different elements at once meet different banks.
+        stride = parts * lanes + (_stagger(r, lanes, joined) if scattered is not None else 0)
+        scratch = self.scratch(r, const(stride))
         spread = Spread(
             position, const(count), r.partials[0].size.value, groups, lane, const(lanes), lambda i: is_common(r, i)
         )
         per = parts // groups
 
         def write(i: int, e: Int) -> list[Stmt]:
-            return [Store(scratch[i], (e * parts + position // joined) * lanes + lane, Load(r.partials[i], e))]
+            return [Store(scratch[i], place(e), Load(r.partials[i], e))]
 
         def own_parts(one: Reduce, at: list[Int]) -> list[Stmt]:
             def part(i: int, _: Int, k: Int) -> Value:
-                return Load(scratch[i], (at[i] * parts + spread.group * per + k) * lanes + lane)
+                return Load(scratch[i], at[i] * stride + (spread.group * per + k) * lanes + lane)
 
             if groups == 1:
                 return join_at_once(self.joins, one, part, const(per))
@@ -238,7 +240,7 @@ class BlockReduces:
         first = equal(position % joined, 0)
 
         def place(e: Int) -> Int:
-            return (e * parts + position // joined) * lanes + lane
+            return e * stride + position // joined * lanes + lane
 
         publish = guarded(first, self.joins.each(r, write))
         if scattered is not None:
@@ -278,6 +280,15 @@ class BlockReduces:
             return self.joins.join_all(one, value, const(parts), unroll=True)
 
         return spread_join(r, spread, first, join, self.scratch, self.joins.each, self.axes.number, is_told=is_told)
+
+
+def _stagger(r: Reduce, lanes: int, joined: int) -> int:
+    """What is left free behind the parts of an element, so that the groups of a warp store theirs side by side.
+
+    A group of `lanes` has size / joined elements of Doubles; those of the next group lie so many strides further.
+    """
+    own = r.partials[0].size.value // joined
+    return lanes // own if r.partials[0].dtype is DataType.Double and lanes % own == 0 else 0
 
 
 def _power_of_two(count: int) -> int:

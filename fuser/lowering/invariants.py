@@ -253,6 +253,7 @@ ENSURES: dict[str, tuple[Invariant, ...]] = {
     "unswitch_loops": (no_unswitch_left, unswitched_sides_agree),
     "first_values": (),
     "whole_blocks": (),
+    "finish_by_owners": (),
     "merge_predicates": (no_equal_neighbours,),
     "finish_kernel": (),
 }

@@ -20,6 +20,7 @@ from fuser.lowering.allocate_shared import SharedLayout, allocate_shared
 from fuser.lowering.build_loop_nests import NestBuilder
 from fuser.lowering.context import LoweringContext
 from fuser.lowering.expand_collectives import Expanded, expand_collectives
+from fuser.lowering.finish_by_owners import finish_by_owners
 from fuser.lowering.finish_kernel import finish_kernel
 from fuser.lowering.first_values import first_values
 from fuser.lowering.in_place import in_place_outputs
@@ -51,6 +52,7 @@ PASSES = (
     "unswitch_loops",
     "first_values",
     "whole_blocks",
+    "finish_by_owners",
     "merge_predicates",
     "finish_kernel",
 )
@@ -134,6 +136,7 @@ def lower_fusion(
     body = step("unswitch_loops", lambda: unswitch_loops(body, proofs))
     body = step("first_values", lambda: first_values(body))
     body = step("whole_blocks", lambda: _whole_blocks(body, context))
+    body = step("finish_by_owners", lambda: finish_by_owners(body))
     body = step("merge_predicates", lambda: merge_predicates(body))
     kernel = _named("finish_kernel", lambda: finish_kernel(name, body, context, lowered, expanded, layout))
     if observer is not None:
