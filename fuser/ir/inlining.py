@@ -47,8 +47,8 @@ class LoopSharing:
         self.positions: dict[str, int] = dict.fromkeys(self.order, 0)
         self.promotions: dict[str, dict[Group, Group]] = {}
         self._loops: dict[str, list[Group]] = {}
+        # Of each loop that is shared the one that stands for its class, and the exprs of that class by it.
         self._class: dict[tuple[str, int], tuple[str, int]] = {}
-        # Exprs of the loop classes that have more than one, by representative.
         self._members: dict[tuple[str, int], list[str]] = {}
 
     # --- promoted loops ---
@@ -147,24 +147,21 @@ class LoopSharing:
 
     def find(self, key: tuple[str, int]) -> tuple[str, int]:
         """Representative of the loop class of axis k of an expr."""
-        parent = self._class
-        root = key
-        while parent.get(root, root) != root:
-            root = parent[root]
-        while key != root:
-            parent[key], key = root, parent.get(key, key)
-        return root
+        return self._class.get(key, key)
 
     def _union(self, a: tuple[str, int], b: tuple[str, int]) -> None:
-        ra, rb = self.find(a), self.find(b)
-        if ra != rb:
-            self._class[rb] = ra
-            # The shorter list joins the longer one: a long chain of exprs is joined one by one.
-            joined, added = self._members.get(ra, [ra[0]]), self._members.pop(rb, [rb[0]])
-            if len(joined) < len(added):
-                joined, added = added, joined
-            joined += added
-            self._members[ra] = joined
+        kept, joined = self.find(a), self.find(b)
+        if kept == joined:
+            return
+        # The exprs of the smaller class are told: a long chain of exprs is joined one by one.
+        large, small = self._members.pop(kept, [kept[0]]), self._members.pop(joined, [joined[0]])
+        if len(large) < len(small):
+            kept, large, small = joined, small, large
+        depth = kept[1]
+        for name in small:
+            self._class[name, depth] = kept
+        large += small
+        self._members[kept] = large
 
     def _ordered(self, leader: str, position: int) -> int:
         """The largest position up to `position` at which the loops can still be put in order."""

@@ -34,13 +34,15 @@ from fuser.records import record
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """A node: iteration domains that are the same. `origin` is the transform that makes it, if one does."""
+    """A node: iteration domains that are the same. `origin` is the transform that makes it, if one does; `has_broadcast`
+    says whether any dim that it is made of is a broadcast dim, which might be promoted."""
 
     name: str
     extent: Int
     is_broadcast: bool
     origin: GroupTransform | None = None
     uses: list[GroupTransform] = field(default_factory=list)
+    has_broadcast: bool = False
 
     def __repr__(self) -> str:
         return f"<{self.name}: {self.extent}>"
@@ -93,7 +95,8 @@ class IterationGraph:
         rewrite: Callable[[Int], Int] = lambda e: e,
         links: Iterable[tuple[IterDomain, IterDomain]] = (),
     ) -> None:
-        self._parent: dict[IterDomain, IterDomain] = {}
+        # Of each dim, in order of first sight, the one that stands for its class; and the classes of more than one.
+        self._leader: dict[IterDomain, IterDomain] = {d: d for t in tensors for d in (*t.produced, *t.logical)}
         self._rewrite = rewrite
         self._members: dict[IterDomain, list[IterDomain]] = {}
         self._groups: dict[IterDomain, Group] = {}
@@ -102,11 +105,6 @@ class IterationGraph:
         self._splits: dict[tuple[Group, Int, bool, str | None], GroupSplit] = {}
         self._merges: dict[tuple[Group, Group], GroupMerge] = {}
         self._swizzles: dict[tuple[Group, Group], GroupSwizzle] = {}
-        for tensor in tensors:
-            for d in tensor.produced:
-                self._find(d)
-            for d in tensor.logical:
-                self._find(d)
         windows: dict[tuple[IterDomain, Int, Int], IterDomain] = {}
         reshapes: list[Reshape] = []
         for expr in exprs:
@@ -129,8 +127,9 @@ class IterationGraph:
         products = [p for expr in reshapes for p in _products(expr)]
         self._reshaped = {d for p in products for d in p}
         self._join_products(products)
-        for d in self._parent:
-            self._members.setdefault(self._find(d), []).append(d)
+        self._members = {}
+        for d, leader in self._leader.items():
+            self._members.setdefault(leader, []).append(d)
         for product in products:
             self._relate(*map(self.group, product))
 
@@ -169,31 +168,30 @@ class IterationGraph:
     # --- union-find over dims ---
 
     def _find(self, d: IterDomain) -> IterDomain:
-        parent = self._parent
-        if d not in parent:
-            parent[d] = d
-            return d
-        root = d
-        while parent[root] is not root:
-            root = parent[root]
-        while parent[d] is not root:
-            parent[d], d = root, parent[d]
-        return root
+        return self._leader.setdefault(d, d)
 
     def _union(self, a: IterDomain, b: IterDomain) -> None:
-        ra, rb = self._find(a), self._find(b)
-        if ra is not rb:
-            self._parent[rb] = ra
+        kept, joined = self._find(a), self._find(b)
+        if kept is joined:
+            return
+        # The members of the smaller class are told who stands for them now.
+        large, small = self._members.pop(kept, [kept]), self._members.pop(joined, [joined])
+        if len(large) < len(small):
+            kept, large, small = joined, small, large
+        for d in small:
+            self._leader[d] = kept
+        large += small
+        self._members[kept] = large
 
     def settled(self) -> IterationGraph:
         """This graph with the groups of all its dims made: asking for them then changes nothing, from any thread."""
-        for d in self._parent:
+        for d in self._leader:
             self.group(d)
         return self
 
     def same_dims(self, d: IterDomain) -> list[IterDomain]:
         """Every dim in the class of a dim, in order of first sight."""
-        return self._members.get(self._find(d), [d])
+        return self._members.get(self._leader.get(d, d), [d])
 
     # --- groups ---
 
@@ -204,7 +202,7 @@ class IterationGraph:
         known = self._groups.get(d)
         if known is not None:
             return known
-        root = self._find(d) if d in self._parent else d
+        root = self._leader.get(d, d)
         found = self._groups.get(root)
         if found is None:
             members = self._members.get(root, [d])
@@ -217,7 +215,8 @@ class IterationGraph:
     def _leaf(self, members: list[IterDomain]) -> Group:
         concrete = [m for m in members if not m.is_broadcast]
         chosen = next((m for m in concrete if m.extent.is_const), (concrete or members)[0])
-        return Group(chosen.name, self._rewrite(chosen.extent), not concrete)
+        has_broadcast = len(concrete) < len(members)
+        return Group(chosen.name, self._rewrite(chosen.extent), not concrete, has_broadcast=has_broadcast)
 
     def _derived(self, d: IterDomain, promoted: Mapping[Group, Group] | None = None) -> Group:
         t = d.definition
@@ -228,8 +227,8 @@ class IterationGraph:
         return self.merge(self.group(t.outer, promoted), self.group(t.inner, promoted)).result
 
     def _promoted_group(self, d: IterDomain, promoted: Mapping[Group, Group]) -> Group:
-        if d.definition is None:
-            group = self.group(d)
+        group = self.group(d)
+        if d.definition is None or not group.has_broadcast:
             return promoted.get(group, group)
         return self._derived(d, promoted)
 
@@ -242,6 +241,7 @@ class IterationGraph:
             outer_extent, inner_extent = (count, factor) if inner_split else (factor, count)
             outer = Group(f"{source.name}/{factor}", outer_extent, source.is_broadcast)
             inner = Group(f"{source.name}%{factor}", inner_extent, source.is_broadcast)
+            outer.has_broadcast = inner.has_broadcast = source.has_broadcast
             rest = source.extent % factor
             divides = aligned is None and rest.is_const and rest.value == 0
             found = GroupSplit(source, factor, inner_split, outer, inner, divides, aligned)
@@ -257,6 +257,7 @@ class IterationGraph:
             result = Group(
                 f"{outer.name}*{inner.name}", outer.extent * inner.extent, outer.is_broadcast and inner.is_broadcast
             )
+            result.has_broadcast = outer.has_broadcast or inner.has_broadcast
             found = GroupMerge(outer, inner, result)
             result.origin = found
             outer.uses.append(found)
@@ -269,6 +270,7 @@ class IterationGraph:
         found = self._swizzles.get((by, source))
         if found is None:
             result = Group(f"{source.name}^{by.name}", source.extent, source.is_broadcast)
+            result.has_broadcast = by.has_broadcast or source.has_broadcast
             found = GroupSwizzle(by, source, result)
             result.origin = found
             source.uses.append(found)
