@@ -106,7 +106,7 @@ class StatementWriter:
         line = self.lines.append
         match stmt:
             case Store(buffer, index, value, role):
-                line(f"{indent}{values.element(buffer, index)} = {_bare(values.value(value))};{_role(role)}")
+                line(f"{indent}{values.element(buffer, index)} = {unparenthesized(values.value(value))};{_role(role)}")
             case Let(symbol, value):
                 text = values.integer(value)
                 line(f"{indent}const index_t {self._names.symbols.declare(symbol)} = {text};")
@@ -367,7 +367,7 @@ class StatementWriter:
             f'{indent}asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"({remote}) : "r"({address}), '
             f'"r"((unsigned)({values.integer(stmt.rank)})));'
         )
-        line(f"{indent}const {values.type_name(dtype)} {value} = {_bare(values.value(stmt.value))};")
+        line(f"{indent}const {values.type_name(dtype)} {value} = {unparenthesized(values.value(stmt.value))};")
         parts = [(value, 0, dtype.itemsize)]
         if dtype.is_complex:
             half = dtype.itemsize // 2
@@ -406,19 +406,16 @@ class StatementWriter:
         return text if expression.is_const or text.isidentifier() else f"({text})"
 
 
-def _bare(text: str) -> str:
+def unparenthesized(text: str) -> str:
     """Without the one pair of parentheses that encloses the whole text."""
     if not (text.startswith("(") and text.endswith(")")):
         return text
-    depth = 0
-    for position, character in enumerate(text):
-        if character == "(":
-            depth += 1
-        elif character == ")":
-            depth -= 1
-            if depth == 0:
-                return text[1:-1] if position == len(text) - 1 else text
-    return text
+    inner, depth = text[1:-1], 0
+    for part in inner.split(")")[:-1]:
+        depth += part.count("(") - 1
+        if depth < 0:
+            return text
+    return inner
 
 
 def _role(role: Role) -> str:

@@ -42,7 +42,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from fuser.ir.dtypes import DataType
@@ -162,7 +162,7 @@ class Tensor:
     @property
     def visible(self) -> tuple[IterDomain, ...]:
         """Logical dims without the reduced ones: what users index and consumers see."""
-        return tuple([d for d in self.logical if d.kind is not IterKind.reduction])
+        return _visible(self.logical)
 
     @property
     def produced(self) -> tuple[IterDomain, ...]:
@@ -175,6 +175,11 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"{self.name}[{', '.join(map(repr, self.logical))}]"
+
+
+@lru_cache(maxsize=1 << 12)
+def _visible(logical: tuple[IterDomain, ...]) -> tuple[IterDomain, ...]:
+    return tuple([d for d in logical if d.kind is not IterKind.reduction])
 
 
 Val = Tensor | Scalar
@@ -498,6 +503,8 @@ def expr_extents(expr: Expr) -> tuple[Int, ...]:
             return ()
 
 
+# Exprs never change, and every walk over a fusion asks this about each.
+@lru_cache(maxsize=1 << 12)
 def tensor_inputs(expr: Expr) -> tuple[Tensor, ...]:
     """Tensor operands, left to right."""
     return tuple([v for v in expr_inputs(expr) if isinstance(v, Tensor)])

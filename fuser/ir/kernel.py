@@ -642,7 +642,12 @@ def child_bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
     """Every statement, outer before inner, in program order."""
-    for stmt in body:
+    pending = list(reversed(body))
+    while pending:
+        stmt = pending.pop()
         yield stmt
-        for inner in child_bodies(stmt):
-            yield from walk(inner)
+        if isinstance(stmt, For):
+            pending += reversed(stmt.body)
+        elif isinstance(stmt, If):
+            pending += reversed(stmt.orelse)
+            pending += reversed(stmt.then)

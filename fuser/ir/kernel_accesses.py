@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from fuser.ir.integers import Int, const
 from fuser.ir.kernel import (
@@ -35,8 +36,16 @@ def value_loads(value: Value) -> Iterator[Load]:
         yield from value_loads(operand)
 
 
-def stmt_reads(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
-    """(buffer, index) of every element the statement itself reads, nested statements excluded."""
+@lru_cache(maxsize=1 << 12)
+def stmt_reads(stmt: Stmt) -> tuple[tuple[Buffer, Int], ...]:
+    """(buffer, index) of every element the statement itself reads, nested statements excluded.
+
+    Statements never change, and a dozen passes ask about each.
+    """
+    return tuple(_reads(stmt))
+
+
+def _reads(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
     if isinstance(stmt, (Store, RemoteStore)):
         for load in value_loads(stmt.value):
             yield load.buffer, load.index
@@ -57,8 +66,16 @@ def stmt_reads(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
         yield stmt.carry, const(0)
 
 
-def stmt_writes(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
-    """(buffer, index) of every element the statement itself writes, nested statements excluded."""
+@lru_cache(maxsize=1 << 12)
+def stmt_writes(stmt: Stmt) -> tuple[tuple[Buffer, Int], ...]:
+    """(buffer, index) of every element the statement itself writes, nested statements excluded.
+
+    Statements never change, and a dozen passes ask about each.
+    """
+    return tuple(_writes(stmt))
+
+
+def _writes(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
     if isinstance(stmt, (Store, AtomicAdd, RemoteStore)):
         yield stmt.buffer, stmt.index
     elif isinstance(stmt, (VectorMove, AsyncCopy, Shuffle)):

@@ -9,6 +9,7 @@ import pytest
 
 from fuser.codegen.generate import generate_cuda
 from fuser.codegen.preamble import BOUNDS
+from fuser.codegen.statements import unparenthesized
 from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp, ParallelType
@@ -226,3 +227,21 @@ def test_literals_of_all_types_have_text() -> None:
     for dtype in DataType:
         if dtype.is_supported:
             assert "nan" not in generate_cuda(literals(dtype)).text
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        ("(a + b)", "a + b"),
+        ("((a) + (b))", "(a) + (b)"),
+        ("(a) + (b)", "(a) + (b)"),
+        ("((a))", "(a)"),
+        ("f(a)", "f(a)"),
+        ("(a)(b)", "(a)(b)"),
+        ("(f(a)[(b)])", "f(a)[(b)]"),
+        ("a", "a"),
+        ("", ""),
+    ],
+)
+def test_one_pair_around_all_is_taken_off(text: str, bare: str) -> None:
+    assert unparenthesized(text) == bare

@@ -171,3 +171,36 @@ def test_a_swizzle_is_made_once_and_is_no_dim_of_its_own() -> None:
     assert str(indexer.index(made.result)) in ("(i % 8 ^ j)", "(j ^ i % 8)", "(i%8 ^ j)", "(j ^ i%8)")
     back = Indexer(graph, {row: i, made.result: j}).index(place)
     assert back is exclusive_or(j, i % 8), "a swizzle undoes itself"
+
+
+def test_only_groups_with_a_broadcast_dim_are_promoted() -> None:
+    """The others are what they are, whatever is promoted: a walk down to their dims would find the same."""
+    fusion, x, _, wide, out = biased()
+    builder = ScheduleBuilder(fusion)
+    for name in (x.name, wide.name, out.name):
+        builder.merge(name, 0)
+        builder.split(name, 0, 128)
+    g = graph_of(fusion)
+    for axis in builder.state(out.name).loop:
+        assert not g.group(axis).has_broadcast
+        assert g.group(axis, {Group("other", const(1), True): g.group(x.logical[0])}) is g.group(axis)
+    for axis in builder.state(wide.name).loop:
+        # Merged with a dim that is none, a broadcast dim is still one of those that it is made of.
+        assert g.group(axis).has_broadcast
+        assert not g.group(axis).is_broadcast
+    assert g.swizzle(g.group(wide.logical[0]), g.group(x.logical[1])).result.has_broadcast
+
+
+def test_classes_keep_their_dims_in_order_of_first_sight() -> None:
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1])
+    chain = [x]
+    for _ in range(5):
+        chain.append(b.pointwise("neg", [chain[-1]], Float))
+    other = b.input_tensor(Float, [-1])
+    b.add_output(b.pointwise("add", [other, chain[-1]], Float))
+    fusion = b.freeze()
+    g = graph_of(fusion)
+    seen = [d for t in fusion.tensors for d in t.logical]
+    for d in seen:
+        assert g.same_dims(d) == seen
