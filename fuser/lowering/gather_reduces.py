@@ -9,8 +9,25 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from fuser.errors import SchedulingError
+from fuser.ir.enums import MemoryType
 from fuser.ir.integers import Symbol
-from fuser.ir.kernel import Allocate, Buffer, GridBarrier, If, Reduce, Stmt, child_bodies, walk
+from fuser.ir.kernel import (
+    Allocate,
+    Buffer,
+    Comment,
+    For,
+    GridBarrier,
+    If,
+    Let,
+    LetPhase,
+    LoadIndex,
+    Reduce,
+    Stmt,
+    Store,
+    VectorMove,
+    child_bodies,
+    walk,
+)
 from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 
 
@@ -33,28 +50,26 @@ def _joined(items: list[Stmt | tuple[Reduce, ...]]) -> list[Stmt | tuple[Reduce,
             continue
         together = [item]
         touched: set[Buffer] = set()
-        rest: list[Stmt | tuple[Reduce, ...]] = []
+        rest: list[Stmt] = []
+        behind: list[Stmt | tuple[Reduce, ...]] = []
         for i, other in enumerate(waiting):
             if isinstance(other, tuple):
-                rest += waiting[i:]
+                behind = waiting[i:]
                 break
             if isinstance(other, Reduce) and not other.grid_axes and _same_threads(other, item):
-                mine = {p for r in together for p in r.partials}
-                if not touched.isdisjoint(other.partials) and not any(_mentions(s, mine) for s in rest):
-                    # Nothing between needs what is reduced so far: that can wait.
-                    result += rest
-                    rest, touched = [], set()
+                if not touched.isdisjoint(other.partials):
+                    # What is reduced so far can wait for what does not need it.
+                    before, after = _apart(rest, {p for r in together for p in r.partials})
+                    written = _written(tuple(after))
+                    if written.isdisjoint(other.partials):
+                        result += before
+                        rest, touched = after, written
                 if touched.isdisjoint(other.partials):
                     together.append(other)
                     continue
-            for inner in walk((other,)):
-                touched.update(buffer for buffer, _ in stmt_writes(inner))
-                if isinstance(inner, Reduce):
-                    touched.update(inner.partials)
-                if isinstance(inner, Allocate):
-                    touched.add(inner.buffer)
+            touched |= _written((other,))
             rest.append(other)
-        waiting = rest
+        waiting = [*rest, *behind]
         result.append(item if len(together) == 1 else tuple(together))
     return result
 
@@ -108,12 +123,53 @@ def _same_threads(a: Reduce, b: Reduce) -> bool:
     return (a.block_axes, a.cluster_axes) == (b.block_axes, b.cluster_axes)
 
 
-def _mentions(item: Stmt | tuple[Reduce, ...], buffers: set[Buffer]) -> bool:
-    return any(
-        b in buffers
-        for s in walk(item if isinstance(item, tuple) else (item,))
-        for b, _ in (*stmt_reads(s), *stmt_writes(s))
-    )
+def _apart(items: list[Stmt], results: set[Buffer]) -> tuple[list[Stmt], list[Stmt]]:
+    """Statements behind a reduction: those that may come before it, in order, and those that stay.
+
+    What reads or writes its `results` stays, with all that depends on that. So does what writes other memory than registers,
+    once something stays: another name of that memory may be read there.
+    """
+    before: list[Stmt] = []
+    after: list[Stmt] = []
+    written, read = set(results), set[Buffer]()
+    for item in items:
+        reads, writes = _read((item,)), _written((item,))
+        is_free = reads.isdisjoint(written) and writes.isdisjoint(written) and writes.isdisjoint(read)
+        if after and (not all(isinstance(s, _MOVABLE) for s in walk((item,))) or any(map(_is_seen, writes))):
+            is_free = False
+        if is_free:
+            before.append(item)
+            continue
+        after.append(item)
+        written |= writes
+        read |= reads
+    if after and any(isinstance(s, _NAMES) for s in after):
+        return [], items
+    return before, after
+
+
+_NAMES = (Let, LetPhase, LoadIndex)
+_MOVABLE = (Allocate, Comment, For, If, Store, VectorMove, *_NAMES)
+
+
+def _is_seen(buffer: Buffer) -> bool:
+    return buffer.memory is not MemoryType.local
+
+
+def _read(items: tuple[Stmt, ...]) -> set[Buffer]:
+    return {b for s in walk(items) for b, _ in stmt_reads(s)}
+
+
+def _written(items: tuple[Stmt, ...]) -> set[Buffer]:
+    """Buffers that statements write, begin, or reduce."""
+    found: set[Buffer] = set()
+    for s in walk(items):
+        found.update(buffer for buffer, _ in stmt_writes(s))
+        if isinstance(s, Reduce):
+            found.update(s.partials)
+        if isinstance(s, Allocate):
+            found.add(s.buffer)
+    return found
 
 
 def _needs(stmt: Stmt, flags: set[Symbol | None], late: set[Buffer]) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType, ParallelType
+from fuser.ir.enums import GLOBAL_MEMORY, MemoryType, ParallelType
 from fuser.ir.integers import ONE, ZERO, Symbol, equal, symbol
 from fuser.ir.kernel import Buffer, If, Literal, Load, Reduce, Stmt, Store
 from fuser.lowering.gather_reduces import check_last_blocks, gather_reduces
@@ -29,7 +29,7 @@ def copied(target: Buffer, source: Buffer) -> Store:
     return Store(target, ZERO, Load(source, ZERO))
 
 
-A, B, C = local("a"), local("b"), local("c")
+A, B, C, D = local("a"), local("b"), local("c"), local("d")
 
 
 def test_reductions_over_the_same_threads_meet_at_the_first() -> None:
@@ -48,6 +48,34 @@ def test_a_partial_computed_from_a_result_keeps_them_apart() -> None:
     between = copied(B, A)
     a, b = reduce_of(A), reduce_of(B)
     assert gather_reduces((a, between, b)) == [a, between, b]
+
+
+def test_what_needs_a_result_stays_behind_both() -> None:
+    computed, finished, used = copied(B, C), copied(A, A), copied(D, A)
+    a, b = reduce_of(A), reduce_of(B)
+    assert gather_reduces((a, finished, computed, used, b)) == [computed, (a, b), finished, used]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        # The partial is computed from what a result was made into.
+        [copied(C, A), copied(B, C)],
+        # What needs the result reads a register that is written again afterwards.
+        [copied(D, A), copied(A, B), copied(B, C)],
+    ],
+)
+def test_what_depends_on_a_result_is_not_passed(between: list[Stmt]) -> None:
+    a, b = reduce_of(A), reduce_of(B)
+    assert gather_reduces((a, *between, b)) == [a, *between, b]
+
+
+def test_stores_do_not_pass_what_needs_a_result() -> None:
+    """Another name of that memory may be read there."""
+    out = Buffer("out", DataType.Int32, GLOBAL_MEMORY, ONE)
+    used, stored, computed = copied(D, A), copied(out, C), copied(B, C)
+    a, b = reduce_of(A), reduce_of(B)
+    assert gather_reduces((a, used, stored, computed, b)) == [computed, (a, b), used, stored]
 
 
 def test_other_threads_do_not_meet() -> None:
