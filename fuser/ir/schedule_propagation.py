@@ -6,6 +6,7 @@ What is the same dim is asked of the resolving view of the iteration-domain grap
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fuser.errors import SchedulingError
 from fuser.ir.enums import ParallelType
@@ -14,6 +15,9 @@ from fuser.ir.integers import const
 from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle, IterationGraph
 from fuser.ir.iteration_graph import leaves as dims_of
 from fuser.ir.scheduled_fusion import Record, ScheduledFusion, TensorState, merge_axes, split_axis
+
+if TYPE_CHECKING:
+    from fuser.ir.inlining import Inliner
 
 
 class PropagationVerbs(ScheduledFusion):
@@ -200,13 +204,12 @@ class PropagationVerbs(ScheduledFusion):
 
     def inline_most(self, selected: Sequence[str] = (), limits: Sequence[tuple[str, int]] = ()) -> None:
         """Compute each tensor at the deepest legal loop of its consumers; `limits`: (name, position) of some."""
-        from fuser.ir.inlining import Inliner
-
-        inliner = Inliner(self)
+        inliner = self._take_inliner()
         deepest = dict(limits)
         for name in self._reverse_order(selected):
             inliner.inline(name, deepest.get(name))
         self.records.append(Record("inline_most", "", (tuple(selected), tuple(limits))))
+        self._inlined = inliner, len(self.records)
 
     def inline_at(
         self, reference: str, position: int = -1, best_effort: bool = False, selected: Sequence[str] = ()
@@ -215,15 +218,13 @@ class PropagationVerbs(ScheduledFusion):
 
         Raises SchedulingError where that is impossible and not `best_effort`.
         """
-        from fuser.ir.inlining import Inliner
-
         state = self.state(reference)
         count = position + len(state.loop) + 1 if position < 0 else position
         if not 0 <= count <= len(state.loop):
             raise SchedulingError(f"cannot inline at position {position} of {reference}: it has {len(state.loop)} axes")
         graph = self.graph()
         groups = [graph.group(a) for a in state.loop[:count]]
-        inliner = Inliner(self)
+        inliner = self._take_inliner()
         before = {n: s.inline_at for n, s in self.states.items()}
         for name in self._reverse_order(selected):
             loop = self.state(name).loop
@@ -239,6 +240,14 @@ class PropagationVerbs(ScheduledFusion):
                     f"{inliner.reason or 'it has no consumer that shares these loops'}"
                 )
         self.records.append(Record("inline_at", reference, (position, best_effort, tuple(selected))))
+        self._inlined = inliner, len(self.records)
+
+    def _take_inliner(self) -> Inliner:
+        """The one of the verb before, if that inlined: nothing else has changed since. Else one that begins with what holds."""
+        from fuser.ir.inlining import Inliner
+
+        kept, self._inlined = self._inlined, None
+        return kept[0] if kept is not None and kept[1] == len(self.records) else Inliner(self)
 
     def _reverse_order(self, selected: Sequence[str]) -> list[str]:
         names = [t.name for e in self.exprs for t in tensor_outputs(e)]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from keyword import iskeyword
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fuser.errors import SchedulingError
 from fuser.ir.enums import GLOBAL_MEMORY, CacheOp, LoadStoreOpType, MemoryType, ParallelType
@@ -32,6 +32,9 @@ from fuser.ir.fusion import (
 from fuser.ir.integers import Int
 from fuser.ir.iteration_graph import IterationGraph
 from fuser.records import record
+
+if TYPE_CHECKING:
+    from fuser.ir.inlining import Inliner
 
 
 @record
@@ -158,6 +161,8 @@ class ScheduledFusion:
         self._siblings: dict[str, tuple[str, ...]] = {}
         self._created: dict[str, int] = {}
         self._graph: IterationGraph | None = None
+        # What the latest verb that inlined found out, and how many records there were after it.
+        self._inlined: tuple[Inliner, int] | None = None
         outputs = {t.name for t in fusion.output_tensors}
         inputs = {t.name for t in fusion.input_tensors}
         for t in fusion.tensors:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from fuser.errors import SchedulingError
+from fuser.ir import inlining
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import Tensor
 from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.inlining import LoopSharing, share_loops
+from fuser.ir.iteration_graph import IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.scheduled_fusion import ScheduledFusion
 from tests.kernel_corpus import BX, BY, VECTOR
 
 Float = DataType.Float
@@ -115,3 +119,36 @@ def test_selected_tensors_only() -> None:
     s.inline_most([t["wide"].name])
     assert s.state(t["wide"].name).inline_at == 2
     assert s.state(t["y"].name).inline_at == 0
+
+
+def test_verbs_one_after_another_share_what_the_first_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[ScheduledFusion] = []
+
+    def counted(builder: ScheduledFusion, graph: IterationGraph) -> LoopSharing:
+        calls.append(builder)
+        return share_loops(builder, graph)
+
+    monkeypatch.setattr(inlining, "share_loops", counted)
+    s, y, out = chain()
+    s.inline_at(out, 1)
+    s.inline_most()
+    assert s.state(y).inline_at == 2
+    assert len(calls) == 1
+
+
+def test_what_changes_between_two_verbs_is_seen() -> None:
+    s, y, out = chain()
+    s.inline_at(out, 1)
+    s.parallelize(out, 1, VECTOR)
+    s.inline_most()
+    assert s.state(y).inline_at == 1
+
+
+def test_a_refusal_leaves_nothing_to_the_next_verb() -> None:
+    s, t = softmax_like()
+    s.inline_most([t["wide"].name, t["r"].name])
+    with pytest.raises(SchedulingError, match="left and entered again"):
+        s.inline_at(t["out"].name, 2, selected=[t["y"].name])
+    assert s.state(t["y"].name).inline_at == 0
+    s.inline_most()
+    assert s.state(t["y"].name).inline_at == 1
