@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, Int, const, equal, less, prove_less
+from fuser.ir.integers import ONE, ZERO, Cond, Int, const, equal, less, prove_less
 from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
 from fuser.lowering.butterflies import butterflies
 from fuser.lowering.compensated_sum import COMBINE
@@ -22,12 +22,27 @@ from fuser.lowering.pool_once import join_at_once
 from fuser.lowering.scatter_columns import may_scatter_columns, scatter_columns
 from fuser.lowering.scatter_statistics import OwnStatistics, may_scatter_statistics, scatter_statistics
 from fuser.lowering.spread_joins import Joined, Spread, is_one_step, spread_groups, spread_join
+from fuser.records import record
 
 MOST_STATISTICS = 8
 """Statistics of warps that each thread joins by itself: more of them hold more registers than there may be, and take longer."""
 
 # Partials that a thread reads from shared memory rather than wait for another thread to join them.
 _OWN_WORK = 16
+
+
+@record(eq=False)
+class _Parts:
+    """What a thread does for one reduction: it does `publish`, and where `first` holds, it leaves what is `left`. Behind the
+    barrier it does `reads`, or what is `empty` where `is_slot` does not hold, and `join`."""
+
+    publish: Sequence[Stmt]
+    join: Sequence[Stmt] = ()
+    first: Cond | None = None
+    left: Sequence[Stmt] = ()
+    is_slot: Cond | None = None
+    reads: Sequence[Stmt] = ()
+    empty: Sequence[Stmt] = ()
 
 
 class BlockReduces:
@@ -50,19 +65,35 @@ class BlockReduces:
         return publish + collect
 
     def parts(self, reduces: Sequence[Reduce], *, is_told: bool = True) -> tuple[list[Stmt], list[Stmt]]:
-        """The same in two: what a thread publishes, and how it joins what all have published."""
-        parts = [self._block_parts(r, is_told=is_told) for r in reduces]
-        return [s for publish, _ in parts for s in publish], [s for _, collect in parts for s in collect]
+        """The same in two: what a thread publishes, and how it joins what all have published.
 
-    def _block_parts(self, r: Reduce, *, is_told: bool) -> tuple[list[Stmt], list[Stmt]]:
-        """What a thread does before and after the barrier that its peers' values need."""
+        Steps of different pairs of sums stand beside one another, with no test between: they do not wait for one another then.
+        """
+        parts = [self._block_parts(r, is_told=is_told) for r in reduces]
+        tests: dict[Cond, list[Stmt]] = {}
+        for part in parts:
+            if part.first is not None:
+                tests.setdefault(part.first, []).extend(part.left)
+        publish = [s for part in parts for s in part.publish]
+        publish += [If(first, tuple(left), role=Role.owner) for first, left in tests.items()]
+        reads: dict[Cond | None, list[Stmt]] = {}
+        empty: dict[Cond | None, list[Stmt]] = {}
+        for part in parts:
+            reads.setdefault(part.is_slot, []).extend(part.reads)
+            empty.setdefault(part.is_slot, []).extend(part.empty)
+        collect: list[Stmt] = []
+        for is_slot, of_slots in reads.items():
+            collect += of_slots if is_slot is None else [If(is_slot, tuple(of_slots), tuple(empty[is_slot]))]
+        return publish, [*collect, *(s for part in parts for s in part.join)]
+
+    def _block_parts(self, r: Reduce, *, is_told: bool) -> _Parts:
         reduced = [p for p in self.axes.active if p in r.block_axes]
         total = self.axes.block_threads
         count = self.axes.count_of(reduced)
         contiguous = reduced == self.axes.active[: len(reduced)]
         if contiguous and count.is_const and total.is_const and total.value % WARP == 0:
             if count.value <= WARP and count.value & (count.value - 1) == 0:
-                return butterflies(self.joins, r, count.value), []
+                return _Parts(butterflies(self.joins, r, count.value))
             if count.value % WARP == 0:
                 return self._warp_then_slots(r, count.value, total.value)
         others = [p for p in self.axes.active if p not in reduced]
@@ -70,16 +101,16 @@ class BlockReduces:
             of_copies = self._copies_then_slots(r, reduced, count.value, total.value)
             if of_copies is not None:
                 return of_copies
-        return self._exchange(r, reduced, total, count, is_told=is_told)
+        return _Parts(*self._exchange(r, reduced, total, count, is_told=is_told))
 
     def scratch(self, r: Reduce, size: Int) -> tuple[Buffer, ...]:
         number = self.axes.number()
         return tuple(Buffer(f"{p.name}_shared{number}", p.dtype, MemoryType.shared, p.size * size) for p in r.partials)
 
-    def _warp_then_slots(self, r: Reduce, count: int, total: int) -> tuple[list[Stmt], list[Stmt]]:
+    def _warp_then_slots(self, r: Reduce, count: int, total: int) -> _Parts:
         stmts = butterflies(self.joins, r, WARP)
         if count == WARP:
-            return stmts, []
+            return _Parts(stmts)
         warps, per_group = total // WARP, count // WARP
         linear = self.axes.thread
         scratch = self.scratch(r, const(warps))
@@ -91,7 +122,7 @@ class BlockReduces:
         def write(i: int, e: Int) -> list[Stmt]:
             return [Store(scratch[i], e * warps + linear // WARP, Load(r.partials[i], e))]
 
-        stmts.append(If(equal(linear % WARP, 0), tuple(self.joins.each(r, write)), role=Role.owner))
+        first, left = equal(linear % WARP, 0), self.joins.each(r, write)
         # Each addition of compensated sums waits for six, each part of a sum of exponentials has an exponential of its own, and
         # statistics go over all parts twice: lanes read a slot each and join them in few steps. Twenty pairs of Doubles take
         # 1600 cycles one after another (H200).
@@ -100,11 +131,20 @@ class BlockReduces:
         by_lanes = r.combine in EXP_SUMS or (r.combine == COMBINE and (width == per_group or is_double))
         by_lanes = by_lanes or (r.combine == "welford" and per_group > MOST_STATISTICS)
         if width <= WARP and by_lanes:
-            return stmts, self._join_by_lanes(r, scratch, per_group, place)
+            return self._join_by_lanes(r, stmts, first, left, scratch, per_group, place)
         join = self.joins.join_all(r, lambda i, e, k: Load(scratch[i], place(e) + k), const(per_group), unroll=True)
-        return stmts, join
+        return _beside(r, _Parts(stmts, join, first, left))
 
-    def _join_by_lanes(self, r: Reduce, slots: Sequence[Buffer], count: int, place: Callable[[Int], Int]) -> list[Stmt]:
+    def _join_by_lanes(
+        self,
+        r: Reduce,
+        publish: Sequence[Stmt],
+        first: Cond,
+        left: Sequence[Stmt],
+        slots: Sequence[Buffer],
+        count: int,
+        place: Callable[[Int], Int],
+    ) -> _Parts:
         """Join `count` slots, at most a warp's lanes: element e of the first is at place(e). Every thread has the result."""
         width = _power_of_two(count)
         own = self.axes.thread % width
@@ -115,14 +155,11 @@ class BlockReduces:
         def nothing(i: int, e: Int) -> list[Stmt]:
             return [Store(r.partials[i], e, r.identity[i], Role.initialise)]
 
-        reads = self.joins.each(r, read)
-        if width > count:
-            reads = [If(less(own, count), tuple(reads), tuple(self.joins.each(r, nothing)))]
-        return [*reads, *butterflies(self.joins, r, width, keeps_rest=True)]
+        join = butterflies(self.joins, r, width, keeps_rest=True)
+        is_slot, empty = (less(own, count), self.joins.each(r, nothing)) if width > count else (None, ())
+        return _beside(r, _Parts(publish, join, first, left, is_slot, self.joins.each(r, read), empty))
 
-    def _copies_then_slots(
-        self, r: Reduce, reduced: Sequence[ParallelType], count: int, total: int
-    ) -> tuple[list[Stmt], list[Stmt]] | None:
+    def _copies_then_slots(self, r: Reduce, reduced: Sequence[ParallelType], count: int, total: int) -> _Parts | None:
         """The same where neighbouring threads hold copies, of which one counts; None if those make up no part of a warp and no
         whole warps."""
         copies = total // count
@@ -132,7 +169,7 @@ class BlockReduces:
         alike = max(copies, WARP)
         slots = total // alike
         if slots == 1:
-            return stmts, []
+            return _Parts(stmts)
         scratch = self.scratch(r, const(slots))
         stmts += [Allocate(b) for b in scratch]
         linear = self.axes.thread
@@ -140,8 +177,8 @@ class BlockReduces:
         def write(i: int, e: Int) -> list[Stmt]:
             return [Store(scratch[i], e * slots + linear // alike, Load(r.partials[i], e))]
 
-        stmts.append(If(equal(linear % alike, 0), tuple(self.joins.each(r, write)), role=Role.owner))
-        return stmts, self._join_by_lanes(r, scratch, slots, lambda e: e * slots)
+        left = self.joins.each(r, write)
+        return self._join_by_lanes(r, stmts, equal(linear % alike, 0), left, scratch, slots, lambda e: e * slots)
 
     def _exchange(
         self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int, *, is_told: bool
@@ -289,6 +326,17 @@ def _stagger(r: Reduce, lanes: int, joined: int) -> int:
     """
     own = r.partials[0].size.value // joined
     return lanes // own if r.partials[0].dtype is DataType.Double and lanes % own == 0 else 0
+
+
+def _beside(r: Reduce, parts: _Parts) -> _Parts:
+    """The parts of a pair of sums, whose additions wait for six others each; of other reductions in two."""
+    if r.combine == COMBINE:
+        return parts
+    told = If(parts.first, tuple(parts.left), role=Role.owner) if parts.first is not None else None
+    publish = parts.publish if told is None else [*parts.publish, told]
+    is_slot, reads = parts.is_slot, tuple(parts.reads)
+    read = reads if is_slot is None else (If(is_slot, reads, tuple(parts.empty)),)
+    return _Parts(publish, [*read, *parts.join])
 
 
 def _power_of_two(count: int) -> int:

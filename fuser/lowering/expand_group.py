@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp, MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, Int, Symbol, all_of, const, equal, less
+from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, all_of, const, equal, less
 from fuser.ir.kernel import (
     Allocate,
     AtomicAdd,
@@ -149,30 +149,38 @@ def _exchange(
 def _exchange_many(
     reduces: Sequence[Reduce], parts: Sequence[GridParts], warps: int, counters: Buffer, counter: Int, joins: Joins
 ) -> list[Stmt]:
-    """The same where each thread has many elements: lanes and warps have elements of their own in every step."""
+    """The same where each thread has many elements: lanes and warps have elements of their own in every step.
+
+    What waits for nothing stands before what does: all values of a step are asked for before the first is joined.
+    """
     thread, number = joins.axes.thread, joins.axes.number()
     lane, warp = thread % WARP, thread // WARP
-    stmts: list[Stmt] = []
-    alone: list[Stmt] = []
-    published: list[Stmt] = []
     slots = {r: _shared(r, f"warps{number}", warps) for r in reduces}
-    stmts += [Allocate(b) for r in reduces for b in slots[r]]
+    stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
+    told: dict[Cond, list[Stmt]] = {}
+    joined: dict[Cond, list[Stmt]] = {}
+    left: dict[Cond, list[Stmt]] = {}
     for r, p in zip(reduces, parts, strict=True):
         size = r.partials[0].size
         scattered, mine = scatter(joins, r, lane)
         one, element = mine.one, mine.element
-        tell = [Store(slots[r][i], element * warps + warp, Load(b, ZERO)) for i, b in enumerate(one.partials)]
+        stmts += scattered
         is_mine = all_of(equal(lane % mine.copies, 0), less(element, size))
-        stmts += [*scattered, *guarded(is_mine, list(tell))]
+        tell = [Store(slots[r][i], element * warps + warp, Load(b, ZERO)) for i, b in enumerate(one.partials)]
+        told.setdefault(is_mine, []).extend(tell)
         # The first lanes of the first warp have an element each.
 
         def of_warp(i: int, _: Int, k: Int, r: Reduce = r) -> Value:
             return Load(slots[r][i], lane * warps + k)
 
-        join: list[Stmt] = joins.join_all(one, of_warp, const(warps), unroll=True)
+        has_element = less(lane, size)
+        joined.setdefault(has_element, []).extend(joins.join_all(one, of_warp, const(warps), unroll=True))
         leave = [Store(p.buffers[i], p.place(i, lane, p.block), Load(b, ZERO)) for i, b in enumerate(one.partials)]
-        published += guarded(less(lane, size), [*join, *leave])
-    alone += [*published, Fence(), WarpBarrier("every lane's values are published before one signals")]
+        left.setdefault(has_element, []).extend(leave)
+    for condition, tells in told.items():
+        stmts += guarded(condition, tells)
+    alone: list[Stmt] = [s for c, work in joined.items() for s in guarded(c, [*work, *left[c]])]
+    alone += [Fence(), WarpBarrier("every lane's values are published before one signals")]
     blocks = parts[0].blocks.value
     wait = SpinWait(counters, counter, (reduces[0].slot + 1) * blocks, acquire=True)
     alone.append(If(equal(lane, 0), (AtomicAdd(None, counters, counter, ONE), wait), role=Role.owner))
@@ -180,34 +188,74 @@ def _exchange_many(
     stmts.append(BlockBarrier("the blocks of the group have published"))
     found = {r: _shared(r, f"group{number}", 1) for r in reduces}
     stmts += [Allocate(b) for r in reduces for b in found[r]]
+    asked: list[Stmt] = []
+    work_of: dict[Cond | None, tuple[list[Stmt], list[Stmt]]] = {}
     taken: list[Stmt] = []
     # Each warp has elements in turn, of every second reduction the last warps the first ones.
     for number_of, (r, p) in enumerate(zip(reduces, parts, strict=True)):
         size, is_backward = r.partials[0].size.value, number_of % 2 == 1
         place = warps - 1 - warp if is_backward else warp
         for begin in range(0, size, warps):
-            own = tuple(
-                Buffer(f"{b.name}_own{joins.axes.number()}", b.dtype, MemoryType.local, ONE) for b in r.partials
-            )
+            own = _own(r, joins)
             one, element, busy = replace(r, partials=own), place + begin, size - begin
 
-            def of_block(i: int, _: Int, block: Int, p: GridParts = p, element: Int = element) -> Value:
+            def of_block(i: int, block: Int, p: GridParts = p, element: Int = element) -> Value:
                 return Load(p.buffers[i], p.place(i, element, block), _LEVEL_2)
 
-            work = _joined(one, of_block, blocks, lane, joins)
+            ask, join = _asked_and_joined(one, of_block, blocks, lane, joins)
             keep = [Store(found[r][i], element, Load(b, ZERO)) for i, b in enumerate(own)]
-            work.append(If(equal(lane, 0), tuple(keep), role=Role.owner))
+            is_busy: Cond | None = None
             if busy < warps:
                 idle = WARP * (warps - busy)
-                mine = less(idle - 1, thread) if is_backward else less(thread, WARP * busy)
-                work = [If(mine, tuple(work), role=Role.owner)]
-            stmts += [*(Allocate(b) for b in own), *work]
+                is_busy = less(idle - 1, thread) if is_backward else less(thread, WARP * busy)
+            stmts += [Allocate(b) for b in own]
+            asked += ask if is_busy is None else [*_allocations(ask), If(is_busy, _rest(ask), role=Role.owner)]
+            joining, keeping = work_of.setdefault(is_busy, ([], []))
+            joining += join
+            keeping += keep
 
         def take(i: int, e: Int, r: Reduce = r) -> list[Stmt]:
             return [Store(r.partials[i], e, Load(found[r][i], e))]
 
         taken += joins.each(r, take)
+    stmts += asked
+    for is_busy, (joining, keeping) in work_of.items():
+        work = [*joining, If(equal(lane, 0), tuple(keeping), role=Role.owner)]
+        stmts += work if is_busy is None else [If(is_busy, tuple(work), role=Role.owner)]
     return [*stmts, *taken]
+
+
+def _own(r: Reduce, joins: Joins) -> tuple[Buffer, ...]:
+    """Registers for one element of a reduction."""
+    number = joins.axes.number()
+    return tuple(Buffer(f"{b.name}_own{number}", b.dtype, MemoryType.local, ONE) for b in r.partials)
+
+
+def _allocations(stmts: Sequence[Stmt]) -> list[Stmt]:
+    return [s for s in stmts if isinstance(s, Allocate)]
+
+
+def _rest(stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    return tuple(s for s in stmts if not isinstance(s, Allocate))
+
+
+def _asked_and_joined(
+    r: Reduce, part: Callable[[int, Int], Value], parts: int, lane: Int, joins: Joins
+) -> tuple[list[Stmt], list[Stmt]]:
+    """See `_joined`, for one element: what loads the values that a lane has, and what joins them."""
+    asked: list[Stmt] = []
+    joined: list[Stmt] = []
+    for start in range(0, parts, WARP):
+        held = r.partials if start == 0 else _own(r, joins)
+        loads: list[Stmt] = [Store(b, ZERO, part(i, lane + start)) for i, b in enumerate(held)]
+        if start + WARP > parts:
+            nothing = tuple(Store(b, ZERO, r.identity[i], Role.initialise) for i, b in enumerate(held))
+            loads = [If(less(lane + start, parts), tuple(loads), nothing, role=Role.predicate)]
+        if start:
+            asked += [Allocate(b) for b in held]
+            joined += joins.combine(r, ZERO, tuple(Load(b, ZERO) for b in held))
+        asked += loads
+    return asked, [*joined, *butterflies(joins, r, WARP)]
 
 
 def _leave_group(counters: Buffer, mine: Sequence[Int], blocks: int, slots: Int, left: Symbol) -> list[Stmt]:
