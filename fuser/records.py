@@ -2,8 +2,8 @@
 
 Every node of an IR is such a class, and there are far more of them than a process uses. `dataclasses` compiles each method of
 each class by itself, five to seven of them, for about 0.8 ms a class: more than half of what `import fuser.compiler` would
-take. Here a class's `__init__`, `__eq__` and `__hash__` are one piece of text, and the other methods, which are not asked
-often, are shared by all records.
+take. Here a class's `__init__`, `__eq__` and `__hash__` are one piece of text, which is compiled once for all classes with as
+many fields and renamed for each, and the other methods, which are not asked often, are shared by all records.
 
 What `dataclasses` offers for classes of its own (`fields`, `replace`, `asdict`) works for records too.
 """
@@ -13,6 +13,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, field
+from functools import cache
+from types import CodeType
 from typing import Any, TypeVar, dataclass_transform, overload
 
 _T = TypeVar("_T")
@@ -72,39 +74,81 @@ def _check(cls: type, annotations: dict[str, Any], own: dict[str, Any]) -> None:
 
 def _compiled(cls: type, defaults: dict[str, Any], eq: bool) -> dict[str, Any]:
     """`__init__`, and with `eq` `__eq__` and `__hash__`, where the class has none of its own."""
-    scope: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
-    parameters, body = ["self"], []
-    compared: list[str] = []
-    for name, default in defaults.items():
-        value, plain, factory = name, default, MISSING
-        if isinstance(default, Field):
-            plain, factory = default.default, default.default_factory
-        if not isinstance(default, Field) or default.compare:
-            compared.append(name)
-        if factory is not MISSING:
-            scope[f"_make_{name}"] = factory
-            parameters.append(f"{name}=_missing")
-            value = f"_make_{name}() if {name} is _missing else {name}"
-        elif plain is not MISSING:
-            scope[f"_default_{name}"] = plain
-            parameters.append(f"{name}=_default_{name}")
-        else:
-            parameters.append(name)
-        body.append(f"    _set(self, {name!r}, {value})")
-    if hasattr(cls, "__post_init__"):
-        body.append("    self.__post_init__()")
-    lines = [f"def __init__({', '.join(parameters)}):", *(body or ["    pass"])]
+    made = _initializer(cls, defaults)
     if eq:
-        mine, theirs = (f"({''.join(f'{who}.{n}, ' for n in compared)})" for who in ("self", "other"))
-        lines += ["def __eq__(self, other):", "    if other.__class__ is not self.__class__:"]
-        lines += ["        return NotImplemented", f"    return {mine} == {theirs}"]
-        lines += ["def __hash__(self):", f"    return hash({mine})"]
-    made: dict[str, Any] = {}
-    exec("\n".join(lines), {"__name__": cls.__module__, **scope}, made)
+        made |= _comparison([n for n, d in defaults.items() if not isinstance(d, Field) or d.compare])
     for method in made.values():
+        method.__module__ = cls.__module__
         method.__qualname__ = f"{cls.__qualname__}.{method.__name__}"
     # A class with an __eq__ of its own and no __hash__ has None for one.
     return {k: v for k, v in made.items() if cls.__dict__.get(k) is None}
+
+
+def _initializer(cls: type, defaults: dict[str, Any]) -> dict[str, Any]:
+    scope: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
+    names = {f"field{k}": name for k, name in enumerate(defaults)}
+    body: list[str] = []
+    given: list[object] = []
+    for name, default in zip(names, defaults.values(), strict=True):
+        value, plain, factory = name, default, MISSING
+        if isinstance(default, Field):
+            plain, factory = default.default, default.default_factory
+        if factory is not MISSING:
+            scope[f"_make_{name}"] = factory
+            given.append(MISSING)
+            value = f"_make_{name}() if {name} is _missing else {name}"
+        elif plain is not MISSING:
+            given.append(plain)
+        elif given:
+            raise TypeError(f"{cls.__name__}.{names[name]}: a field without a default stands behind one that has one")
+        body.append(f"    _set(self, {name!r}, {value})")
+    if hasattr(cls, "__post_init__"):
+        body.append("    self.__post_init__()")
+    made = _run(f"def __init__({', '.join(['self', *names])}):", *(body or ["    pass"]), names=names, scope=scope)
+    # Not in the text, which has to be compiled for each that differs.
+    made["__init__"].__defaults__ = tuple(given)
+    return made
+
+
+def _comparison(compared: list[str]) -> dict[str, Any]:
+    names = {f"field{k}": name for k, name in enumerate(compared)}
+    mine, theirs = (f"({''.join(f'{who}.{n}, ' for n in names)})" for who in ("self", "other"))
+    return _run(
+        "def __eq__(self, other):",
+        "    if other.__class__ is not self.__class__:",
+        "        return NotImplemented",
+        f"    return {mine} == {theirs}",
+        "def __hash__(self):",
+        f"    return hash({mine})",
+        names=names,
+        scope={},
+    )
+
+
+def _run(*lines: str, names: dict[str, str], scope: dict[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    exec(_renamed(_code("\n".join(lines)), names), scope, made)
+    return made
+
+
+@cache
+def _code(text: str) -> CodeType:
+    return compile(text, "<record>", "exec")
+
+
+def _renamed(code: CodeType, names: dict[str, str]) -> CodeType:
+    """The same code with other names for its variables and attributes, and for constants that are names."""
+
+    def new_constant(constant: object) -> object:
+        if isinstance(constant, CodeType):
+            return _renamed(constant, names)
+        return names.get(constant, constant) if isinstance(constant, str) else constant
+
+    return code.replace(
+        co_varnames=tuple([names.get(n, n) for n in code.co_varnames]),
+        co_names=tuple([names.get(n, n) for n in code.co_names]),
+        co_consts=tuple([new_constant(c) for c in code.co_consts]),
+    )
 
 
 # --- what all records share -------------------------------------------------------------------------------------------

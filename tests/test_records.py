@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import pickle
 from dataclasses import FrozenInstanceError, dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -175,3 +175,35 @@ def test_fields_are_made_once_and_ask_for_no_signature(monkeypatch: pytest.Monke
     fields: Any = dataclasses.fields
     assert fields(_Undocumented)[0] is fields(_Undocumented)[0]
     assert dataclasses.replace(_Undocumented(), x=2) == _Undocumented(2)
+
+
+def test_as_many_fields_share_code_and_nothing_else() -> None:
+    @record
+    class _Left:
+        a: int
+        b: int = 1
+
+    @record
+    class _Right:
+        x: int = 5
+        field0: int = 6
+
+    assert (_Left(3).a, _Left(3).b, _Left(b=4, a=3).b) == (3, 1, 4)
+    assert (_Right().x, _Right().field0, _Right(field0=7).field0) == (5, 6, 7)
+    assert str(inspect.signature(_Left)) == "(a, b=1)"
+    assert str(inspect.signature(_Right)) == "(x=5, field0=6)"
+    assert _Left(1, 2) != _Right(1, 2)
+    assert hash(_Left(1, 2)) == hash(_Right(1, 2))
+    init: Any = _Left.__init__
+    assert (init.__qualname__, init.__module__) == (f"{_Left.__qualname__}.__init__", __name__)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'a'"):
+        cast("Any", _Left)()
+
+
+def test_a_default_before_a_field_without_one_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"_Behind\.y: a field without a default stands behind one that has one"):
+
+        @record
+        class _Behind:
+            x: int = 1
+            y: int  # pyright: ignore[reportGeneralTypeIssues] - what is refused
