@@ -55,6 +55,7 @@ from fuser.ir.kernel import (
     Store,
     VectorMove,
     WarpBarrier,
+    walk,
 )
 
 _STORE_FUNCTIONS = {CacheOp.all_levels: "__stwb", CacheOp.streaming: "__stcs", CacheOp["global"]: "__stcg"}
@@ -87,8 +88,9 @@ class StatementWriter:
         self._only_read_into = only_read_into(kernel.body)
         self._tested_reads = TestedReads(names, values)
         self._in_tree = False
-        # Tests around the statement at hand.
+        # Tests around the statement at hand, and whether there are asynchronous copies under any (not asked yet: None).
         self._tests = 0
+        self._has_tested_copies: bool | None = None
 
     def body(self, body: tuple[Stmt, ...], indent: str) -> None:
         """A list of statements."""
@@ -291,16 +293,24 @@ class StatementWriter:
 
     def _async_copy(self, stmt: AsyncCopy) -> str:
         values = self._values
-        # Under a test the hint is left out: ptxas 12.9 and 13.0 may take an uninitialised register for the policy there, if the
-        # address in shared memory has a uniform part, and the kernel dies of an illegal instruction.
+        # Beside copies under a test the hint is left out: ptxas 12.9 and 13.0 may take an uninitialised register for the policy
+        # of those or others, if an address in shared memory has a uniform part, and the kernel dies of an illegal instruction.
         hinted = stmt.cache is CacheOp.evict_last
-        left_out = hinted and self._tests > 0
+        left_out = hinted and (self._tests > 0 or self._copies_under_tests())
         kind = "copy_last" if hinted and not left_out else "copy"
         function = f"fuser_{kind}_async_{stmt.width * stmt.dst.dtype.itemsize}"
         values.functions[function] = None
         target, source = values.element(stmt.dst, stmt.dst_index), values.element(stmt.src, stmt.src_index)
-        note = _note("evict_last is left out under a test") if left_out else ""
+        note = _note("evict_last is left out beside a test") if left_out else ""
         return f"{function}(&{target}, &{source});{note}"
+
+    def _copies_under_tests(self) -> bool:
+        if self._has_tested_copies is None:
+            self._has_tested_copies = any(
+                isinstance(s, If) and any(isinstance(c, AsyncCopy) for c in walk((*s.then, *s.orelse)))
+                for s in walk(self._kernel.body)
+            )
+        return self._has_tested_copies
 
     def _unaligned(self, stmt: VectorMove, indent: str) -> None:
         """Three loads of half the bytes from the aligned address before, or one for each element where that is no more.
