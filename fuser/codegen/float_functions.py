@@ -53,9 +53,17 @@ INLINE float fuser_exp_parts(float x, float& scale) {
 
 _DIFFERENCES = {
     # exp(a - b) = exp(d) (1 + lost), d + lost = a - b exactly. lost is nan where a or b is infinite: exp(d) is 0 or nan there.
+    # exp(d) = p 2**n within 0.9 ulp, where ex2.approx alone is off by up to two: p is a polynomial of d - n log(2), the scale
+    # in two parts so that it is a normal number for subnormal results, too. Below -104 results are 0.
     "fuser_exp_below": """
 INLINE float fuser_exp_below(float a, float b) {
-  float d = a - b, z = d - a, lost = (a - (d - z)) - (b + z), e = expf(d);
+  float d = a - b, z = d - a, lost = (a - (d - z)) - (b + z), y = d < -104.0f ? -104.0f : d;
+  float shifted = fmaf(y, 0x1.715476p+0f, 0x1.80012ep+23f), n = shifted - 0x1.80012ep+23f;  // n + 151 in the last bits
+  float scale = __int_as_float(__float_as_int(shifted) << 23);
+  float r = fmaf(n, -0x1.7f7d1cp-20f, fmaf(n, -0x1.62e4p-1f, y));
+  float p = fmaf(fmaf(fmaf(0x1.6a4ce4p-10f, r, 0x1.123988p-7f), r, 0x1.5558bp-5f), r, 0x1.555492p-3f);
+  p = fmaf(fmaf(fmaf(p, r, 0x1.fffffcp-2f), r, 1.0f), r, 1.0f);
+  float e = p * scale * 0x1p-24f;
   return fmaf(e, fmaxf(lost, -1.0f), e);
 }
 """,

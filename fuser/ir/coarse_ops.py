@@ -170,7 +170,7 @@ EXP_BELOW = float_row(
     "exp(a - b), a <= b, of the difference before it is rounded.",
     _exp_below,
     spelled(floating=("fuser_exp_below({0}, {1})", "fuser_exp_of_difference({0}, {1})")),
-    (3.0, 1.2),
+    (1.5, 1.2),
     a=_NEGATIVE,
     b=Samples(0.0, 5.0, specials=False),
 )
