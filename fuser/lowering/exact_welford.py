@@ -27,7 +27,7 @@ _MUCH_NEARER = 0.0625
 
 
 def add_difference(
-    acc: tuple[Buffer, Buffer, Buffer | None],
+    acc: tuple[Buffer, Buffer, Buffer | None, Buffer | None],
     at: Int,
     x: Value,
     shift: Buffer,
@@ -36,13 +36,14 @@ def add_difference(
     *,
     may_be_second: Cond,
 ) -> list[Stmt]:
-    """Fold x - shift into (sum, sum of squares, rest of the sum). With a rest the difference and the sum are split exactly.
+    """Fold x - shift into (sum, sum of squares, rest of the sum, that of the squares). With a rest of the sum the difference
+    and the sum are split exactly.
 
     With one, the second value becomes the shift where it is much nearer to zero than the first: squares of differences from a
     value far from all others cost those digits. Till then there is one difference, which is minus that from the new shift.
     `count` counts x already; `may_be_second`: a necessary condition for x to be the second.
     """
-    away, squares, rest = acc
+    away, squares, rest, squares_rest = acc
     dtype = away.dtype
     delta = _register(f"{name}_delta", dtype)
     change = Load(delta, ZERO)
@@ -50,13 +51,16 @@ def add_difference(
     def call(op: str, a: Value, b: Value) -> Call:
         return Call(op, (a, b), dtype, dtype)
 
-    square = Store(squares, at, call("add", Load(squares, at), call("mul", change, change)))
+    product = call("mul", change, change)
+    square: list[Stmt] = [Store(squares, at, call("add", Load(squares, at), product))]
+    if squares_rest is not None:
+        square = add_term(squares, squares_rest, at, product, f"{name}_q", exact=False)
     if rest is None:
         return [
             Allocate(delta),
             Store(delta, ZERO, call("sub", x, Load(shift, at))),
             Store(away, at, call("add", Load(away, at), change)),
-            square,
+            *square,
         ]
     minus = Call("neg", (Load(shift, at),), dtype, dtype)
     stmts, difference, missing = split_sum(x, minus, dtype, f"{name}_d")
@@ -70,7 +74,7 @@ def add_difference(
         *where_possible(may_be_second, _nearer_shift(delta, lost, shift, at, x, count)),
         Store(rest, at, call("add", Load(rest, at), Load(lost, ZERO))),
         *add_term(away, rest, at, change, f"{name}_s", exact=True),
-        square,
+        *square,
     ]
 
 
@@ -100,6 +104,8 @@ def exact_mean(acc: tuple[Buffer, Buffer], at: Int, shift: Value, share: Value, 
     """Turn (sum of differences, its rest) into (mean, rest of the mean): what 1 / n and a product with it lose is found again.
 
     moved = sum / n; left = (sum - n moved) + rest; mean + lost = shift + moved; rest = lost + left / n
+
+    sum - n moved is a fused multiply-add: with a product the compiler may fuse it or not, and what is lost is another.
     """
     mean, rest = acc
     dtype = mean.dtype
@@ -108,18 +114,41 @@ def exact_mean(acc: tuple[Buffer, Buffer], at: Int, shift: Value, share: Value, 
     def call(op: str, a: Value, b: Value) -> Call:
         return Call(op, (a, b), dtype, dtype)
 
-    most = call("sub", Load(mean, at), call("mul", Load(number, ZERO), Load(moved, ZERO)))
-    missing = Call("product_error", (Load(number, ZERO), Load(moved, ZERO)), dtype, dtype)
+    missing = remainder(Load(mean, at), Load(number, ZERO), Load(moved, ZERO))
     stmts, s, lost = split_sum(shift, Load(moved, ZERO), dtype, name)
     return [
         *(Allocate(b) for b in (moved, left, number)),
         Store(number, ZERO, count),
         Store(moved, ZERO, call("mul", Load(mean, at), share)),
-        Store(left, ZERO, call("add", call("sub", most, missing), Load(rest, at))),
+        Store(left, ZERO, call("add", missing, Load(rest, at))),
         *stmts,
         Store(rest, at, call("add", lost, call("mul", Load(left, ZERO), share))),
         Store(mean, at, s),
     ]
+
+
+def remainder(total: Value, number: Value, share: Value) -> Call:
+    """total - number * share, rounded once."""
+    dtype = total.dtype
+    return Call("fma", (Call("neg", (number,), dtype, dtype), share, total), dtype, dtype)
+
+
+def exact_squares(
+    acc: tuple[Buffer, Buffer, Buffer, Buffer], at: Int, moved: Value, share: Value, count: Value
+) -> Value:
+    """sum((x - mean)^2) of (sum of differences, sum of their squares, rest of the sum, that of the squares); `moved`: sum / n.
+
+    (squares - sum moved) + (rest of the squares - rest moved - sum left / n), left = (sum - n moved) + rest
+    """
+    away, squares, rest, squares_rest = acc
+    dtype, total = away.dtype, Load(away, at)
+
+    def call(op: str, a: Value, b: Value) -> Call:
+        return Call(op, (a, b), dtype, dtype)
+
+    left = call("mul", call("add", remainder(total, count, moved), Load(rest, at)), share)
+    further = call("add", call("mul", Load(rest, at), moved), call("mul", total, left))
+    return call("add", remainder(Load(squares, at), total, moved), call("sub", Load(squares_rest, at), further))
 
 
 def moved_exactly(
@@ -211,7 +240,8 @@ def pool_exactly(
     mean + rest = c + sum(n_k d_k) / n;  m2 = sum(m2_k + n_k d_k^2) - sum(n_k d_k)^2 / n
 
     c is near the mean, so that no digits are lost in m2. Differences and products of the second sum are split exactly, and both
-    sums are compensated: what a chain of forty additions loses would be the largest error of all.
+    sums are compensated: what a chain of forty additions loses would be the largest error of all. A part's m2 may be larger
+    than those before together.
     """
     mean, m2, count, rest = acc
     common = count.size is not mean.size
@@ -276,7 +306,8 @@ def pool_exactly(
             Store(left, e, call("add", call("add", Load(left, e), missing), more)),
             Store(delta, ZERO, call("add", Load(apart, ZERO), others(3, e, j))),
             *add_term(moved, left, e, product, f"{name}_s", exact=True),
-            *add_term(m2, lost_m2, e, call("add", others(1, e, j), gain), f"{name}_q", exact=False),
+            *add_term(m2, lost_m2, e, others(1, e, j), f"{name}_q", exact=True),
+            *add_term(m2, lost_m2, e, gain, f"{name}_g", exact=True),
         ]
 
     def settle(e: Int) -> list[Stmt]:

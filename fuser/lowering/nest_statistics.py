@@ -17,6 +17,7 @@ from fuser.ir.integers import ONE, ZERO, Int, equal
 from fuser.ir.iteration_graph import Group, GroupSplit
 from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
+from fuser.lowering.compensated_sum import rest_of
 from fuser.lowering.exact_welford import finish_mean
 from fuser.lowering.moments import settle_moments
 from fuser.lowering.nest_state import Accumulator, is_one
@@ -77,6 +78,7 @@ class NestStatistics(NestValues):
             is_wide and one_by_one and self._is_joined_raw(expr),
             self.accumulators[self._joining(expr)[0]].step if is_run else None,
             is_plain,
+            rest_of(buffers[1]) if has_shift and not is_wide and leader in self.exact else None,
         )
 
     def _joining(self, expr: Welford) -> list[str]:

@@ -59,7 +59,7 @@ class NestStorage(NestStatistics):
             if step is not None:
                 stmts += [Allocate(b) for b in (step.count, step.fraction, step.weight)]
                 stmts.append(Store(step.count, ZERO, Literal(0, step.count.dtype), Role.initialise))
-                for buffer in (*(step.sums or ()), step.shift):
+                for buffer in (*(step.sums or ()), step.shift, step.lost):
                     if buffer is not None:
                         stmts += [Allocate(buffer), *self._fill(buffer, Literal(0.0, buffer.dtype))]
         group = self.accumulators[leader].group if leader in self.accumulators else None

@@ -15,7 +15,7 @@ from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, equal
 from fuser.ir.kernel import Allocate, Buffer, Call, Cast, For, If, IndexValue, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
-from fuser.lowering.exact_welford import add_difference, exact_mean, moved_exactly, where_possible
+from fuser.lowering.exact_welford import add_difference, exact_mean, exact_squares, moved_exactly, where_possible
 from fuser.records import record
 
 
@@ -35,6 +35,7 @@ class WelfordStep:
     is_raw  what joins these partials takes the sums and the shift as they are
     total   of a run of 16-bit numbers: the step that its sums, in Float, are added to (`moments.py`)
     is_plain  threads are joined by adding up sums of the values themselves, and statistics made of them after that
+    lost    what the additions of squares of differences from the shift lose, in Double
     """
 
     count: Buffer
@@ -45,6 +46,7 @@ class WelfordStep:
     is_raw: bool = False
     total: WelfordStep | None = None
     is_plain: bool = False
+    lost: Buffer | None = None
 
 
 def welford_add(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> list[Stmt]:
@@ -95,7 +97,7 @@ def shifted_add(
     is_first = Call("eq", (Load(step.count, ZERO), Literal(1, step.count.dtype)), step.count.dtype, DataType.Bool)
     keep = Store(shift, at, Call("where", (is_first, Load(value, ZERO), Load(shift, at)), dtype, dtype))
     added = add_difference(
-        (away, squares, rest), at, Load(value, ZERO), shift, step.count, name, may_be_second=may_be_second
+        (away, squares, rest, step.lost), at, Load(value, ZERO), shift, step.count, name, may_be_second=may_be_second
     )
     return [
         Allocate(value),
@@ -131,11 +133,14 @@ def unshift(
 
     def settle(e: Int) -> list[Stmt]:
         total, moved = Load(mean, e), call("mul", Load(mean, e), Load(step.fraction, ZERO))
-        left = call("sub", Load(m2, e), call("mul", total, moved))
+        count = Cast(Load(step.count, ZERO), dtype)
+        if rest is None or step.lost is None:
+            left = call("sub", Load(m2, e), call("mul", total, moved))
+        else:
+            left = exact_squares((mean, m2, rest, step.lost), e, moved, Load(step.fraction, ZERO), count)
         settled = Store(m2, e, call("maximum", left, Literal(0.0, dtype)))
         if rest is None:
             return [settled, Store(mean, e, call("add", Load(shift, e), moved))]
-        count = Cast(Load(step.count, ZERO), dtype)
         return [settled, *exact_mean((mean, rest), e, Load(shift, e), Load(step.fraction, ZERO), count, name)]
 
     return [
