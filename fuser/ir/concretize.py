@@ -43,6 +43,7 @@ from fuser.ir.fusion import (
     Welford,
     Window,
     expr_outputs,
+    next_number,
     tensor_inputs,
 )
 from fuser.ir.fusion_builder import FusionBuilder
@@ -155,9 +156,7 @@ class _Rebuild:
         self.builder = FusionBuilder()
         self.builder.inputs = list(fusion.inputs)
         self.builder.extent_scalars = dict(fusion.extent_scalars)
-        self.builder.next_number = 1 + max(
-            (int(v.name[1:]) for e in fusion.exprs for v in expr_outputs(e) if v.name[1:].isdecimal()), default=0
-        )
+        self.builder.next_number = next_number(fusion)
         self.tensors: dict[Tensor, Tensor] = {t: t for t in fusion.input_tensors}
         self.scalars: dict[Scalar, Scalar] = {}
 

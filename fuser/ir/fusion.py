@@ -479,6 +479,12 @@ def expr_outputs(expr: Expr) -> tuple[Val, ...]:
     return (expr.output,) if isinstance(expr, (ScalarOp, ExtentOp)) else tensor_outputs(expr)
 
 
+def next_number(fusion: Fusion) -> int:
+    """The first n from which on no value is called t<n>: inputs that nothing reads count as well."""
+    names = [v.name for e in fusion.exprs for v in expr_outputs(e)] + [v.name for v in fusion.inputs]
+    return 1 + max((int(n[1:]) for n in names if n[1:].isdecimal()), default=0)
+
+
 def extent_operands(expr: Expr) -> tuple[Scalar, ...]:
     """Scalars that only say how large the result is: the host needs them, a kernel does not."""
     match expr:

@@ -220,6 +220,7 @@ class TensorVerbs(ScheduledFusion):
             raise SchedulingError(f"cannot recompute {name}: a listed use is not among its uses")
         result = self.new_name(name, "recompute")
         logical = self._copy_dims(result, tensor.logical, keep_reduction=True)
+        self.recomputed += zip(tensor.logical, logical, strict=True)
         order = row_major_order(len(logical))
         dense = tuple(None if d.is_broadcast else True for d in logical)
         copy = Tensor(result, tensor.dtype, logical, order, dense, location=tensor.location)
@@ -301,6 +302,9 @@ class TensorVerbs(ScheduledFusion):
                 new.kind = IterKind.iteration
         pieces = [leaves[a] for a in state.loop if a.is_reduction]
         iterated = [leaves[d] for d in tensor.visible]
+        # What the result reduced is found in the first stage from now on.
+        for s in self.states.values():
+            s.extras = [(extra, leaves.get(followed, followed)) for extra, followed in s.extras]
         # A partial result is not rounded: only the last stage's is.
         dtype = compute_dtype(tensor.dtype) if tensor.dtype.is_reduced_float else tensor.dtype
         first = Tensor(

@@ -157,6 +157,8 @@ class ScheduledFusion:
         # What rfactor made of pieces of dims: a reduction of one of these goes on with the one that it comes from. Where whole
         # dims are left, it is a reduction of what the first one leaves, as if the user had written two.
         self.partial_results: set[str] = set()
+        # Dims of what is computed again and those that it was made like: nothing but that may say that they are the same.
+        self.recomputed: list[tuple[IterDomain, IterDomain]] = []
         self.states: dict[str, TensorState] = {}
         self._siblings: dict[str, tuple[str, ...]] = {}
         self._created: dict[str, int] = {}
@@ -229,7 +231,7 @@ class ScheduledFusion:
     def graph(self) -> IterationGraph:
         """The resolving view of the current tensors, rebuilt after a verb that changed them."""
         if self._graph is None:
-            links = [link for s in self.states.values() for link in s.extras]
+            links = [*self.recomputed, *(link for s in self.states.values() for link in s.extras)]
             self._graph = IterationGraph(self.exprs, self.tensors, resolving=True, links=links)
         return self._graph
 

@@ -12,8 +12,15 @@ from __future__ import annotations
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.exact_ops import DIVIDE_BY_COMMON, DIVISOR_SCALE, FMA, SCALED_DIVISOR
-from fuser.ir.fusion import Broadcast, Expr, Fusion, Pointwise, Tensor
-from fuser.optimize.compute_before_broadcast import next_number, tensor_of
+from fuser.ir.fusion import (
+    Broadcast,
+    Expr,
+    Fusion,
+    Pointwise,
+    Tensor,
+    next_number,
+)
+from fuser.optimize.compute_before_broadcast import tensor_of
 from fuser.optimize.remove_dead_code import remove_dead_code
 
 _DIVISIONS = ("div", "truediv")

@@ -11,7 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fuser.ir.fusion import Broadcast, Expr, Fusion, IterDomain, Pointwise, Tensor, Val, expr_outputs
+from fuser.ir.fusion import (
+    Broadcast,
+    Expr,
+    Fusion,
+    IterDomain,
+    Pointwise,
+    Tensor,
+    Val,
+    expr_outputs,
+    next_number,
+)
 from fuser.optimize.remove_dead_code import remove_dead_code
 
 
@@ -57,12 +67,6 @@ def _moved(expr: Expr, wide: dict[Val, Broadcast], name: str) -> tuple[Pointwise
     by_wide = dict(zip(tensors, sources, strict=True))
     operands = tuple(by_wide[v] if isinstance(v, Tensor) else v for v in expr.inputs)
     return Pointwise(expr.op, operands, narrow), Broadcast(narrow, expr.output, first.flags)
-
-
-def next_number(fusion: Fusion) -> int:
-    """The first n from which on no value is called t<n>."""
-    names = [v.name for e in fusion.exprs for v in expr_outputs(e)] + [v.name for v in fusion.inputs]
-    return 1 + max((int(n[1:]) for n in names if n[1:].isdecimal()), default=0)
 
 
 def tensor_of(name: str, like: Sequence[IterDomain], output: Tensor, source: Tensor) -> Tensor:

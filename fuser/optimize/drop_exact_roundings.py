@@ -10,7 +10,19 @@ computed tensors has one after displaced reads are moved to inputs: pads stand b
 from __future__ import annotations
 
 from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import Cat, Expr, Fusion, IterDomain, Pointwise, Scalar, Tensor, Val, expr_inputs, expr_outputs
+from fuser.ir.fusion import (
+    Cat,
+    Expr,
+    Fusion,
+    IterDomain,
+    Pointwise,
+    Scalar,
+    Tensor,
+    Val,
+    expr_inputs,
+    expr_outputs,
+    next_number,
+)
 from fuser.optimize.remove_dead_code import remove_dead_code
 
 _NARROW = (DataType.BFloat16, DataType.Half)
@@ -44,8 +56,7 @@ class _Roundings:
             for value in expr_inputs(expr):
                 self.uses[value] = self.uses.get(value, 0) + 1
         self.narrow = _narrow_numbers(fusion)
-        names = [v.name for e in fusion.exprs for v in expr_outputs(e)] + [v.name for v in fusion.inputs]
-        self.next_number = 1 + max((int(n[1:]) for n in names if n[1:].isdecimal()), default=0)
+        self.next_number = next_number(fusion)
 
     def widened(self, narrow: Tensor, result: Val) -> tuple[Expr, ...] | None:
         """Exprs that make `result`, `narrow` as Floats, without the roundings; None where there are none to leave out.

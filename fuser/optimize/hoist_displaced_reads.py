@@ -35,6 +35,7 @@ from fuser.ir.fusion import (
     Window,
     expr_outputs,
     map_expr,
+    next_number,
 )
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import ZERO, Int, maximum, minimum
@@ -87,8 +88,7 @@ class _Hoist:
         self.builder = FusionBuilder()
         self.builder.inputs = list(fusion.inputs)
         self.builder.extent_scalars = dict(fusion.extent_scalars)
-        names = [v.name for e in fusion.exprs for v in expr_outputs(e)] + [v.name for v in fusion.inputs]
-        self.builder.next_number = 1 + max((int(n[1:]) for n in names if n[1:].isdecimal()), default=0)
+        self.builder.next_number = next_number(fusion)
         self.definitions: dict[Tensor, Expr] = {}
         self.tensors: dict[Tensor, Tensor] = {}
         self.framed: dict[tuple[Tensor, Frame], Tensor | None] = {}

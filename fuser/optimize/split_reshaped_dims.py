@@ -41,8 +41,8 @@ from fuser.ir.fusion import (
     Tensor,
     Welford,
     Window,
-    expr_outputs,
     memory_order,
+    next_number,
     tensor_inputs,
     tensor_outputs,
 )
@@ -200,8 +200,7 @@ class _Rebuild:
         self.builder = FusionBuilder()
         self.builder.inputs = list(fusion.inputs)
         self.builder.extent_scalars = dict(fusion.extent_scalars)
-        names = [v.name for e in fusion.exprs for v in expr_outputs(e)] + [v.name for v in fusion.inputs]
-        self.builder.next_number = 1 + max((int(n[1:]) for n in names if n[1:].isdecimal()), default=0)
+        self.builder.next_number = next_number(fusion)
         self.tensors: dict[Tensor, Tensor] = {}
         # Memory orders of results, where they are not row major.
         self.orders: dict[Tensor, tuple[int, ...]] = {}

@@ -365,6 +365,8 @@ def _allocate(builder: ScheduleBuilder, name: str, blocks: int, *, along_m: bool
     builder.set_memory_type(name, MemoryType.shared)
     outer, inner = (3, 0) if along_m else (0, 3)
     axes = [*range(blocks), *(blocks + outer + i for i in range(3)), *(blocks + inner + i for i in range(3))]
+    # Dims of one element stand behind.
+    axes += [i for i, a in enumerate(builder.state(name).loop) if i >= len(axes) and not a.is_reduction]
     builder.set_allocation_domain(name, [f"loop:{i}" for i in axes])
     builder.swizzle(name, blocks + 1, blocks + 4)
 

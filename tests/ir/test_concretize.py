@@ -233,3 +233,17 @@ def test_slices_of_one_row():
             fd.add_output(out)
     for out, ref in zip(fd.execute([1, x], device="simulator"), expected, strict=True):
         np.testing.assert_array_equal(out, ref)
+
+
+def test_names_of_inputs_that_nothing_reads_are_taken():
+    """What the reshape makes had the name of the input that is updated: the last value defined, and no operand."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], True)
+        rows = fd.ops.squeeze(fd.ops.reshape(x, [2, 8, -1, 1]), [3])
+        updated = fd.define_tensor([-1, -1], True)
+        fd.add_output(fd.ops.sum(rows, [0]), updated)
+        fd.add_output(rows)
+    array, target = np.arange(32, dtype=np.float32), np.zeros((8, 2), np.float32)
+    (found,) = fd.execute([array, target], device="simulator")
+    np.testing.assert_array_equal(found, array.reshape(2, 8, 2))
+    np.testing.assert_array_equal(target, array.reshape(2, 8, 2).sum(0))
