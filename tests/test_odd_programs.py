@@ -66,3 +66,60 @@ def test_reductions_of_chosen_columns(op: str, monkeypatch: pytest.MonkeyPatch) 
     chosen = TABLE[:, CHOICE].astype("f8")
     expected = {"max": chosen.max(), "sum": chosen.sum(), "var": chosen.var(ddof=1)}[op]
     np.testing.assert_allclose(found, expected, rtol=2e-7)
+
+
+@pytest.mark.parametrize("shape", [(4, 7, 9), (4, 1, 9), (4, 9, 1), (20, 32, 64)])
+def test_weights_along_some_of_the_dims_of_a_row(shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An element of theirs is for several threads: none has it by itself."""
+
+    def define(fd: FusionDefinition) -> None:
+        x, w = fd.define_tensor([-1, -1, -1], True), fd.define_tensor([-1], True)
+        fd.add_output(fd.ops.mul(normalised(fd, x, [1, 2]), fd.ops.broadcast(w, [True, True, False])))
+
+    array = RNG.random(shape).astype("f4")
+    (found,) = run(define, [array, array[0, 0].copy()], monkeypatch)
+    wide = array.astype("f8")
+    expected = (wide - wide.mean((1, 2), keepdims=True)) / np.sqrt(wide.var((1, 2), keepdims=True) + 1) * wide[0, 0]
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_rows_that_dims_of_one_element_lie_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors go along the dim before it, whose elements are neighbours for one element of the last only."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, -1, -1], False)
+        e = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, [0, 1], True)))
+        fd.add_output(fd.ops.div(e, fd.ops.sum(e, [0, 1], True)))
+
+    with FusionDefinition() as fd:
+        define(fd)
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    for shape in ((8, 32, 1), (8, 32, 3), (8, 32, 1)):
+        array = RNG.random(shape).astype("f4")
+        (found,) = fd.execute([array], device="simulator")
+        e = np.exp(array.astype("f8"))
+        np.testing.assert_allclose(found, e / e.sum((0, 1), keepdims=True), rtol=1e-6)
+
+
+def test_gradients_of_few_rows_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result of columns that two nests need, one of which makes what the other reads."""
+
+    def define(fd: FusionDefinition) -> None:
+        x, b = fd.define_tensor([-1, 8], False), fd.define_tensor([1, -1], True)
+        o = fd.ops
+        variance, mean = o.var_mean(x, [0], 0, True)
+        scale = o.rsqrt(o.add(variance, 1.0))
+        unit = o.mul(o.sub(x, mean), scale)
+        g = o.sigmoid(x)
+        rest = o.sub(
+            o.sub(g, o.mul(o.sum(g, [0], True), 0.5)), o.mul(unit, o.mul(o.sum(o.mul(g, unit), [0], True), 0.5))
+        )
+        fd.add_output(o.add(o.mul(rest, scale), b))
+
+    x, b = RNG.random((2, 8)).astype("f4")[::-1], RNG.random((1, 8)).astype("f4")
+    (found,) = run(define, [x, b], monkeypatch)
+    wide = x.astype("f8")
+    scale = 1 / np.sqrt(wide.var(0) + 1)
+    unit, g = (wide - wide.mean(0)) * scale, 1 / (1 + np.exp(-wide))
+    expected = (g - g.mean(0) - unit * (g * unit).mean(0)) * scale + b
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -60,6 +60,7 @@ def collect_facts(
         if described is None:  # an output: its storage is ours, its extents are the inputs'
             facts += _output_vector_facts(scheduled, t, width, evaluate)
         else:
+            facts = _with_unit_stride(t.name, described, facts)
             facts += _vector_facts(t, width, described, frozenset(facts))
     facts += scheduled.asked
     facts += _disjoint_facts(scheduled)
@@ -137,6 +138,23 @@ def _output_vector_facts(
         if extent in owners and evaluate(extent) % width == 0:
             return [ExtentDivisible(*owners[extent], width)]
     return []
+
+
+def _with_unit_stride(name: str, described: TensorDescriptor, facts: list[Fact]) -> list[Fact]:
+    """The facts with a stride of 1 of the vectorized dim, and of 0 of the dims of one element that lie inside it: dense beside
+    those, its elements would be neighbours for one of theirs only."""
+    units = [d for d, (n, s) in enumerate(zip(described.sizes, described.strides, strict=True)) if n > 1 and s == 1]
+    inner = {f.dim: f.inner for f in facts if isinstance(f, DenseStride) and f.tensor == name}
+    if len(units) != 1 or units[0] not in inner:
+        return facts
+    inside = [d := inner[units[0]]]
+    while d in inner:
+        inside.append(d := inner[d])
+    chain = {units[0], *inside}
+    others = [
+        f for f in facts if not (isinstance(f, (UnitStride, DenseStride)) and f.tensor == name and f.dim in chain)
+    ]
+    return [*others, UnitStride(name, units[0]), *(ZeroStride(name, d) for d in inside)]
 
 
 def _vector_facts(tensor: Tensor, width: int, described: TensorDescriptor, layout: frozenset[Fact]) -> list[Fact]:

@@ -243,13 +243,11 @@ class InnerPersistentScheduler:
             row = Row(length, vector, found.moved, 1 if one_pass else exchanges, is_double, accesses.misaligned)
             room = _room(segment, found, is_double, inputs_only=inputs_only, one_pass=one_pass, in_shared=False)
             shape = over_idle_processors(shape, row, rows, room, per_element, loaded, narrowest, device)
-        # What lies along some of a row's dims only has no place of its own in each block of a cluster.
+        # What lies along some of a row's dims only is read where it is used: its elements are those of several threads.
         beside = [
             r.tensor
             for r in found.along
-            if (found.is_single or r not in reads)
-            and r.name == r.tensor.name
-            and (shape.cluster == 1 or found.is_along_all(r))
+            if (found.is_single or r not in reads) and r.name == r.tensor.name and found.is_along_all(r)
         ]
         first: tuple[str, ...] = ()
         # Accesses to any address take registers: only where there are few rows.
@@ -533,7 +531,7 @@ def _beside_first(
     """What all rows share, where a thread has registers to load it before its blocks meet; a single row shares all it has."""
     if placed or found.accesses.aligned_to:
         return ()
-    # What lies along some of a row's dims only has no place of its own in each block.
+    # What lies along some of a row's dims only is read where it is used: its elements are those of several threads.
     beside = [
         r
         for r in found.along

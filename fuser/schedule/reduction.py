@@ -244,23 +244,24 @@ class ReductionScheduler:
             loads = [n for n in loads if _has_rows(builder, n)]
         partial = {} if rows_stay else self._split_partials(builder, params, steps)
         names = [t.name for e in builder.exprs for t in tensor_outputs(e)]
+        limits: list[tuple[str, int]] = []
         if held:
             # What needs a result is in the loops around a column, not in a nest of its own: that could stand neither before nor
-            # behind a nest which makes the result and needs others that it is for.
+            # behind a nest which makes the result and needs others that it is for. All are placed from the outputs on: what a
+            # value's consumers share says where it may stand.
             axes = builder.state(name).loop
             around = next((i for i, axis in enumerate(axes) if axis.is_reduction), len(axes))
-            after = sorted(held & _behind_reductions(builder))
-            if after:
-                builder.inline_at(name, around, True, after)
+            limits = [(n, around) for n in sorted(held & _behind_reductions(builder))]
+        apart = held.difference(n for n, _ in limits)
         if rows_stay:
-            builder.inline_most([n for n in names if n not in held and n not in loads])
+            builder.inline_most([n for n in names if n not in apart and n not in loads], limits)
             builder.inline_at(partial.get(name, name), steps.serial[0], True, loads)
         elif params.unroll > 1:
             # All loads of a step stand before the first use: they are kept outside the unrolled loop.
-            builder.inline_most([n for n in names if n not in held and n not in loads])
+            builder.inline_most([n for n in names if n not in apart and n not in loads], limits)
             builder.inline_at(partial.get(name, name), steps.unrolled, True, loads)
         else:
-            builder.inline_most([n for n in names if n not in held])
+            builder.inline_most([n for n in names if n not in apart], limits)
         return builder
 
     def _split_partials(self, builder: ScheduleBuilder, params: ReductionParams, steps: _Steps) -> dict[str, str]:
