@@ -18,6 +18,9 @@ _MAX_UNROLL = 16
 _LATENCY_NS = 1400.0
 _BLOCK = 256
 _LONG_BLOCK = 512
+# Threads of a block that has a long row of a plain sum, and half turns that more of them must leave it (H200: f32
+# 1072x250003 279 us with 256 threads, 268 with 512, 261.5 with 1024; bf16 2408x128256, padded, 154.9, 153.3 and 155.8).
+_LONGEST_BLOCK, _LEAST_OF_LONGER = 1024, 7
 # Threads along a long row whose elements of a step are held: more of them have fewer blocks beside them to wait in turn.
 _HELD_BLOCK = 128
 # Threads along a row of which there are few, and accesses of each.
@@ -127,6 +130,11 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
         # A long row is worth more registers a thread: half as many threads wait for one another at its end.
         unroll, block = unroll * 2, _HELD_BLOCK
     per_thread = unroll * 2 if space.heavy else unroll
+    while not (space.held or space.heavy) and space.kept > few and block < _LONGEST_BLOCK:
+        # A long row is done sooner by more threads: what is left when the last blocks run is less.
+        if steps * 2 < _LEAST_OF_LONGER * 2 * block * unroll:
+            break
+        block *= 2
     if space.held and space.kept <= few:
         # Each row has an SM for itself: what takes time is how long a thread is busy.
         block, per_thread = _FEW_WIDE if space.wide else _FEW, _FEW_ACCESSES

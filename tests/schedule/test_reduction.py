@@ -361,6 +361,9 @@ def test_equal_values_have_no_variance(axis: int) -> None:
         ((8192, 1024), [0], True),
         ((8192, 1024), [1], False),
         ((4096, 1024), [0], False),
+        ((20480, 1024), [0, 1], True),
+        ((2048, 1024), [0, 1], False),
+        ((40, 2_000_000), [1], False),
     ],
 )
 def test_what_takes_much_of_the_cache_leaves_it_first(shape: tuple[int, int], dims: list[int], expected: bool) -> None:
@@ -484,3 +487,13 @@ def test_statistics_of_few_rows_and_little_data_have_one_turn() -> None:
         params = propose(reduction("var_mean", [0], 2, dtype), [described(shape, dtype)], H200)
         assert (params.vector, params.grid_reduce) == (vector, 1)
         assert params.block_reduce * params.unroll >= shape[0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "threads"),
+    [((8192, 8192), 128), ((2408, 128_256), 512), ((1072, 500_008), 1024), ((265, 1_000_000), 1024)],
+)
+def test_long_rows_have_more_threads(shape: tuple[int, int], threads: int) -> None:
+    """Each of them makes turns enough all the same."""
+    params = propose(reduction("sum", [1], 2, D.BFloat16), [described(shape, D.BFloat16)], H200)
+    assert (params.block_reduce, params.grid_reduce) == (threads, 1)
