@@ -123,3 +123,43 @@ def test_gradients_of_few_rows_in_columns(monkeypatch: pytest.MonkeyPatch) -> No
     unit, g = (wide - wide.mean(0)) * scale, 1 / (1 + np.exp(-wide))
     expected = (g - g.mean(0) - unit * (g * unit).mean(0)) * scale + b
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [[2, 16, 100], [3, 5, 64]])
+def test_statistics_of_lanes_of_a_factory(shape: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of a thread's lanes, which are joined to one result, took a shift for each lane from that."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.ops.full(shape, 2.5, DataType.BFloat16)
+        fd.add_output(fd.ops.squeeze(fd.ops.var_mean(x, [0, 2], 0, True)[0], [0, 2]))
+
+    (found,) = run(define, [], monkeypatch)
+    np.testing.assert_array_equal(found, np.zeros(shape[1], "f4"))
+
+
+def test_a_vector_beside_several_kept_dims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept dims are one run of loops, and the vector has the last of them only: no thread holds the element of its column."""
+
+    def define(fd: FusionDefinition) -> None:
+        x, w = fd.define_tensor([-1, 1, 5, -1], False), fd.define_tensor([-1], False)
+        wide = fd.ops.broadcast(fd.ops.cast(w, DataType.Double), [True, True, True, False])
+        fd.add_output(fd.ops.sum(fd.ops.atan2(fd.ops.cast(x, DataType.Double), wide), [2], True))
+
+    x, w = RNG.random((17, 1, 5, 5)).astype("f4"), RNG.random(5).astype("f4")
+    (found,) = run(define, [x, w], monkeypatch)
+    np.testing.assert_allclose(found, np.arctan2(x.astype("f8"), w.astype("f8")).sum(2, keepdims=True), rtol=1e-14)
+
+
+def test_variances_whose_means_nothing_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside sums of columns: the mean would be kept for every row of a thread."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, -1], False, DataType.Half)
+        wide = fd.ops.cast(x, DataType.Float)
+        fd.add_output(fd.ops.sum(fd.ops.cast(x, DataType.Double), [0], True))
+        fd.add_output(normalised(fd, fd.ops.var(wide, [1], 0), [0]))
+
+    x = RNG.random((2, 1)).astype("f2")
+    total, zeros = run(define, [x], monkeypatch)
+    np.testing.assert_allclose(total, x.astype("f8").sum(0, keepdims=True), rtol=1e-14)
+    np.testing.assert_array_equal(zeros, np.zeros(2, "f4"))

@@ -66,7 +66,7 @@ class PropagationVerbs(ScheduledFusion):
         extras: list[tuple[IterDomain, IterDomain]] = []
         # What the tensor has, or had before it was transformed. Axes that only stand in the place of others' say nothing.
         added = {a for a, _ in state.extras}
-        own = {d for axis in state.loop if not added.issuperset(_origins(axis)) for d in dims_of(graph.group(axis))}
+        own = {d for axis in state.loop if not added.issuperset(origins(axis)) for d in dims_of(graph.group(axis))}
 
         def reach(group: Group) -> IterDomain | None:
             found = available.get(group)
@@ -259,7 +259,7 @@ class _Unreachable(Exception):
     """A group of the reference that a tensor has the dims of and cannot make."""
 
 
-def _origins(axis: IterDomain) -> list[IterDomain]:
+def origins(axis: IterDomain) -> list[IterDomain]:
     """The dims and added axes that a loop axis was made from."""
     return [a for a in (axis, *_ancestors(axis)) if a.definition is None]
 

@@ -103,12 +103,20 @@ class NestStatistics(NestValues):
         if length > _LONGEST_RUN or not self._is_joined_raw(expr):
             return False
         (total,) = self._joining(expr)
+        # A run takes the shift of the element that it is added to: each has its own.
+        if self._own_elements(leader) != self._own_elements(total):
+            return False
         # Within a turn of the loops over runs, so that their sums are there before.
         shared = range(self._accumulator_depth(total) + 1)
         return not self._is_joined(self.exprs[total]) and all(
             len(self.context.loops(leader)) > k and self.sharing.find((leader, k)) == self.sharing.find((total, k))
             for k in shared
         )
+
+    def _own_elements(self, leader: str) -> list[Int]:
+        """Extents of the loops over the results of one thread."""
+        axes = self._serial_axes(leader, self._accumulator_depth(leader))
+        return [g.extent for is_reduction, g in axes if not is_reduction and g.extent is not ONE]
 
     def _opens_run(self, leader: str, depth: int) -> bool:
         """Whether the sums of a run stand before the loop at `depth`."""

@@ -26,6 +26,7 @@ from fuser.ir.exact_statistics import RUN_DIGITS, in_double, value_digits
 from fuser.ir.fusion import (
     ExpSum,
     Fusion,
+    IterDomain,
     Pointwise,
     Reducing,
     Welford,
@@ -34,6 +35,7 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.schedule_propagation import origins
 from fuser.records import record
 from fuser.runtime.variants import REGISTERS_PER_SM
 from fuser.schedule.alignment import choose_accesses
@@ -431,7 +433,8 @@ def _is_copy(builder: ScheduleBuilder, name: str) -> bool:
 def _column_values(builder: ScheduleBuilder) -> set[str]:
     """Values of columns that full-size data needs, such as a weight or a factor computed from a statistic.
 
-    A thread goes over many rows of its columns: it computes these once and holds them.
+    A thread goes over many rows of its columns: it computes these once and holds them. Not what lacks some of the dims that its
+    loops go over as one: that is the same for several columns, whose threads would each hold another's.
     """
     wide = {t.name for t in builder.tensors if _has_rows(builder, t.name)}
     found: set[str] = set()
@@ -442,7 +445,12 @@ def _column_values(builder: ScheduleBuilder) -> set[str]:
             computed = builder.definition(t.name)
             if t.name not in wide and computed is not None and not isinstance(computed, Reducing):
                 found.add(t.name)
-    return found - builder.output_names
+    return {n for n in found - builder.output_names if not any(map(_lacks_dims, builder.state(n).loop))}
+
+
+def _lacks_dims(axis: IterDomain) -> bool:
+    """Whether an axis stands for more than its tensor has."""
+    return not axis.is_broadcast and any(d.is_broadcast for d in origins(axis))
 
 
 def _behind_reductions(builder: ScheduleBuilder) -> set[str]:
