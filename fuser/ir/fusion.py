@@ -447,6 +447,8 @@ Reducing = Reduction | Welford | ExpSum
 """The exprs whose results lack dims of their operand."""
 
 
+# Exprs never change, and every walk over a fusion asks each for its operands and results.
+@lru_cache(maxsize=1 << 12)
 def expr_inputs(expr: Expr) -> tuple[Val, ...]:
     """Operands, left to right."""
     match expr:
@@ -509,13 +511,13 @@ def expr_extents(expr: Expr) -> tuple[Int, ...]:
             return ()
 
 
-# Exprs never change, and every walk over a fusion asks this about each.
 @lru_cache(maxsize=1 << 12)
 def tensor_inputs(expr: Expr) -> tuple[Tensor, ...]:
     """Tensor operands, left to right."""
     return tuple([v for v in expr_inputs(expr) if isinstance(v, Tensor)])
 
 
+@lru_cache(maxsize=1 << 12)
 def tensor_outputs(expr: TensorExpr) -> tuple[Tensor, ...]:
     """Tensor results."""
     if isinstance(expr, Welford):

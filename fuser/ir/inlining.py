@@ -90,6 +90,7 @@ class LoopSharing:
             return 0, promoted
         scan = self.scans.get(leader)
         complete = len(state.loop) if scan is None else collective_depth(scan, state)
+        readers = [(c, self.builder.state(c), self.loops(c)) for c in consumers]
         for k in range(min(position, len(state.loop))):
             axis = state.loop[k]
             if k >= complete:
@@ -100,22 +101,24 @@ class LoopSharing:
             if axis.is_reduction:
                 self.stopped_by = f"axis {k} of {leader} is reduced, its consumers need the complete result"
                 return k, promoted
-            if state.parallel_type(axis) is ParallelType.vectorize:
+            parallel_type = state.parallel_type(axis)
+            if parallel_type is ParallelType.vectorize:
                 self.stopped_by = f"axis {k} of {leader} is vectorized"
                 return k, promoted
             trial = dict(promoted)
-            for consumer in consumers:
-                theirs = self.builder.state(consumer)
-                if k >= len(theirs.loop):
-                    self.stopped_by = f"{consumer} has only {len(theirs.loop)} loop axes"
+            for consumer, theirs, loops in readers:
+                if k >= len(loops):
+                    self.stopped_by = f"{consumer} has only {len(loops)} loop axes"
                     return k, promoted
-                if theirs.parallel_type(theirs.loop[k]) is ParallelType.vectorize:
+                their_type = theirs.parallel_type(theirs.loop[k])
+                if their_type is ParallelType.vectorize:
                     self.stopped_by = f"axis {k} of its consumer {consumer} is vectorized"
                     return k, promoted
-                if not unify(self.graph, axis, self.loops(consumer)[k], trial):
+                if not unify(self.graph, axis, loops[k], trial):
                     self.stopped_by = f"axis {k} of {leader} is not the same loop as axis {k} of {consumer}"
                     return k, promoted
-                if not _compatible(state, theirs, k):
+                # Shared loops have one parallel type; a serial axis takes the other's.
+                if parallel_type is not their_type and ParallelType.serial not in (parallel_type, their_type):
                     self.stopped_by = f"axis {k} of {leader} and of {consumer} have different parallel types"
                     return k, promoted
             # What one consumer promotes, another may have met as it was.
@@ -198,12 +201,6 @@ class LoopSharing:
                     if target != c:
                         stack.append(target)
         return False
-
-
-def _compatible(a: TensorState, b: TensorState, k: int) -> bool:
-    """Shared loops have one parallel type; a serial axis takes the other's."""
-    kinds = {s.parallel_type(s.loop[k]) for s in (a, b)} - {ParallelType.serial}
-    return len(kinds) <= 1
 
 
 def share_loops(builder: ScheduledFusion, graph: IterationGraph) -> LoopSharing:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from fuser.ir.dim_pairs import dim_pairs
 from fuser.ir.fusion import (
@@ -108,11 +109,8 @@ class IterationGraph:
         windows: dict[tuple[IterDomain, Int, Int], IterDomain] = {}
         reshapes: list[Reshape] = []
         for expr in exprs:
-            for producer in tensor_inputs(expr):
-                for consumer in tensor_outputs(expr):
-                    for a, b in dim_pairs(expr, producer, consumer):
-                        if resolving or a.is_broadcast == b.is_broadcast:
-                            self._union(a, b)
+            for a, b in paired_dims(expr, resolving=resolving):
+                self._union(a, b)
             if isinstance(expr, Resize):
                 self._join_windows(expr, windows)
             elif isinstance(expr, Reshape):
@@ -285,6 +283,21 @@ class IterationGraph:
         """The group of the merge of two groups, if some tensor merges them."""
         found = self._merges.get((outer, inner))
         return found.result if found is not None else None
+
+
+@lru_cache(maxsize=1 << 12)
+def paired_dims(expr: TensorExpr, *, resolving: bool) -> tuple[tuple[IterDomain, IterDomain], ...]:
+    """The dims of operands and results that an expr makes the same: graphs are made anew for every few verbs of a schedule,
+    of exprs that are for the most part those of the one before."""
+    return tuple(
+        [
+            (a, b)
+            for producer in tensor_inputs(expr)
+            for consumer in tensor_outputs(expr)
+            for a, b in dim_pairs(expr, producer, consumer)
+            if resolving or a.is_broadcast == b.is_broadcast
+        ]
+    )
 
 
 def _products(expr: Reshape) -> list[tuple[IterDomain, IterDomain, IterDomain]]:

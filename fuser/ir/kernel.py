@@ -179,14 +179,14 @@ Value = Literal | Load | IndexValue | ScalarArgument | Call | Cast | RandomValue
 def value_operands(value: Value) -> tuple[Value, ...]:
     """The values that a value is computed from, left to right."""
     match value:
+        case Load() | Literal() | IndexValue() | ScalarArgument():
+            return ()
         case Call():
             return value.args
         case Cast():
             return (value.value,)
         case RandomValue():
             return (value.seed, value.offset, *value.parameters)
-        case Literal() | Load() | IndexValue() | ScalarArgument():
-            return ()
 
 
 # --- statements -------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ Three dtypes belong to one expression:
 from __future__ import annotations
 
 from enum import Enum
+from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
 
 from fuser.errors import DefinitionRuntimeError
@@ -171,6 +172,7 @@ def compute_dtype(dtype: DataType) -> DataType:
     return widen(dtype)
 
 
+@cache
 def check_cast(source: DataType, target: DataType) -> None:
     """Raise DefinitionRuntimeError unless a value of `source` can be cast to `target`."""
     for dtype in (source, target):

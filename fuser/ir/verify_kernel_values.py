@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from fuser.errors import DefinitionRuntimeError
 from fuser.ir.coarse_ops import ROWS
@@ -142,11 +142,11 @@ class ValueRules:
             self._mark(stmt, f"{buffer.name}[{index}] is past its end, it has {buffer.size} elements")
         if not buffer.is_register:
             return
-        dynamic = sorted(s.name for s in index.symbols - self.unrolled)
+        dynamic = index.symbols - self.unrolled
         if dynamic:
             self._mark(
                 stmt,
-                f"register array {buffer.name} is indexed by {', '.join(dynamic)}, "
+                f"register array {buffer.name} is indexed by {', '.join(sorted(s.name for s in dynamic))}, "
                 "which no unrolled loop turns into constants",
             )
         elif buffer.size.is_const and index.is_const and not 0 <= index.value <= buffer.size.value - width:
@@ -159,9 +159,9 @@ class ValueRules:
     def _integer(self, stmt: Stmt, expression: Int) -> None:
         self._visible(stmt, expression.symbols)
 
-    def _visible(self, stmt: Stmt, symbols: Iterable[Symbol]) -> None:
-        missing = sorted(s.name for s in symbols if s not in self.symbols)
-        if missing:
+    def _visible(self, stmt: Stmt, symbols: Collection[Symbol]) -> None:
+        if not self.symbols.issuperset(symbols):
+            missing = sorted(s.name for s in symbols if s not in self.symbols)
             named = [f"{n} (another symbol of that name is)" if n in self.symbol_names else n for n in missing]
             self._mark(stmt, f"not defined here: {', '.join(named)}")
 

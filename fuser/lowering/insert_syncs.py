@@ -126,10 +126,14 @@ class _Inserter:
     def __init__(self, level: Level) -> None:
         self.level = level
         self.on_their_way: dict[Buffer, Access] = {}
+        self._known: dict[Stmt, list[Access]] = {}
 
     def _accesses(self, stmt: Stmt) -> list[Access]:
-        """Tracked accesses of a statement and everything inside it."""
-        found: list[Access] = []
+        """Tracked accesses of a statement and everything inside it: found once, though each level of a nest asks."""
+        found = self._known.get(stmt)
+        if found is not None:
+            return found
+        found = self._known[stmt] = []
         for pairs, is_write in ((stmt_reads(stmt), False), (stmt_writes(stmt), True)):
             for buffer, _ in pairs:
                 memory = self.level.memory(buffer)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
 from fuser.compiler.compile_fusion import compile_fusion
+from fuser.compiler.kernel_compiler import CompileOptions
+from fuser.compiler.program_cache import ProgramCache
 from fuser.compiler.recorder import KeepingRecorder
 from fuser.errors import SchedulingError
 from fuser.host_ir.instructions import Allocate, LaunchKernel
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
+from fuser.ir.iteration_graph import IterationGraph
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.registry import SCHEDULERS
 from fuser.simulator.device import SimulatorDevice
@@ -140,3 +145,44 @@ def test_explain_tells_what_was_left_to_the_interpreter(monkeypatch: pytest.Monk
     fd.execute([value])
     fd.execute([value])
     assert "left to the interpreter: 2 runs, inputs are in host memory" in str(fd.explain([value], file=False))
+
+
+@pytest.mark.parametrize("rows", [64, 16384])
+def test_the_structure_is_analysed_once(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling for other sizes asks nothing anew of a fusion: what has been found stands in the one that is there."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, Float)
+        e = fd.ops.exp(x - fd.ops.max(x, [1], True))
+        fd.add_output(e / fd.ops.sum(e, [1], True))
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    made: list[Fusion] = []
+    built: list[tuple[int, bool]] = []
+    plain_init, plain_graph = Fusion.__init__, IterationGraph.__init__
+
+    def counted_fusion(self: Fusion, *given: Any, **named: Any) -> None:
+        made.append(self)
+        plain_init(self, *given, **named)
+
+    def counted_graph(self: IterationGraph, *given: Any, **named: Any) -> None:
+        built.append((len(made), named.get("resolving", False)))
+        plain_graph(self, *given, **named)
+
+    monkeypatch.setattr(Fusion, "__init__", counted_fusion)
+    monkeypatch.setattr(IterationGraph, "__init__", counted_graph)
+    cache, device = ProgramCache(fusion), SimulatorDevice()
+
+    def compiled(*shape: int) -> tuple[int, int]:
+        """(fusions, graphs) that it took."""
+        made.clear()
+        built.clear()
+        inputs = bind_inputs(fusion, [TensorDescriptor(Float, shape, (shape[1], 1), 256)])
+        cache.program(inputs, device, CompileOptions())
+        return len(made), len(built)
+
+    first, graphs = compiled(rows, 1024)
+    assert first > 0
+    assert compiled(rows, 1024) == (0, 0), "the program is there"
+    again, fewer = compiled(rows, 4096)
+    assert again == 0, "no copy of the fusion, which would be asked anew"
+    assert fewer < graphs
