@@ -23,7 +23,12 @@ from fuser.ir.kernel_accesses import stmt_writes
 from fuser.records import record
 
 ACCESS_TYPES = {2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
-LOAD_FUNCTIONS = {CacheOp.all_levels: "__ldca", CacheOp.streaming: "__ldcs", CacheOp["global"]: "__ldcg"}
+LOAD_FUNCTIONS = {
+    CacheOp.all_levels: "__ldca",
+    CacheOp.streaming: "__ldcs",
+    CacheOp["global"]: "__ldcg",
+    CacheOp.read_only: "__ldg",
+}
 ACCESS_OF_SHIFTS = 4
 """Bytes of the narrowest read that is shifted."""
 MOST_READS = 8

@@ -32,7 +32,12 @@ from fuser.ir.random_numbers import lanes_of
 
 # Loads with a cache hint. They are plain loads with a modifier, never the read-only path, so they see what the kernel
 # wrote before.
-_LOAD_FUNCTIONS = {CacheOp.all_levels: "__ldca", CacheOp.streaming: "__ldcs", CacheOp["global"]: "__ldcg"}
+_LOAD_FUNCTIONS = {
+    CacheOp.all_levels: "__ldca",
+    CacheOp.streaming: "__ldcs",
+    CacheOp["global"]: "__ldcg",
+    CacheOp.read_only: "__ldg",
+}
 
 # What carries the bits of a type through functions that know built-in types only.
 _CARRIERS = {

@@ -88,7 +88,8 @@ class LoadStoreOpType(Enum):
 
 
 class CacheOp(Enum):
-    """Cache hint of an access to device memory."""
+    """Cache hint of an access to device memory. `read_only`: nothing writes it while the kernel runs, so that its reads may go
+    before stores that stand in front of them."""
 
     unspecified = 0
     all_levels = 1
@@ -96,6 +97,7 @@ class CacheOp(Enum):
     # `global` is a keyword here too: ld.global.cg, cached in L2 only.
     vars()["global"] = 3
     evict_last = 4
+    read_only = 5
 
     def __repr__(self) -> str:
         return f"CacheOp[{self.name!r}]" if iskeyword(self.name) else f"CacheOp.{self.name}"

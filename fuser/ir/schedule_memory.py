@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fuser.errors import NotSupportedError, SchedulingError
 from fuser.ir.enums import GLOBAL_MEMORY, CacheOp, LoadStoreOpType, MemoryType
-from fuser.ir.fusion import IterDomain, Pointwise, Tensor, is_copy
+from fuser.ir.fusion import IterDomain, Pointwise, Tensor, is_copy, tensor_inputs
 from fuser.ir.scheduled_fusion import KeptTurns, Record, ScheduledFusion, TensorState
 
 
@@ -27,10 +27,13 @@ class MemoryVerbs(ScheduledFusion):
 
     def set_cache_op(self, name: str, cache_op: CacheOp) -> None:
         """Hint for the access to device memory of the copy that defines `name`: for its read, or for its store where it is an
-        output. `streaming` lines are the first to leave the cache, those of `evict_last` reads the last."""
+        output. `streaming` lines are the first to leave the cache, those of `evict_last` reads the last. `read_only`
+        reads are of inputs that no output updates: they may go before stores. Raises SchedulingError for other tensors."""
         expr = self.definition(name)
         if not (isinstance(expr, Pointwise) and expr.op == "set"):
             raise SchedulingError(f"cannot hint how {name} is cached: it is no copy")
+        for source in tensor_inputs(expr):
+            self._check_hint(source.name, cache_op)
         self.state(name).cache_op = cache_op
         self.records.append(Record("set_cache_op", name, (cache_op,)))
 

@@ -243,6 +243,12 @@ class ScheduledFusion:
     def __str__(self) -> str:
         return "\n".join(map(str, self.records))
 
+    def _check_hint(self, source: str, cache_op: CacheOp) -> None:
+        """SchedulingError for a hint that a read of `source` is read-only where the kernel may write it."""
+        updated = {o.alias_of.name for o in self.fusion.outputs if o.alias_of is not None}
+        if cache_op is CacheOp.read_only and (source not in self.input_names or source in updated):
+            raise SchedulingError(f"{source} is not read-only: it is no input, or an output updates it")
+
     def replace_expr(self, expr: TensorExpr, made: Sequence[TensorExpr], replaced: Mapping[Tensor, Tensor]) -> None:
         """Put other exprs in the place of one. `replaced`: tensors that keep their name but not their dims.
 

@@ -111,6 +111,9 @@ class _Check(HeaderRules):
         for buffer, stmt in self.register_reads.items():
             if buffer not in self.written:
                 self._mark(stmt, f"{buffer.name} is read but written nowhere")
+        for buffer, stmt in self.read_only.items():
+            if not buffer.is_global or buffer in self.written:
+                self._mark(stmt, f"{buffer.name} is not read-only: the kernel writes it")
         for copy in self.copies:
             if copy.src in self.written:
                 self._mark(copy, f"{copy.src.name} is written by the kernel: nothing orders that and this copy")
@@ -273,7 +276,7 @@ class _Check(HeaderRules):
             self._mark(stmt, f"moves {nbytes} bytes in one access, expected one of {_MOVE_BYTES}")
         if not stmt.aligned and not (stmt.src.is_global and stmt.dst.is_register):
             self._mark(stmt, "only what comes from device memory into registers may have any address")
-        self._hint(stmt, stmt.cache, stmt.src.is_global or stmt.dst.is_global)
+        self._hint(stmt, stmt.cache, stmt.src, stmt.src.is_global or stmt.dst.is_global)
         for buffer, index in ((stmt.dst, stmt.dst_index), (stmt.src, stmt.src_index)):
             if buffer.is_register and index.multiple % stmt.width != 0:
                 self._mark(stmt, f"{buffer.name}[{index}] does not start at a multiple of the width {stmt.width}")

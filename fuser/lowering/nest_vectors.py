@@ -179,7 +179,9 @@ class NestVectors(NestStorage):
             whole = [] if problems[0] or (not target.buffer.is_register and problems[1]) else stmts
             is_async = not whole and isinstance(stmt, AsyncCopy) and t.dtype.itemsize >= ASYNC_ELEMENT
             copied = t if is_async else None
-            moved = (target.buffer, starts[0]), (source.buffer, starts[1], cache)
+            # Elements of a vector that is cut are few, and registers for what is read early are what all threads lack then.
+            by_element = CacheOp.unspecified if cache is CacheOp.read_only else cache
+            moved = (target.buffer, starts[0]), (source.buffer, starts[1], by_element)
             cut = self._cut_vectors(leader, *moved, nest, whole, copied)
             if cut is not None and whole and source.buffer in self._filled and target.buffer.is_register:
                 cut = self._predicated(whole, self._tests_of_vectors(leader, nest))

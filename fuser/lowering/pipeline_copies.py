@@ -51,6 +51,8 @@ ASYNC_ELEMENT = 4
 
 MOST_PIECES = 16
 """Trips of a loop that is taken apart so that each waits for its own copies."""
+MOST_OF_CUT = 3
+"""Parts, each behind a wait for its own copies, of a loop over vectors that the ends of a row may cut: it has code for both."""
 
 
 def async_copy(
@@ -172,7 +174,7 @@ class _Splitter:
 
     def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """A statement list, all of whose copies are to these buffers, or the same list."""
-        fills = {k: b for k, s in enumerate(stmts) if (b := _filled(s, self.wanted)) is not None}
+        fills = {k: b for k, s in enumerate(stmts) if (b := _filled(s, self.wanted, may_store=True)) is not None}
         copied = {s.dst for s in walk(stmts) if isinstance(s, AsyncCopy)}
         if not fills or copied != set(fills.values()) or len(copied) != len(fills):
             return stmts
@@ -186,7 +188,9 @@ class _Splitter:
             if k == max(fills):
                 result += _together([stmts[n] for n in fills])
             elif k == opens:
-                result += _in_pieces(stmt, pieces, ", ".join(b.name for b in fills.values()))
+                is_cut = any(isinstance(s, If) for n in fills for s in walk((stmts[n],)))
+                names = ", ".join(b.name for b in fills.values())
+                result += _in_pieces(stmt, pieces, names, at_once=-(-pieces // MOST_OF_CUT) if is_cut else 1)
             elif k not in fills:
                 result.append(stmt)
         return tuple(result)
@@ -288,13 +292,16 @@ class _Recycler:
         return all(isinstance(s, VectorMove) or (isinstance(s, Store) and isinstance(s.value, Load)) for s in reads)
 
 
-def _filled(stmt: Stmt, wanted: AbstractSet[Buffer]) -> Buffer | None:
-    """The wanted buffer that a statement does nothing but fill, or None."""
+def _filled(stmt: Stmt, wanted: AbstractSet[Buffer], *, may_store: bool = False) -> Buffer | None:
+    """The wanted buffer that a statement does nothing but fill, or None. `may_store`: elements of vectors that are cut may be
+    stored there, which nobody has to wait for: the thread that reads them has done so."""
     simple = [s for s in walk((stmt,)) if not isinstance(s, (For, If))]
     targets = {s.dst for s in simple if isinstance(s, AsyncCopy)}
-    if len(targets) != 1 or not all(isinstance(s, AsyncCopy) for s in simple):
+    if len(targets) != 1:
         return None
     (buffer,) = targets
+    if not all(isinstance(s, AsyncCopy) or (may_store and isinstance(s, Store) and s.buffer is buffer) for s in simple):
+        return None
     return buffer if buffer in wanted else None
 
 
@@ -344,13 +351,18 @@ def _renamed(body: tuple[Stmt, ...], places: Mapping[Buffer, Buffer]) -> tuple[S
     return map_body(body, rewrite)
 
 
-def _in_pieces(stmt: Stmt, pieces: int, names: str, later: int = 0) -> list[Stmt]:
-    """The trips of a loop, each behind the wait for its own copies. `later`: groups for another trip behind them."""
+def _in_pieces(stmt: Stmt, pieces: int, names: str, later: int = 0, at_once: int = 1) -> list[Stmt]:
+    """The trips of a loop, `at_once` of them behind the wait for their own copies. `later`: groups for another trip behind
+    them."""
     assert isinstance(stmt, For)
     result: list[Stmt] = []
-    for n in range(pieces):
-        result.append(AsyncWait(later + pieces - 1 - n, f"piece {n} of {names} is there"))
-        result.append(For(stmt.symbol, const(n), const(n + 1), ONE, stmt.body, stmt.unroll, stmt.unswitch))
+    for first in range(0, pieces, at_once):
+        last = min(first + at_once, pieces) - 1
+        what = f"piece {first}" if first == last else f"pieces {first} to {last}"
+        result.append(
+            AsyncWait(later + pieces - 1 - last, f"{what} of {names} {'is' if first == last else 'are'} there")
+        )
+        result.append(For(stmt.symbol, const(first), const(last + 1), ONE, stmt.body, stmt.unroll, stmt.unswitch))
     return result
 
 

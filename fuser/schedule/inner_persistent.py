@@ -109,8 +109,7 @@ class InnerPersistentScheduler:
             or rows.length < LEAST_PREFETCHED
         ):
             return found
-        at_once = found.blocks or -(-rows.rows // (found.rows * found.together))
-        return replace(found, prefetch=True) if at_once * found.cluster <= MOST_BLOCKS * device.sm_count else found
+        return replace(found, prefetch=True)
 
     def _side_by_side(
         self, segment: Fusion, found: Rows, inputs: SegmentInputs, device: DeviceInfo
@@ -208,7 +207,15 @@ class InnerPersistentScheduler:
                     # Rows together would ask of each value whether it is the first of its row.
                     one_pass = joined and lying.together == 1
                     return cut_params(
-                        lying, found.order, accesses, bounds, in_shared, realigned, length, one_pass=one_pass
+                        lying,
+                        found.order,
+                        accesses,
+                        bounds,
+                        in_shared,
+                        realigned,
+                        length,
+                        one_pass=one_pass,
+                        is_double=narrowest > 4,
                     )
         if in_shared and is_crowded and not is_few and not accesses.misaligned:
             placed = choose_shared_shape(length, vector, loaded, exchanges, device, reads_beside=shared_bytes > 0)
@@ -547,14 +554,14 @@ def _beside_first(
 MOST_INSIDE = 4
 """Rows that may lie side by side: each takes all of the memory's sectors that any of them has an element of."""
 
-LEAST_PREFETCHED = 2048
-"""Elements of a row from which on what all rows share is asked for before anything else."""
+LEAST_PREFETCHED = 512
+"""Elements of a row from which on what all rows share is asked for before anything else (H200: layer_norm bf16 3080x1000 of any
+address beside Floats 10.7 us, so 10.1, 271x1024 5.3 both ways). Later blocks test that they need not: layer_norm bf16
+32768x1024 36.9 and 36.5, 8192x12288 99.8 and 99.0, 4096x32768 134.5 and 133.2, 4093x7168 beside Floats 35.4 and 34.0, rms_norm
+16384x4096 67.7 and 67.2."""
 MOST_PREFETCHED = 512 * 1024
 """Bytes of it up to which (H200: rms_norm bf16 83x50257 padded 21.2 -> 18.6 us, 198x250003 73.0 -> 71.8, layer_norm bf16
 16x128256 11.6 -> 10.9; 42x250003 with two MB of weights 29.6 -> 30.9)."""
-MOST_BLOCKS = 8
-"""Blocks a processor up to which that is done: later ones find it in the second-level cache anyway (H200: layer_norm bf16
-700x5120 with Float weights 9.3 -> 8.3 us)."""
 
 MOST_IN_REGISTERS, MOST_IN_SHARED = 32, 16
 """Accesses of a thread of a group; in shared memory each is a piece that is waited for by itself."""

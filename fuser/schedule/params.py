@@ -175,6 +175,8 @@ class InnerPersistentParams:
     beside_at_once  accesses of a thread for which the same inputs are loaded together, before the results of the first are
                 stored; 0: for each when it is used
     pieces      accesses of a thread that are waited for together, where blocks of a row meet in device memory
+    beside_ahead  whether reads of the same inputs may go before stores of results that stand in front of them
+    in_turn     whether the first stage waits for a row in shared memory piece by piece, and not for all of it
     prefetch    whether the launch asks for what all rows share before anything else
     whole_blocks  the rows of a block are tested once
     few         every block has a processor for itself: registers need not leave room for others
@@ -207,6 +209,8 @@ class InnerPersistentParams:
     prefetch: bool = False
     bundle: int = 0
     pieces: int = 1
+    beside_ahead: bool = False
+    in_turn: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuser.ir.enums import ParallelType
+from fuser.ir.enums import CacheOp, ParallelType
 from fuser.ir.fusion import ExpSum, Fusion, Reduction, Welford, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.bundled_rows import schedule_bundle
@@ -53,6 +53,14 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     vectorize_rows(builder, placed, misaligned=params.misaligned)
     if params.resident or params.few:
         builder.ask_blocks_per_sm(max(params.resident, 1))
+    if params.beside_ahead:
+        updated = {o.alias_of.name for o in segment.outputs if o.alias_of is not None}
+        for argument, copy in copies.items():
+            if argument not in updated and is_shared_by_rows(builder, argument):
+                builder.set_cache_op(copy, CacheOp.read_only)
+    if params.in_turn:
+        for row in placed:
+            builder.load_ahead(row, best_effort=True)
     ahead: list[tuple[str, int]] = []
     if group:
         inside = len(builder.state(name).loop) - group

@@ -9,9 +9,14 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
+from fuser.codegen.generate import generate_cuda
+from fuser.compiler import kernel_compiler
+from fuser.errors import FuserError
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.kernel import AsyncCopy, VectorMove, walk
+from fuser.ir.enums import CacheOp
+from fuser.ir.kernel import AsyncCopy, AsyncWait, Kernel, Stmt, VectorMove, walk
 from fuser.ir.kernel_accesses import stmt_reads
+from fuser.ir.kernel_rewrites import map_body
 from fuser.schedule.cut_rows import choose_cut_shape
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.params import InnerPersistentParams, Params, Refused
@@ -31,6 +36,8 @@ def force(
     groups: int = 0,
     *,
     one_pass: bool = False,
+    in_turn: bool = False,
+    beside_ahead: bool = False,
 ) -> None:
     """Rows of every proposal lie in shared memory, spread like this; `groups`: of the grid, 0 for clusters."""
     propose = InnerPersistentScheduler.propose
@@ -51,6 +58,8 @@ def force(
             together=together,
             realigned=realigned,
             one_pass=one_pass or params.one_pass,
+            in_turn=in_turn,
+            beside_ahead=beside_ahead,
             beside_first=(),
             blocks=groups,
             in_grid=1 if groups else 0,
@@ -61,7 +70,7 @@ def force(
     monkeypatch.setattr(InnerPersistentScheduler, "propose", changed)
 
 
-def check(define: Definition, dtype: DataType, rows: int, columns: int, *, whole: bool = False) -> None:
+def check(define: Definition, dtype: DataType, rows: int, columns: int, *, whole: bool = False) -> Kernel:
     rng = np.random.default_rng(columns)
     shapes = [(rows, columns)] * (1 + (define is add_norm)) + [(columns,)] * (define is layer_norm)
     arrays = [rng.normal(size=s).astype(dtype.numpy) for s in shapes]
@@ -82,6 +91,7 @@ def check(define: Definition, dtype: DataType, rows: int, columns: int, *, whole
     for got, expected in zip(found, reference(define, arrays), strict=True):
         scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
         assert np.all(np.abs(np.asarray(got).astype(np.float64) - expected) <= tolerance * scale + 1e-6)
+    return launch.kernel.kernel_ir
 
 
 @pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
@@ -114,6 +124,59 @@ def test_values(
     monkeypatch.setenv("FUSER_VERIFY", "passes")
     force(monkeypatch, threads, batch, cluster, together)
     check(define, dtype, rows, columns, whole=together == 1)
+
+
+@pytest.mark.parametrize("define", [softmax, layer_norm, add_norm])
+@pytest.mark.parametrize(
+    ("dtype", "columns", "shape", "waits"),
+    [
+        (D.BFloat16, 1401, (32, 6, 1, 1), [2, 1, 0]),  # three turns of two accesses
+        (D.Half, 1515, (32, 3, 2, 1), [2, 1, 0]),  # three accesses, each by itself
+        (D.BFloat16, 1401, (32, 7, 1, 1), [4, 1, 0]),  # of seven accesses three, three and one
+        (D.Float, 1001, (64, 4, 1, 1), [1, 0]),
+    ],
+)
+def test_rows_are_waited_for_in_turn(
+    define: Definition,
+    dtype: DataType,
+    columns: int,
+    shape: tuple[int, int, int, int],
+    waits: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Elements of cut vectors are stored by the threads that read them, and nobody waits for those."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    force(monkeypatch, *shape, in_turn=True, beside_ahead=True)
+    kernel = check(define, dtype, 9, columns, whole=True)
+    found = [s.pending for s in walk(kernel.body) if isinstance(s, AsyncWait)]
+    assert found == waits or (define is add_norm and found == [0]), "of two rows that are added up, where loops differ"
+
+
+def test_what_all_rows_share_is_read_before_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole vectors of it: those that the ends of a row cut would take registers."""
+    force(monkeypatch, 32, 6, 1, 1, beside_ahead=True)
+    kernel = check(layer_norm, D.BFloat16, 9, 1401)
+    reads = {(s.src.name, s.cache) for s in walk(kernel.body) if isinstance(s, VectorMove) and s.src.is_global}
+    assert reads == {("t1", CacheOp.read_only)}
+    assert "__ldg" in generate_cuda(kernel).text
+
+
+@pytest.mark.parametrize("late", range(3))
+def test_a_piece_that_is_not_waited_for_is_reported(late: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the simulator."""
+    lowered = kernel_compiler.lower_fusion
+
+    def changed(*arguments: Any, **options: Any) -> Kernel:
+        def later(s: Stmt) -> tuple[Stmt, ...] | None:
+            return (AsyncWait(s.pending + 1),) if isinstance(s, AsyncWait) and s.pending == late else None
+
+        kernel = lowered(*arguments, **options)
+        return replace(kernel, body=map_body(kernel.body, later))
+
+    force(monkeypatch, 32, 6, 1, 1, in_turn=True)
+    monkeypatch.setattr(kernel_compiler, "lower_fusion", changed)
+    with pytest.raises(FuserError, match="a copy to the buffer is on its way"):
+        check(softmax, D.BFloat16, 9, 1401)
 
 
 def scaled(fd: FusionDefinition, dtype: DataType) -> None:
