@@ -18,6 +18,7 @@ from fuser.codegen.acquire_functions import ACQUIRE_FUNCTIONS
 from fuser.codegen.complex_functions import COMPLEX_FUNCTIONS
 from fuser.codegen.copy_functions import COPY_FUNCTIONS
 from fuser.codegen.float_functions import FLOAT_FUNCTIONS
+from fuser.codegen.post_functions import POST_FUNCTIONS
 from fuser.codegen.random_functions import RANDOM_FUNCTIONS
 from fuser.codegen.unaligned_functions import UNALIGNED_FUNCTIONS
 from fuser.ir.cuda_spelling import device_names
@@ -287,6 +288,7 @@ DEVICE_FUNCTIONS: dict[str, str] = {
     "fuser_min": _extreme("min", "<", "|"),
     **{name: _clean(text) for name, text in COMPLEX_FUNCTIONS.items()},
     **ACQUIRE_FUNCTIONS,
+    **POST_FUNCTIONS,
     **COPY_FUNCTIONS,
     **{name: _clean(text) for name, text in RANDOM_FUNCTIONS.items()},
 }

@@ -20,7 +20,7 @@ from fuser.codegen.values import ValueWriter, is_scalar
 from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp
-from fuser.ir.integers import ZERO, Int, split_multiples
+from fuser.ir.integers import ZERO, Int, const, less, split_multiples
 from fuser.ir.kernel import (
     Allocate,
     AsyncCommit,
@@ -43,7 +43,9 @@ from fuser.ir.kernel import (
     LetPhase,
     Load,
     LoadIndex,
+    Post,
     Prefetch,
+    Receive,
     Reduce,
     RemoteStore,
     Role,
@@ -55,6 +57,7 @@ from fuser.ir.kernel import (
     Store,
     VectorMove,
     WarpBarrier,
+    post_words,
     walk,
 )
 
@@ -183,6 +186,15 @@ class StatementWriter:
                     seen = f"fuser_load_acquire(&{values.element(buffer, index)})"
                 line(f"{indent}while ({seen} < {self._operand(target)}) {{")
                 line(f"{indent}}}")
+            case Post(words, index, posted):
+                values.functions["fuser_post"] = None
+                place = values.integer(index)
+                for n, value in enumerate(posted):
+                    offset = post_words(v.dtype for v in posted[:n])
+                    at = f"&{self._names.buffers[words]}[{place}" + (f" + {offset}]" if offset else "]")
+                    line(f"{indent}fuser_post({at}, {_bare(values.value(value))});")
+            case Receive():
+                self._receive(stmt, indent)
             case Comment(text):
                 self.lines.extend(comment_lines(text, indent))
             case Reduce() | Scan():
@@ -404,6 +416,27 @@ class StatementWriter:
                 f'{indent}asm volatile("st.shared::cluster.b{8 * nbytes} [%0+{offset}], %1;" :: "r"({remote}), '
                 f'"{constraint}"({source}) : "memory");'
             )
+
+    def _receive(self, stmt: Receive, indent: str) -> None:
+        """All words are asked for before the first is looked at; lanes of a warp go on together."""
+        values = self._values
+        values.functions["fuser_receive"] = values.functions["fuser_unpack"] = None
+        pairs, posts = post_words(d.dtype for d in stmt.dsts) // 2, stmt.dsts[0].size.value
+        name = self._names.fresh("received")
+        first, step, stop = (values.integer(x) for x in (stmt.index, stmt.step, stmt.stop))
+        words = self._names.buffers[stmt.words]
+        self.lines += [
+            f"{indent}unsigned long long {name}[{posts}][{pairs}];",
+            f"{indent}fuser_receive({name}, {words}, (index_t)({first}), (index_t)({step}), (index_t)({stop}));",
+        ]
+        for k in range(posts):
+            index = stmt.index + stmt.step * k
+            self.lines.append(f"{indent}if ({values.integer(less(index, stmt.stop))}) {{")
+            pair = 0
+            for dst in stmt.dsts:
+                self.lines.append(f"{indent}  fuser_unpack(&{name}[{k}][{pair}], {values.element(dst, const(k))});")
+                pair += post_words((dst.dtype,)) // 2
+            self.lines.append(f"{indent}}}")
 
     def _volatile(self, buffer: Buffer, index: Int) -> str:
         """A read that the compiler neither drops, repeats nor moves across another one, and no first-level cache serves."""

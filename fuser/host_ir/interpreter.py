@@ -386,7 +386,8 @@ class _Run:
         launch = Launch(
             values.grid, values.block, values.shared_bytes, cluster, plan.cooperative, beside=before is not None
         )
-        others = before.semaphores[1] if before is not None and before.semaphores is not None else 0
+        # Whole pairs of words (Post).
+        others = -(-before.semaphores[1] // 2) * 2 if before is not None and before.semaphores is not None else 0
         check_launch(kernel.entry, launch, self.device)
         self._note_disjoint(evaluation.facts, dict(zip(plan.tensor_arguments, tensors, strict=True)))
         parameters = evaluation.parameter_values(values)

@@ -29,6 +29,8 @@ Grammar
                | ExchangeInit(told, nbytes) | ExchangeWait(told)   told[0] of a block counts bytes that others store there
                | ClusterArrive() | ClusterWait()          the two halves of a barrier of the cluster
                | SpinWait(buffer, index, target: Int, acquire)   until buffer[index] >= target; suspends the block
+               | Post(words, index, values)               values for another block, each part with a flag of its own
+               | Receive(dsts, words, index, step, stop)  until all posts are there; moves them, and leaves their places empty
                | Reduce(...) | Scan(...)                  collectives; gone after expand_collectives
                | GridBarrier(slot, slots)                 collective; gone after expand_collectives
     value     := Literal(value, dtype) | Load(buffer, index, cache) | IndexValue(Int, dtype) | ScalarArgument(name, dtype)
@@ -48,12 +50,13 @@ Semantics
       it reads may not be written by the kernel. Other threads need a barrier behind that wait. Every group is waited for.
     * Dynamic shared memory is one arena of bytes; `shared_offsets` says where each shared buffer starts. Buffers may
       overlap where their lifetimes do not.
-    * Blocks run in any order. A block that meets SpinWait is suspended; all blocks of a cooperative grid are resident.
+    * Blocks run in any order. A block that meets SpinWait is suspended; all blocks of a cooperative grid are resident. A block
+      that meets Receive is suspended in any grid: one block of a kernel may do that, as others always find room beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from enum import Enum
 
@@ -440,6 +443,45 @@ class SpinWait:
 
 
 @record(eq=False)
+class Post:
+    """Values of the executing thread for another block: no fence, counter or barrier is needed with them.
+
+    words   zeroed Int32 of device memory, left zero by the kernel (semaphores)
+    index   of the first one of the post, even: two for each 4 bytes of the values, the bits and a flag (1)
+    values  of 4 or 8 bytes each
+
+    The two words of a pair are written and read at once. A place is empty when it is posted to.
+    """
+
+    words: Buffer
+    index: Int
+    values: tuple[Value, ...]
+
+
+@record(eq=False)
+class Receive:
+    """The executing thread waits until some posts are there, moves them into registers and leaves their places empty.
+
+    All lanes of a warp execute it, and go on together.
+
+    dsts    a register array for each value of a post: element k is that of post k, untouched where there is none
+    index   of the first word of post 0
+    step    words from one post to the next; those that begin at `stop` or behind are not waited for
+    """
+
+    dsts: tuple[Buffer, ...]
+    words: Buffer
+    index: Int
+    step: Int
+    stop: Int
+
+
+def post_words(dtypes: Iterable[DataType]) -> int:
+    """Int32 words of a post of values of these types."""
+    return sum(d.itemsize // 2 for d in dtypes)
+
+
+@record(eq=False)
 class Reduce:
     """Collective reduction of per-thread partials over parallel axes (a tuple of them for Welford).
 
@@ -537,6 +579,8 @@ Stmt = (
     | ClusterArrive
     | ClusterWait
     | SpinWait
+    | Post
+    | Receive
     | Reduce
     | GridBarrier
     | Scan

@@ -14,7 +14,9 @@ from fuser.ir.kernel import (
     ExchangeWait,
     Load,
     LoadIndex,
+    Post,
     Prefetch,
+    Receive,
     Reduce,
     RemoteStore,
     Scan,
@@ -58,6 +60,12 @@ def _reads(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
         yield stmt.buffer, stmt.index
     elif isinstance(stmt, ExchangeWait):
         yield stmt.told, const(0)
+    elif isinstance(stmt, Post):
+        for value in stmt.values:
+            for load in value_loads(value):
+                yield load.buffer, load.index
+    elif isinstance(stmt, Receive):
+        yield stmt.words, stmt.index
     elif isinstance(stmt, Reduce):
         for partial in stmt.partials:
             yield partial, const(0)
@@ -82,6 +90,13 @@ def _writes(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
         yield stmt.dst, stmt.dst_index
     elif isinstance(stmt, ExchangeInit):
         yield stmt.told, const(0)
+    elif isinstance(stmt, Post):
+        yield stmt.words, stmt.index
+    elif isinstance(stmt, Receive):
+        yield stmt.words, stmt.index
+        for dst in stmt.dsts:
+            for k in range(dst.size.value):
+                yield dst, const(k)
     elif isinstance(stmt, Reduce):
         for partial in stmt.partials:
             yield partial, const(0)

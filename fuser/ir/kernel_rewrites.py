@@ -29,8 +29,10 @@ from fuser.ir.kernel import (
     Literal,
     Load,
     LoadIndex,
+    Post,
     Prefetch,
     RandomValue,
+    Receive,
     Reduce,
     RemoteStore,
     ScalarArgument,
@@ -151,6 +153,10 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
                 return s
             case SpinWait():
                 return SpinWait(s.buffer, index(s.index), index(s.target), s.acquire)
+            case Post():
+                return Post(s.words, index(s.index), tuple(map(value, s.values)))
+            case Receive():
+                return Receive(s.dsts, s.words, index(s.index), index(s.step), index(s.stop))
             case GridBarrier():
                 return GridBarrier(index(s.slot), index(s.slots), s.reason)
             case Reduce() | Scan() | Comment() | Allocate() | Fence() | BlockBarrier() | WarpBarrier():

@@ -41,8 +41,10 @@ from fuser.ir.kernel import (
     Load,
     LoadIndex,
     Parameter,
+    Post,
     Prefetch,
     RandomValue,
+    Receive,
     Reduce,
     RemoteStore,
     Role,
@@ -174,6 +176,11 @@ def print_stmt(stmt: Stmt) -> str:
             return "cluster wait" + _note(reason)
         case SpinWait(buffer, index, target, acquire):
             return f"wait{_acquire(acquire)} until {buffer.name}[{index}] >= {target}"
+        case Post(words, index, values):
+            return f"post {', '.join(map(print_value, values))} at {words.name}[{index}]"
+        case Receive(dsts, words, index, step, stop):
+            names = ", ".join(d.name for d in dsts)
+            return f"receive {names} from {words.name}[{index}], every {step} below {stop}"
         case Reduce():
             return _reduce(stmt)
         case GridBarrier(slot, slots, reason):

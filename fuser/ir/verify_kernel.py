@@ -25,7 +25,7 @@ import math
 from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
-from fuser.ir.integers import ONE, ZERO, Int
+from fuser.ir.integers import ONE, ZERO, Int, prove_divisible
 from fuser.ir.kernel import (
     Allocate,
     AsyncCommit,
@@ -47,7 +47,9 @@ from fuser.ir.kernel import (
     Let,
     LetPhase,
     LoadIndex,
+    Post,
     Prefetch,
+    Receive,
     Reduce,
     RemoteStore,
     Scan,
@@ -229,6 +231,12 @@ class _Check(HeaderRules):
                 self._integer(stmt, target)
                 if not self.kernel.plan.cooperative:
                     self._mark(stmt, "waits for other blocks, but the launch is not cooperative")
+            case Post(words, index, values):
+                self._posted(stmt, words, index, [v.dtype for v in values])
+                for value in values:
+                    self._value(stmt, value)
+            case Receive():
+                self._received(stmt)
             case Fence():
                 pass
             case Reduce():
@@ -391,6 +399,31 @@ class _Check(HeaderRules):
         if not all(p.is_block for p in stmt.block_axes) or not all(p.is_grid for p in stmt.cluster_axes):
             self._mark(stmt, "a scan runs over axes of a block, and over one of the grid within a cluster")
         self._uniform(stmt, "a collective", whole_block=True)
+
+    def _posted(self, stmt: Stmt, words: Buffer, index: Int, dtypes: list[DataType]) -> None:
+        self._counter(stmt, words, index)
+        self.written.add(words)
+        if not words.is_global:
+            self._mark(stmt, f"{words.name} is not in device memory")
+        if not prove_divisible(index, 2):
+            self._mark(stmt, f"word {index} may begin no pair of words")
+        for dtype in dtypes:
+            if dtype.itemsize not in (4, 8):
+                self._mark(stmt, f"a {dtype.name} is posted, expected values of 4 or 8 bytes")
+
+    def _received(self, stmt: Receive) -> None:
+        self._posted(stmt, stmt.words, stmt.index, [d.dtype for d in stmt.dsts])
+        self._uniform(stmt, "receiving posts", whole_block=False)
+        self._integer(stmt, stmt.step)
+        self._integer(stmt, stmt.stop)
+        if not prove_divisible(stmt.step, 2):
+            self._mark(stmt, f"{stmt.step} words from one post to the next")
+        if len({d.size for d in stmt.dsts}) != 1 or not stmt.dsts[0].size.is_const:
+            self._mark(stmt, "registers for different numbers of posts")
+        for dst in stmt.dsts:
+            if not dst.is_register:
+                self._mark(stmt, f"{dst.name} is no register array")
+            self._access(stmt, dst, ZERO, write=True)
 
     def _counter(self, stmt: Stmt, buffer: Buffer, index: Int) -> None:
         """An Int32 element of memory that several threads see."""

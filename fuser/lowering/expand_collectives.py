@@ -14,6 +14,7 @@ Here is the walk over the body; each reach of a collective has a file:
     expand_cluster        blocks of a cluster
     expand_group          blocks of a group of the grid, all of which go on with the result
     expand_grid           blocks of the grid that end in a last block, or all wait
+    post_partials         blocks that post what they have to the last one by number
     expand_grid_barrier   all blocks, with nothing to reduce
     expand_scan, expand_scan_cluster
 
@@ -42,6 +43,7 @@ from fuser.lowering.gather_reduces import check_last_blocks, gather_reduces
 from fuser.lowering.grid_parts import Workspaces
 from fuser.lowering.join_partials import Joins
 from fuser.lowering.parallel_axes import ParallelAxes
+from fuser.lowering.post_partials import PostedReduces
 from fuser.lowering.semaphores import Semaphores
 
 _NO_CLUSTER: Mapping[ParallelType, int] = MappingProxyType({})
@@ -98,7 +100,8 @@ class _Expander:
         self.semaphores = Semaphores()
         joins = Joins(axes)
         self.block = BlockReduces(axes, joins)
-        self.grid = GridReduces(self.block, self.workspaces, self.semaphores)
+        posts = PostedReduces(self.block, self.semaphores, cluster)
+        self.grid = GridReduces(self.block, self.workspaces, self.semaphores, posts)
         self.groups = GroupReduces(joins, self.workspaces, self.semaphores)
         self.barriers = GridBarriers(axes, self.semaphores)
 

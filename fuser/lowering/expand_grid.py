@@ -41,6 +41,7 @@ from fuser.lowering.grid_parts import GridParts, Workspaces
 from fuser.lowering.join_partials import is_common
 from fuser.lowering.parallel_axes import WARP, guarded
 from fuser.lowering.pool_once import join_at_once
+from fuser.lowering.post_partials import PostedReduces
 from fuser.lowering.semaphores import Semaphores
 from fuser.lowering.spread_joins import Joined, Spread, is_one_step, spread_groups
 
@@ -59,17 +60,26 @@ class GridReduces:
     last_blocks   by the index that says whether a block is the last one: which semaphore's
     """
 
-    def __init__(self, block: BlockReduces, workspaces: Workspaces, semaphores: Semaphores) -> None:
+    def __init__(
+        self, block: BlockReduces, workspaces: Workspaces, semaphores: Semaphores, posts: PostedReduces
+    ) -> None:
         self.axes = block.axes
         self.joins = block.joins
         self.block = block
         self.workspaces = workspaces
         self.semaphores = semaphores
+        self.posts = posts
         self.last_blocks: dict[Symbol, int] = {}
 
     def expand(self, reduces: Sequence[Reduce]) -> list[Stmt]:
         """Reductions over the same blocks, which share a semaphore."""
-        return self._grid_broadcast(reduces) if reduces[0].grid_broadcast else self._grid_last_block(reduces)
+        if reduces[0].grid_broadcast:
+            return self._grid_broadcast(reduces)
+        if not self.posts.is_for(reduces):
+            return self._grid_last_block(reduces)
+        group = len(self.last_blocks)
+        self.last_blocks.update((r.last_block, group) for r in reduces if r.last_block is not None)
+        return self.posts.expand(reduces)
 
     def _publish(self, reduces: Sequence[Reduce], parts: Sequence[GridParts], after: Sequence[Stmt]) -> list[Stmt]:
         """Store this block's partials, then let one thread add to the semaphore and go on with `after`."""

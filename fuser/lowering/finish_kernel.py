@@ -31,7 +31,9 @@ from fuser.ir.kernel import (
     LetPhase,
     LoadIndex,
     Parameter,
+    Post,
     RandomValue,
+    Receive,
     ScalarParameter,
     SemaphoreParameter,
     Shuffle,
@@ -232,6 +234,12 @@ def _stmt_ints(stmt: Stmt) -> Iterator[Int]:
             yield stmt.amount
             if stmt.wrap is not None:
                 yield stmt.wrap
+        case Post():
+            for posted in stmt.values:
+                yield from _value_ints(posted)
+        case Receive():
+            yield stmt.step
+            yield stmt.stop
         case _:
             target = getattr(stmt, "target", None)
             if isinstance(target, Int):

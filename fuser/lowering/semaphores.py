@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GLOBAL_MEMORY
-from fuser.ir.integers import ZERO, Int
+from fuser.ir.integers import ZERO, Int, prove_divisible
 from fuser.ir.kernel import Buffer
 
 
@@ -25,6 +25,12 @@ class Semaphores:
         self._is_taken = True
         self._count = base + count
         return base
+
+    def take_pairs(self, count: Int | int) -> Int:
+        """The same for pairs of words: an even index, and an even number of words."""
+        if not prove_divisible(self._count, 2):
+            self._count = (self._count + 1) // 2 * 2
+        return self.take(count)
 
     def taken(self) -> Buffer | None:
         """The buffer, with its size; None where no collective needs one. Where there is nothing to reduce its size is 0."""

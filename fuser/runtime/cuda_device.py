@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _PORTABLE_CLUSTER = 8
 # Int32 counters: the smallest pool of a stream, and what is kept in reserve for streams that are being captured.
 _SEMAPHORE_POOL = 4096
-_CAPTURE_RESERVE = 65536
+_CAPTURE_RESERVE = 1 << 20
 _STREAM_NON_BLOCKING = 1
 _PARAMETER_INFO_SINCE = (12, 4)
 _KEEP_ALL = 2**64 - 1

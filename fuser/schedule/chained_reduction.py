@@ -47,8 +47,8 @@ STREAMED_BLOCKS = 2048
 """Blocks that go over streamed rows where each has several: fewer partial results, and fewer ends of blocks."""
 TRIPS = 4
 """Rows of such a block, at least: else the last blocks would be long on their own."""
-FEW_BLOCKS = (32, 128)
-"""Blocks whose results each warp of the last one joins by itself: one for each lane, or four."""
+FEW_BLOCKS = (32, 64, 128, 256, 1024)
+"""Bounds of blocks that kernels are compiled for: the last one has as many posts a thread as it needs, and no workspace."""
 LONG = 65536
 """Elements that take a block longer than a second kernel."""
 

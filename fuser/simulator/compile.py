@@ -48,8 +48,10 @@ from fuser.ir.kernel import (
     Literal,
     Load,
     LoadIndex,
+    Post,
     Prefetch,
     RandomValue,
+    Receive,
     Reduce,
     RemoteStore,
     ScalarArgument,
@@ -70,6 +72,7 @@ from fuser.ir.promotion import result_dtype
 from fuser.simulator.conversions import cast_to, index_to, literal_array, random_of, stored_dtype
 from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.indices import vectorized
+from fuser.simulator.posts import post, receive
 from fuser.simulator.program import OTHER_SITES, Definition, Program, Site
 
 # Programs kept per process, by identity of the kernel.
@@ -146,7 +149,7 @@ class _Compiler:
         self.widest_access = 0
         self.scope = _Scope(None)
         self.counter = 0
-        self.yields = any(isinstance(s, (AtomicAdd, SpinWait)) for s in walk(kernel.body))
+        self.yields = any(isinstance(s, (AtomicAdd, SpinWait, Post, Receive)) for s in walk(kernel.body))
         self.stmt: Stmt = Comment("")
         self.path = ""
 
@@ -172,7 +175,7 @@ class _Compiler:
         if self.yields:
             header.append("    if False: yield False")
         source = "\n".join((*header, *self.lines, "    return None", ""))
-        scope: dict[str, Any] = dict(self.constants)
+        scope: dict[str, Any] = {**self.constants, "post": post, "receive": receive}
         exec(compile(source, f"<simulated {kernel.name}>", "exec"), scope)
         return Program(
             kernel,
@@ -187,6 +190,7 @@ class _Compiler:
             self.access_bytes,
             self.widest_access,
             any(isinstance(s, SpinWait) for s in walk(kernel.body)),
+            any(isinstance(s, Receive) for s in walk(kernel.body)),
             self.yields,
             any(isinstance(s, WarpBarrier) for s in walk(kernel.body)),
         )
@@ -405,6 +409,24 @@ class _Compiler:
                 where = f"{place}, {least}, {k}, {self._site('wait', buffer)}"
                 self._emit(f"while not {view}.reached({where}, acquire={acquire}): yield True")
                 # What comes next may be long after what this block has waited for.
+                self._emit("yield False")
+            case Post(words, index, values):
+                view = self._visible(words)
+                place = self._evaluate(k, index)[0]
+                texts = "".join(f"{self._value(value, k)}, " for value in values)
+                self._note(words, 1, writes=True)
+                self._emit(f"post({view}, {place}, ({texts}), {k}, {self._site('post', words)})")
+                self._emit("yield False")
+            case Receive(dsts, words, index, step, stop):
+                view = self._visible(words)
+                arrays = "".join(f"{self._visible(dst)}, " for dst in dsts)
+                places = ", ".join(self._evaluate(k, index, step, stop))
+                self._note(words, 1, writes=True)
+                for dst in dsts:
+                    self._note(dst, 1, writes=True)
+                self._emit(
+                    f"while not receive(({arrays}), {view}, {places}, {k}, {self._site('receive', words)}): yield True"
+                )
                 self._emit("yield False")
             case Reduce() | Scan() | GridBarrier():
                 raise self._broken("a collective reached the simulator; expand_collectives must run first")

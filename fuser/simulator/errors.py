@@ -20,6 +20,7 @@ class Kind(Enum):
     out_of_bounds = "out of bounds"
     misaligned = "misaligned"
     uninitialised_read = "uninitialised read"
+    lost_post = "post over another"
     lost_copy = "copy that nobody waits for"
     divergent_barrier = "divergent barrier"
     divergent_shuffle = "divergent shuffle"

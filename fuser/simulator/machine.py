@@ -3,7 +3,8 @@
 Blocks run in an order drawn from the seed. Where blocks do not wait for one another, a wave of many blocks runs in lock
 step; races are found by what happened before what (`shadow`), so that order does not matter for what is reported.
 Blocks that wait (SpinWait) run one by one, switching at every atomic, or all in one wave if there are many threads; should
-that wave get stuck, the kernel is run again block by block.
+that wave get stuck, the kernel is run again block by block. So are blocks of which one receives from the others: one by one,
+no more are there at once than have to be.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ _WAVE_SHARED_BYTES = 1 << 26
 _STEPPED_THREADS = 1 << 15
 # Blocks that run interleaved where they do not wait.
 _INTERLEAVED = 8
+# Blocks, or clusters, that every device holds at once: one may wait for the others.
+_FEWEST = 2
 # Shared memory the driver takes per block.
 _RESERVED_SHARED = 1024
 
@@ -106,7 +109,8 @@ def run_kernel(
             interleave if interleave is not None else program.has_waits and threads <= _STEPPED_THREADS
         )
         binding = bind_arguments(program, launch, arguments, memory)
-        saved = binding.save() if program.has_waits and not stepped else None
+        is_waiting = program.has_waits or program.has_receives
+        saved = binding.save() if is_waiting and not stepped else None
         machine = Machine(program, binding, launch, blocks, seed, checks, trip_limit)
         with np.errstate(all="ignore"):
             try:
@@ -357,7 +361,7 @@ class Machine:
             size = max(1, min(size, _WAVE_SHARED_BYTES // self.binding.shared_bytes))
         cluster = self.clock.cluster_size
         size = max(cluster, size // cluster * cluster)
-        if self.program.has_waits:
+        if self.program.has_waits or self.program.has_receives:
             size = total
         for first in range(0, total, size):
             try:
@@ -370,13 +374,15 @@ class Machine:
 
     def run_stepped(self) -> int:
         """Run all blocks one by one, switching at every atomic and wait; the number of blocks."""
-        waiting_to_start = list(range(len(self.blocks)))
-        most = len(self.blocks) if self.program.has_waits else _INTERLEAVED
+        cluster = self.clock.cluster_size
+        waiting_to_start = list(range(0, len(self.blocks), cluster))
+        is_resident = self.program.has_waits or self.launch.cooperative
+        most = len(self.blocks) if is_resident else _FEWEST if self.program.has_receives else _INTERLEAVED
         # Block, its generator, and at which step it was found waiting (-1: it can go on).
         running: list[tuple[Wave, Generator[bool, None, None], int]] = []
         while running or waiting_to_start:
             while waiting_to_start and len(running) < most:
-                wave, generator = self._start(waiting_to_start.pop(0), 1)
+                wave, generator = self._start(waiting_to_start.pop(0), cluster)
                 if generator is not None:
                     running.append((wave, generator, -1))
             able = [n for n, (_, _, step) in enumerate(running) if step != self.steps]

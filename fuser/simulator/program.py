@@ -64,5 +64,6 @@ class Program:
     access_bytes: dict[Buffer, int]
     widest_access: int
     has_waits: bool
+    has_receives: bool
     has_communication: bool
     has_warp_barriers: bool

@@ -453,6 +453,23 @@ class MemoryView:
         wave.progress()
         return True
 
+    def locate_pair(self, index: Index, lanes: Lanes, site: int) -> Any:
+        """Positions in `data` of the first of two words that are accessed at once."""
+        return self._locate(index, 2, lanes, site)
+
+    def clear(self, places: Array, lanes: Lanes, site: int) -> None:
+        """Each active thread stores 0 at its place."""
+        self._note_write(places.reshape(lanes.shape), 1, lanes, site)
+        self.data[places] = 0
+
+    def note_atomics(self, places: Array, lanes: Lanes, site: int, *, is_update: bool = True) -> None:
+        """Each active thread updates, or sees, the Int32 element at its place at once, which acquires nothing by itself."""
+        units, record = self._check_atomic(places.reshape(lanes.shape), lanes, site)
+        communication = self.wave.communication
+        if units is not None and record is not None and communication is not None and self.shadow is not None:
+            for unit, one in zip(units.tolist(), record.tolist(), strict=True):
+                communication.atomic(self.shadow, unit, one, is_update=is_update)
+
     def _check_flags_only(self, place: Array, flags: Array | None, lanes: Lanes, site: int) -> None:
         if flags is not None:
             bad = flags[place] != (_ALL_WRITTEN & ((1 << 8 * flags.itemsize) - 1))

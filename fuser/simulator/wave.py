@@ -175,7 +175,7 @@ class Wave:
         now = self.clock.advance()
         times = self.clock.warp_time
         assert times is not None
-        whole = self._whole_warps(lanes, Kind.divergent_barrier, "a warp barrier", site)
+        whole = self.whole_warps(lanes, Kind.divergent_barrier, "a warp barrier", site)
         if whole is None:
             times[self.first : self.first + self.blocks] = now
         else:
@@ -183,7 +183,7 @@ class Wave:
         if self.communication is not None:
             self.communication.warp_barrier((lanes.record.reshape(-1) >> THREAD_SHIFT) - 1)
 
-    def _whole_warps(self, lanes: Lanes, kind: Kind, what: str, site: int) -> Array | None:
+    def whole_warps(self, lanes: Lanes, kind: Kind, what: str, site: int) -> Array | None:
         """Which warps (blocks, warps) are active as a whole, None for all; a warp in part is reported."""
         if lanes.mask is None:
             return None
@@ -206,7 +206,7 @@ class Wave:
 
     def shuffle(self, value: Any, stmt: Shuffle, amount: Index, lanes: Lanes, site: int) -> Any:
         """`value` of the lane that each active thread names."""
-        self._whole_warps(lanes, Kind.divergent_shuffle, "a shuffle", site)
+        self.whole_warps(lanes, Kind.divergent_shuffle, "a shuffle", site)
         thread = np.arange(self.threads)[None, :]
         lane = thread % stmt.width
         match stmt.kind:

@@ -20,6 +20,7 @@ import pytest
 from fuser.codegen.acquire_functions import ACQUIRE_FUNCTIONS
 from fuser.codegen.copy_functions import COPY_FUNCTIONS
 from fuser.codegen.device_functions import DEVICE_FUNCTIONS, function_closure
+from fuser.codegen.post_functions import POST_FUNCTIONS
 from fuser.codegen.random_functions import RANDOM_FUNCTIONS
 from fuser.codegen.unaligned_functions import UNALIGNED_FUNCTIONS
 from fuser.ir.coarse_ops import COARSE, ROWS
@@ -158,6 +159,7 @@ def test_every_device_function_is_used():
         "fuser_divide_by_count",
         *RANDOM_FUNCTIONS,
         *COPY_FUNCTIONS,
+        *POST_FUNCTIONS,
         *UNALIGNED_FUNCTIONS,
         *ACQUIRE_FUNCTIONS,
     }

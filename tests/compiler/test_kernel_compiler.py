@@ -45,7 +45,7 @@ def test_a_kernel_that_spills_is_compiled_for_one_block() -> None:
     """ptxas aims at 32 registers of this one where it may choose, and spills eight bytes."""
     define = chained_reduction.chosen_beside_normalised
     arrays = chained_reduction.arrays_for(define, 2, 32_000, DataType.Double)
-    many = [np.empty([700 if n == 2 else n for n in a.shape], a.dtype) for a in arrays]
+    many = [np.empty([1500 if n == 2 else n for n in a.shape], a.dtype) for a in arrays]
     kernel = KernelCompiler(DeviceInfo.preset("H200")).compile(
         chained_reduction.fusion_of(define, DataType.Double), [chained_reduction.described(a) for a in many]
     )

@@ -27,6 +27,8 @@ from fuser.ir.kernel import (
     Literal,
     LoadIndex,
     Parameter,
+    Post,
+    Receive,
     Reduce,
     ScalarArgument,
     ScalarParameter,
@@ -291,6 +293,20 @@ BROKEN: dict[str, tuple[tuple[Stmt, ...], str]] = {
     "waiting without a cooperative launch": (
         (SpinWait(COUNTERS, ZERO, const(1)),),
         "waits for other blocks, but the launch is not cooperative",
+    ),
+    "post to an odd word": ((Post(COUNTERS, const(1), (Literal(1.0, FLOAT),)),), "word 1 may begin no pair of words"),
+    "post of a flag": (
+        (Post(COUNTERS, ZERO, (Literal(True, DataType.Bool),)),),
+        "a Bool is posted, expected values of 4 or 8 bytes",
+    ),
+    "post to a tensor": ((Post(OUT, ZERO, (Literal(1.0, FLOAT),)),), "out is Float, expected Int32"),
+    "receiving by some lanes": (
+        (*ALLOCATED, If(less(TID, const(3)), (Receive((R,), COUNTERS, ZERO, const(2), const(4)),))),
+        "receiving posts under the condition threadIdx.x < 3, which differs between lanes of a warp",
+    ),
+    "receiving odd words": (
+        (*ALLOCATED, Receive((R,), COUNTERS, ZERO, const(3), const(4))),
+        "3 words from one post to the next",
     ),
     # collectives
     "collective in the end": ((*ALLOCATED, reduce_of(R)), "a collective is left; expand_collectives must have run"),

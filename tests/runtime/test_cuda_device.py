@@ -195,7 +195,7 @@ def test_semaphores_of_a_capture_come_out_of_the_reserve(fake: FakeDriver, devic
     assert device.semaphores(10, 1) != first
     assert len(fake.memory) == allocations
     with pytest.raises(LaunchError, match="first time inside a stream capture; run it once before the capture begins"):
-        device.semaphores(100000, 1)
+        device.semaphores(5000000, 1)
 
 
 def test_cold_semaphores_in_a_capture(fake: FakeDriver, device: CudaDevice) -> None:

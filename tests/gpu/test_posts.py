@@ -1,0 +1,41 @@
+"""Values that blocks post to one another on a GPU: right, and the same bits, in many launches one behind the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fuser import DataType, FusionDefinition
+from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.runtime.device import get_device
+from tests.harness import run_on
+from tests.schedule import test_chained_reduction as chained
+
+LAUNCHES = 300
+
+
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.Double, DataType.BFloat16])
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(1, 3000), (2, 16_384), (42, 1000), (214, 2057), (1000, 300), (23, 128_256)]
+)
+def test_losses(rows: int, columns: int, dtype: DataType) -> None:
+    device = get_device("cuda", 0)
+    arrays = chained.arrays_for(chained.cross_entropy, rows, columns, dtype)
+    fusion = chained.fusion_of(chained.cross_entropy, dtype)
+    kernel = KernelCompiler(device).compile(fusion, [chained.described(a) for a in arrays])
+    found = {run_on(device, kernel, fusion, arrays)[fusion.output_tensors[0].name].tobytes() for _ in range(20)}
+    assert len(found) == 1
+    (expected,) = chained.expected_of(chained.cross_entropy, arrays)
+    value = np.frombuffer(found.pop(), fusion.output_tensors[0].dtype.numpy)
+    np.testing.assert_allclose(value.astype(np.float64), expected, rtol=5e-5)
+
+
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.Double])
+def test_sums_one_behind_the_other(dtype: DataType) -> None:
+    """Each launch finds the places empty that the one before has left."""
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.sum(fd.define_tensor([-1], True, dtype), [0]))
+    x = np.random.default_rng(0).integers(-8, 9, 500_003).astype(dtype.numpy)
+    for _ in range(LAUNCHES):
+        (found,) = fd.execute([x], device="cuda")
+        assert float(found) == float(x.sum())
