@@ -192,7 +192,7 @@ class StatementWriter:
                 for n, value in enumerate(posted):
                     offset = post_words(v.dtype for v in posted[:n])
                     at = f"&{self._names.buffers[words]}[{place}" + (f" + {offset}]" if offset else "]")
-                    line(f"{indent}fuser_post({at}, {_bare(values.value(value))});")
+                    line(f"{indent}fuser_post({at}, {unparenthesized(values.value(value))});")
             case Receive():
                 self._receive(stmt, indent)
             case Comment(text):
