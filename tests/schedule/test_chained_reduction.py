@@ -332,7 +332,7 @@ def kernel_of(define: Definition, rows: int, columns: int, dtype: DataType = BFl
 
 
 @pytest.mark.parametrize("define", [mean_of_norms, cross_entropy])
-@pytest.mark.parametrize(("rows", "columns"), [(8192, 32000), (1_000_003, 128), (9000, 1000)])
+@pytest.mark.parametrize(("rows", "columns"), [(8192, 32000), (1_000_003, 128), (40_000, 1000)])
 def test_a_row_leaves_one_number_and_its_threads_share_the_joining(define: Definition, rows: int, columns: int) -> None:
     kernel = kernel_of(define, rows, columns)
     ir = kernel.kernel_ir
