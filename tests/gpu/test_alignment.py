@@ -31,6 +31,9 @@ def test_every_misalignment(dtype: DataType, offset: int) -> None:
         (100, 257, 0),
         (7, 1001, 3),
         (2, 50257, 0),
+        # In shared memory, waited for in turn, what all rows share read before stores; and of another phase than the output.
+        (300, 50257, 0),
+        (300, 50257, 3),
         (1, 250003, 0),
     ):
         x, w = rows_of(rows, columns, dtype, offset, padding), rows_of(1, columns, dtype, offset // 2, 0)[0]
