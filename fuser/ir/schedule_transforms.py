@@ -159,10 +159,11 @@ class TransformVerbs(ScheduledFusion):
         self.whole_blocks = True
         self.records.append(Record("ask_whole_blocks", "", ()))
 
-    def set_cluster(self, parallel_type: ParallelType, size: int) -> None:
+    def set_cluster(self, parallel_type: ParallelType, size: int, alone: bool = False) -> None:
         """Launch `size` consecutive blocks along a grid axis as a cluster, which share their shared memory.
 
-        Reductions over an axis of that type, which must then have the extent `size`, stay within the cluster. Raises
+        Reductions over an axis of that type, which must then have the extent `size`, stay within the cluster. `alone`: each
+        block has a processor for itself, so that its threads may keep asking whether values have come. Raises
         SchedulingError for a type that is no grid axis, a size that is no power of two up to 16, and a second cluster axis.
         """
         if not parallel_type.is_grid:
@@ -172,4 +173,5 @@ class TransformVerbs(ScheduledFusion):
         if self.cluster and parallel_type not in self.cluster:
             raise SchedulingError("a kernel has one cluster axis")
         self.cluster = {parallel_type: size} if size > 1 else {}
-        self.records.append(Record("set_cluster", "", (parallel_type, size)))
+        self.alone = alone
+        self.records.append(Record("set_cluster", "", (parallel_type, size, alone)))

@@ -153,6 +153,7 @@ class ScheduledFusion:
         self.prefetched: tuple[str, ...] = ()
         # Blocks of a cluster along a grid axis: a reduction axis of that type and constant extent is one of the cluster.
         self.cluster: dict[ParallelType, int] = {}
+        self.alone = False
         self.kept_turns: list[KeptTurns] = []
         # What rfactor made of pieces of dims: a reduction of one of these goes on with the one that it comes from. Where whole
         # dims are left, it is a reduction of what the first one leaves, as if the user had written two.

@@ -22,6 +22,7 @@ from fuser.lowering.pool_once import join_at_once
 from fuser.lowering.scatter_columns import may_scatter_columns, scatter_columns
 from fuser.lowering.scatter_statistics import OwnStatistics, may_scatter_statistics, scatter_statistics
 from fuser.lowering.spread_joins import Joined, Spread, is_one_step, spread_groups, spread_join
+from fuser.lowering.warp_joins import join_in_warps, warp_width
 from fuser.records import record
 
 MOST_STATISTICS = 8
@@ -245,7 +246,20 @@ class BlockReduces:
         in_warps = kept == self.axes.active[: len(kept)] and WARP % lanes == 0 and total % WARP == 0
         joined = WARP // lanes if in_warps and count // (WARP // lanes) % groups == 0 else 1
         parts = count // joined
-        groups = 1 if is_one_step(r, parts, groups) else groups
+        spread = Spread(
+            position,
+            const(count),
+            r.partials[0].size.value,
+            1 if is_one_step(r, parts, groups) else groups,
+            lane,
+            const(lanes),
+            lambda i: is_common(r, i),
+            in_warps,
+        )
+        width = warp_width(r, spread, parts)
+        if width > 1:
+            spread = replace(spread, groups=1, width=width)
+        groups = spread.groups
         own: OwnStatistics | None = None
         scattered: Int | None = None
         stmts: list[Stmt] = []
@@ -258,9 +272,6 @@ class BlockReduces:
         # Lanes that write different elements at once meet different banks.
         stride = parts * lanes + (_stagger(r, lanes, joined) if scattered is not None else 0)
         scratch = self.scratch(r, const(stride))
-        spread = Spread(
-            position, const(count), r.partials[0].size.value, groups, lane, const(lanes), lambda i: is_common(r, i)
-        )
         per = parts // groups
 
         def write(i: int, e: Int) -> list[Stmt]:
@@ -270,6 +281,8 @@ class BlockReduces:
             def part(i: int, _: Int, k: Int) -> Value:
                 return Load(scratch[i], at[i] * stride + (spread.group * per + k) * lanes + lane)
 
+            if spread.width > 1:
+                return join_in_warps(self.joins, one, spread, parts, lambda i, k: part(i, ZERO, k))
             if groups == 1:
                 return join_at_once(self.joins, one, part, const(per))
             return self.joins.join_all(one, part, const(per))

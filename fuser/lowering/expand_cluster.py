@@ -9,7 +9,9 @@ After:  a lane for each block of the cluster stores that value into a slot of it
 
 In an exchange that happens once in a kernel, and has no values of whole blocks, no barrier of the cluster follows: each store
 tells a counter of the receiver how many bytes have come, and a block goes on as soon as its own are complete. So blocks wait
-for values and not for threads.
+for values and not for threads. Values of whole blocks are told so where each block has a processor for itself: threads that
+ask whether values have come hold up those of other blocks (softmax bf16 64x1048576 121.6 -> 136.9 us on an H200), but a
+barrier of the cluster is a fence of the device (0.35 us of group norm f16 2x3x224x224).
 
 A block may reach into another only once that one runs: all blocks arrive at the start of the kernel, and wait right before
 the first store into another, behind the loads of the row. Nothing reaches into a block behind the barrier that follows the
@@ -53,12 +55,18 @@ _TOLD_BY_WARPS = 64
 
 
 def exchange_in_cluster(
-    reduces: Sequence[Reduce], block: BlockReduces, cluster: Mapping[ParallelType, int], *, execution: Int | None
+    reduces: Sequence[Reduce],
+    block: BlockReduces,
+    cluster: Mapping[ParallelType, int],
+    *,
+    execution: Int | None,
+    are_alone: bool = False,
 ) -> list[Stmt]:
     """Statements of reductions over the blocks of a cluster, and the threads of each block where there are several.
 
     cluster     blocks of a cluster along a grid axis
     execution   how often the statements ran before; None if that is not known
+    are_alone   each block has a processor for itself
     """
     r = reduces[0]
     axes, joins = block.axes, block.joins
@@ -78,7 +86,7 @@ def exchange_in_cluster(
             alone, first = block.parts(reduces) if r.block_axes else ([], [])
             values = 1
         return alone + _exchange_by_lanes(
-            reduces, size, rank, axes.thread, values, joins, first, execution=execution, by_warps=by_warps
+            reduces, size, rank, axes.thread, values, joins, first, execution=execution, counts=by_warps or are_alone
         )
     spread = [p for p in axes.active if p in r.block_axes]
     lanes = [p for p in axes.active if p not in r.block_axes]
@@ -201,7 +209,7 @@ def _exchange_by_lanes(
     before: Sequence[Stmt],
     *,
     execution: Int | None,
-    by_warps: bool,
+    counts: bool,
 ) -> list[Stmt]:
     """Statements that join the values of `size` blocks of whole warps, for reductions whose warps or blocks have theirs.
 
@@ -212,7 +220,7 @@ def _exchange_by_lanes(
     values    of a block: one, or those of all its warps, so that no barrier of the block comes before the exchange
     before    what the first warp does to have its block's value
     execution    see `_exchange_by_rows`
-    by_warps     no barrier of the block comes first: none of the cluster need come behind, either
+    counts       no barrier of the cluster comes behind: threads wait until the bytes of all values have come
     """
     sets = 1 if execution is ZERO or execution is None else 2
     turn = ZERO if execution is None else execution % sets
@@ -227,7 +235,7 @@ def _exchange_by_lanes(
         return (turn * r.partials[i].size + e) * parts + part
 
     stmts: list[Stmt] = [Allocate(b) for r in reduces for b in slots[r]]
-    told = exchange_counter([b for r in reduces for b in slots[r]]) if by_warps and execution is ZERO else None
+    told = exchange_counter([b for r in reduces for b in slots[r]]) if counts and execution is ZERO else None
     if told is not None:
         stmts += [Allocate(told.told), told]
     counter = None if told is None else told.told

@@ -67,14 +67,17 @@ def expand_collectives(
     threads: Mapping[ParallelType, Symbol],
     sizes: Mapping[ParallelType, Int],
     cluster: Mapping[ParallelType, int] = _NO_CLUSTER,
+    *,
+    alone: bool = False,
 ) -> Expanded:
     """Expand every collective of a body.
 
     threads, sizes   index and extent of each parallel axis of the kernel
     cluster          blocks of a cluster along a grid axis
+    alone            each of them has a processor for itself
     """
     axes = ParallelAxes(threads, sizes, FreshNumbers(body))
-    expander = _Expander(axes, cluster)
+    expander = _Expander(axes, cluster, alone=alone)
     result = expander.whole(body)
     if cluster:
         result = enter_cluster(result, axes.thread)
@@ -91,9 +94,10 @@ def _executions(outer: Int | None, loop: For) -> Int | None:
 
 
 class _Expander:
-    def __init__(self, axes: ParallelAxes, cluster: Mapping[ParallelType, int]) -> None:
+    def __init__(self, axes: ParallelAxes, cluster: Mapping[ParallelType, int], *, alone: bool) -> None:
         self.axes = axes
         self.cluster = cluster
+        self.alone = alone
         # How often the statements at hand ran before; None where that is not known.
         self.execution: Int | None = ZERO
         self.workspaces = Workspaces(axes)
@@ -145,7 +149,9 @@ class _Expander:
             return self.groups.expand(reduces)
         stmts: list[Stmt] = []
         if r.cluster_axes:
-            stmts += exchange_in_cluster(reduces, self.block, self.cluster, execution=self.execution)
+            stmts += exchange_in_cluster(
+                reduces, self.block, self.cluster, execution=self.execution, are_alone=self.alone
+            )
         elif r.block_axes:
             # Threads that own a result publish it themselves, and the results of all blocks are told anew.
             stmts += self.block.expand(reduces, is_told=not r.grid_axes or len(reduces) > 1)

@@ -31,6 +31,7 @@ from fuser.lowering.merge_predicates import merge_predicates
 from fuser.lowering.peel_loops import peel_loops
 from fuser.lowering.pipeline_copies import pipeline_copies
 from fuser.lowering.prefetch_loads import prefetch_loads
+from fuser.lowering.read_beside import read_beside
 from fuser.lowering.read_early import read_early
 from fuser.lowering.unswitch_loops import unswitch_loops
 from fuser.lowering.whole_blocks import whole_blocks
@@ -111,7 +112,7 @@ def lower_fusion(
     body = seen("build_loop_nests", lowered.body)
     ahead, required = _loads_ahead(scheduled, MemoryType.local)
     body = step("prefetch_loads", lambda: prefetch_loads(body, ahead, required))
-    body = step("read_early", lambda: read_early(body))
+    body = step("read_early", lambda: read_beside(read_early(body)))
     body = step(
         "keep_turns",
         lambda: keep_turns(body, scheduled.kept_turns, lowered.private_buffers, context.threads, context.sizes),
@@ -122,7 +123,8 @@ def lower_fusion(
     body = step("pipeline_copies", lambda: pipeline_copies(body, recycled, must, lowered.private_buffers, asked, twice))
     body = step("insert_grid_barriers", lambda: insert_grid_barriers(body, lowered.crossing))
     expanded = _named(
-        "expand_collectives", lambda: expand_collectives(body, context.threads, context.sizes, scheduled.cluster)
+        "expand_collectives",
+        lambda: expand_collectives(body, context.threads, context.sizes, scheduled.cluster, alone=scheduled.alone),
     )
     body = seen("expand_collectives", expanded.body)
     layout = _named("allocate_shared", lambda: allocate_shared(body))

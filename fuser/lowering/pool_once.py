@@ -30,9 +30,20 @@ def join_at_once(joins: Joins, r: Reduce, part: Callable[[int, Int, Int], Value]
 
 
 def pool_once(
-    joins: Joins, acc: tuple[Buffer, ...], others: Callable[[int, Int, Int], Value], number: Int, name: str
+    joins: Joins,
+    acc: tuple[Buffer, ...],
+    others: Callable[[int, Int, Int], Value],
+    number: Int,
+    name: str,
+    *,
+    origin: Value | None = None,
+    meet: Callable[[tuple[Buffer, ...]], list[Stmt]] | None = None,
 ) -> list[Stmt]:
-    """Set (mean, m2, count) to those of `number` triples together: `others(i, e, k)` is array i of triple k for element e."""
+    """Set (mean, m2, count) to those of `number` triples together: `others(i, e, k)` is array i of triple k for element e.
+
+    origin   what means are differences from, if not the mean of triple 0
+    meet     adds up (a, b, n) over threads that have one element each, of other triples and the same origin
+    """
     mean, m2, count = acc
     is_common = count.size is not mean.size
     real, dtype, integral = m2.dtype, mean.dtype, compute_dtype(count.dtype)
@@ -60,7 +71,7 @@ def pool_once(
     def start(e: Int) -> list[Stmt]:
         zero = [(moved, dtype), (m2, real)]
         return [
-            Store(mean, e, others(0, e, ZERO)),
+            Store(mean, e, others(0, e, ZERO) if origin is None else origin),
             *(Store(b, e, Literal(0.0, d), Role.initialise) for b, d in zero),
         ]
 
@@ -99,5 +110,6 @@ def pool_once(
         *(Allocate(b) for b in (total, moved, weight, share, delta, pulled)),
         *each(nothing, start),
         For(k, ZERO, number, ONE, tuple(each(count_up, add)), unroll=True),
+        *(() if meet is None else meet((moved, m2, total))),
         *each(divide, settle),
     ]

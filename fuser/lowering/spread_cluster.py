@@ -2,7 +2,8 @@
 
 Before: E results for each of L lanes of each of C blocks lie in shared memory (see spread_joins)
 After:  thread p of a lane stores result p % E into a slot of block p // E, p + threads of a lane into the next one's, ...;
-        when all have come, one thread of each result and lane joins the C slots, and all threads read what it has found
+        when all have come, one thread of each result and lane, or a few of a warp, join the C slots, and all threads read
+        what they have found
 
 Without this each thread would store all E results of its lane and join all of them, C - 1 divisions one after another for each.
 Slots are used as `expand_cluster` says.
@@ -34,6 +35,7 @@ from fuser.ir.kernel import (
 )
 from fuser.lowering.expand_block import BlockReduces
 from fuser.lowering.spread_joins import Joined, Spread
+from fuser.lowering.warp_joins import join_in_warps, warp_width
 
 
 def exchange_spread(
@@ -90,7 +92,8 @@ def exchange_spread(
         stmts += [ClusterArrive("every block's value is on its way"), ClusterWait("every block's value has come")]
     reads: list[Stmt] = []
     for r, joined in reduces.items():
-        s, number = joined.spread, joins.axes.number()
+        s, number = replace(joined.spread, width=1), joins.axes.number()
+        s = replace(s, width=warp_width(r, s, size))
         own = tuple(Buffer(f"{p.name}_own{number}", p.dtype, MemoryType.local, const(1)) for p in r.partials)
         at = [ZERO if s.common(i) else s.element for i in range(len(own))]
 
@@ -100,11 +103,17 @@ def exchange_spread(
         def read(i: int, e: Int, r: Reduce = r, s: Spread = s) -> list[Stmt]:
             return [Store(r.partials[i], e, Load(results[r][i], e * s.lanes + s.lane))]
 
-        joining = joins.join_all(replace(r, partials=own), part, const(size), unroll=True)
+        one = replace(r, partials=own)
+        stmts += [Allocate(b) for b in own]
+        joining: list[Stmt] = []
+        if s.width > 1:
+            stmts += join_in_warps(joins, one, s, size, lambda i, k, part=part: part(i, ZERO, k))
+        else:
+            joining += joins.join_all(one, part, const(size), unroll=True)
         for i, (b, result) in enumerate(zip(own, results[r], strict=True)):
             store = Store(result, at[i] * s.lanes + s.lane, Load(b, ZERO))
             joining.append(_once(store, s.element) if s.common(i) else store)
-        stmts += [*(Allocate(b) for b in own), If(joined.owner, tuple(joining), role=Role.owner)]
+        stmts.append(If(s.owner, tuple(joining), role=Role.owner))
         reads += joins.each(r, read)
     stmts += reads
     if execution is None:

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
-from fuser.ir.integers import ONE, ZERO, Cond, Int, const, equal, less, prove_less_equal
+from fuser.ir.integers import ONE, ZERO, Cond, Int, all_of, const, equal, less, prove_less_equal
 from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
 from fuser.lowering.exact_welford import COMBINE_EXACTLY
 from fuser.lowering.moments import MOMENTS
@@ -36,6 +36,8 @@ class Spread:
     size          results of a lane
     lane, lanes   the lane, and how many there are
     common        whether partial i is one count for all results
+    in_warps      the threads of a lane stand `lanes` apart in whole warps
+    width         neighbours of a lane that join a result together, by shuffles (`warp_joins`)
     """
 
     position: Int
@@ -45,11 +47,18 @@ class Spread:
     lane: Int
     lanes: Int
     common: Callable[[int], bool]
+    in_warps: bool = False
+    width: int = 1
 
     @property
     def element(self) -> Int:
         """The result that the thread is for."""
-        return self.position % self.size
+        return self.position // self.width % self.size
+
+    @property
+    def owner(self) -> Cond:
+        """Whether the thread is the one that stores a result."""
+        return all_of(equal(self.position % self.width, 0), less(self.position, self.width * self.size))
 
     @property
     def group(self) -> Int:
@@ -119,7 +128,8 @@ def spread_join(
     """Join in two steps, or in one where there is one group; every thread has all results of its lane in the end, unless they
     are told nobody but the owners.
 
-    first(r, at)   sets partials of one element to what the parts of the thread's group have: element at[i] of partial i
+    first(r, at)   sets partials of one element to what the parts of the thread's group have: element at[i] of partial i; all
+                   threads come there where neighbours join a result together
     scratch, each  see BlockReduces and Joins
     """
     alone = number()
@@ -140,7 +150,10 @@ def spread_join(
     def part(i: int, _: Int, k: Int) -> Value:
         return Load(found[i], (at[i] * spread.groups + k) * spread.lanes + spread.lane)
 
+    together: list[Stmt] = []
     last = join(one, part, spread.groups) if spread.groups > 1 else first(one, at)
+    if spread.width > 1:
+        together, last = last, []
     if is_told:
         last += stored(results, lambda _, e: e * spread.lanes + spread.lane)
 
@@ -153,12 +166,14 @@ def spread_join(
         work += stored(found, lambda _, e: (e * spread.groups + spread.group) * spread.lanes + spread.lane)
     busy = less(spread.position, spread.groups * spread.size)
     all_busy = prove_less_equal(spread.threads, const(spread.groups * spread.size))
-    owner = less(spread.position, spread.size)
+    owner = spread.owner
     stmts = [
         *(Allocate(b) for b in (*own, *found)),
         *(work if all_busy or not work else [If(busy, tuple(work), role=Role.owner)]),
+        # At a place of their own while neighbours still read the parts: else a barrier would have to come between.
         *(Allocate(b) for b in results),
-        If(owner, tuple(last), role=Role.owner),
+        *together,
+        *([If(owner, tuple(last), role=Role.owner)] if last else ()),
         *(each(r, read) if is_told else ()),
     ]
     return Joined(spread, stmts, owner, stored, results)

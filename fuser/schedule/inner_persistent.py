@@ -280,6 +280,7 @@ class InnerPersistentScheduler:
             one_pass=one_pass,
             beside_first=first,
             few=shaped is not None,
+            alone=few is not None and 1 < shape.cluster <= device.sm_count // rows,
             # One text without tests lets what is read beside vectors be loaded earlier, which takes registers: rms_norm bf16
             # 32768x1024 36.7 -> 38.3 us. Softmax gains 2% (37.8 -> 37.0), rows by element 3 to 5% (H200).
             whole_blocks=shape.rows > 1 and (vector == 1 or not beside),

@@ -180,6 +180,7 @@ class InnerPersistentParams:
     prefetch    whether the launch asks for what all rows share before anything else
     whole_blocks  the rows of a block are tested once
     few         every block has a processor for itself: registers need not leave room for others
+    alone       the same, for the blocks of clusters, of registers as they come
     bundle      rows whose parts are neighbours in memory, which pass through shared memory as whole vectors; 0: none do
     reasons     why, in words; no part of the kernel's key
     """
@@ -211,6 +212,7 @@ class InnerPersistentParams:
     pieces: int = 1
     beside_ahead: bool = False
     in_turn: bool = False
+    alone: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -119,7 +119,7 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
         if params.in_grid:
             builder.ask_blocks_per_sm(params.in_grid)
         else:
-            builder.set_cluster(ParallelType.grid_y, params.cluster)
+            builder.set_cluster(ParallelType.grid_y, params.cluster, params.alone or params.few)
     types.append((at + 2, ParallelType.block_x))
     group = 0
     at_once = (
