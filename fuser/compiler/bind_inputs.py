@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fuser.errors import InputRuntimeError, InputTypeError
+from fuser.errors import InputError, InputRuntimeError, InputTypeError
 from fuser.ir.dtypes import DataType
 from fuser.ir.extent_binding import check_constraints
 from fuser.ir.facts import TensorDescriptor
@@ -107,9 +107,16 @@ def drawn_state(fusion: Fusion, bound: BoundInputs, device: Device) -> tuple[int
     return draw_state(first, device, count)
 
 
+def _described(value: Any, spec: Tensor | Scalar, position: int) -> ArrayView:
+    try:
+        return describe_array(value)
+    except InputError as error:
+        raise type(error)(f"{error.message} (input {position}, {spec.name})", location=spec.location) from None
+
+
 def _bind_scalar(spec: Scalar, value: Any, position: int) -> Number:
     if not is_scalar(value):
-        view = value if isinstance(value, ArrayView) else describe_array(value)
+        view = value if isinstance(value, ArrayView) else _described(value, spec, position)
         raise InputRuntimeError(
             f"Expected input {position}, {spec.name}, to be a scalar but got {view.dtype.c_name} tensor of rank "
             f"{len(view.sizes)}",
@@ -153,7 +160,7 @@ def _bind_tensor(
                 )
             number = python_number(value)
             return number, TensorDescriptor(spec.dtype, (), ())
-        view = value if isinstance(value, ArrayView) else describe_array(value)
+        view = value if isinstance(value, ArrayView) else _described(value, spec, position)
         if spec.dtype is DataType.Index and view.dtype is DataType.Int32:
             view = describe_array(_widened(view.array))
         if min(view.strides, default=0) < 0:

@@ -11,7 +11,7 @@ from fuser.compiler.compile_fusion import compile_fusion, resolved_reshapes
 from fuser.compiler.kernel_compiler import CompileOptions, SchedulableFusion, checked_fusion, options_from_lists
 from fuser.compiler.program_cache import MAX_EXACT, ProgramCache
 from fuser.compiler.recorder import KeepingRecorder
-from fuser.errors import InputRuntimeError, NotSupportedError
+from fuser.errors import FuserError, InputRuntimeError, NotSupportedError
 from fuser.host_ir.program import HostProgram
 from fuser.ir.concretize import concretize, dynamic_extents, reshapes_of
 from fuser.ir.extent_binding import check_constraints
@@ -74,12 +74,18 @@ class FusionExecutorCache:
 
         Raises InputError classes for arguments that do not fit, before anything is compiled or enqueued.
         """
-        options = options_from_lists(_enable_options, _disable_options)
-        bound = bind_inputs(self._ir, inputs, check_extents=False)
-        target = _device_for(bound, device)
-        program = self._cache_for(bound).program(bound, target, options)
-        self._recent = (BoundInputs((), bound.tensors, bound.scalars, bound.extents), target)
-        return program.run((*bound.values, *drawn_state(self._ir, bound, target)), device=target)
+        try:
+            options = options_from_lists(_enable_options, _disable_options)
+            bound = bind_inputs(self._ir, inputs, check_extents=False)
+            target = _device_for(bound, device)
+            program = self._cache_for(bound).program(bound, target, options)
+            self._recent = (BoundInputs((), bound.tensors, bound.scalars, bound.extents), target)
+            return program.run((*bound.values, *drawn_state(self._ir, bound, target)), device=target)
+        except FuserError as error:
+            # What is wrong in no line of the definition belongs to the call.
+            if error.location is None:
+                error.location = caller_location()
+            raise
 
     def program(self, inputs: Iterable[Any], device: Any = None) -> HostProgram:
         """The program that `execute` would run for these inputs.

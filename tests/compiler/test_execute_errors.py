@@ -302,3 +302,25 @@ def test_validate() -> None:
     doubled().manual_validate([X])
     with pytest.raises(A):
         doubled().manual_validate([X], [X])
+
+
+@pytest.mark.parametrize(
+    ("value", "device", "words"),
+    [
+        (
+            None,
+            None,
+            "expected an array or a number, got NoneType: torch, CuPy, JAX and NumPy arrays and any object with ",
+        ),
+        (X.astype(object), None, "tensors of dtype object are not supported (input 0, t0)"),
+        (X, "tpu", "device 'tpu' cannot be used; give an index, 'cuda:<index>' or 'simulator'"),
+        (X, 300, "device index 300 is outside [0, 255]"),
+    ],
+)
+def test_every_error_of_execute_has_a_line(value: Any, device: Any, words: str) -> None:
+    """That of the input's definition, or else that of the call."""
+    with pytest.raises(InputError) as caught:
+        doubled().execute([value], device=device)
+    assert caught.value.message.startswith(words)
+    assert caught.value.location is not None
+    assert caught.value.location.filename == __file__
