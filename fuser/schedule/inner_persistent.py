@@ -66,6 +66,9 @@ WARP = 32
 REGISTERS_FOR_GROUP = 16
 """Registers of a thread beside those of `row_shapes` where blocks meet through device memory: without them rows of Float that
 fill 128 registers spill."""
+REGISTERS_FOR_SUMS, MOVING_DOUBLES = 32, 0.7
+"""All of that for sums of Doubles alone, with no statistics or exponentials of them, and what is on its way of a byte that is
+loaded (rms_norm f64 8x128256: 52 registers with four accesses, 79 with eight; add_rms_norm 46 with two, 56 with three)."""
 REGISTERS_FOR_RESTS = 12
 """As many more where results are Floats, and the blocks meet through device memory."""
 
@@ -520,6 +523,9 @@ def _room(
     if in_shared:
         return Room(True, found.loaded, shared_registers, MOST_IN_SHARED)
     held = kept_bytes(segment, inputs_only=inputs_only, one_pass=one_pass)
+    sums_only = not has_statistics(segment) and not any(isinstance(e, ExpSum) for e in segment.tensor_exprs)
+    if is_double and sums_only and not found.accesses.misaligned and found.accesses.vector > 1:
+        return Room(False, held + math.ceil(MOVING_DOUBLES * found.loaded), REGISTERS_FOR_SUMS, MOST_IN_REGISTERS)
     # Results wider than 16 bits carry what rounding leaves of statistics.
     rests = REGISTERS_FOR_RESTS if any(t.dtype.itemsize == 4 for t in segment.output_tensors) else 0
     registers = REGISTERS_FOR_ADDRESSES + REGISTERS_FOR_GROUP + doubles + rests + found.accesses.vector

@@ -317,3 +317,32 @@ def test_registers_of_a_few_long_rows_of_floats_suffice(define: Definition) -> N
     )
     assert kernel.resources is not None
     assert kernel.resources.spill_bytes == 0
+
+
+@pytest.mark.skipif(not is_available(), reason="no NVRTC")
+@pytest.mark.parametrize(("rows", "length"), [(8, 128_256), (4, 128_256), (6, 128_256), (16, 50_256), (2, 250_000)])
+@pytest.mark.parametrize("has_gradient", [False, True], ids=["rms_norm", "softmax_bwd"])
+def test_several_blocks_of_sums_of_doubles_share_a_processor(rows: int, length: int, has_gradient: bool) -> None:
+    """Registers were counted as of exponentials: one block a processor at most, or rows in the shared memory of clusters."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], dtype=DataType.Double, contiguity=True)
+        if has_gradient:
+            y = fd.define_tensor(shape=[-1, -1], dtype=DataType.Double, contiguity=True)
+            fd.add_output(y * (x - fd.ops.sum(x * y, [1], keepdim=True)))
+        else:
+            fd.add_output(x * fd.ops.rsqrt(fd.ops.sum(x * x, [1], keepdim=True) + 1e-6))
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    shapes = [described(DataType.Double, rows, length)] * len(fusion.input_tensors)
+    bound = bind_inputs(fusion, shapes)
+    params = InnerPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    assert isinstance(params, InnerPersistentParams)
+    assert params.in_grid
+    assert not params.in_shared or has_gradient
+    kernel = KernelCompiler(H200).compile(fusion, shapes)
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == 0
+    taken = -(-kernel.resources.registers // 8) * 8 * params.threads * params.in_grid
+    assert taken <= H200.registers_per_sm
+    if (rows, length) == (8, 128_256) and not has_gradient:
+        assert (params.threads, params.batch, params.cluster, params.in_grid) == (512, 4, 32, 2)
