@@ -43,8 +43,8 @@ IN_GROUP, PER_BLOCK, PER_THREAD = 1.4, 0.006, 0.0003
 """The same for a group, and what each thread of a block adds."""
 
 PER_DOUBLE_THREAD = 0.0008
-"""What a thread adds that joins Doubles with their rests (H200: rms_norm f64 8x128256 over 32 blocks of 512 threads 11.0 us, over
-16 of 1024 11.8, over 63 of 256 11.7)."""
+"""What a thread adds that joins Doubles with their rests (H200: rms_norm f64 8x128256 over 32 blocks of 512 threads 11.0 us,
+over 16 of 1024 11.8, over 63 of 256 11.7)."""
 
 CLUSTERED = {1: 1.0, 2: 1.0, 4: 0.91, 8: 0.91, 16: 0.85}
 """The part of the SMs that clusters use: each lies within a part of the device (an H200 holds 30 of four blocks, 15 of eight
