@@ -39,3 +39,19 @@ def test_sums_one_behind_the_other(dtype: DataType) -> None:
     for _ in range(LAUNCHES):
         (found,) = fd.execute([x], device="cuda")
         assert float(found) == float(x.sum())
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(7776, 1024), (3853, 1000), (2113, 513)])
+def test_short_rows_that_begin_anywhere(rows: int, columns: int) -> None:
+    """They are read element by element, by blocks that go over them."""
+    device = get_device("cuda", 0)
+    x, target = chained.arrays_for(chained.cross_entropy, rows, columns + 1, DataType.Float)
+    arrays = [x[:, :-1], np.minimum(target, columns - 1)]
+    fusion = chained.fusion_of(chained.cross_entropy, DataType.Float)
+    kernel = KernelCompiler(device).compile(fusion, [chained.described(a) for a in arrays])
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == 0
+    found = {run_on(device, kernel, fusion, arrays)[fusion.output_tensors[0].name].tobytes() for _ in range(5)}
+    assert len(found) == 1
+    (expected,) = chained.expected_of(chained.cross_entropy, arrays)
+    np.testing.assert_allclose(np.frombuffer(found.pop(), np.float32).astype(np.float64), expected, rtol=5e-5)

@@ -15,7 +15,7 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
-from fuser.ir.kernel import AtomicAdd, For, Kernel, Store, walk
+from fuser.ir.kernel import AtomicAdd, For, Kernel, Post, Store, walk
 from fuser.ir.kernel_accesses import stmt_reads
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
@@ -318,10 +318,16 @@ def test_few_long_rows_lie_over_clusters(define: Definition, rows: int, columns:
 @pytest.mark.parametrize(("rows", "columns"), [(64, 5), (100, 128), (213, 250), (2, 3000), (5, 2057), (700, 24)])
 def test_few_small_rows_lie_in_one_cluster(define: Definition, rows: int, columns: int) -> None:
     kernel = check(define, rows, columns)
-    if define in STREAMED and define is not norm_of_column_sums:
-        assert kernel.plan is not None
+    if define not in STREAMED or define is norm_of_column_sums:
+        return
+    assert kernel.plan is not None
+    assert kernel.kernel_ir is not None
+    if rows <= 8 or define in (sum_of_variances, moments_of_sums):
         assert max(kernel.plan.cluster or (1,)) == (16 if rows > 8 else 8)
         assert kernel.plan.semaphores is None
+    else:
+        assert kernel.plan.cluster is None, "blocks that post are there sooner"
+        assert any(isinstance(s, Post) for s in walk(kernel.kernel_ir.body))
 
 
 def kernel_of(define: Definition, rows: int, columns: int, dtype: DataType = BFloat16) -> CompiledKernel:
@@ -507,3 +513,46 @@ def test_rows_in_shared_memory(most: int, monkeypatch: pytest.MonkeyPatch) -> No
     assert isinstance(answer.rows, InnerPersistentParams)
     assert "t0" in answer.rows.in_shared
     check(chosen_beside_normalised, rows, columns)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "stride", "dtype", "single"),
+    [
+        (7776, 1024, 1025, Float, True),
+        (3853, 1000, 1003, Float, True),
+        (7776, 1024, 1024, Float, False),
+        (1000, 1024, 1025, Float, False),
+        (7776, 3000, 3001, Float, False),
+        (7776, 1024, 1025, BFloat16, False),
+    ],
+)
+def test_short_rows_that_begin_anywhere_are_read_element_by_element(
+    rows: int, columns: int, stride: int, dtype: DataType, single: bool
+) -> None:
+    fusion = fusion_of(cross_entropy, dtype)
+    inputs = [
+        TensorDescriptor(t.dtype, (rows, columns)[: t.ndim], (stride if t.ndim == 2 else 1, 1)[: t.ndim])
+        for t in fusion.input_tensors
+    ]
+    bound = bind_inputs(fusion, inputs)
+    found = ChainedReductionScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+    assert isinstance(found, ChainedParams)
+    assert isinstance(found.rows, ReductionParams)
+    shape = (found.rows.block_reduce, found.rows.unroll, found.rows.vector, found.blocks)
+    assert (shape == (32, -(-columns // 32), 1, 264)) is single
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(300, 520), (257, 1000)])
+def test_short_rows_element_by_element(rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two blocks of a small device go over them."""
+    monkeypatch.setattr(chained_reduction, "SHORT_BLOCKS", 1)
+    fusion = fusion_of(cross_entropy, Float)
+    x, target = arrays_for(cross_entropy, rows, columns + 1, Float)
+    arrays = [x[:, :-1], np.minimum(target, columns - 1)]
+    simulator = SimulatorDevice(info=replace(H200, sm_count=8))
+    kernel = KernelCompiler(simulator).compile(fusion, [described(a) for a in arrays])
+    found = run_on(simulator, kernel, fusion, arrays)
+    (expected,) = expected_of(cross_entropy, arrays)
+    np.testing.assert_allclose(found[fusion.output_tensors[0].name], expected, rtol=5e-5)
+    assert kernel.plan is not None
+    assert kernel.plan.grid[0].value == 8
