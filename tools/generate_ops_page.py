@@ -19,12 +19,13 @@ from fuser.frontend.reductions import REDUCTION_OPS
 from fuser.frontend.reshape_ops import RESHAPE_OPS
 from fuser.frontend.resize_ops import RESIZE_OPS
 from fuser.frontend.shape_ops import SHAPE_OPS
+from fuser.frontend.triangles import TRIANGLES
 from fuser.ir.dtypes import DataType
 from fuser.ir.op_table import POINTWISE, REDUCTIONS, SCANS, DtypeRule, PointwiseOp
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "ops.md"
 
-OTHERS = (*SHAPE_OPS, *RESHAPE_OPS, *RESIZE_OPS, *INDEXING_OPS, *FACTORIES, *RANDOM_OPS)
+OTHERS = (*SHAPE_OPS, *RESHAPE_OPS, *RESIZE_OPS, *INDEXING_OPS, *FACTORIES, *RANDOM_OPS, *TRIANGLES)
 KINDS = {"f": "floating", "i": "integer", "b": "Bool", "c": "complex", "u": "UInt64"}
 
 

@@ -19,6 +19,7 @@ from fuser.frontend.reshape_ops import RESHAPE_OPS
 from fuser.frontend.resize_ops import RESIZE_OPS
 from fuser.frontend.scans import SCAN_OPS
 from fuser.frontend.shape_ops import SHAPE_OPS
+from fuser.frontend.triangles import TRIANGLES
 from fuser.source_location import caller_location
 
 UNSUPPORTED: dict[str, str] = {
@@ -29,7 +30,6 @@ UNSUPPORTED: dict[str, str] = {
     "cutlass_nvfp4_grouped_mm": "matrix products of 4-bit floats need sm100",
     "sdpfa_fwd": "attention comes with the library scheduler",
     "sdpfa_bwd": "attention comes with the library scheduler",
-    "triu": "triangles come with the indexing ops",
     "scatter": "indexing ops are not lowered yet",
     "preprocess_grouped_matmul_input_sf": "block-scaled formats need sm100",
     "topk": "sorting is not lowered yet",
@@ -59,6 +59,7 @@ OPS: dict[str, Callable[..., Any]] = {
     **INDEXING_OPS,
     **FACTORIES,
     **RANDOM_OPS,
+    **TRIANGLES,
     **{name: _unsupported(name, reason) for name, reason in UNSUPPORTED.items() if name not in ELEMENTWISE},
 }
 """Every op by name; each is also an attribute of this module."""
