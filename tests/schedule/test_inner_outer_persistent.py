@@ -19,12 +19,7 @@ from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import AsyncCopy, SpinWait, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.schedule import inner_outer_persistent
-from fuser.schedule.inner_outer_persistent import (
-    InnerOuterPersistentScheduler,
-    Load,
-    choose_pass_shape,
-    columns_of_block,
-)
+from fuser.schedule.inner_outer_persistent import InnerOuterPersistentScheduler
 from fuser.schedule.params import InnerOuterParams, Refused, SegmentInputs
 from fuser.schedule.segment import segment_fusion
 from fuser.schedule.sides import find_sides
@@ -252,36 +247,6 @@ def test_parts_are_asked_for_together() -> None:
 
 def test_sums_of_large_values_are_as_good_as_their_rows() -> None:
     check(moments_both_ways, 50, 40, device=SMALL, offset=1000.0, tolerance=2e-3)
-
-
-@pytest.mark.parametrize("length", [1, 7, 32, 33, 256, 1000, 1024, 4096, 5120, 8192])
-@pytest.mark.parametrize("vector", [1, 4, 8])
-@pytest.mark.parametrize("rows", [1, 100, 16384])
-def test_pass_shapes(length: int, vector: int, rows: int) -> None:
-    shape = choose_pass_shape(
-        length,
-        rows,
-        vector,
-        Load(4, 6, row_registers=vector, held_registers=3 * vector, kept_registers=0, sums=2),
-        H200,
-    )
-    if isinstance(shape, Refused):
-        assert vector == 1
-        assert length > 5120
-        return
-    assert shape.threads * shape.batch * vector >= length
-    assert (shape.batch - 1) * shape.threads * vector < length, "no access is idle for every thread"
-    block = shape.threads * shape.side_by_side
-    assert block <= 1024
-    assert shape.per_sm * block <= 2048
-    assert shape.registers * -(-block // 32) * 32 * shape.per_sm <= 65536
-    assert shape.blocks <= 132 * shape.per_sm
-    assert (shape.blocks - 1) * shape.side_by_side * shape.rows < rows, "no block is without rows"
-    across = columns_of_block(length, shape)
-    assert shape.threads % across == 0
-    assert shape.threads // across <= shape.blocks or length <= 16 * across * shape.blocks, (
-        "many trips, and idle threads"
-    )
 
 
 def test_few_rows_take_their_columns_in_few_trips() -> None:

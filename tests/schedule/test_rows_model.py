@@ -1,0 +1,42 @@
+"""Rows of gradients over blocks that have rows of their own: what fits a block, and which threads sum up columns."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.schedule.params import Refused
+from fuser.schedule.rows_model import choose_pass_shape, columns_of_block
+from fuser.schedule.sides import Load
+
+H200 = DeviceInfo.preset("H200")
+
+
+@pytest.mark.parametrize("length", [1, 7, 32, 33, 256, 1000, 1024, 4096, 5120, 8192])
+@pytest.mark.parametrize("vector", [1, 4, 8])
+@pytest.mark.parametrize("rows", [1, 100, 16384])
+def test_pass_shapes(length: int, vector: int, rows: int) -> None:
+    shape = choose_pass_shape(
+        length,
+        rows,
+        vector,
+        Load(4, 6, row_registers=vector, held_registers=3 * vector, kept_registers=0, sums=2),
+        H200,
+    )
+    if isinstance(shape, Refused):
+        assert vector == 1
+        assert length > 5120
+        return
+    assert shape.threads * shape.batch * vector >= length
+    assert (shape.batch - 1) * shape.threads * vector < length, "no access is idle for every thread"
+    block = shape.threads * shape.side_by_side
+    assert block <= 1024
+    assert shape.per_sm * block <= 2048
+    assert shape.registers * -(-block // 32) * 32 * shape.per_sm <= 65536
+    assert shape.blocks <= 132 * shape.per_sm
+    assert (shape.blocks - 1) * shape.side_by_side * shape.rows < rows, "no block is without rows"
+    across = columns_of_block(length, shape)
+    assert shape.threads % across == 0
+    assert shape.threads // across <= shape.blocks or length <= 16 * across * shape.blocks, (
+        "many trips, and idle threads"
+    )
