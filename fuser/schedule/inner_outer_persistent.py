@@ -69,7 +69,7 @@ class InnerOuterPersistentScheduler:
             return found
         apart = math.inf
         if found.length >= LEAST_APART and can_be_apart(segment) and device.compute_capability >= BESIDE:
-            apart = side_by_side_time(found.length, found.rows, found.load)
+            apart = side_by_side_time(found.length, found.rows, found.vector, found.load)
         near = self._in_cluster(found, inputs, device, apart) or self._in_rows(found, inputs, device, apart)
         return near if isinstance(near, InnerOuterParams) else self._in_group(found, inputs, device) or near
 
@@ -178,7 +178,7 @@ class InnerOuterPersistentScheduler:
             shape.rows,
             shape.blocks,
             shape.per_sm,
-            trips > 1,
+            shape.ahead and trips > 1,
             bounds,
             reasons=(
                 f"a row of {length} elements is {-(-length // vector)} accesses of {vector}: {shape.batch} for each of "

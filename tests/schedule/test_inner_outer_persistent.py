@@ -367,3 +367,22 @@ def test_rows_in_shared_memory(define: Definition, rows: int, length: int, ahead
     assert kernel.kernel_ir is not None
     copies = [s.dst.name for s in walk(kernel.kernel_ir.body) if isinstance(s, AsyncCopy)]
     assert {n.split("_")[0] for n in copies} == set(found.read)
+
+
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize(("rows", "length"), [(41, 32), (130, 8), (21, 64)])
+def test_two_rows_at_once_and_none_ahead(define: Definition, rows: int, length: int) -> None:
+    arrays = arrays_for(define, rows, length, Float)
+    fusion = fusion_of(define, Float)
+    (segment,) = segment_fusion(fusion).segments
+    bound = bind_inputs(fusion, [described(a) for a in arrays])
+    inputs = SegmentInputs(bound.tensors, bound.evaluate)
+    proposed = InnerOuterPersistentScheduler().propose(fusion, inputs, replace(SMALL, max_cluster=1))
+    assert isinstance(proposed, InnerOuterParams)
+    params = replace(proposed, rows=2, blocks=2, ahead=False)
+    device = SimulatorDevice(info=SMALL)
+    kernel, _ = KernelCompiler(device).compile_segment(segment, bound, params)
+    results = run_on(device, kernel, fusion, arrays)
+    for t, expected in zip(fusion.output_tensors, expected_of(define, arrays), strict=True):
+        scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
+        assert np.all(np.abs(results[t.name].astype(np.float64) - expected) <= 3e-5 * scale + 1e-6), t.name

@@ -40,3 +40,12 @@ def test_pass_shapes(length: int, vector: int, rows: int) -> None:
     assert shape.threads // across <= shape.blocks or length <= 16 * across * shape.blocks, (
         "many trips, and idle threads"
     )
+
+
+@pytest.mark.parametrize(("is_double", "expected"), [(True, (2, False)), (False, (1, True))])
+def test_rows_of_doubles_are_joined_two_at_a_time(is_double: bool, expected: tuple[int, bool]) -> None:
+    """Of two rows that a thread holds, both are worked on at once, or one is a trip ahead."""
+    load = Load(16, 24, row_registers=8, held_registers=16, kept_registers=4, sums=2, is_double=is_double)
+    shape = choose_pass_shape(64, 100_003, 2, load, H200)
+    assert not isinstance(shape, Refused)
+    assert (shape.rows, shape.ahead) == expected

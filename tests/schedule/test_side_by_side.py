@@ -13,8 +13,10 @@ from fuser.compiler.compile_fusion import compile_fusion
 from fuser.host_ir.instructions import LaunchKernel
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
+from fuser.schedule.columns_model import side_by_side_time
 from fuser.schedule.inner_outer_persistent import InnerOuterPersistentScheduler
 from fuser.schedule.params import InnerOuterParams, Refused, SegmentInputs
+from fuser.schedule.sides import Load
 from tests.schedule.test_inner_outer_persistent import (
     Definition,
     arrays_for,
@@ -88,3 +90,21 @@ def test_results(monkeypatch: pytest.MonkeyPatch) -> None:
         for result, expected in zip(fd.execute(arrays), expected_of(layer_norm_backward, arrays), strict=True):
             scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
             assert np.all(np.abs(result - expected) <= 3e-5 * scale)
+
+
+def test_rows_that_begin_anywhere_take_two_kernels_longer() -> None:
+    """Elements of less than eight bytes, read one by one: 16 bits take longer than 32."""
+    ratios: list[float] = []
+    for itemsize in (2, 4, 8):
+        load = Load(
+            2 * itemsize,
+            3 * itemsize,
+            row_registers=2,
+            held_registers=4,
+            kept_registers=0,
+            sums=2,
+            read_sizes=(itemsize,),
+        )
+        by_element, whole = (side_by_side_time(257, 100_003, vector, load) for vector in (1, 2))
+        ratios.append(by_element / whole)
+    assert ratios[0] > ratios[1] > ratios[2] == 1
