@@ -46,8 +46,8 @@ SIDE_BY_SIDE, OF_DOUBLE_PAIRS, SIDE_BY_SIDE_RATE = 6.0, 0.8, 2.27e6
 """Two such kernels that run side by side, beside the bytes, with Doubles, and what they move: one finds in a cache what the
 other has read (H200: 24 shapes of 0.1 to 74 MB took 5.6 to 36.8 us)."""
 BY_ELEMENT = {2: 0.55, 4: 0.75}
-"""The part of that where rows begin anywhere, by bytes of an element (H200: bf16 300x50257 75.7 us, 100003x257 162.7, by one kernel
-103.3; f32 10776x257 26.0, by one 28.5)."""
+"""The part of that where rows begin anywhere, by bytes of an element (H200: bf16 300x50257 75.7 us, 100003x257 162.7, by one
+kernel 103.3; f32 10776x257 26.0, by one 28.5)."""
 EXACT = 0.25
 """What a cluster may be estimated to take longer than those: it is known better."""
 WORTH = 0.92

@@ -26,8 +26,8 @@ SUMMING_BLOCKS = 100
 MOST_TRIPS = 16
 """Turns over its columns that a block takes before threads had better take columns than parts: each waits for a barrier."""
 TOGETHER = 0.9
-"""The part of the time that two rows of Doubles at once take, of one ahead of the other: their joins do not wait for one another
-(H200: f64 100003x64 55.6 us, so 49.1; 1774x1024 26.9 and 25.1; bf16 32768x1024 59.8 and 69.2)."""
+"""The part of the time that two rows of Doubles at once take, of one ahead of the other: their joins do not wait for one
+another (H200: f64 100003x64 55.6 us, so 49.1; 1774x1024 26.9 and 25.1; bf16 32768x1024 59.8 and 69.2)."""
 WAIT_NS = 3000.0
 """What the wait of the grid and the sums after it cost at least."""
 
@@ -50,9 +50,9 @@ class PassShape:
 def choose_pass_shape(length: int, rows: int, vector: int, load: Load, device: DeviceInfo) -> PassShape | Refused:
     """The shape that a model of time finds fastest.
 
-    A thread holds the rows of one trip and those of the next, or two rows of one trip. Time is that of the memory, as far as enough bytes are in
-    flight and blocks overlap, for the rows of the longest block; then each block's sums are written and read again through the
-    second-level cache.
+    A thread holds the rows of one trip and those of the next, or two rows of one trip. Time is that of the memory, as far as
+    enough bytes are in flight and blocks overlap, for the rows of the longest block; then each block's sums are written and
+    read again through the second-level cache.
     """
     accesses = -(-length // vector)
     best: tuple[tuple[float, ...], PassShape] | None = None
