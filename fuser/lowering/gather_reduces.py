@@ -127,19 +127,23 @@ def _apart(items: list[Stmt], results: set[Buffer]) -> tuple[list[Stmt], list[St
     """Statements behind a reduction: those that may come before it, in order, and those that stay.
 
     What reads or writes its `results` stays, with all that depends on that. So does what writes other memory than registers,
-    once something stays: another name of that memory may be read there.
+    once something stays: another name of that memory may be read there. Waits stay, and so does what reads such memory behind
+    them.
     """
     before: list[Stmt] = []
     after: list[Stmt] = []
     written, read = set(results), set[Buffer]()
+    waits = False
     for item in items:
         reads, writes = _read((item,)), _written((item,))
         is_free = reads.isdisjoint(written) and writes.isdisjoint(written) and writes.isdisjoint(read)
-        if after and (not all(isinstance(s, _MOVABLE) for s in walk((item,))) or any(map(_is_seen, writes))):
+        is_movable = all(isinstance(s, _MOVABLE) for s in walk((item,)))
+        if (after and (not is_movable or any(map(_is_seen, writes)))) or (waits and any(map(_is_seen, reads))):
             is_free = False
         if is_free:
             before.append(item)
             continue
+        waits |= not is_movable
         after.append(item)
         written |= writes
         read |= reads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fuser.errors import InputTypeError, LaunchError
@@ -27,9 +27,10 @@ class OwnedMemory:
         self.allocation = allocation
         self.stream = stream
 
-    def __del__(self) -> None:
-        # At interpreter exit the driver may be gone already, and the memory goes with the process.
-        if not sys.is_finalizing():
+    # Bound early: at interpreter exit the names of this module may be gone.
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # The driver may be gone then as well, and the memory goes with the process.
+        if not is_finalizing():
             self._device.release(self.allocation, self.stream)
 
 

@@ -10,7 +10,9 @@ Grammar (C layout, version 0 of the protocol, which every library accepts)
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
 from fuser.errors import InputTypeError
@@ -98,7 +100,10 @@ class _Taken:
     def __init__(self, managed: int) -> None:
         self._managed = managed
 
-    def __del__(self) -> None:
+    # Bound early: at interpreter exit the names of this module may be gone.
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():
+            return  # the memory goes with the process
         deleter = _Managed.from_address(self._managed).deleter
         if deleter:
             _Deleter(deleter)(self._managed)

@@ -8,7 +8,7 @@ from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GLOBAL_MEMORY, MemoryType, ParallelType
 from fuser.ir.integers import ONE, ZERO, Symbol, equal, symbol
-from fuser.ir.kernel import Buffer, If, Literal, Load, Reduce, Stmt, Store
+from fuser.ir.kernel import AsyncWait, Buffer, If, Literal, Load, Reduce, Stmt, Store
 from fuser.lowering.gather_reduces import check_last_blocks, gather_reduces
 
 BX, GX, GY = ParallelType.block_x, ParallelType.grid_x, ParallelType.grid_y
@@ -76,6 +76,14 @@ def test_stores_do_not_pass_what_needs_a_result() -> None:
     used, stored, computed = copied(D, A), copied(out, C), copied(B, C)
     a, b = reduce_of(A), reduce_of(B)
     assert gather_reduces((a, used, stored, computed, b)) == [computed, (a, b), used, stored]
+
+
+def test_reads_of_what_is_copied_do_not_pass_the_wait_for_it() -> None:
+    copy = Buffer("copy", DataType.Int32, MemoryType.shared, ONE)
+    used, wait, of_copy, of_register = copied(D, A), AsyncWait(0), copied(B, copy), copied(B, C)
+    a, b = reduce_of(A), reduce_of(B)
+    assert gather_reduces((a, used, wait, of_copy, b)) == [a, used, wait, of_copy, b]
+    assert gather_reduces((a, used, wait, of_register, b)) == [of_register, (a, b), used, wait]
 
 
 def test_other_threads_do_not_meet() -> None:

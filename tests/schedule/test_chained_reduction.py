@@ -314,6 +314,13 @@ def test_few_long_rows_lie_over_clusters(define: Definition, rows: int, columns:
     assert rows == 1 or max(kernel.plan.cluster or (1,)) > 1
 
 
+@pytest.mark.parametrize("define", ROWS_KEPT)
+@pytest.mark.parametrize("columns", [16_000, 32_000])
+def test_rows_that_come_by_asynchronous_copies(define: Definition, columns: int) -> None:
+    """Each tensor's copies are waited for before anything reads them."""
+    check(define, 13, columns)
+
+
 @pytest.mark.parametrize("define", [*STREAMED, *ROWS_KEPT])
 @pytest.mark.parametrize(("rows", "columns"), [(64, 5), (100, 128), (213, 250), (2, 3000), (5, 2057), (700, 24)])
 def test_few_small_rows_lie_in_one_cluster(define: Definition, rows: int, columns: int) -> None:
