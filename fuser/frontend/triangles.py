@@ -33,7 +33,9 @@ def triu(arg: object, diagonal: object = 0) -> TensorView:
     kept = ELEMENTWISE["ge"](column, ELEMENTWISE["add"](row, first))
     dtype = tv.node.dtype
     zero = 0j if dtype.is_complex else 0.0 if dtype.is_floating else 0 if dtype.is_integral else False
-    return ELEMENTWISE["where"](kept, tv, zero)
+    result = ELEMENTWISE["where"](kept, tv, zero)
+    assert isinstance(result, TensorView)
+    return result
 
 
 TRIANGLES: dict[str, Callable[..., object]] = {"triu": triu}
