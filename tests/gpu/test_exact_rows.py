@@ -1,0 +1,40 @@
+"""Errors that the simulator cannot tell of: what the hardware's exponential is off by, and products that the compiler fuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fuser import FusionDefinition
+from fuser.ir.dtypes import DataType
+
+
+@pytest.mark.parametrize("shape", [(37, 20_011), (300, 5003), (3, 1_000_003), (500, 7)], ids=str)
+@pytest.mark.parametrize("mean", [0.0, 1000.0])
+def test_softmax_of_floats_is_off_by_less_than_torchs(shape: tuple[int, int], mean: float) -> None:
+    """With the compiler's expf it was off by three and a half and more, as torch's is."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Float)
+        powers = fd.ops.exp(x - fd.ops.max(x, [1], keepdim=True))
+        fd.add_output(powers / fd.ops.sum(powers, [1], keepdim=True))
+    data = (np.random.default_rng(0).standard_normal(shape) + mean).astype(np.float32)
+    (found,) = fd.execute([data], device="cuda")
+    powers_of = np.exp(data.astype(np.float64) - data.max(1, keepdims=True))
+    exact = powers_of / powers_of.sum(1, keepdims=True)
+    assert np.max(np.abs(np.asarray(found) - exact) / np.spacing(exact.astype(np.float32))) < 3.3
+
+
+@pytest.mark.parametrize("rows", [5003, 385, 40])
+def test_variances_of_columns_with_a_value_far_from_all_others(rows: int) -> None:
+    x = np.random.default_rng(0).standard_normal((rows, 24)) * 0.01
+    x[np.arange(24), np.arange(24)] = 1e4 * (1 + np.random.default_rng(1).random(24))
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([-1, -1], True, DataType.Double)
+        for result in fd.ops.var_mean(t, [0]):
+            fd.add_output(result)
+    wide = x.astype(np.longdouble)
+    mean = wide.mean(0)
+    variance = ((wide - mean) ** 2).sum(0) / (rows - 1)
+    for found, exact, limit in zip(fd.execute([x], device="cuda"), (variance, mean), (2, 1), strict=True):
+        error = (np.asarray(found) - exact) / np.spacing(exact.astype(np.float64))
+        assert np.sqrt(np.mean(error**2)) < limit
