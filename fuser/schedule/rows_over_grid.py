@@ -56,6 +56,9 @@ PIECEWISE = 0.5
 MOST_RESIDENT = 4
 """Blocks of an SM: more of them only have more to exchange."""
 
+MOST_RESIDENT_DOUBLES = 2
+"""The same of rows of Doubles in registers (H200: rms_norm f64 16x16384 in four 8.6 us, in two 8.0; 8x32768 8.5 and 7.9)."""
+
 LEAST_PIECES = 4
 """Of what a thread has of a row in shared memory: one is waited for while others come."""
 
@@ -167,6 +170,7 @@ def choose_grid_shape(
     """
     best: GridShape | None = None
     per_thread = PER_DOUBLE_THREAD if row.is_double and not row.is_cut else PER_THREAD
+    most_resident = MOST_RESIDENT_DOUBLES if row.is_double and not row.is_cut and not room.in_shared else MOST_RESIDENT
     accesses, access = -(-row.elements // row.vector), access_time(row, in_shared=room.in_shared)
     for threads in THREADS:
         # With fewer accesses a thread no group of all blocks holds a row.
@@ -180,7 +184,7 @@ def choose_grid_shape(
             resident = _resident(threads, batch * row.vector * room.held, room, device)
             if resident < 1:
                 break
-            groups = min(rows, min(resident, MOST_RESIDENT) * device.sm_count // sharing)
+            groups = min(rows, min(resident, most_resident) * device.sm_count // sharing)
             if groups < 1:
                 continue
             # Rows in registers are waited for in each trip: what clusters cannot hold may do that, others had better not.
