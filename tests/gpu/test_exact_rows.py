@@ -12,7 +12,8 @@ from fuser.ir.dtypes import DataType
 @pytest.mark.parametrize("shape", [(37, 20_011), (300, 5003), (3, 1_000_003), (500, 7)], ids=str)
 @pytest.mark.parametrize("mean", [0.0, 1000.0])
 def test_softmax_of_floats_is_off_by_less_than_torchs(shape: tuple[int, int], mean: float) -> None:
-    """With the compiler's expf it was off by three and a half and more, as torch's is."""
+    """With the compiler's expf it was off by three and a half and more, at times more than torch's."""
+    torch = pytest.importorskip("torch")
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], True, DataType.Float)
         powers = fd.ops.exp(x - fd.ops.max(x, [1], keepdim=True))
@@ -21,7 +22,10 @@ def test_softmax_of_floats_is_off_by_less_than_torchs(shape: tuple[int, int], me
     (found,) = fd.execute([data], device="cuda")
     powers_of = np.exp(data.astype(np.float64) - data.max(1, keepdims=True))
     exact = powers_of / powers_of.sum(1, keepdims=True)
-    assert np.max(np.abs(np.asarray(found) - exact) / np.spacing(exact.astype(np.float32))) < 3.3
+    theirs = torch.softmax(torch.tensor(data, device="cuda"), 1).cpu().numpy()
+    ulp = np.spacing(exact.astype(np.float32))
+    error_of = [np.max(np.abs(np.asarray(values) - exact) / ulp) for values in (found, theirs)]
+    assert error_of[0] <= max(error_of[1], 1.0)
 
 
 @pytest.mark.parametrize("rows", [5003, 385, 40])
