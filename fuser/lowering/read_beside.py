@@ -40,14 +40,16 @@ def read_beside(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     if start is None:
         return body
     writes = Counter(buffer for s in walk(body) for buffer, _ in stmt_writes(s))
-    before = frozenset(x for s in body[start:] for x in _symbols(s))
+    loads = (k for k in range(start) if any(b.is_global for s in walk((body[k],)) for b, _ in stmt_reads(s)))
+    at = max(loads, default=-1) + 1
+    later = frozenset(x for s in body[at:] for x in _symbols(s))
     result = list(body)
     early: list[Stmt] = []
     room = MOST_VALUES
     for k, s in enumerate(body[start:], start):
         if not (isinstance(s, For) and s.unroll and s.start is ZERO and s.step is ONE and s.stop.is_const):
             continue
-        found = _values(s, writes, before - {s.symbol})
+        found = _values(s, writes, later - {s.symbol})
         # A thread with one access has no loop around it: this one goes over its elements.
         each = [f for f in found if s.symbol in f.test.condition.symbols | f.read.index.symbols]
         taken = len(each) * s.stop.value + len(found) - len(each)
@@ -58,11 +60,11 @@ def read_beside(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         held: dict[Stmt, Stmt] = {}
         reads: dict[bool, list[Stmt]] = {False: [], True: []}
         for f in found:
-            at, size = (s.symbol, s.stop) if f in each else (ZERO, ONE)
+            place, size = (s.symbol, s.stop) if f in each else (ZERO, ONE)
             b = Buffer(f"{f.store.buffer.name}_early", f.store.buffer.dtype, f.store.buffer.memory, size)
             early.append(Allocate(b))
-            reads[f in each].append(If(f.test.condition, (Store(b, at, f.read),), role=Role.predicate))
-            held[f.test] = If(f.test.condition, (Store(f.store.buffer, ZERO, Load(b, at)),), role=Role.predicate)
+            reads[f in each].append(If(f.test.condition, (Store(b, place, f.read),), role=Role.predicate))
+            held[f.test] = If(f.test.condition, (Store(f.store.buffer, ZERO, Load(b, place)),), role=Role.predicate)
         early += reads[False]
         if each:
             looped = substitute_symbols(tuple(reads[True]), {s.symbol: again})
@@ -71,13 +73,11 @@ def read_beside(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         result[k] = For(s.symbol, s.start, s.stop, s.step, inner, s.unroll, s.unswitch)
     if not early:
         return body
-    loads = (k for k in range(start) if any(b.is_global for s in walk((body[k],)) for b, _ in stmt_reads(s)))
-    at = max(loads, default=-1) + 1
     return (*result[:at], *early, *result[at:])
 
 
 def _values(loop: For, writes: Counter[Buffer], later: AbstractSet[Symbol]) -> list[_Found]:
-    """Reads of single elements in a loop that depend on its symbol at most, and on what is known before the reduction."""
+    """Reads of single elements in a loop that depend on its symbol at most, and on no other that is defined `later`."""
     found: list[_Found] = []
     for test in walk(loop.body):
         if not (isinstance(test, If) and test.role is Role.predicate and len(test.then) == 1 and not test.orelse):

@@ -12,7 +12,8 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GLOBAL_MEMORY, MemoryType, ParallelType
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.integers import ONE, ZERO, const, less, symbol
-from fuser.ir.kernel import Allocate, Buffer, Call, For, If, Literal, Load, Reduce, Role, Stmt, Store, walk
+from fuser.ir.kernel import Allocate, Buffer, Call, For, If, Let, Literal, Load, Reduce, Role, Stmt, Store, walk
+from fuser.ir.kernel_rewrites import substitute_symbols
 from fuser.lowering.read_beside import MOST_VALUES, read_beside
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.simulator.device import SimulatorDevice
@@ -77,6 +78,15 @@ def test_a_value_for_each_access_is_read_before_blocks_meet() -> None:
     made = read_beside(body_of(3, cluster))
     assert reads_of_weights(made) == ["weight_early", "reduce"]
     assert isinstance(made[1], For)  # the row comes first
+
+
+def test_what_a_name_behind_the_loads_of_the_row_chooses_stays() -> None:
+    """The reads would stand in front of the name."""
+    half = symbol("half", 0, 15)
+    *before, reduce, last = body_of(3, reduction((ParallelType.grid_y,)))
+    after = substitute_symbols((last,), {THREAD: half * 2})
+    body = (*before, Let(half, THREAD // 2), reduce, *after)
+    assert read_beside(body) is body
 
 
 def test_what_stays() -> None:
