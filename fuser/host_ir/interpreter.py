@@ -386,8 +386,6 @@ class _Run:
         launch = Launch(
             values.grid, values.block, values.shared_bytes, cluster, plan.cooperative, beside=before is not None
         )
-        # Whole pairs of words (Post).
-        others = -(-before.semaphores[1] // 2) * 2 if before is not None and before.semaphores is not None else 0
         check_launch(kernel.entry, launch, self.device)
         self._note_disjoint(evaluation.facts, dict(zip(plan.tensor_arguments, tensors, strict=True)))
         parameters = evaluation.parameter_values(values)
@@ -402,7 +400,7 @@ class _Run:
                 (positions, n * w.dtype.itemsize)
                 for positions, n, w in zip(parameters.workspaces, values.workspaces, plan.workspaces, strict=True)
             ),
-            None if values.semaphores is None else (parameters.semaphores, values.semaphores, others),
+            None if values.semaphores is None else (parameters.semaphores, values.semaphores),
             any(side.starter == index for side in self.program.side_by_side.values()),
         )
 

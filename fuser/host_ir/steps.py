@@ -173,7 +173,7 @@ class LaunchStep:
     pointers    (position, root, byte offset)
     numbers     (position, name, dtype): user scalars passed on; None: as the caller gave it
     workspaces  (positions, bytes)
-    semaphores  (positions, count, how many others are in use meanwhile)
+    semaphores  (positions, count)
     holds       its workspaces stay in use while the next launch runs beside it
     """
 
@@ -183,7 +183,7 @@ class LaunchStep:
     pointers: tuple[tuple[int, int, int], ...] = ()
     numbers: tuple[tuple[int, str, DataType | None], ...] = ()
     workspaces: tuple[tuple[tuple[int, ...], int], ...] = ()
-    semaphores: tuple[tuple[int, ...], int, int] | None = None
+    semaphores: tuple[tuple[int, ...], int] | None = None
     holds: bool = False
 
     def run(self, frame: Frame) -> None:
@@ -195,8 +195,8 @@ class LaunchStep:
             number = frame.numbers[name]
             values[position] = number if dtype is None else scalar_as(number, dtype, name)
         if self.semaphores is not None:
-            positions, count, others = self.semaphores
-            _put(values, positions, frame.device.semaphores(others + count, frame.stream) + 4 * others)
+            positions, count = self.semaphores
+            _put(values, positions, frame.device.semaphores(count, frame.stream, beside=self.launch.beside))
         for positions, nbytes in self.workspaces:
             _put(values, positions, frame.workspace(nbytes).address)
         frame.device.launch(self.kernel, self.launch, values, frame.stream)

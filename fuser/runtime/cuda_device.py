@@ -41,6 +41,8 @@ _PORTABLE_CLUSTER = 8
 _SEMAPHORE_POOL = 4096
 _CAPTURE_RESERVE = 1 << 20
 _STREAM_NON_BLOCKING = 1
+# The handle by which each thread has a default stream of its own.
+_STREAM_OF_THREAD = 2
 _PARAMETER_INFO_SINCE = (12, 4)
 _KEEP_ALL = 2**64 - 1
 
@@ -129,8 +131,10 @@ class CudaDevice:
         call = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32Async"}[width]
         self._run(call, address, int.from_bytes(pattern, "little"), count, stream)
 
-    def semaphores(self, count: int, stream: int) -> int:
+    def semaphores(self, count: int, stream: int, *, beside: bool = False) -> int:
         """Address of at least `count` zeroed Int32 counters for one launch on `stream`; never shared between streams.
+
+        `beside`: see `Device`. Another thread may have put a launch of any size between the two on the stream.
 
         A stream that is being captured gets counters of its own out of a reserve made before, one set per capture:
         the graph may be replayed on any stream. Raises LaunchError if the reserve is not there or is used up.
@@ -138,34 +142,43 @@ class CudaDevice:
         switched = driver.enter_context(self.context)
         try:
             with self._lock:
-                return self._find_semaphores(count, stream)
+                return self._find_semaphores(count, stream, beside)
         finally:
             if switched:
                 driver.leave_context()
 
-    def _find_semaphores(self, count: int, stream: int) -> int:
+    def _find_semaphores(self, count: int, stream: int, beside: bool) -> int:
         pools = self._semaphores
         capture = capture_of(stream)
-        found = pools.by_stream.get((stream, capture))
+        thread = threading.get_ident() if stream == _STREAM_OF_THREAD else 0
+        key = stream, thread, capture, beside
+        found = pools.by_stream.get(key)
+        if not capture and (pools.reserve is None or pools.reserve_used > _CAPTURE_RESERVE // 2):
+            # A capture can make no reserve, so that there must be much left for the next ones. Graphs keep the old one.
+            pools.reserve, pools.reserve_used = self._zeroed(_CAPTURE_RESERVE, stream), 0
         if found is not None and found.nbytes >= 4 * count:
             return found.address
         if capture:
-            if pools.reserve is None or pools.reserve_used + count > _CAPTURE_RESERVE:
+            if pools.reserve is not None and pools.reserve_used + count > _CAPTURE_RESERVE:
+                raise LaunchError(
+                    f"{count} semaphores are needed in a stream capture, and earlier captures have taken "
+                    f"{pools.reserve_used} of the {_CAPTURE_RESERVE} that are kept for them; run a kernel that needs "
+                    "semaphores outside of captures"
+                )
+            if pools.reserve is None:
                 raise LaunchError(
                     f"a kernel that needs {count} semaphores is launched for the first time inside a stream capture; "
                     "run it once before the capture begins"
                 )
             address = pools.reserve.address + 4 * pools.reserve_used
             pools.reserve_used += -(-count // 64) * 64
-            pools.by_stream[stream, capture] = Allocation(address, 4 * count)
+            pools.by_stream[key] = Allocation(address, 4 * count)
             return address
-        if pools.reserve is None:
-            pools.reserve = self._zeroed(_CAPTURE_RESERVE, stream)
         # Work before on this stream may still use the old counters: stream order frees them after it.
-        pools.by_stream[stream, 0] = self._zeroed(max(count, _SEMAPHORE_POOL), stream)
+        pools.by_stream[key] = self._zeroed(max(count, _SEMAPHORE_POOL), stream)
         if found is not None:
             driver.call("cuMemFreeAsync", found.address, stream)
-        return pools.by_stream[stream, 0].address
+        return pools.by_stream[key].address
 
     def _zeroed(self, count: int, stream: int) -> Allocation:
         address = int(driver.call("cuMemAllocFromPoolAsync", 4 * count, self._memory_pool(), stream))
@@ -397,9 +410,9 @@ def _check_contiguous(data: np.ndarray) -> None:
 
 
 class _SemaphorePools:
-    """Counters by (stream, capture), and the reserve that captures take theirs from."""
+    """Counters by (stream, thread, capture, beside), and the reserve that captures take theirs from."""
 
     def __init__(self) -> None:
-        self.by_stream: dict[tuple[int, int], Allocation] = {}
+        self.by_stream: dict[tuple[int, int, int, bool], Allocation] = {}
         self.reserve: Allocation | None = None
         self.reserve_used = 0

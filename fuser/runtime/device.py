@@ -91,8 +91,11 @@ class Device(Protocol):
         """Write `pattern` (1, 2, 4, 8 or 16 bytes) `count` times."""
         ...
 
-    def semaphores(self, count: int, stream: int) -> int:
-        """Address of at least `count` zeroed Int32 counters for one launch on `stream`; never shared between streams."""
+    def semaphores(self, count: int, stream: int, *, beside: bool = False) -> int:
+        """Address of at least `count` zeroed Int32 counters for one launch on `stream`; never shared between streams.
+
+        beside   for a launch that may run while the one before it does, whosever that is: no other launches have these
+        """
         ...
 
     def launch(self, kernel: CompiledKernel, launch: Launch, arguments: Sequence[ArgumentValue], stream: int) -> None:

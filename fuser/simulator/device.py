@@ -39,7 +39,7 @@ class SimulatorDevice:
         self.interleave: bool | None = None
         self._lock = threading.RLock()
         # Stream -> address and number of its counters.
-        self._semaphores: dict[int, tuple[int, int]] = {}
+        self._semaphores: dict[tuple[int, bool], tuple[int, int]] = {}
 
     def allocate(self, nbytes: int, stream: int) -> Allocation:
         return Allocation(self.memory.allocate(nbytes), nbytes)
@@ -67,14 +67,14 @@ class SimulatorDevice:
         with self._lock:
             self.memory.write(address, np.tile(np.frombuffer(pattern, np.uint8), count))
 
-    def semaphores(self, count: int, stream: int) -> int:
+    def semaphores(self, count: int, stream: int, *, beside: bool = False) -> int:
         with self._lock:
-            address, size = self._semaphores.get(stream, (0, 0))
+            address, size = self._semaphores.get((stream, beside), (0, 0))
             if size < count:
                 if size:
                     self.memory.release(address)
                 address = self.memory.upload(np.zeros(count, np.int32), "semaphores")
-                self._semaphores[stream] = (address, count)
+                self._semaphores[stream, beside] = (address, count)
             return address
 
     def launch(self, kernel: CompiledKernel, launch: Launch, arguments: Sequence[ArgumentValue], stream: int) -> None:

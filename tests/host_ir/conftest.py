@@ -48,6 +48,7 @@ class HostDevice:
         self.fail_at: int | None = None
         self.released: list[int] = []
         self._counters = np.zeros(64, np.int32)
+        self._beside = np.zeros(64, np.int32)
 
     def _record(self, *call: Any) -> None:
         self.calls.append(call)
@@ -84,9 +85,9 @@ class HostDevice:
         self._record("fill", pattern, count)
         ctypes.memmove(address, pattern * count, len(pattern) * count)
 
-    def semaphores(self, count: int, stream: int) -> int:
+    def semaphores(self, count: int, stream: int, *, beside: bool = False) -> int:
         self._record("semaphores", count)
-        return int(self._counters.ctypes.data)
+        return int((self._beside if beside else self._counters).ctypes.data)
 
     def launch(self, kernel: CompiledKernel, launch: Launch, arguments: Sequence[Any], stream: int) -> None:
         self._record("launch", kernel.entry, launch, tuple(arguments))

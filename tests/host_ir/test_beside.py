@@ -68,7 +68,7 @@ def test_the_second_starts_with_the_first(device: Any, make_kernel: Any) -> None
     assert other.beside
     # Parameters: x, y, scratch memory, counters, extent.
     assert of_one[2] != of_other[2], "the first still uses its scratch memory"
-    assert of_other[3] == of_one[3] + 4 * 3, "the first still counts"
+    assert of_other[3] not in range(of_one[3], of_one[3] + 4 * 64), "the first still counts, or one of another thread"
     names = [c[0] for c in calls]
     counters = program.counters()
     assert (counters["launches_beside"], counters["launches_kept_apart"]) == (2, 0)

@@ -194,8 +194,41 @@ def test_semaphores_of_a_capture_come_out_of_the_reserve(fake: FakeDriver, devic
     fake.capture = 78
     assert device.semaphores(10, 1) != first
     assert len(fake.memory) == allocations
-    with pytest.raises(LaunchError, match="first time inside a stream capture; run it once before the capture begins"):
+    with pytest.raises(LaunchError, match="earlier captures have taken 128 of the 1048576 that are kept"):
         device.semaphores(5000000, 1)
+
+
+def test_there_are_semaphores_for_any_number_of_captures(fake: FakeDriver, device: CudaDevice) -> None:
+    found: set[int] = set()
+    for capture in range(1, 600):
+        fake.capture = 0
+        device.semaphores(10, 1)
+        fake.capture = capture
+        found.add(device.semaphores(4096, 1))
+    assert len(found) == 599
+    assert not any(address in fake.freed for address in found)
+
+
+def test_a_launch_beside_another_has_semaphores_of_its_own(fake: FakeDriver, device: CudaDevice) -> None:
+    """The launch before it may be one of another thread, which needs more than the one that is known."""
+    for fake.capture in (0, 77):
+        first, second = device.semaphores(3, 1), device.semaphores(64, 1, beside=True)
+        between = device.semaphores(4000, 1)
+        assert device.semaphores(64, 1, beside=True) == second
+        for address, count in ((first, 3), (between, 4000)):
+            assert second not in range(address, address + 4 * count)
+            assert address not in range(second, second + 4 * 64)
+
+
+def test_threads_share_no_default_stream_of_a_thread(device: CudaDevice) -> None:
+    """One handle means a stream of each."""
+    found: list[int] = []
+    mine = device.semaphores(4, 2)
+    thread = threading.Thread(target=lambda: found.append(device.semaphores(4, 2)))
+    thread.start()
+    thread.join()
+    assert found != [mine]
+    assert device.semaphores(4, 2) == mine
 
 
 def test_cold_semaphores_in_a_capture(fake: FakeDriver, device: CudaDevice) -> None:
