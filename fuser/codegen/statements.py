@@ -8,7 +8,6 @@ from fuser.codegen.names import Names
 from fuser.codegen.preamble import comment_lines
 from fuser.codegen.tested_reads import (
     ACCESS_TYPES,
-    LOAD_FUNCTIONS,
     TestedReads,
     is_read_by_element,
     only_read_into,
@@ -16,7 +15,7 @@ from fuser.codegen.tested_reads import (
     tested_reads,
     tested_tree,
 )
-from fuser.codegen.values import ValueWriter, is_scalar
+from fuser.codegen.values import LOAD_FUNCTIONS, ValueWriter, is_scalar
 from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fuser.codegen.names import Names
-from fuser.codegen.values import ValueWriter
+from fuser.codegen.values import LOAD_FUNCTIONS, ValueWriter
 from fuser.ir.enums import CacheOp
 from fuser.ir.integers import ZERO
 from fuser.ir.kernel import Buffer, Cast, For, If, Literal, Load, Stmt, Store, Value, VectorMove, walk
@@ -23,12 +23,6 @@ from fuser.ir.kernel_accesses import stmt_writes
 from fuser.records import record
 
 ACCESS_TYPES = {2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
-LOAD_FUNCTIONS = {
-    CacheOp.all_levels: "__ldca",
-    CacheOp.streaming: "__ldcs",
-    CacheOp["global"]: "__ldcg",
-    CacheOp.read_only: "__ldg",
-}
 ACCESS_OF_SHIFTS = 4
 """Bytes of the narrowest read that is shifted."""
 MOST_READS = 8

@@ -30,9 +30,9 @@ from fuser.ir.op_table import (
 )
 from fuser.ir.random_numbers import lanes_of
 
-# Loads with a cache hint. They are plain loads with a modifier, never the read-only path, so they see what the kernel
-# wrote before.
-_LOAD_FUNCTIONS = {
+# Loads with a cache hint. All but the last are plain loads with a modifier, so that they see what the kernel wrote before;
+# `read_only` is for what it does not write.
+LOAD_FUNCTIONS = {
     CacheOp.all_levels: "__ldca",
     CacheOp.streaming: "__ldcs",
     CacheOp["global"]: "__ldcg",
@@ -163,7 +163,7 @@ class ValueWriter:
 
     def _load(self, buffer: Buffer, index: Int, cache_op: CacheOp) -> str:
         element = self.element(buffer, index)
-        function = _LOAD_FUNCTIONS.get(cache_op)
+        function = LOAD_FUNCTIONS.get(cache_op)
         if function is None:
             return element
         carrier = _CARRIERS.get(buffer.dtype)

@@ -212,7 +212,10 @@ class _Inserter:
             if isinstance(copy, AsyncCopy):
                 self.on_their_way |= {a.buffer: a for a in self._accesses(copy) if a.is_write}
         if isinstance(stmt, (If, For)):
+            before = dict(self.on_their_way)
             inner = self.run([s for body in child_bodies(stmt) for s in body])
+            # Who does not come there does not wait there.
+            self.on_their_way = before | self.on_their_way
             if inner.has_barrier:
                 raise self.level.refused(", ".join(sorted({a.buffer.name for a in accesses})))
         return _Flow((stmt,), accesses, accesses, False)
@@ -232,7 +235,12 @@ class _Inserter:
 
     def _branch(self, stmt: If) -> _Flow:
         """A test that the whole block answers alike: barriers may stand inside, but count only if both sides have one."""
-        then, orelse = self.run(stmt.then), self.run(stmt.orelse)
+        before = dict(self.on_their_way)
+        then = self.run(stmt.then)
+        after_then, self.on_their_way = self.on_their_way, before
+        orelse = self.run(stmt.orelse)
+        # Who came the other way has not waited.
+        self.on_their_way = after_then | self.on_their_way
         made = If(stmt.condition, then.stmts, orelse.stmts, stmt.role)
         both = then.has_barrier and orelse.has_barrier
         return _Flow((made,), then.head + orelse.head, then.tail + orelse.tail, both)

@@ -7,7 +7,7 @@ import pytest
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import ONE, ZERO, const, symbol
+from fuser.ir.integers import ONE, ZERO, const, less, symbol
 from fuser.ir.kernel import (
     AsyncCommit,
     AsyncCopy,
@@ -15,8 +15,10 @@ from fuser.ir.kernel import (
     BlockBarrier,
     Buffer,
     For,
+    If,
     Kernel,
     Load,
+    Role,
     Stmt,
     Store,
     walk,
@@ -135,3 +137,21 @@ def test_each_wait_for_copies_has_a_barrier_behind_it() -> None:
     made = insert_syncs(body, {"first": ZERO, "second": const(128)}, frozenset(), frozenset())
     at = [k for k, s in enumerate(made) if isinstance(s, BlockBarrier)]
     assert [made[k - 1] for k in at] == [body[4], body[6]]
+
+
+@pytest.mark.parametrize("role", [Role.plain, Role.predicate])
+def test_a_wait_on_one_side_of_a_test_is_none_on_the_other(role: Role) -> None:
+    """Whether all threads of a block go one way or not."""
+    source = Buffer("source", Float, MemoryType["global"], const(32))
+    row, value = Buffer("row", Float, MemoryType.shared, const(32)), Buffer("value", Float, MemoryType.local, ONE)
+    lane, block = symbol("lane", 0, 31), symbol("block", 0, 7)
+    body = (
+        AsyncCopy(row, lane, source, lane, 1),
+        AsyncCommit(),
+        If(less(block, 4), (AsyncWait(0),), role=role),
+        BlockBarrier("something else"),
+        AsyncWait(0),
+        Store(value, ZERO, Load(row, const(31) - lane)),
+    )
+    made = insert_syncs(body, {"row": ZERO}, frozenset(), frozenset())
+    assert [type(s) for s in made[-3:]] == [AsyncWait, BlockBarrier, Store]
