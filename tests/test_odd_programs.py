@@ -163,3 +163,94 @@ def test_variances_whose_means_nothing_reads(monkeypatch: pytest.MonkeyPatch) ->
     total, zeros = run(define, [x], monkeypatch)
     np.testing.assert_allclose(total, x.astype("f8").sum(0, keepdims=True), rtol=1e-14)
     np.testing.assert_array_equal(zeros, np.zeros(2, "f4"))
+
+
+@pytest.mark.parametrize("op", ["norm", "gradient"])
+def test_rows_of_two_parts(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them is read at other indices, and the length is that of the other twice."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, -1], False, DataType.Double)
+        o = fd.ops
+        both = o.cat([x, x], 1)
+        unit = normalised(fd, both, [1])
+        fd.add_output(both)
+        fd.add_output(unit if op == "norm" else o.sum(o.mul(o.sigmoid(both), unit), [0]))
+
+    x = RNG.random((13, 129))
+    both, found = run(define, [x], monkeypatch)
+    wide = np.concatenate([x, x], 1)
+    np.testing.assert_array_equal(both, wide)
+    unit = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1)
+    expected = unit if op == "norm" else (unit / (1 + np.exp(-wide))).sum(0)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-11)
+
+
+def test_rows_whose_length_is_a_quotient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradient of a softmax over all elements, of which a reshape is softmaxed again."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([1, -1], False)
+        o = fd.ops
+        total = o.sum(x, [0, 1], True)
+        parts = o.reshape(o.sub(x, total), [2, 2, -1, 1])
+        fd.add_output(o.sub(x, total))
+        fd.add_output(normalised(fd, o.squeeze(parts, [3]), [0, 1, 2]))
+
+    x = RNG.random((1, 8)).astype("f4")
+    _, found = run(define, [x], monkeypatch)
+    wide = (x.astype("f8") - x.astype("f8").sum()).reshape(2, 2, 2)
+    np.testing.assert_allclose(found, (wide - wide.mean()) / np.sqrt(wide.var() + 1), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("begin", [0, 14])
+def test_norms_of_slices_that_others_need(begin: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they leave of extents that are not known: at most so many, or a difference, whose bounds nothing follows."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, -1, 31], False, DataType.Float)
+        o = fd.ops
+        piece = o.slice(o.pad(x, [0, 0, 0, 0, 1, 5]) if begin else x, [begin, 0, 4], [begin + 6, 3, 20])
+        fd.add_output(piece)
+        fd.add_output(o.sum(o.pad(x, [2, 5, 1, 0, 0, 5]), [0, 1], True))
+        fd.add_output(normalised(fd, piece, [0, 1, 2]))
+
+    x = RNG.random((13, 3, 31)).astype("f4")
+    piece, _, found = run(define, [x], monkeypatch)
+    wide = np.pad(x.astype("f8"), ((1, 5), (0, 0), (0, 0)) if begin else ((0, 0),) * 3)[begin : begin + 6, :3, 4:20]
+    np.testing.assert_array_equal(piece, wide)
+    np.testing.assert_allclose(found, (wide - wide.mean()) / np.sqrt(wide.var() + 1), rtol=1e-5, atol=1e-6)
+
+
+def test_sums_of_all_rows_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be asked of their number, and no block would write the sum."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, -1, 33, 65], False, DataType.Double)
+        o = fd.ops
+        y = o.silu(x)
+        fd.add_output(y)
+        fd.add_output(o.sum(y, [0, 1, 2, 3]))
+        fd.add_output(o.var_mean(x, [0, 2], 0, False)[1])
+
+    y, total, mean = run(define, [np.zeros((33, 0, 33, 65))], monkeypatch)
+    assert y.shape == (33, 0, 33, 65)
+    assert total == 0
+    assert mean.shape == (0, 65)
+
+
+def test_a_dim_that_a_squeeze_needs_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its extent is not known, and no loop of what it lies beside has it."""
+
+    def define(fd: FusionDefinition) -> None:
+        one, x = fd.define_tensor([-1], False, DataType.Int32), fd.define_tensor([-1], False)
+        o = fd.ops
+        first = o.slice(one, [0], [1])
+        for y in (o.squeeze(first, [0]), o.cast(first, DataType.BFloat16), o.var_mean(x, [0], 0, True)[1]):
+            fd.add_output(y)
+        fd.add_output(o.reshape(one, [1]), one)
+
+    one, x = np.array([7, 0], "i4")[::2], RNG.random(129).astype("f4")
+    scalar, rounded, mean = run(define, [one, x], monkeypatch)
+    assert (scalar, rounded) == (7, 7)
+    np.testing.assert_allclose(mean, x.astype("f8").mean(keepdims=True), rtol=1e-6)

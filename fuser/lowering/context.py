@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from fuser.errors import SchedulingError
 from fuser.ir.enums import THREAD_TYPES, MemoryType, ParallelType
+from fuser.ir.extent_bounds import bounds_of_symbol
 from fuser.ir.facts import (
     DenseStride,
     ExtentDivisible,
@@ -44,7 +45,9 @@ def canonical_symbols(builder: ScheduleBuilder, facts: Facts) -> dict[Symbol, In
     graph = IterationGraph(builder.exprs, builder.tensors)
     divisors: dict[tuple[str, int], int] = {}
     fixed: dict[tuple[str, int], int] = {}
-    limits: dict[tuple[str, int], tuple[int, int]] = {}
+    # Where an extent is computed, what its bounds say of the symbol behind it.
+    extents = {(t.name, d): dim.extent for t in builder.fusion.input_tensors for d, dim in enumerate(t.visible)}
+    limits: dict[Symbol, list[tuple[int | None, int | None]]] = {}
     for fact in facts:
         if isinstance(fact, ExtentDivisible):
             place = fact.tensor, fact.dim
@@ -52,7 +55,12 @@ def canonical_symbols(builder: ScheduleBuilder, facts: Facts) -> dict[Symbol, In
         elif isinstance(fact, ExtentIs):
             fixed[fact.tensor, fact.dim] = fact.value
         elif isinstance(fact, ExtentWithin):
-            limits[fact.tensor, fact.dim] = fact.low, fact.high
+            found = bounds_of_symbol(extents[fact.tensor, fact.dim], fact.low, fact.high)
+            if found is not None:
+                limits.setdefault(found[0], []).append(found[1:])
+    asserted = {
+        a: b for c in builder.fusion.constraints for a, b in ((c.left, c.right), (c.right, c.left)) if b.is_const
+    }
     owner: dict[Symbol, list[tuple[str, int]]] = {}
     for t in builder.fusion.input_tensors:
         for d, dim in enumerate(t.visible):
@@ -67,7 +75,12 @@ def canonical_symbols(builder: ScheduleBuilder, facts: Facts) -> dict[Symbol, In
             members = [m for m in graph.same_dims(dim) if not m.is_broadcast]
             seen.update(members)
             symbols = list(dict.fromkeys(m.extent for m in members if isinstance(m.extent, Symbol)))
-            constant = next((m.extent for m in members if m.extent.is_const), None)
+            # What an op needs to be so many is checked before a launch.
+            constants = (
+                *(m.extent for m in members if m.extent.is_const),
+                *(asserted[s] for s in symbols if s in asserted),
+            )
+            constant = next(iter(constants), None)
             if not symbols:
                 continue
             places = [p for s in symbols for p in owner.get(s, ())]
@@ -77,14 +90,21 @@ def canonical_symbols(builder: ScheduleBuilder, facts: Facts) -> dict[Symbol, In
                 known = result.get(first)
                 base = known if isinstance(known, Symbol) else first
                 divisor = math.lcm(*(divisors.get(p, 1) for p in places))
-                bounds = [limits[p] for p in places if p in limits]
-                low = max((lo for lo, _ in bounds), default=0)
-                high = min((hi for _, hi in bounds), default=None)
+                bounds = [b for s in symbols for b in limits.get(s, ())]
+                low = max((lo for lo, _ in bounds if lo is not None), default=0)
+                high = min((hi for _, hi in bounds if hi is not None), default=None)
                 exact = high is not None and low >= high
                 multiple = math.lcm(divisor, base.multiple)
                 value = const(low) if exact else symbol(base.name, low, high, multiple=multiple)
             for s in symbols:
                 result[s] = value
+    for s, bounds in limits.items():
+        if s not in result:  # no dim has it
+            low = max((lo for lo, _ in bounds if lo is not None), default=s.lo)
+            high = min((hi for _, hi in bounds if hi is not None), default=s.hi)
+            result[s] = (
+                const(low) if low is not None and low == high else symbol(s.name, low, high, multiple=s.multiple)
+            )
     return result
 
 

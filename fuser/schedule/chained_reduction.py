@@ -108,6 +108,8 @@ class ChainedReductionScheduler:
         extent = {g: inputs.evaluate(g.extent) for g in dim_groups(graph, reference)}
         count = math.prod(n for g, n in extent.items() if g not in reduced)
         length = math.prod(n for g, n in extent.items() if g in reduced)
+        if count < 1:
+            return Refused("there is no row")
         blocks = 0
         if isinstance(rows, ReductionParams):
             short = _element_by_element(rows, count, length, _row_bytes(segment, count, inputs), device)

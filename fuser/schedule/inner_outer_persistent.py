@@ -22,6 +22,7 @@ from fuser.schedule.columns_model import choose_cluster_shape, choose_group_shap
 from fuser.schedule.gradient_rows import SharedRows, choose_shared_rows
 from fuser.schedule.independent_outputs import independent_outputs
 from fuser.schedule.params import Accepted, InnerOuterParams, Params, ParamsClass, Refused, SegmentInputs
+from fuser.schedule.reads import input_reads
 from fuser.schedule.reference import resolving_graph
 from fuser.schedule.rows_in_blocks import RowsPass
 from fuser.schedule.rows_model import PassShape, choose_pass_shape, columns_of_block, pass_time
@@ -50,6 +51,10 @@ class InnerOuterPersistentScheduler:
         scanned = next((e for e in segment.tensor_exprs if isinstance(e, Scan)), None)
         if scanned is not None:
             return Refused(f"{scanned.input.name} is scanned")
+        displaced = next((r for r in input_reads(segment) if r.name != r.tensor.name), None)
+        if displaced is not None:
+            # Rows are copied at their own indices.
+            return Refused(f"{displaced.tensor.name} is read at other indices")
         graph = resolving_graph(segment)
         choices = choices_of(segment, graph)
         if not choices:

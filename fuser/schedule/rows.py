@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from fuser.ir.device_info import DeviceInfo
+from fuser.ir.extent_bounds import has_followed_bounds
 from fuser.ir.fusion import Fusion, IterDomain
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.records import record
@@ -183,12 +184,12 @@ def row_bounds(
                 (t.name, d)
                 for t in segment.input_tensors
                 for d, dim in enumerate(t.visible)
-                if graph.group(dim) is g and not dim.is_broadcast and not t.is_cpu
+                if graph.group(dim) is g and not dim.is_broadcast and not t.is_cpu and has_followed_bounds(dim.extent)
             ),
             None,
         )
         if place is None:
-            return Refused(f"no input has the reduced dim {g.name}")
+            return Refused(f"no input has the reduced dim {g.name}, or none with an extent whose bounds are followed")
         others = math.prod(sizes[m] for m in mine if m is not g)
         limit = room if others == 1 or g is mine[0] else sizes[g]
         low = sizes[g] if exact or g in known else 1
