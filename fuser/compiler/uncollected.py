@@ -19,6 +19,7 @@ def uncollected() -> Generator[None]:
 
     Does nothing where collections are off, be it by the user or by another thread in here. Threads may come and go in any
     order: the last thing that one that switched them off does is to switch them on.
+    Who switches them off from another thread meanwhile finds them on afterwards: nothing tells whose wish that is.
     """
     if not gc.isenabled():
         yield

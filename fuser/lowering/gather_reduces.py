@@ -126,17 +126,18 @@ def _same_threads(a: Reduce, b: Reduce) -> bool:
 def _apart(items: list[Stmt], results: set[Buffer]) -> tuple[list[Stmt], list[Stmt]]:
     """Statements behind a reduction: those that may come before it, in order, and those that stay.
 
-    What reads or writes its `results` stays, with all that depends on that. So does what writes other memory than registers,
-    once something stays: another name of that memory may be read there. Waits stay, and so does what reads such memory behind
-    them.
+    What reads or writes its `results` stays, with all that depends on that, tests for last blocks included. So does what writes
+    other memory than registers, once something stays: another name of that memory may be read there. Waits stay, and so does
+    what reads such memory behind them.
     """
     before: list[Stmt] = []
     after: list[Stmt] = []
     written, read = set(results), set[Buffer]()
+    flags: set[Symbol | None] = set()
     waits = False
     for item in items:
         reads, writes = _read((item,)), _written((item,))
-        is_free = reads.isdisjoint(written) and writes.isdisjoint(written) and writes.isdisjoint(read)
+        is_free = writes.isdisjoint(read) and writes.isdisjoint(written) and not _needs(item, flags, written)
         is_movable = all(isinstance(s, _MOVABLE) for s in walk((item,)))
         if (after and (not is_movable or any(map(_is_seen, writes)))) or (waits and any(map(_is_seen, reads))):
             is_free = False
@@ -144,6 +145,7 @@ def _apart(items: list[Stmt], results: set[Buffer]) -> tuple[list[Stmt], list[St
             before.append(item)
             continue
         waits |= not is_movable
+        flags.update(s.last_block for s in walk((item,)) if isinstance(s, Reduce) and s.grid_axes)
         after.append(item)
         written |= writes
         read |= reads

@@ -56,6 +56,15 @@ def test_what_needs_a_result_stays_behind_both() -> None:
     assert gather_reduces((a, finished, computed, used, b)) == [computed, (a, b), finished, used]
 
 
+def test_what_asks_for_a_last_block_stays_behind_the_reduction_that_finds_it() -> None:
+    """Though it neither reads nor writes what that one reduces."""
+    last = symbol("last", 0, 1)
+    partial, over_grid = copied(B, A), reduce_of(B, (GX,), last)
+    told = If(equal(last, 1), (Store(D, ZERO, ZERO_VALUE),))
+    a, c, computed = reduce_of(A), reduce_of(C), copied(C, local("e"))
+    assert gather_reduces((a, partial, over_grid, told, computed, c)) == [computed, (a, c), partial, over_grid, told]
+
+
 @pytest.mark.parametrize(
     "between",
     [
