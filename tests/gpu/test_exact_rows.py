@@ -28,6 +28,21 @@ def test_softmax_of_floats_is_off_by_less_than_torchs(shape: tuple[int, int], me
     assert error_of[0] <= max(error_of[1], 1.0)
 
 
+def test_exponentials_of_differences_are_off_by_less_than_a_unit() -> None:
+    """ex2.approx of 64ths alone, with a square for what is left, was off by two and a half."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Float)
+        fd.add_output(fd.ops.exp(x - fd.ops.max(x, [1], keepdim=True)))
+    data = np.zeros((1 << 20, 2), np.float32)
+    data[:, 1] = -np.concatenate([np.random.default_rng(0).random(1 << 18) * scale for scale in (0.02, 1, 16, 105)])
+    data[:4, 1] = -np.inf, -3e38, -104.5, np.nan
+    (found,) = fd.execute([data], device="cuda")
+    np.testing.assert_array_equal(np.asarray(found)[:4], [[1, 0], [1, 0], [1, 0], [np.nan, np.nan]])
+    exact = np.exp(data[4:].astype(np.float64))
+    unit = np.maximum(np.ldexp(1.0, np.frexp(exact)[1] - 24), 2.0**-149)
+    assert np.max(np.abs(np.asarray(found)[4:] - exact) / unit) < 0.9
+
+
 @pytest.mark.parametrize("rows", [5003, 385, 40])
 def test_variances_of_columns_with_a_value_far_from_all_others(rows: int) -> None:
     x = np.random.default_rng(0).standard_normal((rows, 24)) * 0.01
