@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
+from fuser.runtime.variants import rung_of
 from fuser.schedule.cut_rows import cut_unrolled
 from fuser.schedule.rows_in_shared import SCRATCH
 from fuser.schedule.rows_over_grid import (
@@ -38,8 +39,8 @@ SINGLE = 1.25
 QUARTERS = 4
 """Parts of an SM, which have every fourth warp: what takes time is the part with most."""
 
-REGISTERS = 80
-"""Registers of a thread."""
+REGISTERS, DOUBLES_REGISTERS = 80, 96
+"""Registers of a thread, and where it reads Doubles of several tensors: with 80 the gradient of layer_norm f64 40x50257 spills."""
 
 MOST_HELD = 32
 """Elements of a thread which are held in registers for their largest, where it has no more (`lowering/exp_sum.py`)."""
@@ -78,6 +79,7 @@ def choose_cut_grid_shape(
     """
     best: CutGridShape | None = None
     accesses = -(-row.elements // row.vector)
+    has_doubles = row.is_double and loaded > 8
     for resident in range(1, (1 if sums_exponentials else MOST_RESIDENT) + 1):
         blocks = resident * device.sm_count
         room = min(device.shared_per_block_optin, device.shared_per_sm // resident) - SCRATCH
@@ -98,6 +100,9 @@ def choose_cut_grid_shape(
                 registers = REGISTERS + (2 * elements if sums_exponentials and elements <= MOST_HELD else 0)
                 most = min(device.registers_per_sm // (registers * resident), device.max_threads_per_block)
                 if threads > most or threads * batch * row.vector * loaded > room:
+                    continue
+                # One binary serves all blocks of a rung.
+                if has_doubles and device.registers_per_sm // (rung_of(threads)[0] * resident) < DOUBLES_REGISTERS:
                     continue
                 warps = threads // WARP * per_sm
                 working = batch * (EXPONENTIAL_WORK if sums_exponentials else WORK)

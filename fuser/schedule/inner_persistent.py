@@ -72,6 +72,8 @@ loaded (rms_norm f64 8x128256: 52 registers with four accesses, 79 with eight; a
 what a single row shares loaded first, add_rms_norm 1x250003 takes 9.9 us, 10.9 without."""
 REGISTERS_FOR_RESTS = 12
 """As many more where results are Floats, and the blocks meet through device memory."""
+REGISTERS_OF_CUT = 8
+"""Of a thread for each tensor that is read from any address on: the gradient of layer_norm f32 9x50257 takes 78, not 48."""
 
 
 class InnerPersistentScheduler:
@@ -160,8 +162,10 @@ class InnerPersistentScheduler:
         shaped: RowShape | None = None
         if not has_statistics(segment):
             meetings = 1 if sums_exponentials else exchanges
+            rests = REGISTERS_FOR_RESTS if any(t.dtype.itemsize == 4 for t in segment.output_tensors) else 0
+            beside = rests + REGISTERS_OF_CUT * len(reads) if accesses.misaligned else 0
             shaped = row_shape_at_once(
-                spread, rows, vector, kept_bytes(segment), loaded, found.moved, meetings, narrowest, device
+                spread, rows, vector, kept_bytes(segment), loaded, found.moved, meetings, narrowest, device, beside
             )
             if shaped is not None:
                 shape, inputs_only, per_element = shaped, False, kept_bytes(segment)

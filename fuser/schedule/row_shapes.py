@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion import Tensor
+from fuser.runtime.variants import rung_of
 from fuser.schedule.params import Refused
 from fuser.schedule.rows_at_once import shapes_at_once
 from fuser.schedule.rows_over_grid import Room, Row, near_time
@@ -116,10 +117,13 @@ def row_shape_at_once(
     exchanges: int,
     itemsize: int,
     device: DeviceInfo,
+    beside: int = 0,
 ) -> RowShape | None:
     """The best shape of rows that are all worked on at once; None if there are too many, or none holds a row.
 
-    exchanges   how often the threads of a row wait for one another; the others: see `choose_row_shape`
+    exchanges   how often the threads of a row wait for one another
+    beside      registers of a thread that its block must leave beside those that are counted; the others: see
+                `choose_row_shape`
     """
     accesses = -(-length // vector)
     for shape in shapes_at_once(accesses, vector * moved, exchanges, rows, device):
@@ -128,7 +132,7 @@ def row_shape_at_once(
         found = _row_shape(
             mine, shape.accesses, shape.cluster, rows, vector, per_element, loaded, itemsize, moving, device
         )
-        if found is not None:
+        if found is not None and (not beside or found[0].registers + beside <= rung_of(found[0].threads)[1]):
             return found[0]
     return None
 
