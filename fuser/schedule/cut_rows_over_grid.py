@@ -40,7 +40,8 @@ QUARTERS = 4
 """Parts of an SM, which have every fourth warp: what takes time is the part with most."""
 
 REGISTERS, DOUBLES_REGISTERS = 80, 96
-"""Registers of a thread, and where it reads Doubles of several tensors: with 80 the gradient of layer_norm f64 40x50257 spills."""
+"""Registers of a thread, and where it reads Doubles of several tensors: with 80 the gradient of layer norm f64
+40x50257 spills."""
 
 MOST_HELD = 32
 """Elements of a thread which are held in registers for their largest, where it has no more (`lowering/exp_sum.py`)."""

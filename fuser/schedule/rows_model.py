@@ -28,6 +28,15 @@ MOST_TRIPS = 16
 TOGETHER = 0.9
 """The part of the time that two rows of Doubles at once take, of one ahead of the other: their joins do not wait for one
 another (H200: f64 100003x64 55.6 us, so 49.1; 1774x1024 26.9 and 25.1; bf16 32768x1024 59.8 and 69.2)."""
+BY_ELEMENT_NS = 0.25
+"""Where rows of 16 bits are read one by one: of an SM for an element. The loads of so narrow accesses are not what it
+waits for."""
+WARP_TRIP_NS, TRIP_NS, ACCESS_NS = 375.0, 900.0, 50.0
+"""Of a block for a trip over such rows, where each is a warp's and where its warps wait for one another, and for each access of
+a thread (H200: bf16 100003x257, (threads, accesses, blocks an SM) (32, 9, 2) 74 us, (64, 5, 3) 87, (96, 3, 5) 100)."""
+FEW_ACCESSES, MANY_ACCESSES = 5, 2.0
+"""Accesses of such a thread where warps wait for one another, and how much longer more of them take (H200: bf16 30000x333
+(64, 6, 3) 74 us, (32, 11, 2) 33; 5000x1001 (128, 8, 2) 57, (256, 4, 4) 31; f16 20000x999 190 and 87)."""
 WAIT_NS = 3000.0
 """What the wait of the grid and the sums after it cost at least."""
 
@@ -69,10 +78,11 @@ def choose_pass_shape(length: int, rows: int, vector: int, load: Load, device: D
             if not ahead and not load.is_double:
                 continue
             # 16 bits read one by one: bf16 100003x257 takes 86.9 us by one row at a time, 262 by two (H200).
-            if trip > 1 and vector == 1 and min(load.read_sizes, default=4) < 4:
+            if trip > 1 and _is_narrow(vector, load):
                 continue
-            # Accesses of one element have tests and addresses of their own.
-            tests = 4 * trip if vector == 1 else 0
+            # Accesses of one element have tests and addresses of their own, those of 16 bits computed again where registers are
+            # short: bf16 100003x257, 64 threads with 5 accesses, takes 96 registers, or 80 with three blocks on an SM.
+            tests = 4 * trip if vector == 1 and not _is_narrow(vector, load) else 0
             # When the second row is computed the registers of the first are free again.
             loads = (1 + ahead) * trip * load.row_registers - ahead * (trip - 1) * load.row_registers // 2
             per_access = loads + load.held_registers + load.kept_registers + tests
@@ -105,6 +115,11 @@ def choose_pass_shape(length: int, rows: int, vector: int, load: Load, device: D
     return best[1]
 
 
+def _is_narrow(vector: int, load: Load) -> bool:
+    """Whether rows of 16 bits are read one by one."""
+    return vector == 1 and min(load.read_sizes, default=4) < 4
+
+
 def _granted(per_sm: int, block: int, device: DeviceInfo) -> int:
     """Registers that a thread may have if `per_sm` blocks are asked for: bounds are in blocks of the rung's size."""
     top, most = rung_of(block)
@@ -125,10 +140,17 @@ def pass_time(
     warps = shape.threads / WARP
     resident = shape.per_sm * warps * shape.side_by_side
     overlap = resident / (resident + 1) / (1 + 0.012 * warps) * shape.per_sm / (shape.per_sm + 0.1)
-    busy = min(1.0, in_flight / NEEDED_IN_FLIGHT) * overlap
     moved = trips * blocks * together * length * load.moved
+    if _is_narrow(vector, load):
+        elements = trips * shape.per_sm * together * shape.threads * shape.batch
+        of_trip = (WARP_TRIP_NS if shape.threads <= WARP else TRIP_NS) + ACCESS_NS * shape.batch * shape.rows
+        pass_ns = max(moved / (device.memory_bytes_per_ns * overlap), elements * BY_ELEMENT_NS + trips * of_trip)
+        if shape.threads > WARP and shape.batch > FEW_ACCESSES:
+            pass_ns *= MANY_ACCESSES
+    else:
+        pass_ns = moved / (device.memory_bytes_per_ns * min(1.0, in_flight / NEEDED_IN_FLIGHT) * overlap)
     parts = blocks * length * load.sums * PARTIAL_BYTES
-    cost = moved / (device.memory_bytes_per_ns * busy) + 2 * parts / (1.5 * device.memory_bytes_per_ns) + WAIT_NS
+    cost = pass_ns + 2 * parts / (1.5 * device.memory_bytes_per_ns) + WAIT_NS
     return replace(shape, blocks=blocks, in_flight=in_flight), cost * (1.0 if shape.ahead else TOGETHER)
 
 

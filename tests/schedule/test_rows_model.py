@@ -49,3 +49,13 @@ def test_rows_of_doubles_are_joined_two_at_a_time(is_double: bool, expected: tup
     shape = choose_pass_shape(64, 100_003, 2, load, H200)
     assert not isinstance(shape, Refused)
     assert (shape.rows, shape.ahead) == expected
+
+
+@pytest.mark.parametrize(("length", "threads", "per_sm"), [(257, 32, 2), (333, 32, 2), (999, 256, 4), (1001, 256, 4)])
+def test_rows_of_16_bits_by_element(length: int, threads: int, per_sm: int) -> None:
+    """A warp has a row if it can; threads of others have few accesses, and blocks enough are on an SM."""
+    load = Load(4, 6, row_registers=2, held_registers=3, kept_registers=0, sums=2, read_sizes=(2, 2), weight_sizes=(2,))
+    shape = choose_pass_shape(length, 20_000, 1, load, H200)
+    assert not isinstance(shape, Refused)
+    assert (shape.threads, shape.per_sm) == (threads, per_sm)
+    assert (shape.rows, shape.ahead) == (1, True), "two rows at once take three times as long"
