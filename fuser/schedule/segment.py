@@ -333,7 +333,7 @@ def tensor_expr(expr: object) -> bool:
 def sub_fusion(fusion: Fusion, exprs: Sequence[TensorExpr]) -> tuple[Fusion, tuple[Symbol, ...]]:
     """Some exprs as a fusion of their own: inputs are what they read from outside, outputs what others read of them."""
     inside = set(exprs)
-    made = {t for e in exprs for t in tensor_outputs(e)}
+    made = dict.fromkeys(t for e in exprs for t in tensor_outputs(e))
     read: dict[Tensor, None] = {}
     for e in exprs:
         for v in expr_inputs(e):
@@ -350,7 +350,8 @@ def sub_fusion(fusion: Fusion, exprs: Sequence[TensorExpr]) -> tuple[Fusion, tup
     outputs += [Output(t) for t in made if t in needed_outside and t not in listed]
     outputs.sort(key=lambda o: _number(o.tensor.name))
     scalars = [v for v in fusion.inputs if isinstance(v, Scalar)]
-    members = {*made, *read}
+    # What is read comes first: an extent asked of a tensor that is computed from it would need itself.
+    members = dict.fromkeys((*read, *made))
     scalar_exprs = _scalar_exprs(fusion, exprs, members)
     carried = {d.extent for t in read for d in t.visible if isinstance(d.extent, Symbol)}
     mentioned: set[Symbol] = {s for t in members for d in t.logical for s in d.extent.symbols}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fuser import DataType, FusionDefinition, SchedulerType
-from fuser.ir.fusion import Fusion, Pointwise, Tensor, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import ExtentOp, Fusion, Pointwise, Tensor, tensor_inputs, tensor_outputs
 from fuser.schedule import segment as segment_module
 from fuser.schedule.registry import SCHEDULERS
 from fuser.schedule.segment import SegmentedFusion, SizesRefused, choose_scheduler, forced_boundary, segment_fusion
@@ -173,3 +173,20 @@ def test_a_long_chain_is_one_segment() -> None:
         fd.add_output(value)
     assert fd.fusion is not None
     assert types(segment_fusion(fd.fusion.ir_fusion)) == [POINTWISE]
+
+
+def test_extents_are_asked_of_what_a_segment_reads() -> None:
+    """Not of what it computes from them: that would need itself. What has the same extent is found in order."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True)
+        count = x.size(1)
+        y = fd.ops.cumsum(x, 1)
+        for _ in range(30):
+            y = fd.ops.mul(y, count)
+        fd.add_output(y)
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    part, _ = segment_module.sub_fusion(fusion, fusion.tensor_exprs[1:])
+    asked = [e.tensor for e in part.exprs if isinstance(e, ExtentOp)]
+    assert asked
+    assert set(asked) <= set(part.input_tensors)
