@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
 
+from fuser.runtime.cuda_device import CudaDevice
 from tests.gpu import corpus, sanitizer_report
 from tests.gpu.planted import SOURCES, planted_kernel
 from tests.gpu.planted import TOOLS as PLANTED
@@ -116,3 +118,8 @@ def test_corpus_builds_and_reads_its_binaries(tmp_path: Path, capsys: pytest.Cap
     assert corpus.main(["--build", str(path), "--only", "add_two", "forced_boundary", "--workers", "2"]) == 0
     assert "built" in capsys.readouterr().out
     assert path.stat().st_size > 4000
+
+
+@pytest.mark.parametrize("method", ["allocate", "release", "semaphores"])
+def test_the_exact_device_is_asked_as_any_other(method: str) -> None:
+    assert inspect.signature(getattr(corpus.ExactDevice, method)) == inspect.signature(getattr(CudaDevice, method))
