@@ -1,4 +1,4 @@
-"""What a statement of a kernel reads and writes itself, nested statements excluded."""
+"""What a statement of a kernel reads and writes itself, and the integers in it, nested statements excluded."""
 
 from __future__ import annotations
 
@@ -7,18 +7,37 @@ from functools import lru_cache
 
 from fuser.ir.integers import Int, const
 from fuser.ir.kernel import (
+    Allocate,
+    AsyncCommit,
     AsyncCopy,
+    AsyncWait,
     AtomicAdd,
+    BlockBarrier,
     Buffer,
+    Call,
+    Cast,
+    ClusterArrive,
+    ClusterWait,
+    Comment,
     ExchangeInit,
     ExchangeWait,
+    Fence,
+    For,
+    GridBarrier,
+    If,
+    IndexValue,
+    Let,
+    LetPhase,
+    Literal,
     Load,
     LoadIndex,
     Post,
     Prefetch,
+    RandomValue,
     Receive,
     Reduce,
     RemoteStore,
+    ScalarArgument,
     Scan,
     Shuffle,
     SpinWait,
@@ -26,6 +45,7 @@ from fuser.ir.kernel import (
     Store,
     Value,
     VectorMove,
+    WarpBarrier,
     value_operands,
 )
 
@@ -103,3 +123,57 @@ def _writes(stmt: Stmt) -> Iterator[tuple[Buffer, Int]]:
     elif isinstance(stmt, Scan):
         yield stmt.values, const(0)
         yield stmt.carry, const(0)
+
+
+def stmt_integers(stmt: Stmt) -> Iterator[Int]:
+    """Every integer expression of the statement itself, nested statements and the condition of a test excluded."""
+    for _, index in (*stmt_reads(stmt), *stmt_writes(stmt)):
+        yield index
+    match stmt:
+        case Allocate(buffer):
+            if buffer.is_shared:
+                yield buffer.size
+        case For(_, start, stop, step):
+            yield from (start, stop, step)
+        case Let():
+            yield stmt.value
+        case Store():
+            yield from _value_integers(stmt.value)
+        case RemoteStore():
+            yield stmt.rank
+            yield from _value_integers(stmt.value)
+        case Shuffle():
+            yield stmt.lane
+            yield from _value_integers(stmt.src)
+        case AtomicAdd():
+            yield stmt.amount
+            if stmt.wrap is not None:
+                yield stmt.wrap
+        case SpinWait():
+            yield stmt.target
+        case Post():
+            for posted in stmt.values:
+                yield from _value_integers(posted)
+        case Receive():
+            yield from (stmt.step, stmt.stop)
+        case Reduce() | GridBarrier():
+            yield from (stmt.slot, stmt.slots)
+        case Comment() | If() | VectorMove() | AsyncCopy() | AsyncCommit() | AsyncWait() | LoadIndex() | LetPhase():
+            pass
+        case Prefetch() | Fence() | BlockBarrier() | WarpBarrier() | Scan():
+            pass
+        case ExchangeInit() | ExchangeWait() | ClusterArrive() | ClusterWait():
+            pass
+
+
+def _value_integers(value: Value) -> Iterator[Int]:
+    """Of the indices of loads, which are among the accesses, none."""
+    match value:
+        case IndexValue():
+            yield value.expression
+        case RandomValue():
+            yield value.index
+        case Load() | Literal() | ScalarArgument() | Call() | Cast():
+            pass
+    for operand in value_operands(value):
+        yield from _value_integers(operand)

@@ -17,57 +17,9 @@ from dataclasses import replace
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import Cond
-from fuser.ir.kernel import (
-    Allocate,
-    AsyncCommit,
-    AsyncCopy,
-    AsyncWait,
-    AtomicAdd,
-    BlockBarrier,
-    Call,
-    ClusterArrive,
-    ClusterWait,
-    ExchangeInit,
-    ExchangeWait,
-    Fence,
-    For,
-    If,
-    Let,
-    LetPhase,
-    LoadIndex,
-    Post,
-    Receive,
-    RemoteStore,
-    Role,
-    Shuffle,
-    SpinWait,
-    Stmt,
-    Store,
-    Value,
-    VectorMove,
-    WarpBarrier,
-    value_operands,
-    walk,
-)
+from fuser.ir.kernel import Allocate, Call, For, If, Role, Stmt, Store, Value, VectorMove, value_operands, walk
+from fuser.ir.statement_scopes import Scope, defined_symbol, scope_of
 
-_MEETINGS = (
-    AsyncCommit,
-    AsyncCopy,
-    AsyncWait,
-    AtomicAdd,
-    BlockBarrier,
-    ClusterArrive,
-    ClusterWait,
-    ExchangeInit,
-    ExchangeWait,
-    Fence,
-    Post,
-    Receive,
-    RemoteStore,
-    Shuffle,
-    SpinWait,
-    WarpBarrier,
-)
 # Operations of Double that a thread makes before it is asked whether anyone wants them.
 _MANY = 32
 
@@ -79,7 +31,7 @@ def finish_by_owners(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     if not last or sum(_doubles(s) for s in last) < _MANY:
         return body
     tests = list(_stores(last, ()))
-    made = {s.symbol for s in walk(last) if isinstance(s, (AtomicAdd, For, Let, LetPhase, LoadIndex))}
+    made = {defined_symbol(s) for s in walk(last)}
     everywhere = [c for c in (tests[0] if tests else ()) if all(any(c is other for other in t) for t in tests)]
     owners = [c for c in everywhere if made.isdisjoint(c.symbols)]
     if not owners:
@@ -109,7 +61,7 @@ def _is_reset(stmt: Stmt) -> bool:
 def _meets(stmt: Stmt) -> bool:
     """Whether threads meet, or wait, in a statement; or shared memory comes into scope that others may use."""
     return any(
-        isinstance(s, _MEETINGS) or (isinstance(s, Allocate) and not s.buffer.is_register) for s in walk((stmt,))
+        scope_of(s) > Scope.operands or (isinstance(s, Allocate) and not s.buffer.is_register) for s in walk((stmt,))
     )
 
 

@@ -9,7 +9,7 @@ Stands last: only now is it known what the body mentions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
@@ -19,36 +19,23 @@ from fuser.ir.fusion import GENERATOR_STATE, ExtentOp, Scalar, ScalarOp, Tensor
 from fuser.ir.integers import ONE, ZERO, Int, Symbol, select
 from fuser.ir.kernel import (
     THREAD_SYMBOLS,
-    Allocate,
-    AtomicAdd,
     Buffer,
     ExtentParameter,
-    For,
     If,
-    IndexValue,
     Kernel,
-    Let,
-    LetPhase,
-    LoadIndex,
     Parameter,
-    Post,
-    RandomValue,
-    Receive,
     ScalarParameter,
     SemaphoreParameter,
-    Shuffle,
     Stmt,
-    Store,
     TensorParameter,
-    Value,
     WorkspaceParameter,
-    value_operands,
     walk,
 )
-from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.kernel_accesses import stmt_integers, stmt_reads, stmt_writes
 from fuser.ir.kernel_rewrites import substitute_symbols
 from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, ScalarStep, StrideOf, Workspace
 from fuser.ir.proofs import Claim, ProofLog
+from fuser.ir.statement_scopes import defined_symbol
 from fuser.lowering.allocate_shared import SharedLayout
 from fuser.lowering.build_loop_nests import LoweredBody
 from fuser.lowering.context import LoweringContext
@@ -206,7 +193,7 @@ def _symbol_sources(context: LoweringContext, arguments: tuple[str, ...]) -> dic
 def _claim_same(known: tuple[Stmt, ...], body: tuple[Stmt, ...], proofs: ProofLog) -> None:
     """Indices and tests mean the same under the hardware's names."""
     for before, after in zip(walk(known), walk(body), strict=True):
-        for a, b in zip(_stmt_ints(before), _stmt_ints(after), strict=True):
+        for a, b in zip(stmt_integers(before), stmt_integers(after), strict=True):
             if a is not b:
                 proofs.add(Claim("finish_kernel", "renamed index", b, "==", a))
         if isinstance(before, If) and isinstance(after, If) and before.condition is not after.condition:
@@ -214,66 +201,17 @@ def _claim_same(known: tuple[Stmt, ...], body: tuple[Stmt, ...], proofs: ProofLo
             proofs.add(Claim("finish_kernel", "renamed test", b, "==", a))
 
 
-def _stmt_ints(stmt: Stmt) -> Iterator[Int]:
-    for _, index in (*stmt_reads(stmt), *stmt_writes(stmt)):
-        yield index
-    match stmt:
-        case Allocate():
-            if stmt.buffer.is_shared:
-                yield stmt.buffer.size
-        case For():
-            yield from (stmt.start, stmt.stop, stmt.step)
-        case Let():
-            yield stmt.value
-        case Store():
-            yield from _value_ints(stmt.value)
-        case Shuffle():
-            yield stmt.lane
-            yield from _value_ints(stmt.src)
-        case AtomicAdd():
-            yield stmt.amount
-            if stmt.wrap is not None:
-                yield stmt.wrap
-        case Post():
-            for posted in stmt.values:
-                yield from _value_ints(posted)
-        case Receive():
-            yield stmt.step
-            yield stmt.stop
-        case _:
-            target = getattr(stmt, "target", None)
-            if isinstance(target, Int):
-                yield target
-
-
-def _value_ints(value: Value) -> Iterator[Int]:
-    match value:
-        case IndexValue():
-            yield value.expression
-        case RandomValue():
-            yield value.index
-        case _:
-            pass
-    for operand in value_operands(value):
-        yield from _value_ints(operand)
-
-
 def _mentioned_symbols(body: tuple[Stmt, ...]) -> set[Symbol]:
     """Symbols that statements use and none defines."""
     used: set[Symbol] = set()
     defined: set[Symbol] = set()
     for stmt in walk(body):
-        for expression in _stmt_ints(stmt):
+        for expression in stmt_integers(stmt):
             used |= expression.symbols
-        match stmt:
-            case If():
-                used |= stmt.condition.symbols
-            case For() | Let() | LoadIndex() | LetPhase():
-                defined.add(stmt.symbol)
-            case AtomicAdd() if stmt.symbol is not None:
-                defined.add(stmt.symbol)
-            case _:
-                pass
+        if isinstance(stmt, If):
+            used |= stmt.condition.symbols
+        if (made := defined_symbol(stmt)) is not None:
+            defined.add(made)
     return used - defined
 
 

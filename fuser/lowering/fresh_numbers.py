@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from fuser.ir.kernel import Allocate, For, Let, LoadIndex, Stmt, walk
+from fuser.ir.kernel import Allocate, Stmt, walk
+from fuser.ir.statement_scopes import defined_symbol
 
 _NUMBERED = re.compile(r"_[A-Za-z]+(\d+)(?=_|$)")
 
@@ -32,5 +33,5 @@ def _names(body: tuple[Stmt, ...]) -> Iterable[str]:
     for stmt in walk(body):
         if isinstance(stmt, Allocate):
             yield stmt.buffer.name
-        elif isinstance(stmt, (For, Let, LoadIndex)):
-            yield stmt.symbol.name
+        elif (symbol := defined_symbol(stmt)) is not None:
+            yield symbol.name

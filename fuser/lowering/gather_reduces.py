@@ -11,24 +11,9 @@ from itertools import pairwise
 from fuser.errors import SchedulingError
 from fuser.ir.enums import MemoryType
 from fuser.ir.integers import Symbol
-from fuser.ir.kernel import (
-    Allocate,
-    Buffer,
-    Comment,
-    For,
-    GridBarrier,
-    If,
-    Let,
-    LetPhase,
-    LoadIndex,
-    Reduce,
-    Stmt,
-    Store,
-    VectorMove,
-    child_bodies,
-    walk,
-)
+from fuser.ir.kernel import Allocate, Buffer, For, GridBarrier, If, Reduce, Stmt, child_bodies, walk
 from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.statement_scopes import Scope, defined_symbol, scope_of
 
 
 def gather_reduces(body: tuple[Stmt, ...]) -> list[Stmt | tuple[Reduce, ...]]:
@@ -138,7 +123,7 @@ def _apart(items: list[Stmt], results: set[Buffer]) -> tuple[list[Stmt], list[St
     for item in items:
         reads, writes = _read((item,)), _written((item,))
         is_free = writes.isdisjoint(read) and writes.isdisjoint(written) and not _needs(item, flags, written)
-        is_movable = all(isinstance(s, _MOVABLE) for s in walk((item,)))
+        is_movable = all(scope_of(s) is Scope.operands for s in walk((item,)))
         if (after and (not is_movable or any(map(_is_seen, writes)))) or (waits and any(map(_is_seen, reads))):
             is_free = False
         if is_free:
@@ -149,13 +134,14 @@ def _apart(items: list[Stmt], results: set[Buffer]) -> tuple[list[Stmt], list[St
         after.append(item)
         written |= writes
         read |= reads
-    if after and any(isinstance(s, _NAMES) for s in after):
+    if any(_names_what_follows(s) for s in after):
         return [], items
     return before, after
 
 
-_NAMES = (Let, LetPhase, LoadIndex)
-_MOVABLE = (Allocate, Comment, For, If, Store, VectorMove, *_NAMES)
+def _names_what_follows(stmt: Stmt) -> bool:
+    """Whether a statement gives a symbol a value for those behind it; for the last block of a reduction see `_needs`."""
+    return not isinstance(stmt, (For, Reduce)) and defined_symbol(stmt) is not None
 
 
 def _is_seen(buffer: Buffer) -> bool:

@@ -30,47 +30,23 @@ from fuser.ir.integers import Cond, Int, conjuncts, prove_divisible, prove_less_
 from fuser.ir.kernel import (
     Allocate,
     AtomicAdd,
-    BlockBarrier,
     Buffer,
-    ClusterArrive,
-    ClusterWait,
-    ExchangeInit,
-    ExchangeWait,
-    Fence,
     For,
     GridBarrier,
     If,
     Reduce,
-    RemoteStore,
     Role,
     Scan,
-    Shuffle,
-    SpinWait,
     Stmt,
     Store,
-    WarpBarrier,
     walk,
 )
 from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 from fuser.ir.print_kernel import print_around
 from fuser.ir.proofs import Claim, counterexample
+from fuser.ir.statement_scopes import Scope, scope_of
 from fuser.lowering.ordered_accesses import copies_are_waited_for, no_unordered_blocks, no_unsynchronised_pair
 from fuser.lowering.pass_result import Findings, PassResult
-
-_COMMUNICATION = (
-    GridBarrier,
-    BlockBarrier,
-    WarpBarrier,
-    ClusterArrive,
-    ClusterWait,
-    RemoteStore,
-    ExchangeInit,
-    ExchangeWait,
-    Shuffle,
-    AtomicAdd,
-    Fence,
-    SpinWait,
-)
 
 Invariant = Callable[[PassResult, Findings], None]
 
@@ -92,7 +68,7 @@ def check_invariants(pass_name: str, result: PassResult) -> None:
 def collectives_are_whole(result: PassResult, found: Findings) -> None:
     """No barrier, shuffle, atomic or fence yet: later passes decide about them once all collectives are known."""
     for stmt in walk(result.body):
-        if isinstance(stmt, _COMMUNICATION):
+        if scope_of(stmt) > Scope.thread and not isinstance(stmt, (Reduce, Scan)):
             found.mark(stmt, "threads communicate before collectives are expanded")
 
 

@@ -5,21 +5,20 @@ After:  for (i < 8, unrolled) { a(i) } if (256 + t < n) { a(8) }
 
 A predicate under which a load stands is a branch around it, and loads behind different branches wait for one another: where
 only the last trip can fail its tests, the others have none. What bounds an extent from below is a fact that a schedule asks
-for. Loops of two trips are left alone, and those that hold barriers or shuffles.
+for. Loops of two trips are left alone, and those in which lanes do something together.
 """
 
 from __future__ import annotations
 
 from fuser.ir.integers import TRUE, Truth, const, less
-from fuser.ir.kernel import BlockBarrier, ClusterArrive, ClusterWait, For, If, Shuffle, Stmt, WarpBarrier, walk
+from fuser.ir.kernel import For, If, Stmt, walk
 from fuser.ir.kernel_rewrites import map_body, substitute_symbols
 from fuser.ir.proofs import ProofLog
+from fuser.ir.statement_scopes import is_collective
 from fuser.lowering.hoisted_tests import claim_passed, drop_tests, is_prefix, predicate_parts
 
 LEAST_TRIPS = 3
 """Trips of a loop of which most lose their tests when the last is taken out."""
-
-_MEETINGS = (BlockBarrier, ClusterArrive, ClusterWait, WarpBarrier, Shuffle)
 
 
 def peel_loops(body: tuple[Stmt, ...], proofs: ProofLog | None = None) -> tuple[Stmt, ...]:
@@ -46,7 +45,7 @@ def _peeled(loop: For, proofs: ProofLog | None) -> list[Stmt]:
     if not loop.unroll or not (loop.start.is_const and loop.stop.is_const and loop.step.is_const):
         return [loop]
     trips = range(loop.start.value, loop.stop.value, loop.step.value)
-    if len(trips) < LEAST_TRIPS or any(isinstance(s, _MEETINGS) for s in walk(loop.body)):
+    if len(trips) < LEAST_TRIPS or any(map(is_collective, walk(loop.body))):
         return [loop]
     before = const(trips[-2])
     passed = {

@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from fuser.ir.integers import ONE, Int, Symbol, symbol
-from fuser.ir.kernel import Allocate, Buffer, For, If, Let, LetPhase, LoadIndex, Reduce, Stmt, Store, child_bodies, walk
+from fuser.ir.kernel import Allocate, Buffer, For, If, LoadIndex, Reduce, Stmt, Store, child_bodies, walk
 from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 from fuser.ir.kernel_rewrites import substitute_symbols
+from fuser.ir.statement_scopes import defined_symbol
 from fuser.records import record
 
 
@@ -140,14 +141,13 @@ class _Mover:
 def _defined(stmt: Stmt) -> list[Symbol]:
     """Symbols that a statement itself defines for those behind it."""
     match stmt:
-        case Let() | LoadIndex() | LetPhase():
-            return [stmt.symbol]
-        case Reduce():
-            return [] if stmt.last_block is None else [stmt.last_block]
+        case For():
+            return []
         case If():
             return [x for inner in child_bodies(stmt) for s in inner for x in _defined(s)]
         case _:
-            return []
+            symbol = defined_symbol(stmt)
+            return [] if symbol is None else [symbol]
 
 
 def _renamed(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:

@@ -15,21 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fuser.ir.integers import FALSE, Compare, Cond, Int, Symbol, all_of, conjuncts, const
-from fuser.ir.kernel import (
-    BlockBarrier,
-    ClusterArrive,
-    ClusterWait,
-    ExchangeWait,
-    For,
-    If,
-    Role,
-    Shuffle,
-    Stmt,
-    WarpBarrier,
-    walk,
-)
+from fuser.ir.kernel import For, If, Role, Stmt, walk
 from fuser.ir.kernel_rewrites import map_body
 from fuser.ir.proofs import ProofLog
+from fuser.ir.statement_scopes import is_collective
 from fuser.lowering.hoisted_tests import claim_passed, drop_tests, is_prefix
 
 _MOST_ITERATIONS = 64
@@ -69,10 +58,7 @@ def _cleared(loop: For) -> For:
 def _unswitch(loop: For, each: For, proofs: ProofLog | None) -> Stmt:
     """`loop` behind the test of all its iterations; `each`, which tests them one by one, where that fails or there is none."""
     inner = [s for s in walk((loop,)) if isinstance(s, For)]
-    if any(
-        isinstance(s, (BlockBarrier, ClusterArrive, ClusterWait, ExchangeWait, WarpBarrier, Shuffle))
-        for s in walk((loop,))
-    ):
+    if any(map(is_collective, walk((loop,)))):
         return each
     symbols = {s.symbol: s for s in inner}
     hoisted: dict[Cond, Cond] = {}

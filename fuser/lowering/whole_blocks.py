@@ -14,22 +14,9 @@ from collections.abc import Mapping
 
 from fuser.ir.enums import ParallelType
 from fuser.ir.integers import Cond, Int, Symbol, all_of
-from fuser.ir.kernel import (
-    Allocate,
-    AtomicAdd,
-    BlockBarrier,
-    ClusterArrive,
-    For,
-    If,
-    Let,
-    LoadIndex,
-    Role,
-    Shuffle,
-    Stmt,
-    WarpBarrier,
-    walk,
-)
+from fuser.ir.kernel import Allocate, For, If, Role, Shuffle, Stmt, walk
 from fuser.ir.proofs import ProofLog
+from fuser.ir.statement_scopes import Scope, defined_symbol, scope_of
 from fuser.lowering.hoisted_tests import claim_passed, drop_tests, is_prefix, predicate_parts
 
 _ROWS = (ParallelType.block_y, ParallelType.block_z)
@@ -51,7 +38,7 @@ def whole_blocks(
     rows = {threads[p]: sizes[p] - 1 for p in _ROWS if p in sizes and sizes[p].is_const}
     loops = {s.symbol: s.stop - 1 for s in walk(body) if isinstance(s, For) and s.stop.is_const}
     lanes = threads.get(ParallelType.block_x)
-    inside = {s.symbol for s in walk(body) if isinstance(s, (For, Let, LoadIndex))}
+    inside = {defined_symbol(s) for s in walk(body)}
     hardest: dict[Cond, Cond] = {}
     for part in predicate_parts(body):
         inner = part.symbols & (rows.keys() | loops.keys())
@@ -80,4 +67,4 @@ def _meets(stmt: Stmt) -> bool:
     """Whether a statement is for threads of several warps."""
     if isinstance(stmt, Allocate):
         return stmt.buffer.is_shared
-    return isinstance(stmt, (BlockBarrier, ClusterArrive, WarpBarrier, AtomicAdd))
+    return scope_of(stmt) > Scope.warp
