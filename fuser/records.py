@@ -31,7 +31,7 @@ def record(cls: type[_T] | None = None, /, *, eq: bool = True) -> type[_T] | Cal
     eq   whether records compare, and hash, by their fields (those with `compare`); else by identity
 
     Defaults, `default_factory`, `compare` and `repr` of `field` are known. Raises TypeError for what is not: `kw_only`,
-    `init=False`, `hash`, `ClassVar`, a mutable default, a dataclass as a base.
+    `init=False`, `hash`, `ClassVar`, a mutable default, a field named `self`, a dataclass as a base.
     """
     if cls is None:
         return lambda made: _make(made, eq)
@@ -63,6 +63,8 @@ def _check(cls: type, annotations: dict[str, Any], own: dict[str, Any]) -> None:
     for base in cls.__mro__[1:]:
         if "__dataclass_fields__" in base.__dict__ and "__record_defaults__" not in base.__dict__:
             raise TypeError(f"{cls.__name__}: its base {base.__name__} is a dataclass and no record")
+    if "self" in annotations:
+        raise TypeError(f"{cls.__name__}: a field of a record is not named self, as what its methods are given first")
     if any("ClassVar" in str(a) or "InitVar" in str(a) for a in annotations.values()):
         raise TypeError(f"{cls.__name__}: a record has no ClassVar and no InitVar")
     for name, default in own.items():

@@ -143,6 +143,12 @@ def test_what_a_record_cannot_have() -> None:
         class _Kind:
             kind: ClassVar[int] = 1
 
+    with pytest.raises(TypeError, match="_Self: a field of a record is not named self"):
+
+        @record
+        class _Self:
+            self: int
+
     with pytest.raises(TypeError, match="would be shared"):
 
         @record

@@ -40,7 +40,7 @@ def make_scan(row: ScanOp) -> Callable[..., TensorView]:
         if tv.node.visible[axis].expanded:
             raise DefinitionRuntimeError(
                 f"{row.name}(): dim {axis} is expanded to {tv.node.visible[axis].extent}, it has one stored element; "
-                "copy the tensor with set() first"
+                "scan what is computed from it, as arg + 0"
             )
         builder = fusion.builder()
         first = None if start is None else _first_value(builder, row, start, tv.node.dtype)

@@ -71,6 +71,7 @@ def _expanded(tv: TensorView, tensor: ir.Tensor, entries: Sequence[Val | int]) -
         raise DefinitionRuntimeError(
             f"Invalid expand size: shape has {len(entries)} entries, the tensor has {tensor.ndim} dims"
         )
+    tensor = _with_ones(builder, tensor, entries[added:])
     extents: list[Int | None] = []
     given: list[ir.Scalar | None] = []
     for i, entry in enumerate(entries):
@@ -89,6 +90,15 @@ def _expanded(tv: TensorView, tensor: ir.Tensor, entries: Sequence[Val | int]) -
     if all(e is None for e in extents):
         return _copy(builder, tensor)
     return builder.expand(tensor, extents, given)
+
+
+def _with_ones(builder: FusionBuilder, tensor: ir.Tensor, entries: Sequence[Val | int]) -> ir.Tensor:
+    """The tensor with dims that broadcast where symbolic ones are expanded to 1: by that they are known to have one element."""
+    flags = [
+        entry == 1 and not isinstance(entry, Val) and not (d.is_broadcast or d.expanded or d.extent.is_const)
+        for d, entry in zip(tensor.visible, entries, strict=True)
+    ]
+    return builder.broadcast(builder.squeeze(tensor, flags), flags) if True in flags else tensor
 
 
 @operation("broadcast_in_dim(arg: TensorView, shape: Sequence[Val | int], broadcast_dims: Sequence[int]) -> TensorView")

@@ -162,6 +162,8 @@ class _Rebuild:
 
     def run(self) -> Fusion:
         for expr in self.fusion.exprs:
+            # What is made anew, and what it asks for, is still for the line that the user wrote.
+            self.builder.location = expr_outputs(expr)[0].location
             match expr:
                 case ScalarOp():
                     self._scalar_op(expr)
@@ -176,6 +178,7 @@ class _Rebuild:
                 assert old.name == new.name
                 self.tensors[old] = new
         for output in self.fusion.outputs:
+            self.builder.location = output.tensor.location
             self.builder.add_output(self.tensors[output.tensor], output.alias_of)
         return self.builder.freeze()
 
@@ -290,16 +293,13 @@ class _Rebuild:
 
     def _reshape(self, expr: Reshape) -> Tensor:
         source, resolution = self.tensors[expr.input], self.resolved[expr.output]
-        self.builder.location = expr.output.location
         if resolution.copies:
             source = self.builder.pointwise("set", [source], source.dtype)
         extents: list[Int | None] = []
         for d, given in zip(expr.output.visible, expr.extents or (None,) * expr.output.ndim, strict=True):
             extent = self._extent(d.extent)
             extents.append(extent if extent.is_const or given is not None or expr.is_resolved else None)
-        made = self.builder.resolved_reshape(source, extents, resolution, expr.output.name)
-        self.builder.location = None
-        return made
+        return self.builder.resolved_reshape(source, extents, resolution, expr.output.name)
 
     def _resize(self, expr: Resize) -> Tensor:
         source = self.tensors[expr.input]

@@ -33,7 +33,6 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.fusion_views import ViewBuilder
 from fuser.ir.live_order import exprs_below
-from fuser.source_location import caller_location
 
 
 class FusionBuilder(ViewBuilder):
@@ -87,10 +86,10 @@ class FusionBuilder(ViewBuilder):
                     raise DefinitionRuntimeError(
                         f"Expected sizes to match in add_output: dim {i} of the output has extent {d.extent}, that of the "
                         f"input to update {target.extent}",
-                        location=caller_location(),
+                        location=self.here(),
                     )
                 what = f"add_output into {alias_of.name}, dim {i}"
-                self.constraints.append((None, ExtentConstraint(d.extent, target.extent, what, caller_location())))
+                self.constraints.append((None, ExtentConstraint(d.extent, target.extent, what, self.here())))
         self.outputs.append(Output(tensor, alias_of))
 
     def freeze(self) -> Fusion:

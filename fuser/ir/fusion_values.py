@@ -47,6 +47,10 @@ class ValueBuilder:
         # The line that results are made for, when a pass makes them; None: the caller's.
         self.location: SourceLocation | None = None
 
+    def here(self) -> SourceLocation | None:
+        """The user's line that something is made for."""
+        return self.location or caller_location()
+
     def new_name(self, prefix: str) -> str:
         """A fresh name, `t<k>` or `c<k>`."""
         if self.given_names:
@@ -74,7 +78,7 @@ class ValueBuilder:
         if contiguity is None:
             memory = [visible[i] for i in sorted(range(len(visible)), key=lambda d: -order[d])]
             contiguity = tuple(None if d.is_broadcast or d.expanded else True for d in memory)
-        location = self.location or caller_location()
+        location = self.here()
         return Tensor(name, dtype, logical, order, contiguity, None, is_cpu, location)
 
     def input_tensor(
@@ -103,7 +107,7 @@ class ValueBuilder:
 
     def input_scalar(self, dtype: DataType, *, register: bool = True) -> Scalar:
         """A symbolic scalar input."""
-        result = Scalar(self.new_name("c"), dtype, location=caller_location())
+        result = Scalar(self.new_name("c"), dtype, location=self.here())
         if register:
             self.inputs.append(result)
         return result
@@ -111,7 +115,7 @@ class ValueBuilder:
     def constant(self, value: bool | int | float | complex, dtype: DataType) -> Scalar:
         """A constant; `value` already converted to the Python type of `dtype`."""
         expression = const(int(value)) if dtype.is_integral and isinstance(value, int) else None
-        return Scalar(self.new_name("c"), dtype, value, expression, caller_location())
+        return Scalar(self.new_name("c"), dtype, value, expression, self.here())
 
     def extent_of_scalar(self, scalar: Scalar) -> Int:
         """The integer expression of a scalar used as an extent (a fresh non-negative symbol if it is not a known one)."""
@@ -122,14 +126,14 @@ class ValueBuilder:
 
     def _require_equal(self, left: Int, right: Int, what: str) -> None:
         """Ask that two extents are equal for the expr that is being made (it is appended after its dims are known)."""
-        self.constraints.append((len(self.exprs), ExtentConstraint(left, right, what, caller_location())))
+        self.constraints.append((len(self.exprs), ExtentConstraint(left, right, what, self.here())))
 
     def scalar_op(self, op: str, inputs: Sequence[Scalar], dtype: DataType, expression: Int | None = None) -> Scalar:
         """Host arithmetic; constants are the caller's business to fold.
 
         `expression`: the result as an integer expression, where it is one of extents.
         """
-        output = Scalar(self.new_name("c"), dtype, None, expression, caller_location())
+        output = Scalar(self.new_name("c"), dtype, None, expression, self.here())
         self.exprs.append(ScalarOp(op, tuple(inputs), output))
         return output
 
@@ -137,8 +141,8 @@ class ValueBuilder:
         """Extent of visible dim `dim` as an Int scalar; a constant where the extent is one."""
         extent = tensor.visible[dim].extent
         if extent.is_const:
-            return Scalar(self.new_name("c"), DataType.Int, extent.value, extent, caller_location())
-        output = Scalar(self.new_name("c"), DataType.Int, None, extent, caller_location())
+            return Scalar(self.new_name("c"), DataType.Int, extent.value, extent, self.here())
+        output = Scalar(self.new_name("c"), DataType.Int, None, extent, self.here())
         self.exprs.append(ExtentOp(tensor, dim, output))
         return output
 
@@ -174,7 +178,7 @@ class ValueBuilder:
                 sizes = [str(d.extent) for d in operands]
                 raise DefinitionRuntimeError(
                     f"Expected sizes to match in {op}: dim {position} of the operands has extents {', '.join(sizes)}",
-                    location=caller_location(),
+                    location=self.here(),
                 )
             self._require_equal(chosen.extent, other.extent, f"{op}, dim {position}")
         return chosen.extent, IterKind.iteration, False

@@ -26,7 +26,6 @@ from fuser.ir.fusion import (
 from fuser.ir.fusion_values import ValueBuilder
 from fuser.ir.integers import ONE, ZERO, Int, const, maximum, minimum
 from fuser.ir.reshape_dims import Resolution, product, resolve, transformed
-from fuser.source_location import caller_location
 
 
 class ViewBuilder(ValueBuilder):
@@ -77,7 +76,7 @@ class ViewBuilder(ValueBuilder):
                 if d.extent.is_const and extent.is_const:
                     raise DefinitionRuntimeError(
                         f"Invalid expand size: dim {i} has extent {d.extent}, it cannot become {extent}",
-                        location=caller_location(),
+                        location=self.here(),
                     )
                 self._require_equal(d.extent, extent, f"expand, dim {i}")
                 dims.append((extent if extent.is_const else d.extent, d.kind, d.expanded))
@@ -105,7 +104,7 @@ class ViewBuilder(ValueBuilder):
             if resolution is None:
                 raise DefinitionRuntimeError(
                     f"Total element counts across view operation must match: {old} cannot become {new}",
-                    location=caller_location(),
+                    location=self.here(),
                 )
             return self.resolved_reshape(tensor, extents, resolution)
         output = self.tensor(tensor.dtype, self._factory_dims(extents))
@@ -187,7 +186,7 @@ class ViewBuilder(ValueBuilder):
             root += dims
             logical += dims if run.is_kept else transformed(name, dims, made)
         contiguity = tuple(None if d.expanded else True for d in logical)
-        location = self.location or caller_location()
+        location = self.here()
         order = row_major_order(len(logical))
         output = Tensor(name, tensor.dtype, tuple(logical), order, contiguity, tuple(root), False, location)
         self.exprs.append(Reshape(tensor, output))
@@ -249,9 +248,7 @@ class ViewBuilder(ValueBuilder):
             extent = d.extent + left + right
             what = f"pad of dim {i}: Invalid resized domain extent"
             if extent.is_const and extent.value < 0:
-                raise DefinitionRuntimeError(
-                    f"{what}: {d.extent} + {left} + {right} is negative", location=caller_location()
-                )
+                raise DefinitionRuntimeError(f"{what}: {d.extent} + {left} + {right} is negative", location=self.here())
             if extent.lo is None or extent.lo < 0:
                 self._require_equal(extent, maximum(extent, ZERO), what)
             extents.append(extent)

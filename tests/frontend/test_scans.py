@@ -129,7 +129,7 @@ def test_init_may_be_a_scalar_input():
         (lambda fd, x: fd.ops.cummax(fd.define_tensor([], []), 0), "out of boundary index 0. total index: 0"),
         (
             lambda fd, x: fd.ops.cumsum(fd.ops.expand(fd.define_tensor([1], True), [5]), 0),
-            "cumsum(): dim 0 is expanded to 5, it has one stored element; copy the tensor with set() first",
+            "cumsum(): dim 0 is expanded to 5, it has one stored element; scan what is computed from it, as arg + 0",
         ),
         (
             lambda fd, x: fd.ops.cummin(fd.define_tensor([-1], True, D.ComplexFloat), 0),

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
+from fuser.errors import InputRuntimeError
 from tests.frontend.building import define, evaluate, lines, op_names
 
 D = DataType
@@ -51,6 +52,25 @@ def test_expand_with_run_time_extents():
     assert lines(fd)[2] == "tv3 = fd.ops.expand(tv0, shape=[c1, -1])"
     assert evaluate(fd, A[:1], 4)[0].shape == (4, 3)
     assert evaluate(fd, A[:1], 1)[0].shape == (1, 3)
+
+
+def test_a_dim_expanded_to_one_is_one():
+    """It is asserted to have one element, of which there may then be many."""
+
+    def wide(fd):
+        one = fd.ops.expand(fd.ops.reshape(fd.define_tensor([-1, -1], True), [2, -1, 3]), [-1, 1, -1])
+        return [one, fd.ops.expand(one, [-1, 5, -1]), fd.ops.add(one, fd.define_tensor([2, -1, 3], True))]
+
+    other = np.arange(24, dtype=np.float32).reshape(2, 4, 3)
+    narrow, expanded, added = evaluate(define(wide), A, other)
+    np.testing.assert_array_equal(narrow, A[:, None])
+    np.testing.assert_array_equal(expanded, np.broadcast_to(A[:, None], (2, 5, 3)))
+    np.testing.assert_array_equal(added, A[:, None] + other)
+    with pytest.raises(
+        InputRuntimeError, match=r"dim 1: a conflict was found with 2 different sizes, 2 and 1"
+    ) as caught:
+        evaluate(define(wide), np.ones((4, 3), np.float32), other)
+    assert "one = fd.ops.expand(" in str(caught.value)
 
 
 def test_expand_asserts_symbolic_extents():
