@@ -235,6 +235,7 @@ def inline_rows(
 ) -> None:
     """Every stage in its own loops over the row; the rows in shared memory outside of those, one row ahead where blocks go
     over many, what is to be `apart` outside of all loops, and what is to be `ahead` at the loop given with it."""
+    ahead = [*_of_a_row(builder), *ahead]
     if not persistent and not apart:
         builder.inline_most(limits=ahead)
         return
@@ -249,6 +250,12 @@ def inline_rows(
     for name in placed:
         builder.inline_at(name, 2, selected=[name])
         builder.load_ahead(name)
+
+
+def _of_a_row(builder: ScheduleBuilder) -> list[tuple[str, int]]:
+    """What a single row has one of, and no loop: in those over its elements it would be computed for each of them, quotients
+    and roots one after the other where elements are tested."""
+    return [(n, 0) for n, state in builder.states.items() if state.loop and all(a.is_broadcast for a in state.loop)]
 
 
 def take_together(builder: ScheduleBuilder, name: str, params: InnerPersistentParams) -> None:

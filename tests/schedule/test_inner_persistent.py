@@ -10,6 +10,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
@@ -181,6 +182,26 @@ def test_a_row_that_fills_the_threads_is_not_tested() -> None:
     exact = kernel_for(softmax, (4096, 4096))
     ragged = kernel_for(softmax, (4096, 4092))
     assert exact.source.count("if (") < ragged.source.count("if (")
+
+
+def norm_of_a_single_row(fd: FusionDefinition, dtype: DataType) -> None:
+    x = fd.define_tensor(shape=[1, -1], dtype=dtype, contiguity=[None, True])
+    w = fd.define_tensor(shape=[-1], dtype=dtype, contiguity=True)
+    f = fd.ops.cast(x, DataType.Float)
+    variance, mean = fd.ops.var_mean(f, [1], 0, True)
+    y = fd.ops.mul(fd.ops.sub(f, mean), fd.ops.rsqrt(fd.ops.add(variance, 1e-5)))
+    fd.add_output(fd.ops.cast(fd.ops.mul(y, fd.ops.cast(fd.ops.broadcast(w, [True, False]), DataType.Float)), dtype))
+
+
+@pytest.mark.parametrize("length", [257, 1024, 50257, 250003])
+@pytest.mark.parametrize("dtype", [DataType.BFloat16, DataType.Float])
+def test_what_a_single_row_has_one_of_is_computed_outside_of_its_loops(length: int, dtype: DataType) -> None:
+    fusion = fusion_of(norm_of_a_single_row, dtype)
+    bound = bind_inputs(fusion, [described(dtype, 1, length), described(dtype, length)])
+    (launch,) = compile_fusion(fusion, bound, SimulatorDevice(info=H200)).launches()
+    _, body = launch.kernel.source.split('extern "C"')
+    (root,) = [line for line in body.splitlines() if "rsqrt" in line]
+    assert len(root) - len(root.lstrip()) == 2, root
 
 
 def test_rows_too_long_go_to_the_next_scheduler() -> None:
