@@ -23,6 +23,7 @@ TESTS = Path(__file__).parent
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
+    parser.addoption("--seeds", metavar="FIRST:END", help="other seeds for tests/test_random_programs.py")
 
 
 class Golden:
