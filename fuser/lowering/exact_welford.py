@@ -27,7 +27,27 @@ _MUCH_NEARER = 0.0625
 
 
 def add_difference(
-    acc: tuple[Buffer, Buffer, Buffer | None, Buffer | None],
+    acc: tuple[Buffer, Buffer], at: Int, x: Value, shift: Buffer, squares_rest: Buffer | None, name: str
+) -> list[Stmt]:
+    """Fold x - shift into (sum of differences, sum of their squares)."""
+    away, squares = acc
+    dtype = away.dtype
+    delta = _register(f"{name}_delta", dtype)
+    change = Load(delta, ZERO)
+    product = _call("mul", change, change, dtype)
+    square: list[Stmt] = [Store(squares, at, _call("add", Load(squares, at), product, dtype))]
+    if squares_rest is not None:
+        square = add_term(squares, squares_rest, at, product, f"{name}_q", exact=False)
+    return [
+        Allocate(delta),
+        Store(delta, ZERO, _call("sub", x, Load(shift, at), dtype)),
+        Store(away, at, _call("add", Load(away, at), change, dtype)),
+        *square,
+    ]
+
+
+def add_exactly(
+    acc: tuple[Buffer, Buffer, Buffer, Buffer],
     at: Int,
     x: Value,
     shift: Buffer,
@@ -36,45 +56,53 @@ def add_difference(
     *,
     may_be_second: Cond,
 ) -> list[Stmt]:
-    """Fold x - shift into (sum, sum of squares, rest of the sum, that of the squares). With a rest of the sum the difference
-    and the sum are split exactly.
+    """Fold x into (sum, sum of the squares of differences from the shift, rest of the sum, that of the squares).
 
-    With one, the second value becomes the shift where it is much nearer to zero than the first: squares of differences from a
-    value far from all others cost those digits. Till then there is one difference, which is minus that from the new shift.
-    `count` counts x already; `may_be_second`: a necessary condition for x to be the second.
+    The sum is that of the values themselves, split exactly: a sum of differences would need what each difference loses, too.
+    `differences` makes one of the other. What a square and its addition lose is found by fused multiply-adds.
+
+    The second value becomes the shift where it is much nearer to zero than the first: squares of differences from a value far
+    from all others cost those digits. Till then there is one difference, whose square is that from the new shift. `count`
+    counts x already; `may_be_second`: a necessary condition for x to be the second.
     """
-    away, squares, rest, squares_rest = acc
-    dtype = away.dtype
-    delta = _register(f"{name}_delta", dtype)
+    total, squares, rest, squares_rest = acc
+    dtype = total.dtype
+    delta, both = (_register(f"{name}_{part}", dtype) for part in ("delta", "both"))
     change = Load(delta, ZERO)
-
-    def call(op: str, a: Value, b: Value) -> Call:
-        return Call(op, (a, b), dtype, dtype)
-
-    product = call("mul", change, change)
-    square: list[Stmt] = [Store(squares, at, call("add", Load(squares, at), product))]
-    if squares_rest is not None:
-        square = add_term(squares, squares_rest, at, product, f"{name}_q", exact=False)
-    if rest is None:
-        return [
-            Allocate(delta),
-            Store(delta, ZERO, call("sub", x, Load(shift, at))),
-            Store(away, at, call("add", Load(away, at), change)),
-            *square,
-        ]
-    minus = Call("neg", (Load(shift, at),), dtype, dtype)
-    stmts, difference, missing = split_sum(x, minus, dtype, f"{name}_d")
-    lost = _register(f"{name}_lost", dtype)
+    kept = _call("sub", Load(both, ZERO), Load(squares, at), dtype)
+    lost = Call("fma", (change, change, Call("neg", (kept,), dtype, dtype)), dtype, dtype)
     return [
         Allocate(delta),
-        Allocate(lost),
+        Allocate(both),
+        Store(delta, ZERO, _call("sub", x, Load(shift, at), dtype)),
+        *where_possible(may_be_second, _nearer_shift(shift, at, x, count)),
+        *add_term(total, rest, at, x, f"{name}_s", exact=True),
+        Store(both, ZERO, Call("fma", (change, change, Load(squares, at)), dtype, dtype)),
+        Store(squares_rest, at, _call("add", Load(squares_rest, at), lost, dtype)),
+        Store(squares, at, Load(both, ZERO)),
+    ]
+
+
+def differences(acc: tuple[Buffer, Buffer], at: Int, shift: Value, count: Value, name: str) -> list[Stmt]:
+    """Turn (sum, its rest) of values into those of their differences from the shift.
+
+    p = n shift; sum + lost = sum - p; rest = rest + lost - what p lost
+
+    The rest is then below half an ulp of the sum: of values that are all the same both are 0.
+    """
+    total, rest = acc
+    dtype = total.dtype
+    common = _register(f"{name}_common", dtype)
+    missing = Call("product_error", (count, shift), dtype, dtype)
+    minus = Call("neg", (Load(common, ZERO),), dtype, dtype)
+    stmts, s, lost = split_sum(Load(total, at), minus, dtype, f"{name}_d")
+    return [
+        Allocate(common),
+        Store(common, ZERO, Call("product", (count, shift), dtype, dtype)),
         *stmts,
-        Store(delta, ZERO, difference),
-        Store(lost, ZERO, missing),
-        *where_possible(may_be_second, _nearer_shift(delta, lost, shift, at, x, count)),
-        Store(rest, at, call("add", Load(rest, at), Load(lost, ZERO))),
-        *add_term(away, rest, at, change, f"{name}_s", exact=True),
-        *square,
+        Store(rest, at, _call("add", Load(rest, at), _call("sub", lost, missing, dtype), dtype)),
+        Store(total, at, s),
+        *finish_mean(total, rest, at, f"{name}_n"),
     ]
 
 
@@ -85,19 +113,14 @@ def where_possible(condition: Cond, stmts: list[Stmt]) -> list[Stmt]:
     return stmts if condition is TRUE else [If(condition, tuple(stmts), role=Role.plain)]
 
 
-def _nearer_shift(delta: Buffer, lost: Buffer, shift: Buffer, at: Int, x: Value, count: Buffer) -> list[Stmt]:
-    """Take the second value as shift where it is much nearer to zero, and turn the difference round."""
+def _nearer_shift(shift: Buffer, at: Int, x: Value, count: Buffer) -> list[Stmt]:
+    """Take the second value as shift where it is much nearer to zero."""
     dtype = shift.dtype
-    bound = Call("mul", (Literal(_MUCH_NEARER, dtype), Call("abs", (Load(shift, at),), dtype, dtype)), dtype, dtype)
+    bound = _call("mul", Literal(_MUCH_NEARER, dtype), Call("abs", (Load(shift, at),), dtype, dtype), dtype)
     is_second = Call("eq", (Load(count, ZERO), Literal(2, count.dtype)), compute_dtype(count.dtype), DataType.Bool)
     is_nearer = Call("lt", (Call("abs", (x,), dtype, dtype), bound), dtype, DataType.Bool)
     taken = Call("logical_and", (is_second, is_nearer), DataType.Bool, DataType.Bool)
-
-    def chosen(into: Buffer, index: Int, value: Value) -> Store:
-        return Store(into, index, Call("where", (taken, value, Load(into, index)), dtype, dtype))
-
-    turned = [chosen(b, ZERO, Call("neg", (Load(b, ZERO),), dtype, dtype)) for b in (delta, lost)]
-    return [*turned, chosen(shift, at, x)]
+    return [Store(shift, at, Call("where", (taken, x, Load(shift, at)), dtype, dtype))]
 
 
 def exact_mean(acc: tuple[Buffer, Buffer], at: Int, shift: Value, share: Value, count: Value, name: str) -> list[Stmt]:
@@ -203,7 +226,7 @@ def moved_exactly(
 
 
 def finish_mean(mean: Buffer, rest: Buffer, at: Int, name: str) -> list[Stmt]:
-    """mean += rest, and the rest is what that loses; none of a mean that is not finite."""
+    """mean += rest, and the rest is what that loses; none of a mean (or a sum) that is not finite."""
     dtype = mean.dtype
     value, lost = _register(f"{name}_value", dtype), _register(f"{name}_lost", dtype)
 
@@ -335,3 +358,7 @@ def pool_exactly(
 
 def _register(name: str, dtype: DataType) -> Buffer:
     return Buffer(name, dtype, MemoryType.local, ONE)
+
+
+def _call(op: str, a: Value, b: Value, dtype: DataType) -> Call:
+    return Call(op, (a, b), dtype, dtype)

@@ -15,7 +15,15 @@ from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, equal
 from fuser.ir.kernel import Allocate, Buffer, Call, Cast, For, If, IndexValue, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
-from fuser.lowering.exact_welford import add_difference, exact_mean, exact_squares, moved_exactly, where_possible
+from fuser.lowering.exact_welford import (
+    add_difference,
+    add_exactly,
+    differences,
+    exact_mean,
+    exact_squares,
+    moved_exactly,
+    where_possible,
+)
 from fuser.records import record
 
 
@@ -87,7 +95,8 @@ def shifted_add(
     The first value lies within the data: the squares are larger than those of the differences from the mean by no more than a
     factor of the number of values, as the rounding of a sum may be. Nothing but the additions waits for the value before, and a
     large common part of all values costs no digits. `may_be_first`: false where values were seen before for certain.
-    `rest`: that of the sum; with one, the second value may be the one that is subtracted (`add_difference`).
+    `rest`: that of the sum; with one, the sum is that of the values, and the second of them may be the one that is subtracted from
+    what is squared (`add_exactly`).
     """
     away, squares, _ = acc
     shift = step.shift
@@ -96,9 +105,12 @@ def shifted_add(
     value = temporary(f"{name}_x", dtype)
     is_first = Call("eq", (Load(step.count, ZERO), Literal(1, step.count.dtype)), step.count.dtype, DataType.Bool)
     keep = Store(shift, at, Call("where", (is_first, Load(value, ZERO), Load(shift, at)), dtype, dtype))
-    added = add_difference(
-        (away, squares, rest, step.lost), at, Load(value, ZERO), shift, step.count, name, may_be_second=may_be_second
-    )
+    if rest is None or step.lost is None:
+        assert rest is None
+        added = add_difference((away, squares), at, Load(value, ZERO), shift, step.lost, name)
+    else:
+        acc_of_both = away, squares, rest, step.lost
+        added = add_exactly(acc_of_both, at, Load(value, ZERO), shift, step.count, name, may_be_second=may_be_second)
     return [
         Allocate(value),
         *(made for made in added if isinstance(made, Allocate)),
@@ -136,12 +148,14 @@ def unshift(
         count = Cast(Load(step.count, ZERO), dtype)
         if rest is None or step.lost is None:
             left = call("sub", Load(m2, e), call("mul", total, moved))
-        else:
-            left = exact_squares((mean, m2, rest, step.lost), e, moved, Load(step.fraction, ZERO), count)
-        settled = Store(m2, e, call("maximum", left, Literal(0.0, dtype)))
-        if rest is None:
+            settled = Store(m2, e, call("maximum", left, Literal(0.0, dtype)))
             return [settled, Store(mean, e, call("add", Load(shift, e), moved))]
-        return [settled, *exact_mean((mean, rest), e, Load(shift, e), Load(step.fraction, ZERO), count, name)]
+        left = exact_squares((mean, m2, rest, step.lost), e, moved, Load(step.fraction, ZERO), count)
+        return [
+            *differences((mean, rest), e, Load(shift, e), count, name),
+            Store(m2, e, call("maximum", left, Literal(0.0, dtype))),
+            *exact_mean((mean, rest), e, Load(shift, e), Load(step.fraction, ZERO), count, name),
+        ]
 
     return [
         Store(step.fraction, ZERO, Call("where", (is_empty, Literal(0.0, dtype), share), dtype, dtype)),

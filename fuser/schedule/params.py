@@ -119,6 +119,8 @@ class ReductionParams:
     block_outer     threads (y) along the reduced dims that are no neighbours in memory of the fastest one, as an axis of their
                     own; 0: all reduced dims are one axis
     unroll_outer    those accesses are along that axis
+    run_dims        with `block_outer`: how many of the fastest reduced dims are neighbours in memory; 0: all up to the first kept one
+    grid_along      with `block_outer`: blocks that share one reduction have parts of all those runs, and not some of the runs
     misaligned      their accesses begin anywhere, and the ends of a row cut them
     aligned_to      the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     cluster         blocks that share a reduction are a cluster, and join their parts through shared memory
@@ -139,6 +141,8 @@ class ReductionParams:
     unroll: int = 1
     block_outer: int = 0
     unroll_outer: bool = False
+    run_dims: int = 0
+    grid_along: bool = False
     misaligned: bool = False
     aligned_to: str = ""
     cluster: bool = False

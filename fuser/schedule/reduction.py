@@ -22,7 +22,7 @@ import math
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp, ParallelType, SchedulerType
-from fuser.ir.exact_statistics import RUN_DIGITS, in_double, value_digits
+from fuser.ir.exact_statistics import RUN_DIGITS, exact_statistics, in_double, value_digits
 from fuser.ir.fusion import (
     ExpSum,
     Fusion,
@@ -287,6 +287,8 @@ class ReductionScheduler:
         digits = value_digits(builder)
         is_short = params.inner or params.block_reduce * params.grid_reduce <= _FEW_SUMS
         wide = {n for n in in_double(builder) if is_short or digits.get(n, RUN_DIGITS + 1) > RUN_DIGITS}
+        # Sums in Double that carry their rests lose no digits in any number of turns either.
+        wide |= {n for n in exact_statistics(builder) if builder.state(n).tensor.dtype is DataType.Double}
         for e in row_reductions(builder):
             result = name = tensor_outputs(e)[0].name
             if isinstance(e, ExpSum):
@@ -326,10 +328,11 @@ class ReductionScheduler:
         )
         merge_runs(builder, name, 0, runs[False])
         at = 1 if kept else 0
-        planes = params.block_outer > 0 and len(runs[True]) > 1
+        slow, fast = _cut_runs(runs[True], params.run_dims)
+        planes = params.block_outer > 0 and len(slow) > 0
         if planes:
-            merge_runs(builder, name, at, runs[True][:-1])
-            merge_runs(builder, name, at + 1, runs[True][-1:])
+            merge_runs(builder, name, at, slow)
+            merge_runs(builder, name, at + 1, fast)
         else:
             merge_runs(builder, name, at, runs[True])
         types: list[tuple[int, ParallelType]] = []
@@ -359,6 +362,10 @@ class ReductionScheduler:
         if params.grid_reduce > 1:
             if params.one_turn:
                 builder.split(name, at, params.block_reduce * params.unroll)
+            elif planes and params.grid_along:
+                # [O, M] -> [p, O, M/p]
+                builder.split(name, at + 1, params.grid_reduce, False)
+                builder.reorder(name, {at + 1: at})
             else:
                 builder.split(name, at, params.grid_reduce, False)
             types.append((at, ParallelType.grid_y))
@@ -474,6 +481,15 @@ def merge_runs(builder: ScheduleBuilder, name: str, at: int, runs: list[int]) ->
             builder.merge(name, at + k, at + k + 1)
     for _ in range(len(runs) - 1):
         builder.merge(name, at, at + 1)
+
+
+def _cut_runs(runs: list[int], run_dims: int) -> tuple[list[int], list[int]]:
+    """Runs of neighbouring reduced dims (number of dims of each, slowest first): those before the fastest one, and that one, cut
+    to `run_dims` if that is not 0."""
+    slow, fast = runs[:-1], runs[-1:]
+    if 0 < run_dims < sum(fast):
+        return [*slow, fast[0] - run_dims], [run_dims]
+    return slow, fast
 
 
 def _fastest_groups(order: list[Group], reduced: frozenset[Group]) -> list[Group]:
