@@ -67,6 +67,18 @@ def shifted_sums(builder: ScheduledFusion) -> frozenset[str]:
     return frozenset() if not wide or _meets_values(builder) else wide - value_digits(builder).keys()
 
 
+@while_unchanged
+def exact_sums(builder: ScheduledFusion) -> frozenset[str]:
+    """Means of Doubles whose threads are joined by sums of values and of squares, with what those lose.
+
+    Those that meet their values again are left out, as in `value_digits`.
+    """
+    exact = exact_statistics(builder)
+    found = (e.mean for e in builder.exprs if isinstance(e, Welford) and e.mean.name in exact)
+    doubles = frozenset(t.name for t in found if t.dtype is DataType.Double)
+    return frozenset() if not doubles or _meets_values(builder) else doubles
+
+
 def _meets_values(builder: ScheduledFusion) -> bool:
     """Whether something as large as what statistics are of is computed from statistics."""
     after: set[str] = set()

@@ -76,11 +76,12 @@ _TUPLES = {
     "welford_exact": 4,
     "moments": 3,
     "shifted_sums": 4,
+    "exact_sums": 6,
     "exp_sum": 2,
     "exp_sum_exact": 2,
     "compensated_add": 2,
 }
-_COUNTED = ("welford", "welford_exact", "moments", "shifted_sums")
+_COUNTED = ("welford", "welford_exact", "moments", "shifted_sums", "exact_sums")
 
 
 def verify_kernel(kernel: Kernel, pass_name: str = "", *, is_final: bool = False) -> None:

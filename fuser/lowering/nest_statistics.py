@@ -200,11 +200,11 @@ class NestStatistics(NestValues):
         return settle_wide((mean, m2, rest), step.sums, lambda e: Load(shift, e), step.count, elements, name)
 
     def _is_shifted(self, leader: str, accumulator: Accumulator) -> bool:
-        """Whether threads are joined by sums of differences in Double, and statistics made of them after that."""
+        """Whether threads are joined by sums in Double, and statistics made of them after that."""
         step = accumulator.step
-        if step is None or step.is_raw or step.sums is None or step.shift is None:
+        if step is None or step.is_raw or step.shift is None or self._is_joined(self.exprs[leader]):
             return False
-        if leader not in self.shifted_sums or self._is_joined(self.exprs[leader]):
+        if leader not in (self.exact_sums if step.sums is None else self.shifted_sums):
             return False
         among = (BLOCK_TYPES, GRID_TYPES)
         return any(self._reduction_types(leader, a) for a in among) or bool(self._cluster_types(leader))

@@ -18,6 +18,7 @@ from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Literal, Load, Redu
 from fuser.ir.op_table import REDUCTIONS
 from fuser.lowering.compensated_sum import COMBINE, finish_sum, rest_of
 from fuser.lowering.context import Storage, is_argument, local_storage
+from fuser.lowering.exact_sums import EXACT_SUMS
 from fuser.lowering.exact_welford import COMBINE_EXACTLY, finish_mean
 from fuser.lowering.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
 from fuser.lowering.exp_sum import MAX_GROUP, HeldGroup, exp_sum_complete, exp_sum_group
@@ -325,11 +326,16 @@ class NestStorage(NestStatistics):
             zero = Literal(0.0, DataType.Double)
             combine, partials, identities = MOMENTS, (*accumulator.step.sums, partials[2]), (zero, zero, identities[2])
         elif accumulator.step is not None and self._is_shifted(leader, accumulator):
-            assert accumulator.step.sums is not None
-            assert accumulator.step.shift is not None
-            zero = Literal(0.0, DataType.Double)
-            combine, identities = SHIFTED, (zero, zero, identities[2], zero)
-            partials = (*accumulator.step.sums, partials[2], accumulator.step.shift)
+            step, zero = accumulator.step, Literal(0.0, DataType.Double)
+            assert step.shift is not None
+            if step.sums is None:
+                assert accumulator.rest is not None
+                assert step.lost is not None
+                combine, identities = EXACT_SUMS, (zero, zero, identities[2], zero, zero, zero)
+                partials = (*partials, step.shift, accumulator.rest, step.lost)
+            else:
+                combine, identities = SHIFTED, (zero, zero, identities[2], zero)
+                partials = (*step.sums, partials[2], step.shift)
         elif accumulator.rest is not None and not isinstance(expr, ExpSum):
             combine = COMBINE_EXACTLY if isinstance(expr, Welford) else COMBINE
             partials, identities = (*partials, accumulator.rest), (*identities, Literal(0.0, accumulator.rest.dtype))
