@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GLOBAL_MEMORY, GRID_TYPES, THREAD_TYPES, ParallelType
-from fuser.ir.exact_statistics import exact_exp_sums, exact_statistics, exact_sums, in_double, shifted_sums, value_digits
+from fuser.ir.exact_statistics import (
+    exact_exp_sums,
+    exact_statistics,
+    exact_sums,
+    in_double,
+    shifted_sums,
+    value_digits,
+)
 from fuser.ir.fusion import Reducing, Scan, Tensor, TensorExpr, tensor_inputs, tensor_outputs
 from fuser.ir.integers import Cond, Int, Symbol, equal, symbol
 from fuser.ir.iteration_graph import Group, GroupSplit
