@@ -43,7 +43,7 @@ def joined_exactly(acc: tuple[Buffer, ...], at: Int, count_at: Int, other: tuple
 
 
 def to_one_shift(acc: tuple[Buffer, ...], first: Int, elements: Elements, number: int, width: int) -> list[Stmt]:
-    """Make the squares of the lanes of each aligned group of `width` those of differences from the shift of its lane `first`."""
+    """Take the squares of the lanes of each aligned group of `width` about the shift of its lane `first`."""
     total, squares, count, shift, rest, squares_rest = acc
     name, dtype = f"{total.name}_l{number}", total.dtype
     origin = Buffer(f"{name}_origin", dtype, MemoryType.local, shift.size)

@@ -95,8 +95,8 @@ def shifted_add(
     The first value lies within the data: the squares are larger than those of the differences from the mean by no more than a
     factor of the number of values, as the rounding of a sum may be. Nothing but the additions waits for the value before, and a
     large common part of all values costs no digits. `may_be_first`: false where values were seen before for certain.
-    `rest`: that of the sum; with one, the sum is that of the values, and the second of them may be the one that is subtracted from
-    what is squared (`add_exactly`).
+    `rest`: that of the sum; with one, the sum is that of the values, and what is squared may be the differences from the second
+    of them (`add_exactly`).
     """
     away, squares, _ = acc
     shift = step.shift

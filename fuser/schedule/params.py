@@ -119,7 +119,8 @@ class ReductionParams:
     block_outer     threads (y) along the reduced dims that are no neighbours in memory of the fastest one, as an axis of their
                     own; 0: all reduced dims are one axis
     unroll_outer    those accesses are along that axis
-    run_dims        with `block_outer`: how many of the fastest reduced dims are neighbours in memory; 0: all up to the first kept one
+    run_dims        with `block_outer`: how many of the fastest reduced dims threads of x walk along, as those are neighbours in
+                    memory; 0: all up to the first kept one
     grid_along      with `block_outer`: blocks that share one reduction have parts of all those runs, and not some of the runs
     misaligned      their accesses begin anywhere, and the ends of a row cut them
     aligned_to      the output at whose aligned places a row is cut into vectors; "": at multiples of the vector

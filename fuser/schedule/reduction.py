@@ -484,8 +484,8 @@ def merge_runs(builder: ScheduleBuilder, name: str, at: int, runs: list[int]) ->
 
 
 def _cut_runs(runs: list[int], run_dims: int) -> tuple[list[int], list[int]]:
-    """Runs of neighbouring reduced dims (number of dims of each, slowest first): those before the fastest one, and that one, cut
-    to `run_dims` if that is not 0."""
+    """Runs of neighbouring reduced dims (number of dims of each, slowest first): those before the fastest one, and that one,
+    cut to `run_dims` if that is not 0."""
     slow, fast = runs[:-1], runs[-1:]
     if 0 < run_dims < sum(fast):
         return [*slow, fast[0] - run_dims], [run_dims]
