@@ -1,4 +1,4 @@
-"""Pointwise ops with which a result is rounded once: what rounding a product loses, sums of products, what was lost before.
+"""Pointwise ops that lose less: what rounding a product loses, sums of products, what was lost before, sums that cancel.
 
 They are rows as those of the op table in every respect, and no ops of the front end. `product` is for what is also added to
 something: the compiler contracts a plain product and a sum to one rounding, so that what it loses would not be what it lost.
@@ -102,6 +102,12 @@ def _divide_by_common(a: Array, scale: Array, scaled: Array, reciprocal: Array) 
         return np.asarray(a * scale / scaled)
 
 
+def _one_plus_tanh(x: Array) -> Array:
+    with np.errstate(all="ignore"):
+        e = np.exp(-2 * np.abs(x))
+        return np.asarray(np.where(x < 0, 2 * e, 2) / (1 + e), x.dtype)
+
+
 # fmt: off
 PRODUCT_ERROR = float_row(
     "product_error", "a * b before it is rounded less a * b; exact where that is no subnormal number.",
@@ -140,11 +146,16 @@ DIVIDE_BY_COMMON = float_row(
     _divide_by_common, spelled(floating=("({0} * {1} / {2})", "fuser_divide_by_common({0}, {1}, {2}, {3})")), (1.0, 1.0),
     a=Samples(), scale=_ONE, scaled=_ONE, reciprocal=_ONE,
 )
+ONE_PLUS_TANH = float_row(
+    "one_plus_tanh", "1 + tanh(x) without cancellation.",
+    _one_plus_tanh, spelled(floating=("(2.0f / (1.0f + expf(-2.0f * {0})))", "fuser_one_plus_tanh({0})")), (6.0, 4.0),
+    x=Samples(),
+)
 # fmt: on
 
 _DIVISION = (DIVISOR_SCALE, SCALED_DIVISOR, DIVIDE_BY_COMMON)
 EXACT: dict[str, PointwiseOp] = {
-    row.name: row for row in (PRODUCT_ERROR, PRODUCT, TOTAL, FMA, BOUNDED, REST_OF, *_DIVISION)
+    row.name: row for row in (PRODUCT_ERROR, PRODUCT, TOTAL, FMA, BOUNDED, REST_OF, ONE_PLUS_TANH, *_DIVISION)
 }
 """Every one by name."""
 
@@ -153,6 +164,7 @@ _IS_SMALL = f"fd.ops.lt(fd.ops.abs({{0}}), {2.0**-500!r})"
 EXACT_DEFINITIONS: dict[str, str] = {
     FMA.name: "add(fd.ops.mul({0}, {1}), {2})",
     PRODUCT.name: "mul({0}, {1})",
+    ONE_PLUS_TANH.name: "add(fd.ops.tanh({0}), 1.00000)",
     REST_OF.name: "mul({0}, 0.00000)",
     DIVISOR_SCALE.name: f"where({_IS_SMALL}, {2.0**500!r}, 1.00000)",
     SCALED_DIVISOR.name: f"where({_IS_SMALL}, fd.ops.mul({{0}}, {2.0**500!r}), {{0}})",

@@ -39,10 +39,14 @@ from fuser.ir.op_table import compute_dtype
 from fuser.lowering.parallel_axes import WARP, ParallelAxes
 from fuser.records import record
 
+Meeting = Callable[[Buffer], list[Stmt]]
+"""What stands between a block's totals, which the carry then holds, and its elements: it folds what other blocks have into what
+comes before each run (a register for each, slowest kept element first)."""
 
-def expand_scan(scan: Scan, block: ParallelAxes) -> list[Stmt]:
+
+def expand_scan(scan: Scan, block: ParallelAxes, meeting: Meeting | None = None) -> list[Stmt]:
     """Statements of one scan."""
-    return _Expansion(scan, block).run()
+    return _Expansion(scan, block, meeting).run()
 
 
 @dataclass(slots=True, eq=False)
@@ -51,6 +55,7 @@ class _Expansion:
 
     scan: Scan
     block: ParallelAxes
+    meeting: Meeting | None = None
 
     def run(self) -> list[Stmt]:
         block = self.block
@@ -158,8 +163,9 @@ class _Expansion:
         return [Allocate(totals), *self._over_totals(fold)]
 
     def _fold_before(self, before: Buffer) -> list[Stmt]:
-        """Fold what comes before a run into its elements."""
+        """Fold what comes before a run into its elements, once other blocks have added theirs."""
         values = self.scan.values
+        met = [] if self.meeting is None else self.meeting(before)
 
         def fold(base: Int, _kept: Int, total: Int) -> list[Stmt]:
             def step(offset: Int, _position: Int) -> list[Stmt]:
@@ -168,7 +174,7 @@ class _Expansion:
 
             return self._over(self.scan.run, step)
 
-        return self._over_totals(fold)
+        return [*met, *self._over_totals(fold)]
 
     def _scan_lanes(self, array: Buffer, at: Int, rows: int, lanes: tuple[int, int], row: Int) -> list[Stmt]:
         """Running folds over the first `rows` rows of each group of lanes; `lanes`: those of a row, and of the group."""
@@ -209,7 +215,15 @@ class _Expansion:
 
             return self._over(scan.run, step)
 
-        return self._over_totals(fold)
+        folded = self._over_totals(fold)
+        if self.meeting is None:
+            return folded
+        before = self._registers("before", self._kept_count * self._tile_count)
+
+        def nothing(_base: Int, _kept: Int, total: Int) -> list[Stmt]:
+            return [Store(before, total, self.scan.identity)]
+
+        return [*folded, Allocate(before), *self._over_totals(nothing), *self._fold_before(before)]
 
     def _within_warps(self, groups: _LaneGroups) -> list[Stmt]:
         """Groups of lanes: no barrier."""

@@ -1,10 +1,10 @@
 """A `Scan` over the blocks of a cluster: what each block scans by itself, and the exchange of their totals.
 
 Before: t1: scan add (t1_scan, carry t1_carry) over (grid_y, block_x)
-After:  the block scans its own elements, carrying nothing in; a thread for each block of the cluster stores the block's total
-        into a slot of its own there; every thread waits for all of them, where that is counted once, or else at one barrier of
-        the cluster, folds the slots in order of rank, and what earlier blocks have together, with what is carried in, into its
-        elements.
+After:  the block finds what comes before each of its runs, carrying nothing in, and its total, which a thread for each block of
+        the cluster stores into a slot of its own there; every thread waits for all of them, where that is counted once, or else
+        at one barrier of the cluster, and folds the slots in order of rank. What earlier blocks have together, with what is
+        carried in, comes before each run, and is folded into its elements together with what the block has before it.
 
 Steps of a row take turns with two sets of slots, as reductions do (`expand_cluster`).
 """
@@ -19,7 +19,6 @@ from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Int, const
 from fuser.ir.kernel import (
     Allocate,
-    Axes,
     Buffer,
     Call,
     ClusterArrive,
@@ -91,47 +90,40 @@ def expand_scan_of_cluster(
             For(q, ZERO, const(size), ONE, step, unroll=True),
         ]
 
+    def meet(runs: Buffer) -> list[Stmt]:
+        """Tell the other blocks, wait for them, and put what earlier ones have in front of every run of this one."""
+        tiles = runs.size.value // kept
+        return [
+            Allocate(slots),
+            *([] if counter is None else [Allocate(counter.told), counter]),
+            For(
+                peer,
+                block.linear(along, None),
+                const(size),
+                block.count_of(along),
+                tuple(each(lambda k: [RemoteStore(slots, place(k, rank), Load(own, k), peer, told)])),
+            ),
+            *(
+                [ClusterArrive("every block's total is on its way"), ClusterWait("every block's total has come")]
+                if told is None
+                else [ExchangeWait(told, "every block's total has come")]
+            ),
+            Allocate(before),
+            *each(collect),
+            *each(lambda k: shift(runs, k, tiles)),
+        ]
+
+    def shift(runs: Buffer, k: Int, tiles: int) -> list[Stmt]:
+        tile = block.symbol("tile", const(tiles))
+        at = k * tiles + tile
+        step = Store(runs, at, fold(Load(before, k), Load(runs, at)))
+        return [For(tile, ZERO, const(tiles), ONE, (step,), unroll=True)]
+
     stmts: list[Stmt] = [
         Allocate(own),
         *each(lambda k: [Store(own, k, scan.identity, Role.initialise)]),
-        *expand_scan(replace(scan, carry=own, cluster_axes=()), block),
-        Allocate(slots),
-        *([] if counter is None else [Allocate(counter.told), counter]),
-        For(
-            peer,
-            block.linear(along, None),
-            const(size),
-            block.count_of(along),
-            tuple(each(lambda k: [RemoteStore(slots, place(k, rank), Load(own, k), peer, told)])),
-        ),
-        *(
-            [ClusterArrive("every block's total is on its way"), ClusterWait("every block's total has come")]
-            if told is None
-            else [ExchangeWait(told, "every block's total has come")]
-        ),
-        Allocate(before),
-        *each(collect),
+        *expand_scan(replace(scan, carry=own, cluster_axes=()), block, meet),
     ]
     if execution is None:
         stmts += [ClusterArrive("this block's slots are read"), ClusterWait("every block's slots are free")]
-
-    def over(axes: Axes, make: Callable[[Int, Int], list[Stmt]]) -> list[Stmt]:
-        """`make(offset, position)` for every element of some axes of the values, in order."""
-        if not axes:
-            return make(ZERO, ZERO)
-        (extent, stride), rest = axes[0], axes[1:]
-        count = 1
-        for n, _ in rest:
-            count *= n
-        i = block.symbol("e", const(extent))
-        inner = over(rest, lambda offset, at: make(i * stride + offset, i * count + at))
-        return [For(i, ZERO, const(extent), ONE, tuple(inner), unroll=True)]
-
-    def shift(base: Int, k: Int) -> list[Stmt]:
-        def one(offset: Int, _: Int) -> list[Stmt]:
-            at = base + offset
-            return [Store(scan.values, at, fold(Load(before, k), Load(scan.values, at)))]
-
-        return over((*scan.tiles, *scan.run), one)
-
-    return [*stmts, *over(scan.kept, shift)]
+    return stmts

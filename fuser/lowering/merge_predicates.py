@@ -3,7 +3,9 @@
 Before: if (p) { a } float b; if (p) { c } for (i) { if (p) { d(i) } }
 After:  float b; if (p) { a; c; for (i) { d(i) } }
 
-An unswitched test has two sides: those of neighbours are joined side by side.
+An unswitched test has two sides: those of neighbours are joined side by side. So are those of vectors that an end of a row may
+cut, if an unswitched loop beside them asks the same: a row's whole parts are then read, computed and written under one test,
+with all reads on their way before the first is shifted or used.
 
 Stands last: barriers are placed, and every pass before works on single predicated statements.
 """
@@ -23,7 +25,7 @@ def merge_predicates(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 
 
 def _merge(body: Sequence[Stmt]) -> list[Stmt]:
-    return _joined([_with_merged_bodies(s) for s in body])
+    return _joined_sides(_joined([_with_merged_bodies(s) for s in body]))
 
 
 def _with_merged_bodies(stmt: Stmt) -> Stmt:
@@ -55,6 +57,34 @@ def _joined(body: Sequence[Stmt]) -> list[Stmt]:
             out.append(stmt)
         elif isinstance(stmt, If) and stmt.role in _MERGED and (not stmt.orelse or stmt.role is Role.unswitch):
             if pending and not (pending[0].condition is stmt.condition and pending[0].role is stmt.role):
+                flush()
+            pending.append(stmt)
+        else:
+            flush()
+            out.append(stmt)
+    flush()
+    return out
+
+
+def _joined_sides(body: Sequence[Stmt]) -> list[Stmt]:
+    """Statements, neighbouring tests with two sides and one condition joined where one of them is an unswitched loop's."""
+    out: list[Stmt] = []
+    pending: list[If] = []
+
+    def flush() -> None:
+        if len(pending) > 1 and any(test.role is Role.unswitch for test in pending):
+            then = _joined([s for test in pending for s in test.then])
+            orelse = _joined([s for test in pending for s in test.orelse])
+            out.append(If(pending[0].condition, tuple(then), tuple(orelse), Role.unswitch))
+        else:
+            out.extend(pending)
+        pending.clear()
+
+    for stmt in body:
+        if isinstance(stmt, Allocate) and stmt.buffer.is_register:
+            out.append(stmt)
+        elif isinstance(stmt, If) and stmt.orelse and stmt.role in (Role.predicate, Role.unswitch):
+            if pending and pending[0].condition is not stmt.condition:
                 flush()
             pending.append(stmt)
         else:

@@ -19,11 +19,13 @@ from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.remove_dead_code import remove_dead_code
 from fuser.optimize.round_as_floats import round_as_floats
 from fuser.optimize.split_reshaped_dims import split_reshaped_dims
+from fuser.optimize.uncancelled_sums import uncancelled_sums
 from fuser.optimize.use_coarse_ops import use_coarse_ops
 
 PASSES: tuple[Callable[[Fusion], Fusion], ...] = (
     remove_dead_code,
     use_coarse_ops,
+    uncancelled_sums,
     assign_output_layouts,
     split_reshaped_dims,
     hoist_displaced_reads,

@@ -43,6 +43,7 @@ from fuser.ir.fusion import (
     expr_inputs,
     expr_outputs,
 )
+from fuser.optimize.uncancelled_sums import tanh_plus_one
 
 _OUTPUT_ERROR = {DataType.BFloat16: 2.0**-10, DataType.Half: 2.0**-13}
 """A quarter of a unit in the last place of the smallest result that has one, relative."""
@@ -97,18 +98,9 @@ def _computes_in_float(expr: Pointwise) -> bool:
 
 
 def _tanh_plus_one(expr: Pointwise, fusion: Fusion) -> tuple[Val, ...] | None:
-    """The operand of tanh where `expr` adds 1 to it."""
-    for one, other in (expr.inputs, expr.inputs[::-1]):
-        source = fusion.definitions.get(other)
-        if (
-            isinstance(one, Scalar)
-            and one.value == 1
-            and isinstance(source, Pointwise)
-            and source.op == "tanh"
-            and _computes_in_float(source)
-        ):
-            return source.inputs
-    return None
+    """The operand of a tanh that is computed in Float where `expr` adds 1 to it."""
+    found = tanh_plus_one(expr, fusion)
+    return found if found is None or found[0].dtype in (DataType.Float, *_OUTPUT_ERROR) else None
 
 
 def _is_term_beside_one(expr: Pointwise, fusion: Fusion) -> bool:

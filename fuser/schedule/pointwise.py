@@ -42,6 +42,8 @@ WANTED_THREADS = 1024
 LEAST_USED = 0.75
 """Share of threads with work below which rows do not get threads of their own."""
 LEAST_WAVES = 4
+KEPT_SHARE = 0.5
+"""Of the second-level cache, what streams through it between two reads of what is read again."""
 MOST_ELEMENTS = 32
 """Elements of all inputs that a thread may have in flight."""
 
@@ -171,6 +173,8 @@ def _tile(builder: ScheduleBuilder, name: str, params: PointwiseParams) -> list[
         builder.split(name, at, params.unroll)
         builder.reorder(name, {at + 1: parts + (wide > 0) + (high > 1)})
     grid = row + 1 + (wide > 0)
+    if params.turned:
+        builder.reorder(name, {last - params.rows_of: grid - 1})
     while grid > (1 if params.merged else 3):
         builder.merge(name, 0, 1)
         grid -= 1
@@ -248,13 +252,23 @@ class _Choice:
         if unroll > 1:
             words.append(f"{unroll} {'rows' if len(parts) > 1 else 'vectors'} a thread")
             words += [f"{shared} bytes are read once for them"] if shared else []
-        is_merged = False
+        is_merged = is_turned = False
         if len(parts) > 1:
-            blocks = [*lengths[:-2], -(-lengths[-2] // threads[1]), *([1] if threads[0] else [])]
-            blocks[len(lengths) - 1 - rows_of] = -(-blocks[len(lengths) - 1 - rows_of] // unroll)
+            columns = [-(-vectors // threads[0])] if threads[0] else []
+            blocks = [*lengths[:-2], -(-lengths[-2] // threads[1]), *columns]
+            place = len(lengths) - 1 - rows_of
+            blocks[place] = -(-blocks[place] // unroll)
+            is_turned = self._is_turned(rows_of) if place < len(blocks) - 1 else False
+            if is_turned:
+                words.append(
+                    "blocks follow one another along what shares inputs, which the second-level cache would not keep else"
+                )
+                blocks.append(blocks.pop(place))
             by_y_and_z = [math.prod(blocks[:-2]), *blocks[-2:-1]]
             is_merged = max(by_y_and_z) > GRID_LIMIT
-        return PointwiseParams(order, parts, vector, widths, threads, unroll, rows_of, is_merged, reasons=tuple(words))
+        return PointwiseParams(
+            order, parts, vector, widths, threads, unroll, rows_of, is_turned, is_merged, reasons=tuple(words)
+        )
 
     def _flat(self, order: tuple[int, ...]) -> PointwiseParams | None:
         """All elements as one run, cut at multiples of a vector, where rows are short and only some arguments have rows: those
@@ -309,6 +323,26 @@ class _Choice:
             shared = sum(vector * a.tensor.dtype.itemsize for a in wide)
             best = max(best, (place, shared), key=lambda p: (p[1], -p[0]))
         return best
+
+    def _is_turned(self, place: int) -> bool:
+        """Whether what is the same along a part, counted from the last, would have left the second-level cache when blocks come
+        back to it, if they went through all of the later parts first.
+
+        In between they touch all that later parts have of every argument. A cache keeps what was read among what streams
+        through it while that is no more than half of it.
+        """
+        along = self.parts[-1 - place]
+        earlier = [g for part in self.parts[: -1 - place] for g in part]
+        count = math.prod(self.sizes[g] for g in along)
+        between = read_again = 0
+        for a in self.arguments:
+            once = a.nbytes // math.prod(self.sizes[g] for g in earlier if a.stride(g))
+            if not any(a.stride(g) for g in along):
+                read_again += once
+                between += once
+            else:
+                between += once // count
+        return read_again > 0 and between > self.device.l2_bytes * KEPT_SHARE
 
     def _misaligned_accesses(self) -> tuple[int, tuple[tuple[str, int], ...], str] | None:
         """(elements of a thread, width of each argument's accesses, the output to align to) where accesses that are aligned and

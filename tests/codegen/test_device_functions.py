@@ -287,6 +287,8 @@ _HOST_TEXTS = {
     "{ return bits<float>((unsigned)x.bits << 16); }",
     "fuser_exp2_approx": "static inline float fuser_exp2_approx(float x) { return approximate(exp2((double)x)); }",
     "fuser_rsqrt_approx": "static inline float fuser_rsqrt_approx(float x) { return approximate(1 / sqrt((double)x)); }",
+    "fuser_double_reciprocal_approx": "static inline double fuser_double_reciprocal_approx(double x) "
+    "{ return (float)(1 / x); }",
     "fuser_reciprocal_approx": "static inline float fuser_reciprocal_approx(float x) "
     "{ return approximate(1 / (double)(fabsf(x) < 0x1p-126f ? copysignf(0, x) : x)); }",
 }

@@ -90,3 +90,26 @@ def test_tests_that_stay_inside() -> None:
 
 def test_empty_loops() -> None:
     assert [type(s).__name__ for s in merge_predicates((loop(),))] == ["For"]
+
+
+def sides(condition: Cond, role: Role = Role.predicate) -> If:
+    return If(condition, (store(),), (loop(store()),), role)
+
+
+def test_both_sides_are_joined_beside_an_unswitched_loop() -> None:
+    """A vector that is read, what it is for, and a vector that is written: each has a side for what an end of the row cuts."""
+    condition = less(INDEX, N)
+    merged = merge_predicates((sides(condition), Allocate(A), sides(condition, Role.unswitch), sides(condition)))
+    assert [type(s).__name__ for s in merged] == ["Allocate", "If"]
+    whole = merged[1]
+    assert isinstance(whole, If)
+    assert [len(whole.then), len(whole.orelse), whole.role] == [3, 3, Role.unswitch]
+
+
+def test_reads_alone_keep_their_tests() -> None:
+    """What uses them comes later, behind a barrier maybe: reads under tests of their own may all be on their way by then."""
+    condition, other = less(INDEX, N), less(INDEX, N + 1)
+    assert len(merge_predicates((sides(condition), sides(condition)))) == 2
+    assert len(merge_predicates((sides(condition), sides(other, Role.unswitch)))) == 2
+    assert len(merge_predicates((sides(condition), store(), sides(condition, Role.unswitch)))) == 3
+    assert len(merge_predicates((sides(condition, Role.owner), sides(condition, Role.unswitch)))) == 2

@@ -22,6 +22,7 @@ from fuser.optimize.pipeline import PASSES, optimize_fusion
 from fuser.optimize.remove_dead_code import remove_dead_code
 from fuser.optimize.round_as_floats import round_as_floats
 from fuser.optimize.split_reshaped_dims import split_reshaped_dims
+from fuser.optimize.uncancelled_sums import uncancelled_sums
 from fuser.optimize.use_coarse_ops import use_coarse_ops
 from tests.fusion_corpus import CORPUS, RAGGED
 from tests.random_fusions import generate
@@ -51,6 +52,7 @@ def test_passes_keep_the_meaning() -> None:
     assert list(PASSES) == [
         remove_dead_code,
         use_coarse_ops,
+        uncancelled_sums,
         assign_output_layouts,
         split_reshaped_dims,
         hoist_displaced_reads,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -148,6 +149,32 @@ def test_more_blocks_than_an_axis_counts_share_one_axis() -> None:
     assert params.merged
     _, params = compiled(swapped_middle, tensor(BFloat16, 70000, 8, 32, 128))
     assert params.merged
+
+
+def table_scale(fd: FusionDefinition) -> None:
+    """A table that all batches share, whose rows some padding keeps apart."""
+    x, table = fd.define_tensor([-1, -1, -1], True, Double), fd.define_tensor([-1, -1], [False, True], Double)
+    fd.add_output(x * fd.ops.broadcast(table, [True, False, False]))
+
+
+def test_blocks_follow_what_shares_more_than_the_cache_keeps() -> None:
+    """A table of 17 MB and a batch of 34 go by between two reads of it; of a tenth of that the cache keeps all."""
+    shape, strides = (32, 16384, 128), (130, 1)
+    kernel, params = compiled(table_scale, tensor(Double, *shape), tensor(Double, *shape[1:], strides=strides))
+    assert (params.turned, params.rows_of, params.parts) == (True, 2, (1, 1, 1))
+    assert "4*bid_y + tid_y <" in body(kernel), "blocks along x are batches"
+    shape = (32, 1638, 128)
+    assert not compiled(table_scale, tensor(Double, *shape), tensor(Double, *shape[1:], strides=strides))[1].turned
+    assert not compiled(row_bias, tensor(BFloat16, 16384, 8192), tensor(BFloat16, 8192))[1].turned
+
+
+@pytest.mark.parametrize("shape", [(5, 7, 24), (3, 33, 600), (8, 2, 16)])
+def test_results_of_turned_blocks(shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[PointwiseScheduler.__module__], "KEPT_SHARE", 0.0)
+    rng = np.random.default_rng(0)
+    x, table = rng.standard_normal(shape), np.zeros((shape[1], shape[2] + 2))[:, : shape[2]]
+    table[:] = rng.standard_normal(table.shape)
+    np.testing.assert_array_equal(run(table_scale, [x, table])[0], x * table)
 
 
 def test_tiny_runs_take_a_linear_index() -> None:
