@@ -205,6 +205,18 @@ def _is_dense(argument: Argument) -> bool:
     return True
 
 
+def one_run(
+    graph: IterationGraph, segment: Fusion, row: Sequence[Group], sizes: Mapping[Group, int], inputs: SegmentInputs
+) -> Sequence[Group]:
+    """The fastest dims of a row (slowest first) whose elements follow one another in every input that has all of its dims."""
+    found = arguments_of(graph, segment, inputs)
+    read = [a for a in found if a.tensor in segment.input_tensors and all(a.stride(g) for g in row if sizes[g] != 1)]
+    first = 0
+    while first < len(row) - 1 and not all(_is_one_run(a, row[first:], sizes) for a in read):
+        first += 1
+    return row[first:]
+
+
 def _is_one_run(argument: Argument, row: Sequence[Group], sizes: Mapping[Group, int]) -> bool:
     """Whether the elements of a row follow one another in memory."""
     running = 1

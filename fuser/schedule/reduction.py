@@ -38,7 +38,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.schedule_propagation import origins
 from fuser.records import record
 from fuser.runtime.variants import REGISTERS_PER_SM
-from fuser.schedule.alignment import choose_accesses
+from fuser.schedule.alignment import RowAccesses, choose_accesses, one_run
 from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
 from fuser.schedule.plan_reduction import (
     BRIEF_ROWS,
@@ -81,6 +81,11 @@ _JOINS_DOUBLES = 80
 _FEW_SUMS = 4
 # Elements of a step of sums of exponentials, of which a thread first needs the largest.
 _HELD = 32
+# Bytes read in a microsecond; microseconds of an SM for an access behind a division (H200: sum_all f32 468x128256 of wider rows
+# 108 us, read by element), of the division before anything is read, and of each element of a vector that a row's end cuts.
+_READ_RATE, _DIVISION, _DIVISION_ALONE, _ENDS = 3.6e6, 2.4e-4, 0.45, 0.2
+# Accesses of an SM from which on rows are told apart.
+_MANY_ACCESSES = 1024
 # Columns that are read once leave the cache first where they would take more than this part of it (one in so many).
 _OF_CACHE = 4
 # And sums of everything that many blocks share this part.
@@ -98,6 +103,19 @@ def _streams(space: Space, plan: ReductionPlan, moved: int, device: DeviceInfo) 
     if space.inner and plan.grid_reduce > 1 and not plan.one_turn:
         return space.kept == 1 and not plan.cluster and moved > device.l2_bytes // _OF_CACHE_IN_PARTS
     return moved > (device.l2_bytes if space.inner else device.l2_bytes // _OF_CACHE)
+
+
+def _should_cut(elements: int, nbytes: int, merged: RowAccesses, cut: RowAccesses, device: DeviceInfo) -> bool:
+    """Whether rows that lie apart in memory should be loops of their own, and not one axis with the dims around them.
+
+    One axis costs a division for each access, but rows that begin anywhere have ends that are read by element. Few accesses
+    have time for a division each: they are done by few blocks, which share no rows.
+    """
+    if elements < device.sm_count * _MANY_ACCESSES * cut.vector:
+        return False
+    reading = elements * nbytes / _READ_RATE
+    together = max(reading, elements / merged.vector * _DIVISION / device.sm_count) + _DIVISION_ALONE
+    return reading + (_ENDS * cut.vector if cut.misaligned else 0.0) <= together
 
 
 def _resident(segment: Fusion) -> int:
@@ -156,6 +174,12 @@ class ReductionScheduler:
         heavy = any(isinstance(e, Welford) for e in reductions)
         # The lanes of a row's last vector would have seen fewer values than others: counts would not be in common.
         accesses = choose_accesses(graph, segment, row, inputs, limit, may_cut=not (inner and heavy), may_follow=inner)
+        run = one_run(graph, segment, row, extent, inputs) if inner else row
+        run_dims = 0
+        if len(run) < len(row):
+            cut = choose_accesses(graph, segment, run, inputs, limit, may_cut=not heavy, may_follow=True)
+            if _should_cut(kept_count * reduced_count, full, accesses, cut, device):
+                row, accesses, run_dims = run, cut, sum(not g.is_broadcast for g in run)
         if not inner and accesses.misaligned and moved <= _LITTLE:
             accesses = choose_accesses(graph, segment, row, inputs, min(limit, short), may_cut=True, may_follow=False)
         brief = not inner and heavy and FEW_ROWS < reduced_count <= BRIEF_ROWS and moved <= _LITTLE
@@ -192,6 +216,8 @@ class ReductionScheduler:
             plan.unroll,
             plan.block_outer,
             plan.unroll_outer,
+            run_dims,
+            plan.grid_along,
             misaligned=accesses.misaligned,
             aligned_to=accesses.aligned_to,
             cluster=plan.cluster,
