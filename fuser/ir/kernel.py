@@ -227,6 +227,8 @@ class VectorMove:
 
     `width * itemsize` is 2, 4, 8 or 16 bytes and both addresses are multiples of it (registers excepted). Where `aligned`
     is False, `src` is device memory and its address any: accesses half as wide or narrower take what lies around it, too.
+    Where it is `cut`, an end of a row lies in it: what is beyond is not asked for, may lie outside of the tensor, and holds
+    anything. One element at least is asked for, of an input that the kernel does not write.
     """
 
     dst: Buffer
@@ -236,6 +238,7 @@ class VectorMove:
     width: int
     cache: CacheOp = CacheOp.unspecified
     aligned: bool = True
+    cut: bool = False
 
 
 @record(eq=False)
@@ -243,7 +246,7 @@ class AsyncCopy:
     """Start a copy of `width` consecutive elements from device memory to shared memory.
 
     `width * itemsize` is 4, 8 or 16 bytes and both addresses are multiples of it. The thread goes on; what it read from the
-    destination before stays right.
+    destination before stays right. `cut`: as of `VectorMove`.
     """
 
     dst: Buffer
@@ -252,6 +255,7 @@ class AsyncCopy:
     src_index: Int
     width: int
     cache: CacheOp = CacheOp.unspecified
+    cut: bool = False
 
 
 @record(eq=False)

@@ -120,9 +120,10 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
             case Store():
                 return Store(s.buffer, index(s.index), value(s.value), s.role)
             case VectorMove():
-                return VectorMove(s.dst, index(s.dst_index), s.src, index(s.src_index), s.width, s.cache, s.aligned)
+                at, place = index(s.dst_index), index(s.src_index)
+                return VectorMove(s.dst, at, s.src, place, s.width, s.cache, s.aligned, s.cut)
             case AsyncCopy():
-                return AsyncCopy(s.dst, index(s.dst_index), s.src, index(s.src_index), s.width, s.cache)
+                return AsyncCopy(s.dst, index(s.dst_index), s.src, index(s.src_index), s.width, s.cache, s.cut)
             case For():
                 inner = tuple(stmt(x) for x in s.body)
                 return For(s.symbol, index(s.start), index(s.stop), index(s.step), inner, s.unroll, s.unswitch)

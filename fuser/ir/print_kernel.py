@@ -132,14 +132,15 @@ def print_stmt(stmt: Stmt) -> str:
             return f"let {symbol} = {value}"
         case Store(buffer, index, value, role):
             return f"{buffer.name}[{index}] = {print_value(value)}{_role(role)}"
-        case AsyncCopy(dst, dst_index, src, src_index, width, cache):
-            return f"start {dst.name}[{dst_index}] = {src.name}[{src_index}]{_cache(cache)}  # {width} elements"
+        case AsyncCopy(dst, dst_index, src, src_index, width, cache, cut):
+            words = f"{width} elements{', cut' if cut else ''}"
+            return f"start {dst.name}[{dst_index}] = {src.name}[{src_index}]{_cache(cache)}  # {words}"
         case AsyncCommit():
             return "commit copies"
         case AsyncWait(pending, reason):
             return f"wait until {pending} groups of copies are left" + _note(reason)
-        case VectorMove(dst, dst_index, src, src_index, width, cache, aligned):
-            words = f"{width} elements, {'one access' if aligned else 'any address'}"
+        case VectorMove(dst, dst_index, src, src_index, width, cache, aligned, cut):
+            words = f"{width} elements, {'one access' if aligned else 'any address'}{', cut' if cut else ''}"
             return f"{dst.name}[{dst_index}] = {src.name}[{src_index}]{_cache(cache)}  # {words}"
         case For(symbol, start, stop, step, _, unroll):
             return f"for {symbol} in {start} .. {stop} step {step}{' unroll' if unroll else ''}"

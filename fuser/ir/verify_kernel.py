@@ -285,6 +285,10 @@ class _Check(HeaderRules):
             self._mark(stmt, f"moves {nbytes} bytes in one access, expected one of {_MOVE_BYTES}")
         if not stmt.aligned and not (stmt.src.is_global and stmt.dst.is_register):
             self._mark(stmt, "only what comes from device memory into registers may have any address")
+        if stmt.cut:
+            self.read_only.setdefault(stmt.src, stmt)
+            if not stmt.aligned or stmt.width == 1:
+                self._mark(stmt, "only an aligned access of several elements may take what is not asked for")
         self._hint(stmt, stmt.cache, stmt.src, stmt.src.is_global or stmt.dst.is_global)
         for buffer, index in ((stmt.dst, stmt.dst_index), (stmt.src, stmt.src_index)):
             if buffer.is_register and index.multiple % stmt.width != 0:

@@ -218,6 +218,19 @@ def hardest(test: Cond, index: Symbol, count: int) -> Cond:
     return all_of(*(test.substitute({index: k}) for k in range(count)))
 
 
+def easiest_of(test: Cond, index: Symbol, count: int) -> Cond | None:
+    """A test that holds if the test holds for any value of `index` below `count`, which are those up to some, or from some on;
+    None where that is not known. If the easiest of both kinds hold, and an extent lies between, so does some value."""
+    if not isinstance(test, Compare) or test.kind != ">=":
+        return None
+    step = test.operand.substitute({index: index + 1}) - test.operand
+    if step.is_const and step.value == 1:
+        return test.substitute({index: count - 1})
+    if step.is_const and step.value == -1:
+        return test.substitute({index: 0})
+    return None
+
+
 def inexact_splits(loops: Sequence[Group]) -> list[GroupSplit]:
     """The splits on the way to some loops that are not known to divide, outer before inner."""
     found: dict[GroupSplit, None] = {}

@@ -2,7 +2,7 @@
 
 A wide access is made only where contiguity, the alignment of the base, the offset and every extent are known to allow it, or
 where the schedule lets it be misaligned: then what is read comes from any address, and vectors that the ends of a row cut are
-moved by element.
+moved by element, but those of inputs that are aligned, of which one access takes what is beyond an end, too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fuser.ir.op_table import REDUCTIONS
 from fuser.lowering.context import Storage
 from fuser.lowering.displaced_reads import operand_indices, result_index, window_tests
 from fuser.lowering.indexing import Indexer
-from fuser.lowering.nest_predicates import hardest, inexact_splits
+from fuser.lowering.nest_predicates import easiest_of, hardest, inexact_splits
 from fuser.lowering.nest_state import Nest
 from fuser.lowering.nest_storage import NestStorage
 from fuser.lowering.nest_values import LEVEL_2
@@ -182,6 +182,10 @@ class NestVectors(NestStorage):
             # Elements of a vector that is cut are few, and registers for what is read early are what all threads lack then.
             by_element = CacheOp.unspecified if cache is CacheOp.read_only else cache
             moved = (target.buffer, starts[0]), (source.buffer, starts[1], by_element)
+            if whole and not problems[1] and self._is_only_read(source_tensor, source):
+                at_once = self._read_whole(leader, nest, stmt)
+                if at_once is not None:
+                    return self._predicated(at_once, self._owner_condition(leader, target, at_zero), Role.owner)
             cut = self._cut_vectors(leader, *moved, nest, whole, copied)
             if cut is not None and whole and source.buffer in self._filled and target.buffer.is_register:
                 cut = self._predicated(whole, self._tests_of_vectors(leader, nest))
@@ -254,6 +258,48 @@ class NestVectors(NestStorage):
         if is_whole is not FALSE:
             single = If(is_whole, tuple(whole), (single,), Role.predicate)
         return self._predicated([single], all_of(*(test for test in tests if lane not in test.symbols)))
+
+    def _is_only_read(self, tensor: Tensor, source: Storage) -> bool:
+        """Whether a tensor is an input that the kernel does not write."""
+        if not source.buffer.is_global or tensor.name not in self.builder.input_names:
+            return False
+        return tensor not in self.context.alias_of.values()
+
+    def _read_whole(self, leader: str, nest: Nest, move: Stmt) -> list[Stmt] | None:
+        """The move of a whole vector of an input where any of its elements is inside; None if one test decides for all of
+        them, or it is not known where an end of the row lies.
+
+        An aligned access takes nothing but the 16 bytes, or fewer, around what is asked for, which are mapped as that is.
+        Elements one by one would each be a test and an access: their warp, and all that wait for it, would wait for them.
+        """
+        assert nest.vector is not None
+        lane, width = nest.vector
+        tests = self._predicate_list(leader, self.context.loops(leader), self._indexer(nest.indices))
+        own = [test for test in tests if lane in test.symbols]
+        easiest = [e for e in (easiest_of(test, lane, width) for test in own) if e is not None]
+        # A row that is shorter than a vector has no whole one.
+        if not own or len(easiest) < len(own) or all_of(*(hardest(test, lane, width) for test in own)) is FALSE:
+            return None
+        match move:
+            case VectorMove():
+                read: Stmt = VectorMove(
+                    move.dst, move.dst_index, move.src, move.src_index, width, move.cache, move.aligned, cut=True
+                )
+            case AsyncCopy():
+                read = AsyncCopy(move.dst, move.dst_index, move.src, move.src_index, width, move.cache, cut=True)
+            case _:
+                return None
+        others = all_of(*(test for test in tests if lane not in test.symbols))
+        orelse: tuple[Stmt, ...] = ()
+        if move.dst.is_shared and others is all_of():
+            # A place in shared memory is filled whole: stages read it in one access, whatever of it lies in a row.
+            self._filled.add(move.dst)
+            element = self._new_symbol(const(width), "v")
+            self._unrolled.add(element)
+            zero = Literal(REDUCTIONS["sum"].identity(move.dst.dtype), move.dst.dtype)
+            fill = Store(move.dst, move.dst_index + element, zero)
+            orelse = (For(element, ZERO, const(width), ONE, (fill,), unroll=True),)
+        return self._predicated([If(all_of(*easiest), (read,), orelse, Role.predicate)], others)
 
     def _tests_of_vectors(self, leader: str, nest: Nest) -> Cond:
         """The tests that do not tell the elements of a vector apart."""

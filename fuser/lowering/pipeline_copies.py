@@ -318,7 +318,8 @@ def _placed(body: tuple[Stmt, ...], buffers: Collection[Buffer], place: Int | in
     def rewrite(s: Stmt) -> tuple[Stmt, ...] | None:
         match s:
             case AsyncCopy() if s.dst in buffers:
-                return (AsyncCopy(s.dst, s.dst_index + place * s.dst.size, s.src, s.src_index, s.width, s.cache),)
+                at = s.dst_index + place * s.dst.size
+                return (AsyncCopy(s.dst, at, s.src, s.src_index, s.width, s.cache, s.cut),)
             case VectorMove() if s.src in buffers:
                 at = s.src_index + place * s.src.size
                 return (VectorMove(s.dst, s.dst_index, s.src, at, s.width, s.cache, s.aligned),)
@@ -339,7 +340,7 @@ def _renamed(body: tuple[Stmt, ...], places: Mapping[Buffer, Buffer]) -> tuple[S
     def rewrite(s: Stmt) -> tuple[Stmt, ...] | None:
         match s:
             case AsyncCopy() if s.dst in places:
-                return (AsyncCopy(places[s.dst], s.dst_index, s.src, s.src_index, s.width, s.cache),)
+                return (AsyncCopy(places[s.dst], s.dst_index, s.src, s.src_index, s.width, s.cache, s.cut),)
             case VectorMove() if s.src in places:
                 return (VectorMove(s.dst, s.dst_index, places[s.src], s.src_index, s.width, s.cache, s.aligned),)
             case Store(value=Load(buffer=buffer)) if buffer in places:

@@ -455,7 +455,7 @@ class _Compiler:
         # An access at any address counts as one of each element: what it takes of their neighbours is dropped.
         self._note(stmt.src, stmt.width if stmt.aligned else 1, writes=False)
         self._note(stmt.dst, stmt.width, writes=True)
-        load = "load_row" if stmt.aligned else "load_elements"
+        load = "load_cut" if stmt.cut else "load_row" if stmt.aligned else "load_elements"
         rows = f"{src}.{load}({origin}, {stmt.width}, {k}, {self._site('read', stmt.src)})"
         self._emit(f"{dst}.store_row({to}, {rows}, {k}, {self._site('write', stmt.dst)})")
 
@@ -467,7 +467,8 @@ class _Compiler:
         to, origin = self._evaluate(k, stmt.dst_index, stmt.src_index)
         self._note(stmt.src, stmt.width, writes=False)
         self._note(stmt.dst, stmt.width, writes=True)
-        rows = f"{src}.load_row({origin}, {stmt.width}, {k}, {self._site('read', stmt.src)})"
+        load = "load_cut" if stmt.cut else "load_row"
+        rows = f"{src}.{load}({origin}, {stmt.width}, {k}, {self._site('read', stmt.src)})"
         self._emit(f"w.copies.start({dst}, {to}, {rows}, {k}, {self._site('write', stmt.dst)})")
 
     def _for(self, stmt: For, k: str, path: str) -> None:

@@ -243,6 +243,21 @@ class MemoryView:
         """`width` elements from any address, as picked lanes: shape (*lanes.shape, width)."""
         return np.stack([lanes.pick(self.load(index + k, lanes, site)) for k in range(width)], axis=-1)
 
+    def load_cut(self, index: Index, width: int, lanes: Lanes, site: int) -> Array:
+        """`width` elements in one access that an end of a row lies in, as picked lanes: shape (*lanes.shape, width).
+
+        One of them must be an element of the buffer; what is outside of it comes as all ones, a nan. Nobody writes the buffer.
+        """
+        first = np.broadcast_to(lanes.pick(index), lanes.shape)
+        outside = (first + width <= 0) | (first >= self.size)
+        if outside.any():
+            self._outside(first, width, outside, lanes, site)
+        self._check_alignment(first, width, lanes, site)
+        each = first[..., None] + np.arange(width)
+        rows = self._storage(1)[0][self._slots(np.clip(each, 0, self.size - 1) + self.base)]
+        rows.view(f"u{self.itemsize}")[(each < 0) | (each >= self.size)] = (1 << 8 * self.itemsize) - 1
+        return rows
+
     def store_row(self, index: Index, rows: Array, lanes: Lanes, site: int) -> None:
         width = rows.shape[-1]
         place = np.broadcast_to(self._locate(index, width, lanes, site), lanes.shape)
@@ -282,21 +297,29 @@ class MemoryView:
             self._outside(i, width, (i < 0) | (i > limit), lanes, site)
         place = i + self.base if self.base else i
         if width > 1:
-            wrong = place % width != 0 if isinstance(place, int) else (place & (width - 1)) != 0
-            if wrong if isinstance(wrong, bool) else wrong.any():
-                position = lanes.position(wrong)
-                first = int(lanes.value_at(i, position))
-                self.wave.report(
-                    Kind.misaligned,
-                    f"{width} elements of {self.buffer.name} from {first} on are not aligned to {width * self.itemsize} bytes",
-                    position,
-                    lanes,
-                    site,
-                    first,
-                )
+            self._check_alignment(i, width, lanes, site)
         if self.stride:
             place = place + lanes.block * self.stride
         return place
+
+    def _slots(self, place: Array) -> Array:
+        """Where elements lie in `data`."""
+        return place
+
+    def _check_alignment(self, i: Any, width: int, lanes: Lanes, site: int) -> None:
+        place = i + self.base if self.base else i
+        wrong = place % width != 0 if isinstance(place, int) else (place & (width - 1)) != 0
+        if wrong if isinstance(wrong, bool) else wrong.any():
+            position = lanes.position(wrong)
+            first = int(lanes.value_at(i, position))
+            self.wave.report(
+                Kind.misaligned,
+                f"{width} elements of {self.buffer.name} from {first} on are not aligned to {width * self.itemsize} bytes",
+                position,
+                lanes,
+                site,
+                first,
+            )
 
     def _outside(self, i: Index, width: int, wrong: Any, lanes: Lanes, site: int) -> None:
         position = lanes.position(wrong)
@@ -503,6 +526,9 @@ class VirtualView(MemoryView):
         if self.shadow is not None:
             self.shadow.grow(len(self.region.data) * self.itemsize // self.shadow.unit)
         return slots
+
+    def _slots(self, place: Array) -> Array:
+        return self.region.slots(place.astype(np.int64))
 
     def _storage(self, width: int) -> tuple[Array, Array | None]:
         data = self.region.data

@@ -14,7 +14,7 @@ from fuser.compiler import kernel_compiler
 from fuser.errors import FuserError
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import CacheOp
-from fuser.ir.kernel import AsyncCopy, AsyncWait, Kernel, Stmt, VectorMove, walk
+from fuser.ir.kernel import AsyncCopy, AsyncWait, Kernel, Stmt, Store, VectorMove, walk
 from fuser.ir.kernel_accesses import stmt_reads
 from fuser.ir.kernel_rewrites import map_body
 from fuser.schedule.cut_rows import choose_cut_shape
@@ -83,6 +83,9 @@ def check(define: Definition, dtype: DataType, rows: int, columns: int, *, whole
     wide = [s for s in walk(launch.kernel.kernel_ir.body) if isinstance(s, AsyncCopy)]
     assert wide
     assert all(s.width * dtype.itemsize >= 8 for s in wide), "whole accesses but for the ends of a row"
+    assert any(s.cut for s in wide), "what an end cuts comes in one access, too"
+    alone = [b for s in walk(launch.kernel.kernel_ir.body) if isinstance(s, Store) for b, _ in stmt_reads(s)]
+    assert not {s.src for s in wide}.intersection(alone)
     reads = [s for s in walk(launch.kernel.kernel_ir.body) if isinstance(s, VectorMove) and s.src.is_shared]
     rows_read = [b for s in walk(launch.kernel.kernel_ir.body) for b, _ in stmt_reads(s) if b in {r.src for r in reads}]
     if whole:

@@ -8,7 +8,7 @@ import pytest
 from fuser.errors import InternalError, LaunchError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import ParallelType
-from fuser.ir.integers import equal, less, select, symbol
+from fuser.ir.integers import ZERO, equal, less, select, symbol
 from fuser.ir.kernel import (
     Allocate,
     BlockBarrier,
@@ -24,6 +24,7 @@ from fuser.ir.kernel import (
     ShuffleKind,
     Stmt,
     Store,
+    VectorMove,
     WarpBarrier,
     WorkspaceParameter,
 )
@@ -124,6 +125,26 @@ def test_register_bounds(index: object) -> None:
     r = registers("r", 4)
     tested = kernel([], Allocate(r), store(r, index, 0.0))  # type: ignore[arg-type]
     assert failure(Run(tested)(), Kind.out_of_bounds).buffer == "r"
+
+
+def test_vectors_that_an_end_cuts() -> None:
+    x, out = tensor("x", 30), tensor("out", 32)
+    r = registers("r", 4)
+
+    def run(first: int, threads: int = 8) -> tuple[Report, Run]:
+        taken = VectorMove(r, ZERO, x, TX * 4 + first, 4, cut=True)
+        tested = kernel([source(x), output(out)], Allocate(r), taken, move(out, TX * 4, r, 0, 4))
+        made = Run(tested, np.arange(30, dtype=np.float32), None)
+        return made(threads=threads), made
+
+    report, made = run(0)
+    report.check()
+    found = made["out"]
+    np.testing.assert_array_equal(found[:30], np.arange(30))
+    assert np.isnan(found[30:]).all(), "what is outside has no value that passes for one"
+    assert "x" in failure(run(0, threads=9)[0], Kind.out_of_bounds).message
+    assert "x" in failure(run(-4)[0], Kind.out_of_bounds).message
+    failure(run(2, threads=4)[0], Kind.misaligned)
 
 
 def test_misaligned_vectors() -> None:
