@@ -5,6 +5,9 @@ fuser_receive(pairs, words, first, step, stop)   waits for posts that begin at w
                                                  and leaves their places empty; all lanes of a warp go on together
 fuser_unpack(pairs, value)                       the value of one or two pairs
 
+Whoever has asked 2^28 times, for half a minute at least, waits for what never comes, and ends the kernel with an error
+(docs/decisions/0013-blocks-that-wait.md).
+
 A pair is stored and read at once, so that whoever sees the flag has the bits; nothing else needs to be ordered. A fence, an
 addition to a counter and a read behind it take three times as long, one after the other.
 """
@@ -34,7 +37,9 @@ template <int POSTS, int PAIRS, class Index>
 __device__ __forceinline__ void fuser_receive(
     unsigned long long (&pairs)[POSTS][PAIRS], int* words, Index first, Index step, Index stop) {
   bool is_complete;
+  int asked = 0;
   do {
+    if (++asked == 1 << 28) __trap();
     is_complete = true;
     #pragma unroll
     for (int k = 0; k < POSTS; ++k) {

@@ -1,7 +1,7 @@
 """How a launch is computed from its arguments: symbolic grid, block, shared memory and workspaces.
 
 Grammar
-    plan     := LaunchPlan(bindings, scalars, grid, block, shared_bytes, workspaces, semaphores, cooperative, cluster)
+    plan     := LaunchPlan(bindings, scalars, grid, block, shared_bytes, workspaces, semaphores, cooperative, cluster, meetings)
     binding  := Binding(symbol, source)
     source   := ExtentOf(argument, dim) | StrideOf(argument, dim) | ScalarOf(name)
     scalar   := ScalarStep(name, dtype, op, operands)    host arithmetic, in order; an operand is a name or a number
@@ -12,6 +12,8 @@ object on first use.
 """
 
 from __future__ import annotations
+
+from enum import Enum
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import Int, Symbol
@@ -67,6 +69,15 @@ class Workspace:
     count: Int
 
 
+class Meeting(Enum):
+    """How what blocks of a kernel have found comes together; the value says it to people."""
+
+    cluster = "the blocks of a cluster write into one another's shared memory"
+    posts = "posts: each block stores its results with flags, and the last one by number waits for those of all others"
+    counter = "a counter: the block that arrives last goes on with what all others have left"
+    waits = "counters that all blocks wait for, of the grid or of a group; it is cooperative"
+
+
 @record
 class LaunchPlan:
     """Symbolic launch."""
@@ -95,3 +106,12 @@ class LaunchPlan:
     starts_next: bool = False
     # Uses nothing that the kernel before it in the program writes or frees, and ends after it.
     beside: bool = False
+    meetings: tuple[Meeting, ...] = ()
+
+    @property
+    def waiting_blocks(self) -> int:
+        """Blocks that wait for others which must have room beside them; 0 where none does, or all are there at once."""
+        if Meeting.posts not in self.meetings:
+            return 0
+        x, y, z = self.cluster or (1, 1, 1)
+        return x * y * z

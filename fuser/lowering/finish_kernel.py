@@ -19,13 +19,18 @@ from fuser.ir.fusion import GENERATOR_STATE, ExtentOp, Scalar, ScalarOp, Tensor
 from fuser.ir.integers import ONE, ZERO, Int, Symbol, select
 from fuser.ir.kernel import (
     THREAD_SYMBOLS,
+    AtomicAdd,
     Buffer,
+    ClusterArrive,
     ExtentParameter,
     If,
     Kernel,
     Parameter,
+    Receive,
+    RemoteStore,
     ScalarParameter,
     SemaphoreParameter,
+    SpinWait,
     Stmt,
     TensorParameter,
     WorkspaceParameter,
@@ -33,7 +38,7 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.kernel_accesses import stmt_integers, stmt_reads, stmt_writes
 from fuser.ir.kernel_rewrites import substitute_symbols
-from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, ScalarStep, StrideOf, Workspace
+from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, Meeting, ScalarOf, ScalarStep, StrideOf, Workspace
 from fuser.ir.proofs import Claim, ProofLog
 from fuser.ir.statement_scopes import defined_symbol
 from fuser.lowering.allocate_shared import SharedLayout
@@ -124,9 +129,29 @@ def finish_kernel(
         dtypes=(*(t.dtype for t in fusion.input_tensors if not t.is_cpu), *(t.dtype for t in outputs)),
         in_place=lowered.in_place,
         cluster=_cluster(context),
+        meetings=meetings_of(body),
     )
     min_blocks = _min_blocks(context.builder.blocks_per_sm, block)
     return Kernel(name, tuple(parameters), body, plan, context.index_bits, layout.offsets, min_blocks=min_blocks)
+
+
+def meetings_of(body: tuple[Stmt, ...]) -> tuple[Meeting, ...]:
+    """How results of blocks come together in a body whose collectives are expanded."""
+    found: set[Meeting] = set()
+    for stmt in walk(body):
+        match stmt:
+            case ClusterArrive() | RemoteStore():
+                found.add(Meeting.cluster)
+            case Receive():
+                found.add(Meeting.posts)
+            case SpinWait():
+                found.add(Meeting.waits)
+            case AtomicAdd(acquire=True):
+                # Whoever sees how many were there before acts on it; others count for those that wait.
+                found.add(Meeting.counter)
+            case _:
+                pass
+    return tuple(m for m in Meeting if m in found)
 
 
 def _min_blocks(per_sm: int, block: tuple[Int, ...]) -> int:

@@ -137,7 +137,8 @@ class CudaDevice:
         `beside`: see `Device`. Another thread may have put a launch of any size between the two on the stream.
 
         A stream that is being captured gets counters of its own out of a reserve made before, one set per capture:
-        the graph may be replayed on any stream. Raises LaunchError if the reserve is not there or is used up.
+        the graph may be replayed on any stream, but not beside itself (docs/decisions/0013-blocks-that-wait.md).
+        Raises LaunchError if the reserve is not there or is used up.
         """
         switched = driver.enter_context(self.context)
         try:
@@ -304,6 +305,8 @@ class CudaDevice:
             self._check_clusters(kernel, loaded, launch)
         if launch.cooperative:
             self._check_residency(kernel, loaded, launch)
+        elif kernel.plan is not None and kernel.plan.waiting_blocks:
+            self._check_room(kernel, loaded, launch, kernel.plan.waiting_blocks)
         return loaded
 
     def _load(self, kernel: CompiledKernel, launch: Launch, stream: int) -> LoadedKernel:
@@ -365,6 +368,26 @@ class CudaDevice:
 
     def _check_residency(self, kernel: CompiledKernel, loaded: LoadedKernel, launch: Launch) -> None:
         """All blocks of a cooperative grid must be on the device at once, or it waits for ever."""
+        per_sm = self._blocks_per_sm(loaded, launch)
+        blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+        held = per_sm * self.info.sm_count
+        if blocks > held:
+            raise LaunchError(
+                f"{kernel.entry}: a cooperative grid of {blocks} blocks, and the device holds {held} at once "
+                f"({per_sm} on each of {self.info.sm_count} SMs) with {describe_launch(launch)}"
+            )
+
+    def _check_room(self, kernel: CompiledKernel, loaded: LoadedKernel, launch: Launch, waiting: int) -> None:
+        """Beside the blocks that wait there must be room for those they wait for, in whatever order they start
+        (docs/decisions/0013-blocks-that-wait.md)."""
+        held = self._blocks_per_sm(loaded, launch) * self.info.sm_count
+        if held < 2 * waiting:
+            raise LaunchError(
+                f"{kernel.entry}: {waiting} of its blocks wait for the others, and the device holds {held} at once with "
+                f"{describe_launch(launch)}: they might keep the others from starting"
+            )
+
+    def _blocks_per_sm(self, loaded: LoadedKernel, launch: Launch) -> int:
         key = (id(loaded), launch.threads, launch.shared_bytes, None)
         per_sm = self._resident.get(key)
         if per_sm is None:
@@ -374,13 +397,7 @@ class CudaDevice:
                 )
             )
             self._resident[key] = per_sm
-        blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
-        held = per_sm * self.info.sm_count
-        if blocks > held:
-            raise LaunchError(
-                f"{kernel.entry}: a cooperative grid of {blocks} blocks, and the device holds {held} at once "
-                f"({per_sm} on each of {self.info.sm_count} SMs) with {describe_launch(launch)}"
-            )
+        return per_sm
 
     def _run(self, name: str, *arguments: Any) -> Any:
         """A driver call in the context of this device."""

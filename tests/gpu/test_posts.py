@@ -55,3 +55,28 @@ def test_short_rows_that_begin_anywhere(rows: int, columns: int) -> None:
     assert len(found) == 1
     (expected,) = chained.expected_of(chained.cross_entropy, arrays)
     np.testing.assert_allclose(np.frombuffer(found.pop(), np.float32).astype(np.float64), expected, rtol=5e-5)
+
+
+def test_graphs_that_are_captured_apart_run_at_once() -> None:
+    """Each capture has places of its own (docs/decisions/0013-blocks-that-wait.md)."""
+    torch = pytest.importorskip("torch")
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.sum(fd.define_tensor([-1], True, DataType.Float), [0]))
+    inputs = [torch.full((500_003,), float(k + 1), device="cuda") for k in range(4)]
+    captured = []
+    for x in inputs:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            fd.execute([x])
+            stream.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=stream):
+                (result,) = fd.execute([x])
+        captured.append((stream, graph, result))
+    torch.cuda.synchronize()
+    for _ in range(LAUNCHES):
+        for stream, graph, _ in captured:
+            with torch.cuda.stream(stream):
+                graph.replay()
+    torch.cuda.synchronize()
+    assert [float(result) for _, _, result in captured] == [500_003.0 * (k + 1) for k in range(4)]

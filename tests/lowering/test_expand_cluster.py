@@ -32,6 +32,7 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 from fuser.ir.kernel_rewrites import map_body, substitute_symbols
+from fuser.ir.launch_plan import Meeting
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.runtime import nvrtc
 from fuser.simulator.errors import SimulatorError
@@ -83,6 +84,7 @@ def test_values(cluster: int, threads: int) -> None:
     assert kernel.plan.cluster == (1, cluster, 1)
     assert not kernel.plan.cooperative
     assert kernel.plan.semaphores is None
+    assert kernel.plan.meetings == (Meeting.cluster,)
 
 
 @pytest.mark.parametrize("dtype", [DataType.Double, DataType.Int, DataType.Int32, DataType.BFloat16])

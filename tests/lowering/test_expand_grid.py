@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from fuser import DeviceInfo, FusionDefinition, KernelCompiler
+from fuser.codegen.generate import generate_cuda
 from fuser.ir.dtypes import DataType
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.kernel import Allocate, AtomicAdd, Fence, For, Role, SpinWait, Stmt, Store, walk
+from fuser.ir.launch_plan import Meeting
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.runtime.nvrtc import is_available
 from tests.harness import Lowered, check, run
@@ -23,6 +25,7 @@ def test_last_block_protocol() -> None:
     kernel = row_sum(16, (GX, GY, BX))
     assert not kernel.plan.cooperative
     assert count(kernel, SpinWait) == 0
+    assert kernel.plan.meetings == (Meeting.counter,)
     (add,) = [s for s in walk(kernel.body) if isinstance(s, AtomicAdd)]
     assert add.acquire
     assert count(kernel, Fence) == 1  # before the semaphore; what comes behind it is acquired
@@ -38,6 +41,9 @@ def test_broadcast_back_waits() -> None:
     kernel = check(s, case.inputs(s.fusion, case.shapes[0], 0), seeds=(0, 1))
     assert kernel.plan.cooperative
     assert count(kernel, SpinWait) == 1
+    assert kernel.plan.meetings == (Meeting.waits,)
+    # A wait in vain ends.
+    assert "if (++asked == 1 << 28) __trap();" in generate_cuda(kernel).text
 
 
 def two_sum(a: np.float32, b: np.float32) -> tuple[np.float32, np.float32]:

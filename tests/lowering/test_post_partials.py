@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fuser.codegen.generate import generate_cuda
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.kernel import AtomicAdd, Fence, Post, Receive, SpinWait
+from fuser.ir.launch_plan import Meeting
 from fuser.ir.schedule import ScheduleBuilder
 from tests.harness import Lowered, integers, run
 from tests.kernel_corpus import BX, GX, GY, schedule_axes
@@ -39,6 +41,10 @@ def test_totals(blocks: int, threads: int) -> None:
     assert not any(count(kernel, kind) for kind in (Fence, AtomicAdd, SpinWait))
     assert not kernel.plan.cooperative
     assert not kernel.plan.workspaces
+    assert kernel.plan.meetings == (Meeting.posts,)
+    assert kernel.plan.waiting_blocks == 1
+    # A wait in vain ends.
+    assert "if (++asked == 1 << 28) __trap();" in generate_cuda(kernel).text
     values = integers((9000,), DataType.Int32)
     for seed, interleave in ((0, False), (1, blocks < 50)):
         found = run(lowered, [values], seed=seed, interleave=interleave).check()

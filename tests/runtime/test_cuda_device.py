@@ -11,8 +11,9 @@ import pytest
 from fuser.errors import LaunchError, LaunchTypeError, LaunchValueError, NoDeviceError, VariantUnavailableError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GLOBAL_MEMORY
-from fuser.ir.integers import symbol
+from fuser.ir.integers import const, symbol
 from fuser.ir.kernel import Buffer, ScalarParameter, TensorParameter
+from fuser.ir.launch_plan import LaunchPlan, Meeting
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.device import Launch, get_device
@@ -404,6 +405,24 @@ def test_cooperative_grid_must_be_resident(fake: FakeDriver, device: CudaDevice)
         device.launch(kernel, Launch((265, 1, 1), (128, 1, 1), cooperative=True), (0, 1.0), 0)
     assert len(fake.launches) == 1
     assert fake.names().count("cuOccupancyMaxActiveBlocksPerMultiprocessor") == 1
+
+
+def test_blocks_that_wait_leave_room_for_the_others(fake: FakeDriver, device: CudaDevice) -> None:
+    one = const(1)
+    plan = LaunchPlan((), (), (), (), (one, one, one), (one, one, one), const(0), meetings=(Meeting.posts,))
+    kernel = kernel_of(plan=plan)
+    device.info = dataclasses.replace(device.info, sm_count=1)
+    device.launch(kernel, Launch((300, 1, 1), (128, 1, 1)), (0, 1.0), 0)
+    fake.blocks_per_sm = 1
+    with pytest.raises(
+        LaunchError, match=r"k: 1 of its blocks wait for the others, and the device holds 1 at once with"
+    ):
+        device.launch(kernel, Launch((2, 1, 1), (256, 1, 1)), (0, 1.0), 0)
+    assert len(fake.launches) == 1
+    # Whole clusters wait, and others are as large.
+    whole = dataclasses.replace(plan, cluster=(8, 2, 1))
+    assert (plan.waiting_blocks, whole.waiting_blocks) == (1, 16)
+    assert dataclasses.replace(whole, meetings=(Meeting.counter, Meeting.waits)).waiting_blocks == 0
 
 
 def test_clusters(fake: FakeDriver, device: CudaDevice) -> None:
