@@ -69,7 +69,6 @@ _SHUFFLES = {
 }
 _ALL_LANES = "0xffffffffu"
 # Roles that are worth a word in the text: the others follow from the code.
-_COLD_FIRST = (Role.unswitch,)
 _SHOWN_ROLES = (Role.owner, Role.unswitch, Role.initialise, Role.last_block, Role.semaphore_reset)
 
 
@@ -248,17 +247,12 @@ class StatementWriter:
             self.lines += [indent + text for text in texts]
             return
         condition = self._values.integer(stmt.condition)
-        sides = [side for side in (stmt.then, stmt.orelse) if side]
-        if len(sides) == 2 and stmt.role in _COLD_FIRST:
-            # ptxas lays out a side that is jumped to last: that of ends.
-            condition = f"!({condition})"
-            sides.reverse()
         self.lines.append(f"{indent}if ({condition}) {{{_role(stmt.role)}")
         self._tests += 1
-        for side in sides:
-            if side is not sides[0]:
-                self.lines.append(indent + "} else {")
-            self.body(side, indent + "  ")
+        self.body(stmt.then, indent + "  ")
+        if stmt.orelse:
+            self.lines.append(indent + "} else {")
+            self.body(stmt.orelse, indent + "  ")
         self._tests -= 1
         self.lines.append(indent + "}")
 

@@ -42,8 +42,9 @@ WANTED_THREADS = 1024
 LEAST_USED = 0.75
 """Share of threads with work below which rows do not get threads of their own."""
 LEAST_WAVES = 4
-KEPT_SHARE = 0.5
-"""Of the second-level cache, what streams through it between two reads of what is read again."""
+KEPT_SHARE = 0.25
+"""Of the second-level cache, what streams through it between two reads of what is read again (H200: rope 4x8x16384x128, where
+17 MB of 60 do in BFloat16, 77.1 us, turned 74.7; Float 185.5 and 144.3, Double 373 and 282)."""
 MOST_ELEMENTS = 32
 """Elements of all inputs that a thread may have in flight."""
 
@@ -328,8 +329,7 @@ class _Choice:
         """Whether what is the same along a part, counted from the last, would have left the second-level cache when blocks come
         back to it, if they went through all of the later parts first.
 
-        In between they touch all that later parts have of every argument. A cache keeps what was read among what streams
-        through it while that is no more than half of it.
+        In between they touch all that later parts have of every argument.
         """
         along = self.parts[-1 - place]
         earlier = [g for part in self.parts[: -1 - place] for g in part]

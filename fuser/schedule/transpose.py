@@ -38,6 +38,8 @@ TILE = 64
 THREADS = 256
 ACCESSES = 2
 """Accesses of a thread to one argument: with eight blocks on an SM they are bytes enough in flight."""
+MOST_ACCESSES = 16
+"""The same where one side is moved element by element: more take registers."""
 WIDE_ITEM = 4
 FULL_WAVES = 12
 """Bytes of an element for which tiles are those of twice the threads, and how many such tiles an SM has there (H200: f32
@@ -48,9 +50,11 @@ _THREAD_BYTES = 32
 """Of one argument that is read or written element by element."""
 WARP = 32
 CUT = 4
-"""Elements of a vector into which rows that begin anywhere are cut: no wider than an access, so not of Doubles (H200: f16
-269x250003 141.2 us element by element, 125.2, 120.4 and 126.7 by vectors of 2, 4 and 8, f32 1447x50257 260.9, 239.7 and
-230.7 of 4; bf16 1024x50257 129.7 where the other side alone is read by vectors, 92.7 so; f64 11225x257 no better by 2)."""
+"""Elements of a vector beside a side that is moved element by element (H200: f16 1363x7168 23.1 us in tiles of 32x64 by eights,
+by fours in those of 64x64 22.4, 1667x16384 51.5 and 49.5), and into which rows that begin anywhere are cut: no wider than an
+access, so not of Doubles (f16 1460x50257 135.2 us in tiles of 32x128, 130.7 in those of 64x128 by 512 threads; 269x250003 141.2
+us element by element, 125.2, 120.4 and 126.7 by vectors of 2, 4 and 8, f32 1447x50257 260.9, 239.7 and 230.7 of 4; bf16
+1024x50257 129.7 where the other side alone is read by vectors, 92.7 so; f64 11225x257 no better by 2)."""
 CUT_TILE = 128
 """Most elements of a tile along such rows."""
 CUT_WAVES = 8
@@ -114,16 +118,26 @@ class TransposeScheduler:
                 chosen = dict.fromkeys(chosen, 1)
                 chosen |= {a.name: CUT for a in sides.others if a.stride(runs[1][-1]) == 1}
         # Rows that begin anywhere share their first and last sectors with others: the longer the runs of a warp, the fewer.
-        lanes = [WARP if v == 1 else min(WARP, LINE_BYTES // (v * n)) for v, n in zip(vectors, narrow, strict=True)]
+        lengths = [math.prod(sizes[g] for g in run) for run in runs]
+        if vectors[0] == 1:
+            vectors[1] = min(vectors[1], CUT)
+            chosen = {n: w if n in names else min(w, vectors[1]) for n, w in chosen.items()}
+        lanes = [
+            min(WARP if v == 1 else LINE_BYTES // (v * n), WARP, _power_of_two(-(-length // v)))
+            for v, n, length in zip(vectors, narrow, lengths, strict=True)
+        ]
         least = [v * n for v, n in zip(vectors, lanes, strict=True)]
-        tile = [max(TILE, n) for n in least]
+        tile = [max(min(TILE, _power_of_two(length)), n) for n, length in zip(least, lengths, strict=True)]
+        enough_lines = least[:]
         if max(vectors) == 1 or aligned_to:
             # Element by element a thread needs many to keep memory busy; they go along the run of most bytes.
-            length = math.prod(sizes[g] for g in runs[1])
-            tile = [least[0], _wide_tile(length, _THREAD_BYTES * THREADS // (WARP * narrow[1]))]
+            tile = [least[0], _wide_tile(lengths[1], _THREAD_BYTES * THREADS // (WARP * narrow[1]))]
             if aligned_to:
-                tile[1] = least[1] = _wide_tile(length, CUT_TILE)
+                tile[1] = least[1] = _wide_tile(lengths[1], CUT_TILE)
                 lanes[1] = tile[1] // CUT
+        if vectors[0] == 1 < max(vectors):
+            # What is read element by element comes in whole lines, too.
+            enough_lines[0] = tile[0] = max(least[0], _wide_tile(lengths[0], LINE_BYTES // narrow[0]))
         # Whole tiles of four bytes an element are those of twice the threads, where there are many of them.
         wide = min(vectors) * max(narrow) == ACCESS_BYTES and max(narrow) == WIDE_ITEM
         enough = math.prod(sizes.values()) >= tile[0] * tile[1] * device.sm_count * FULL_WAVES
@@ -133,11 +147,13 @@ class TransposeScheduler:
             wanted = device.sm_count * (_CONCURRENT if max(vectors) == 1 else 1)
             few = math.prod(sizes.values()) < tile[0] * tile[1] * wanted
             many = max(vectors) > 1 and not aligned_to and tile[0] * tile[1] > ACCESSES * most_threads * min(vectors)
-            if tile[side] > least[side] and (few or many):
-                tile[side] = max(tile[side] // 2, least[side])
+            smallest = least[side] if few else enough_lines[side]
+            if tile[side] > smallest and (few or many):
+                tile[side] = max(tile[side] // 2, smallest)
         shared = tile[0] * tile[1] * sum(a.tensor.dtype.itemsize for a in sides.staged)
         if shared > device.shared_per_block:
             return Refused(f"tiles of {len(sides.staged)} arguments need {shared} bytes of shared memory")
+        most_threads = max(most_threads, tile[0] * tile[1] // (MOST_ACCESSES * min(vectors)))
         threads = min(most_threads, *(tile[0] * tile[1] // v for v in vectors))
         order = tuple(groups.index(g) for g in sides.order) + tuple(d for d, g in enumerate(groups) if g.is_broadcast)
         counts = [-(-math.prod(sizes[g] for g in run) // t) for run, t in zip(runs, tile, strict=True)]
@@ -319,6 +335,11 @@ def _cut_at(sides: _Sides, sizes: dict[Group, int], segment: Fusion) -> str:
     ]
     is_one = all(p == places[0] for p in places)
     return to if is_one and all(a.alignment % (CUT * a.tensor.dtype.itemsize) == 0 for a in narrow) else ""
+
+
+def _power_of_two(value: int) -> int:
+    """The one from `value` on."""
+    return 1 << (max(value, 1) - 1).bit_length()
 
 
 def _wide_tile(length: int, most: int) -> int:

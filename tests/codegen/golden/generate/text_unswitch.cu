@@ -17,17 +17,17 @@ extern "C" __global__ void FUSER_BOUNDS unswitch(
   const index_t tid_x = threadIdx.x;
   // four elements a thread
   const index_t i = 512*bid_x + tid_x;
-  if (!(i + 384 < n)) {  // unswitch
+  if (i + 384 < n) {  // unswitch
+    #pragma unroll
+    for (index_t j = 0; j < 4; ++j) {
+      t1[i + 128*j] = expf((- __ldcs(&t0[i + 128*j])));
+    }
+  } else {
     #pragma unroll
     for (index_t j = 0; j < 4; ++j) {
       if (i + 128*j < n) {
         t1[i + 128*j] = expf((- __ldcs(&t0[i + 128*j])));
       }
-    }
-  } else {
-    #pragma unroll
-    for (index_t j = 0; j < 4; ++j) {
-      t1[i + 128*j] = expf((- __ldcs(&t0[i + 128*j])));
     }
   }
 }
