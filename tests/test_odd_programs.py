@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
+from tests.device_layouts import place
+from tests.test_facts import small_simulator
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)
@@ -254,3 +256,27 @@ def test_a_dim_that_a_squeeze_needs_to_be_one(monkeypatch: pytest.MonkeyPatch) -
     scalar, rounded, mean = run(define, [one, x], monkeypatch)
     assert (scalar, rounded) == (7, 7)
     np.testing.assert_allclose(mean, x.astype("f8").mean(keepdims=True), rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 13), (2, 7, 6)])
+def test_copies_that_are_read_by_one_linear_index(shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the dims that have one index the input has some, which are one run of its memory."""
+
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1], True)
+        fd.add_output(fd.ops.broadcast_in_dim(x, [3, *shape], [1, 2, 3]))
+    array = RNG.random(shape).astype("f4")
+    (found,) = fd.execute([place(small_simulator(), array)])
+    np.testing.assert_array_equal(np.asarray(found), np.broadcast_to(array, (3, *shape)))
+
+
+def test_an_empty_slice_of_reshaped_dims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dims that are kept whole go by another expression than those of the input that they are."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.ops.reshape(fd.define_tensor([-1, -1], True), [121, 1, 1, -1])
+        fd.add_output(fd.ops.slice(x, [0, 1, 0, 0], [121, 1, 1, 1]))
+
+    (found,) = run(define, [np.zeros((11, 11), "f4")], monkeypatch)
+    assert found.shape == (121, 0, 1, 1)

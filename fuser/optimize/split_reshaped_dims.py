@@ -403,17 +403,15 @@ class _Rebuild:
         return b.random(expr.distribution, expr.parameters, self._extents(dims), expr.output.dtype, given, state)
 
     def _resize(self, expr: Resize) -> Tensor:
-        windows: list[Window] = []
-        for d, w in zip(expr.output.visible, expr.windows, strict=True):
-            parts = self.parts.of(d)
-            windows += [w] if len(parts) == 1 else [Window(ZERO, ZERO, e) for e in parts]
         source = self._fitting(expr.input, expr.output.visible)
+        windows: list[Window] = []
         extents: list[Int] = []
-        position = 0
-        for a, d in zip(expr.input.visible, expr.output.visible, strict=True):
-            for e in self.parts.of(d):
-                extents.append(source.visible[position].extent if a.extent is d.extent else e)
-                position += 1
+        for a, d, w in zip(expr.input.visible, expr.output.visible, expr.windows, strict=True):
+            parts = self.parts.of(d)
+            for e in parts:
+                # What a part is called may differ from the extent of the dim that it is.
+                extents.append(source.visible[len(extents)].extent if a.extent is d.extent else e)
+                windows.append(w if len(parts) == 1 else Window(ZERO, ZERO, extents[-1]))
         given = [
             pair if len(self.parts.of(d)) == 1 else (None, None)
             for d, pair in zip(expr.output.visible, expr.scalars or ((None, None),) * expr.output.ndim, strict=True)

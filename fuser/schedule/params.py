@@ -56,6 +56,7 @@ class PointwiseParams:
     misaligned  accesses begin anywhere, and the ends of a row (the last loop's dims) cut them
     aligned_to  the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     bounds    (input, dim, low, high): extents with which a thread's elements lie in two rows at most
+    linear    the parts are one run of elements: each is merged for itself before, for arguments that have some of them
     reasons   why, in words
     """
 
@@ -71,6 +72,7 @@ class PointwiseParams:
     misaligned: bool = False
     aligned_to: str = ""
     bounds: tuple[tuple[str, int, int, int], ...] = ()
+    linear: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -151,6 +151,9 @@ def _tile(builder: ScheduleBuilder, name: str, params: PointwiseParams) -> list[
         for _ in range(count - 1):
             builder.merge(name, at, at + 1)
     parts = len(params.parts)
+    while params.linear and parts > 1:
+        builder.merge(name, 0, 1)
+        parts -= 1
     wide, high = params.threads
     last = parts - 1
     if params.vector > 1:
@@ -218,7 +221,7 @@ class _Choice:
                 return self._params(order, *self._accesses())
             found = self._params(order, vector, widths, aligned_to)
             # One linear index of all dims has no rows whose ends could be cut.
-            if len(self.parts) == 1 or len(found.parts) > 1:
+            if not found.linear:
                 return replace(found, misaligned=True, aligned_to=aligned_to)
         return self._params(order, *self._accesses())
 
@@ -243,18 +246,18 @@ class _Choice:
                 lengths = lengths[:1]
             else:
                 threads = wide if vectors > block else 0, high
-        parts = tuple(len(p) for p in self.parts) if len(lengths) > 1 else (sum(len(p) for p in self.parts),)
-        rows_of, shared = self._shared_part(vector) if len(parts) > 1 else (1, 0)
-        count = lengths[-1 - rows_of] // (threads[1] if rows_of == 1 else 1) if len(parts) > 1 else 0
+        runs = len(lengths)
+        rows_of, shared = self._shared_part(vector) if runs > 1 else (1, 0)
+        count = lengths[-1 - rows_of] // (threads[1] if rows_of == 1 else 1) if runs > 1 else 0
         unroll = self._unroll(vector, count or self.total // (vector * block), shared)
         if aligned_to and shared:
             # Rows are cut at places of their own: what they have in common is read at others for each.
             unroll = 1
         if unroll > 1:
-            words.append(f"{unroll} {'rows' if len(parts) > 1 else 'vectors'} a thread")
+            words.append(f"{unroll} {'rows' if runs > 1 else 'vectors'} a thread")
             words += [f"{shared} bytes are read once for them"] if shared else []
         is_merged = is_turned = False
-        if len(parts) > 1:
+        if runs > 1:
             columns = [-(-vectors // threads[0])] if threads[0] else []
             blocks = [*lengths[:-2], -(-lengths[-2] // threads[1]), *columns]
             place = len(lengths) - 1 - rows_of
@@ -268,7 +271,17 @@ class _Choice:
             by_y_and_z = [math.prod(blocks[:-2]), *blocks[-2:-1]]
             is_merged = max(by_y_and_z) > GRID_LIMIT
         return PointwiseParams(
-            order, parts, vector, widths, threads, unroll, rows_of, is_turned, is_merged, reasons=tuple(words)
+            order,
+            tuple(len(p) for p in self.parts),
+            vector,
+            widths,
+            threads,
+            unroll,
+            rows_of,
+            is_turned,
+            is_merged,
+            linear=runs < len(self.parts),
+            reasons=tuple(words),
         )
 
     def _flat(self, order: tuple[int, ...]) -> PointwiseParams | None:

@@ -179,7 +179,7 @@ def test_results_of_turned_blocks(shape: tuple[int, int, int], monkeypatch: pyte
 
 def test_tiny_runs_take_a_linear_index() -> None:
     _, params = compiled(swapped_middle, tensor(BFloat16, 4096, 64, 3, 5))
-    assert params.parts == (4,)
+    assert (params.parts, params.linear) == ((1, 1, 1, 1), True)
     assert "linear" in " ".join(params.reasons)
 
 
