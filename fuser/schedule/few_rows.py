@@ -20,6 +20,16 @@ ELEMENT, SINGLE_ELEMENT = 0.01, 0.03
 EXACT_ELEMENT = 0.25
 """The same where statistics are exact sums of Floats."""
 
+CUT_ELEMENT = 0.06
+"""The same where the ends of a row cut vectors, and threads test them (H200: layer_norm f16 61x50257 over two blocks of 800
+threads with four accesses 11.3 us, of 416 with eight 13.4; over four of 416 with four 11.2, of 224 with eight 13.1)."""
+
+MOST_RATE = 90e3
+"""What one SM moves where several blocks have bytes on their way to it."""
+
+TURN = 0.25
+"""What each further block of clusters on an SM adds: they are handed out one after the other."""
+
 INSTRUCTION = 4.5e-6
 """One for an element, where the SM issues four for 32 of them in a cycle."""
 
@@ -54,7 +64,9 @@ class FewRows:
 
     rows, length   how many, and elements of each
     vector         elements of an access
-    moved          bytes read and written for an element
+    moved          bytes read and written for an element, about, by the device
+    shared         of what all rows share: bytes for an element that are not in `moved`, as each processor reads them all
+    is_cut         whether the ends of a row cut its vectors
     exchanges      how often the threads of a row wait for one another; and where blocks share a row
     is_exact       whether statistics are exact sums of Floats
     is_searched    whether something beside a row lies along some of its dims only
@@ -70,6 +82,8 @@ class FewRows:
     is_exact: bool
     is_searched: bool
     address: int = 0
+    shared: int = 0
+    is_cut: bool = False
 
 
 @record
@@ -87,14 +101,17 @@ def few_time(few: FewRows, threads: int, batch: int, cluster: int, fit: int) -> 
     """Of rows over as many blocks each, `fit` of which have processors of their own."""
     per_sm = -(-few.rows // fit)
     warps = per_sm * -(-threads // WARP)
-    share = few.length * few.moved / cluster * per_sm
-    moving = share / min(SM_RATE, DEVICE_RATE / (min(few.rows, fit) * cluster))
+    share = few.length * (few.moved + few.shared) / cluster
+    # A few processors with more rows than the others have the device's rate for themselves in the end.
+    moving = max(share / SM_RATE, per_sm * share / MOST_RATE, few.rows * few.length * few.moved / DEVICE_RATE)
     instructions = (EXACT_INSTRUCTIONS if few.is_exact else INSTRUCTIONS) + BESIDE_INSTRUCTIONS * few.is_searched
     working = few.length / cluster * per_sm * instructions * INSTRUCTION
-    element = EXACT_ELEMENT if few.is_exact else ELEMENT if few.vector > 1 else SINGLE_ELEMENT
+    element = ELEMENT if few.vector > 1 else SINGLE_ELEMENT
+    element = EXACT_ELEMENT if few.is_exact else CUT_ELEMENT if few.is_cut else element
     time = LATENCY + max(moving, working) + batch * few.vector * element
     time += warps * (EXACT_WARP_TIME if few.is_exact else WARP_TIME)
     if cluster > 1:
+        time += TURN * (per_sm - 1)
         return time + CLUSTER + few.exchanges_of_cluster * (IN_BLOCK + IN_CLUSTER + PER_BLOCK * cluster)
     return time + (few.exchanges * IN_BLOCK if threads > WARP else 0.0)
 
@@ -117,8 +134,11 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo)
             break
         per_sm = -(-few.rows // fit)
         accesses = -(-few.length // (few.vector * cluster))
-        for threads in (t for t in THREADS if t <= device.max_threads_per_block):
+        for most in (t for t in THREADS if t <= device.max_threads_per_block):
+            threads = most
             batch = -(-accesses // threads)
+            # Of so many threads with as many accesses some would have none.
+            threads = max(min(threads, WARP), -(-accesses // (batch * WARP)) * WARP)
             kept = batch * few.vector * (held if few.vector > 1 else max(4, held)) // 4
             # A quarter of the row is on its way through the arithmetic, and each access may have an address of its own.
             moving = batch * few.vector // 4 + batch * few.address

@@ -483,14 +483,14 @@ class InnerPersistentScheduler:
 
 def _few_rows(segment: Fusion, found: Rows) -> FewRows | None:
     """What the time of rows with statistics depends on, if all are on the device at once."""
-    if found.cut or not has_statistics(segment):
+    if not has_statistics(segment) or (found.cut and any(r.tensor.dtype.itemsize > 4 for r in found.reads)):
         return None
     joined, exchanges = joins_statistics(segment), stages_on_chip(segment) - 1
     # A group's weights, say, of which a cache serves all elements of a channel.
     partial = [r for r in found.along if not found.is_along_all(r)]
     return FewRows(
         found.rows,
-        found.length,
+        found.length + found.cut,
         found.accesses.vector,
         found.moved - sum(r.tensor.dtype.itemsize for r in partial if r in found.reads),
         exchanges,
@@ -498,6 +498,9 @@ def _few_rows(segment: Fusion, found: Rows) -> FewRows | None:
         is_exact=not joined,
         is_searched=bool(partial),
         address=found.is_apart + 2 * found.accesses.misaligned,
+        # A quarter of what lies beside rows is counted as moved.
+        shared=sum(r.tensor.dtype.itemsize for r in found.along if r not in found.reads and r not in partial) * 3 // 4,
+        is_cut=found.cut > 0,
     )
 
 
@@ -507,7 +510,15 @@ def _few(segment: Fusion, found: Rows, shape: RowShape | Refused, device: Device
     if few is None:
         return None
     best = choose_few_shape(few, kept_bytes(segment), REGISTERS_FOR_ADDRESSES, device)
-    if best is None or isinstance(shape, Refused):
+    # A row that registers would hold badly goes to shared memory, which this does not judge: where all rows are there at once
+    # it is slower (H200: layer_norm bf16 16x128256 10.9 us, in the registers of eight blocks 8.4; f16 61x50257 12.1 and 10.7).
+    crowds = isinstance(shape, Refused) or shape.is_crowded(
+        found.accesses.vector,
+        found.loaded,
+        kept_bytes(segment),
+        is_double=any(r.tensor.dtype.itemsize > 4 for r in found.reads),
+    )
+    if best is None or crowds:
         return best
     time = few_time(few, shape.threads, shape.batch, shape.cluster, fitting(shape.cluster, device))
     return best if best.time < time - LEAST_GAIN else None

@@ -148,6 +148,9 @@ def expected_time(
     # The SM with most blocks is done last.
     share = row.elements / sharing * -(-blocks // device.sm_count)
     moving = share * row.moved / min(SM_RATE, DEVICE_RATE / busy)
+    if trips > 1 and not in_group:
+        # Nobody waits for the SM with most blocks: it gets no other one.
+        moving = row.elements * at_once * row.moved / min(SM_RATE * busy, DEVICE_RATE)
     working = max(batch * access_time(row, in_shared=in_shared), share * (DOUBLE_ELEMENT if row.is_double else ELEMENT))
     if in_group and in_shared and trips > 1:
         working *= PIECEWISE
