@@ -26,9 +26,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from fuser.errors import InternalError
-from fuser.ir.integers import Cond, Int, conjuncts, prove_divisible, prove_less_equal
+from fuser.ir.integers import ZERO, Cond, Int, conjuncts, prove_divisible, prove_less_equal
 from fuser.ir.kernel import (
     Allocate,
+    AsyncCopy,
     AtomicAdd,
     Buffer,
     For,
@@ -39,6 +40,7 @@ from fuser.ir.kernel import (
     Scan,
     Stmt,
     Store,
+    VectorMove,
     walk,
 )
 from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
@@ -166,23 +168,29 @@ def unswitched_sides_agree(result: PassResult, found: Findings) -> None:
             continue
         tests = [s.condition for s in walk(stmt.then) if isinstance(s, If) and s.role is Role.predicate]
         left = {part for test in tests for part in conjuncts(test)}
-        hoisted = [(b, i) for s in walk(stmt.then) for b, i in stmt_writes(s)]
-        if hoisted != list(_writes_under(stmt.orelse, left)):
+        if list(_writes_under(stmt.then, None)) != list(_writes_under(stmt.orelse, left)):
             found.mark(stmt, "the two sides of this test do not write the same elements")
 
 
-def _writes_under(body: Sequence[Stmt], left: AbstractSet[Cond]) -> Iterator[tuple[Buffer, Int]]:
-    """(buffer, index) of all writes but those that are done where a predicate fails of which no part is in `left`, and those of
-    the second sides of hoisted tests: both sides are held against each other by themselves."""
+def _writes_under(body: Sequence[Stmt], left: AbstractSet[Cond] | None) -> Iterator[tuple[Buffer, Int, int]]:
+    """(buffer, first index, elements) of all writes but those that are done where a predicate fails of which no part is in
+    `left`, and those of the second sides of hoisted tests: both sides are held against each other by themselves. None: of all.
+
+    What a loop writes one element after the other counts as what one access writes.
+    """
     for stmt in body:
-        yield from stmt_writes(stmt)
+        width = stmt.width if isinstance(stmt, (VectorMove, AsyncCopy)) else 1
+        yield from ((buffer, index, width) for buffer, index in stmt_writes(stmt))
         if isinstance(stmt, For):
-            yield from _writes_under(stmt.body, left)
+            for buffer, index, width in _writes_under(stmt.body, left):
+                first = index.substitute({stmt.symbol: 0})
+                is_run = width == 1 and stmt.start is ZERO and stmt.stop.is_const and index - first is stmt.symbol
+                yield (buffer, first, stmt.stop.value) if is_run else (buffer, index, width)
         elif isinstance(stmt, If):
             yield from _writes_under(stmt.then, left)
-            if stmt.role is Role.unswitch:
+            if stmt.role is Role.unswitch and left is not None:
                 continue
-            if stmt.role is not Role.predicate or not left.isdisjoint(conjuncts(stmt.condition)):
+            if stmt.role is not Role.predicate or left is None or not left.isdisjoint(conjuncts(stmt.condition)):
                 yield from _writes_under(stmt.orelse, left)
 
 
