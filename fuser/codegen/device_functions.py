@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from fuser.codegen.acquire_functions import ACQUIRE_FUNCTIONS
 from fuser.codegen.complex_functions import COMPLEX_FUNCTIONS
 from fuser.codegen.copy_functions import COPY_FUNCTIONS
+from fuser.codegen.exponentials import EXPONENTIALS
 from fuser.codegen.float_functions import FLOAT_FUNCTIONS
 from fuser.codegen.post_functions import POST_FUNCTIONS
 from fuser.codegen.random_functions import RANDOM_FUNCTIONS
@@ -281,6 +282,7 @@ DEVICE_FUNCTIONS: dict[str, str] = {
     **{name: _for_integers(text) for name, text in _INTEGERS.items()},
     **{name: _clean(text) for name, text in _FLOATS.items()},
     **{name: _clean(text) for name, text in FLOAT_FUNCTIONS.items()},
+    **{name: _clean(text) for name, text in EXPONENTIALS.items()},
     **{name: _clean(text) for name, text in _TEMPLATES.items()},
     **{name: _clean(text) for name, text in UNALIGNED_FUNCTIONS.items()},
     "fuser_signbit": _clean(_SIGNBIT),
@@ -300,6 +302,15 @@ def function_closure(names: Iterable[str]) -> list[str]:
 
     The order depends only on the set of names. Raises KeyError for a name that is no device function.
     """
+    return list(_closure(names).values())
+
+
+def needs_function(names: Iterable[str], name: str) -> bool:
+    """Whether one of `names` is the function `name`, or needs it."""
+    return name in _closure(names)
+
+
+def _closure(names: Iterable[str]) -> dict[str, str]:
     emitted: dict[str, str] = {}
 
     def visit(name: str) -> None:
@@ -313,4 +324,4 @@ def function_closure(names: Iterable[str]) -> list[str]:
 
     for name in sorted(set(names)):
         visit(name)
-    return list(emitted.values())
+    return emitted

@@ -7,6 +7,7 @@ expression, so that texts nest without regard to precedence.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple, assert_never
 
@@ -61,8 +62,10 @@ class _Form(NamedTuple):
 class ValueWriter:
     """Writes values and index expressions of one kernel; `functions` collects the device functions and types used."""
 
-    def __init__(self, names: Names, index_bits: int) -> None:
+    def __init__(self, names: Names, index_bits: int, instead: Mapping[str, str] | None = None) -> None:
         self.functions: dict[str, None] = {}
+        # Device functions that the kernel calls in the place of others.
+        self._instead = instead or {}
         self._names = names
         self._symbol_name = names.symbols.__getitem__
         self._index_dtypes = (DataType.Int32,) if index_bits == 32 else (DataType.Int, DataType.Index)
@@ -122,10 +125,14 @@ class ValueWriter:
         if form.template.startswith("fuser_divide(") and _is_count(call.args[1]):
             self.functions["fuser_divide_by_count"] = None
             return f"fuser_divide_by_count({', '.join(self.converted(a, call.compute) for a in call.args)})"
+        template = form.template
         for function in form.functions:
-            self.functions[function] = None
+            used = self._instead.get(function, function)
+            self.functions[used] = None
+            if used is not function:
+                template = template.replace(f"{function}(", f"{used}(")
         texts = [self.converted(a, dtype) for a, dtype in zip(call.args, form.arguments, strict=True)]
-        text = form.template.format(*texts)
+        text = template.format(*texts)
         return text if form.result is call.dtype else self._cast(text, form.result, call.dtype)
 
     def _random(self, value: RandomValue) -> str:

@@ -176,6 +176,9 @@ class _Splitter:
         """A statement list, all of whose copies are to these buffers, or the same list."""
         fills = {k: b for k, s in enumerate(stmts) if (b := _filled(s, self.wanted, may_store=True)) is not None}
         copied = {s.dst for s in walk(stmts) if isinstance(s, AsyncCopy)}
+        if not fills and copied:
+            # Blocks that go over rows copy them inside of that loop.
+            return tuple(_with_body(s, self.body(s.body)) if isinstance(s, For) and not s.unroll else s for s in stmts)
         if not fills or copied != set(fills.values()) or len(copied) != len(fills):
             return stmts
         opens = min((k for k, s in enumerate(stmts) if any(_reads(s, b) for b in copied)), default=-1)
@@ -411,10 +414,17 @@ def _fuse(reader: Stmt, fill: Stmt, buffer: Buffer, wrap: Callable[[Stmt], Stmt]
         for b, index in stmt_reads(s)
         if b is buffer
     }
-    if not read <= copied:
+    if not all(r in copied or any(_is_inside(r, c) for c in copied) for r in read):
         return None
     after = inside[-1] + 1
     return _with_body(reader, (*reader.body[:after], wrap(inner), *reader.body[after:]))
+
+
+def _is_inside(read: tuple[Int, int], copied: tuple[Int, int]) -> bool:
+    """Whether elements (from, how many) are some of those copied: of a vector that is cut, single ones are read, and stored
+    instead by the thread that reads them."""
+    behind = read[0] - copied[0]
+    return prove_less(const(-1), behind) and prove_less(behind, const(copied[1] - read[1] + 1))
 
 
 def _reads_itself(stmt: Stmt, buffer: Buffer) -> bool:

@@ -467,6 +467,7 @@ class InnerPersistentScheduler:
             accesses.aligned_to,
             exponentials,
             shape.resident,
+            in_turn=exponentials,
             reasons=(
                 f"a row of {found.length} elements lies in the shared memory of a group of {shape.sharing} blocks of the grid, "
                 f"{shape.threads} threads with {shape.batch} accesses of {accesses.vector} each; {shape.groups} groups go over "

@@ -20,6 +20,7 @@ import pytest
 from fuser.codegen.acquire_functions import ACQUIRE_FUNCTIONS
 from fuser.codegen.copy_functions import COPY_FUNCTIONS
 from fuser.codegen.device_functions import DEVICE_FUNCTIONS, function_closure
+from fuser.codegen.exponentials import EXPONENTIALS
 from fuser.codegen.post_functions import POST_FUNCTIONS
 from fuser.codegen.random_functions import RANDOM_FUNCTIONS
 from fuser.codegen.unaligned_functions import UNALIGNED_FUNCTIONS
@@ -153,10 +154,11 @@ def test_every_device_function_is_used():
         for dtype in (*arguments, result):
             used.update(cuda_type(dtype).functions)
     emitted = "\n".join(function_closure(used))
-    # Random numbers and moves are no rows of the op table: test_random_functions.py and kernels have them. Numbers of elements
-    # are no divisors of its own.
+    # Random numbers and moves are no rows of the op table, nor what stands in for exponentials: test_random_functions.py,
+    # test_exponentials.py and kernels have them. Numbers of elements are no divisors of its own.
     assert set(device_names(emitted)) == set(DEVICE_FUNCTIONS) - {
         "fuser_divide_by_count",
+        *EXPONENTIALS,
         *RANDOM_FUNCTIONS,
         *COPY_FUNCTIONS,
         *POST_FUNCTIONS,
@@ -226,14 +228,17 @@ def test_library_overloads_are_single_precision():
 
 # --- the same text on the host ----------------------------------------------------------------------------------------
 
-_HOST = r"""
+HOST_PRELUDE = r"""
 #include <cmath>
 #include <cstring>
 using std::fabs; using std::sin; using std::cos; using std::exp; using std::log; using std::sqrt; using std::sinh;
 using std::cosh; using std::log1p; using std::asinh; using std::trunc; using std::hypot; using std::atan2;
 using std::copysign; using std::fmod; using std::pow; using std::fmax; using std::fmin;
 #define __device__
+#define __shared__ static
 #define __forceinline__ static inline
+static struct { unsigned x, y, z; } threadIdx = {0, 0, 0}, blockDim = {1, 1, 1};
+static void __syncthreads() {}
 #define __CUDA_ARCH__ 750
 #define KERNEL
 #define LOOP for (long long i = 0; i < n; ++i)
@@ -321,7 +326,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     by_text = {text: name for name, text in DEVICE_FUNCTIONS.items()}
     closure = [_host_text(by_text[t], t) for t in function_closure(device_names("\n".join(functions)))]
     source = folder / "ops.cpp"
-    source.write_text("\n".join([_HOST, *closure, *functions]))
+    source.write_text("\n".join([HOST_PRELUDE, *closure, *functions]))
     flags = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off"]
     done = subprocess.run(
         [compiler, *flags, "-o", str(folder / "ops.so"), str(source)], capture_output=True, text=True, check=False

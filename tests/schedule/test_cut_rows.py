@@ -14,7 +14,7 @@ from fuser.compiler import kernel_compiler
 from fuser.errors import FuserError
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import CacheOp
-from fuser.ir.kernel import AsyncCopy, AsyncWait, Kernel, Stmt, Store, VectorMove, walk
+from fuser.ir.kernel import AsyncCopy, AsyncWait, For, Kernel, Stmt, Store, VectorMove, walk
 from fuser.ir.kernel_accesses import stmt_reads
 from fuser.ir.kernel_rewrites import map_body
 from fuser.schedule.cut_rows import choose_cut_shape
@@ -239,6 +239,12 @@ DOUBLES: dict[Any, Any] = {softmax_of_doubles: softmax, norm_of_doubles: layer_n
 
 def run_doubles(define: Any, rows: int, columns: int, padding: int, offset: int) -> list[AsyncCopy]:
     """The asynchronous copies of the kernel, whose results are compared."""
+    kernel = kernel_of_doubles(define, rows, columns, padding, offset)
+    return [s for s in walk(kernel.body) if isinstance(s, AsyncCopy)]
+
+
+def kernel_of_doubles(define: Any, rows: int, columns: int, padding: int, offset: int) -> Kernel:
+    """The kernel, whose results are compared."""
     rng = np.random.default_rng(columns)
     shapes = [(rows, columns)] + [(columns,)] * (define is norm_of_doubles)
     arrays = [rng.normal(size=s) for s in shapes]
@@ -249,7 +255,41 @@ def run_doubles(define: Any, rows: int, columns: int, padding: int, offset: int)
     (launch,) = fd.program(inputs).launches()
     assert launch.kernel.kernel_ir is not None
     np.testing.assert_allclose(np.asarray(found), reference(DOUBLES[define], arrays)[0], rtol=1e-13, atol=1e-13)
-    return [s for s in walk(launch.kernel.kernel_ir.body) if isinstance(s, AsyncCopy)]
+    return launch.kernel.kernel_ir
+
+
+@pytest.mark.parametrize("define", list(DOUBLES))
+@pytest.mark.parametrize(
+    ("columns", "threads", "batch", "waits"), [(601, 32, 6, [2, 1, 0]), (701, 32, 7, [4, 1, 0]), (901, 64, 4, [1, 0])]
+)
+def test_groups_wait_for_their_rows_in_turn(
+    define: Any, columns: int, threads: int, batch: int, waits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a loop over rows, the copies of one of which are all there before those of the next one begin."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    force(monkeypatch, threads, batch, 2, 1, groups=2, in_turn=True)
+    kernel = kernel_of_doubles(define, 5, columns, 0, 0)
+    found = [s.pending for s in walk(kernel.body) if isinstance(s, AsyncWait)]
+    assert found == waits
+    (rows,) = [s for s in kernel.body if isinstance(s, For)]
+    assert len([s for s in walk(rows.body) if isinstance(s, AsyncWait)]) == len(waits)
+
+
+@pytest.mark.parametrize("late", range(3))
+def test_a_piece_of_a_group_that_is_not_waited_for_is_reported(late: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered = kernel_compiler.lower_fusion
+
+    def changed(*arguments: Any, **options: Any) -> Kernel:
+        def later(s: Stmt) -> tuple[Stmt, ...] | None:
+            return (AsyncWait(s.pending + 1),) if isinstance(s, AsyncWait) and s.pending == late else None
+
+        kernel = lowered(*arguments, **options)
+        return replace(kernel, body=map_body(kernel.body, later))
+
+    force(monkeypatch, 32, 6, 2, 1, groups=2, in_turn=True)
+    monkeypatch.setattr(kernel_compiler, "lower_fusion", changed)
+    with pytest.raises(FuserError, match="a copy to the buffer is on its way"):
+        kernel_of_doubles(softmax_of_doubles, 5, 601, 0, 0)
 
 
 @pytest.mark.parametrize("define", list(DOUBLES))
