@@ -1,6 +1,8 @@
 """The names that the package offers."""
 
 import importlib
+import re
+from pathlib import Path
 
 import pytest
 
@@ -110,3 +112,11 @@ def test_compile_params_are_keyword_only():
     assert fuser.CompileParams(index_type=DataType.Int32).index_type is DataType.Int32
     with pytest.raises(TypeError):
         fuser.CompileParams(DataType.Int32)
+
+
+def test_names_that_do_not_exist_yet_are_listed():
+    """docs/ARCHITECTURE.md, section 12: whoever adds one of them takes it off the list."""
+    text = (Path(__file__).parent.parent / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    listed = re.findall(r"`(\w+)`", text.split("surface that do not exist yet:")[1].split("`swizzle`")[0])
+    assert len(listed) == 14
+    assert not [name for name in listed if hasattr(fuser, name) or hasattr(fuser.schedule, name)]

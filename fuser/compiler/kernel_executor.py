@@ -26,6 +26,7 @@ from fuser.runtime.arrays import ArrayView, resolve_device
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
 from fuser.runtime.launch_params import UNSET, LaunchParams
+from fuser.source_location import caller_location
 
 
 @record(eq=False)
@@ -204,5 +205,6 @@ def _check_constraints(kernel: CompiledKernel, bound: BoundInputs, constraints: 
     for name, wanted, extent in zip(names, constraints.extents, (*kernel.plan.grid, *kernel.plan.block), strict=True):
         if wanted != UNSET and extent.evaluate(values) != wanted:
             raise SchedulingError(
-                f"launch constraint {name}={wanted} contradicts the schedule, which needs {extent.evaluate(values)}"
+                f"launch constraint {name}={wanted} contradicts the schedule, which needs {extent.evaluate(values)}",
+                location=caller_location(),
             )

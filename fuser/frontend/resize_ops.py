@@ -77,14 +77,14 @@ def slice_(
         raise DefinitionRuntimeError(
             f"Slice start_indices and strides don't match! {len(starts)} starts, {len(steps)} strides"
         )
+    if len(ends) != len(starts):
+        raise DefinitionRuntimeError(
+            f"Slice indexing attribute dimensions don't match! {len(starts)} starts, {len(ends)} ends"
+        )
     if len(starts) != tv.node.ndim:
         raise DefinitionRuntimeError(
             "Number of tensor dimensions does not match slice dimensions! "
             f"the tensor has {tv.node.ndim}, start_indices {len(starts)}"
-        )
-    if len(ends) != len(starts):
-        raise DefinitionRuntimeError(
-            f"Slice indexing attribute dimensions don't match! {len(starts)} starts, {len(ends)} ends"
         )
     for i, (start, end, step) in enumerate(zip(starts, ends, steps, strict=True)):
         if isinstance(start, int) and start < 0:

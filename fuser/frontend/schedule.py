@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
-from fuser.errors import DefinitionTypeError, SchedulingError
+from fuser.errors import DefinitionTypeError, FuserError, SchedulingError
 from fuser.frontend.fusion_handle import Fusion, require_active_fusion
 from fuser.frontend.handles import TensorView
 from fuser.frontend.heuristic_params import (
@@ -24,6 +25,9 @@ from fuser.runtime.arrays import ArrayView, resolve_device
 from fuser.schedule import params as internal
 from fuser.schedule.registry import scheduler_of
 from fuser.source_location import caller_location
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 # Priority order of the public list; the schedulers that exist are those of fuser.schedule.registry.
 _PRIORITY = (
@@ -50,6 +54,21 @@ def _check_kind(name: str, value: object, kind: type) -> None:
         )
 
 
+def _at_the_call(verb: Callable[_P, _T]) -> Callable[_P, _T]:
+    """The verb, whose errors have the line of its caller where the schedule knows none."""
+
+    @functools.wraps(verb)
+    def called(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return verb(*args, **kwargs)
+        except FuserError as error:
+            if error.location is None:
+                error.location = caller_location()
+            raise
+
+    return called
+
+
 def _names(tensors: Iterable[TensorView]) -> tuple[str, ...]:
     return tuple(t.node.name for t in tensors)
 
@@ -62,11 +81,13 @@ def _schedule_of(tv: TensorView) -> ScheduleBuilder:
     return schedule
 
 
+@_at_the_call
 def transform_like(reference_tv: TensorView, selected_tensors: Sequence[TensorView] = ()) -> None:
     """Replay the reference's transforms on all, or the selected, tensors, as far as their dims reach."""
     _schedule_of(reference_tv).transform_like(reference_tv.node.name, _names(selected_tensors))
 
 
+@_at_the_call
 def parallelize_like(
     reference_tv: TensorView,
     pos: int = -1,
@@ -80,11 +101,13 @@ def parallelize_like(
     )
 
 
+@_at_the_call
 def inline_most(selected_tensors: Sequence[TensorView] = ()) -> None:
     """Compute each tensor at the deepest legal loop of its consumers. Needs an active fusion, or a selected tensor."""
     _fusion_of(selected_tensors).start_schedule().inline_most(_names(selected_tensors))
 
 
+@_at_the_call
 def inline_at(
     reference_tv: TensorView, pos: int = -1, best_effort: bool = False, selected_tensors: Sequence[TensorView] = ()
 ) -> None:
