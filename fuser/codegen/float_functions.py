@@ -239,6 +239,13 @@ INLINE double fuser_divide_by_common(double a, double s, double d, double r) {
   return c == c ? c : q;
 }
 """,
+    # The same for 0 <= a <= 1 <= b: nothing overflows, and a remainder is there unless b is nan, as the quotient is then.
+    "fuser_divide_by_sum": """
+INLINE double fuser_divide_by_sum(double a, double b, double r) {
+  double q = a * r;
+  return fma(-fma(q, b, -a), r, q);
+}
+""",
     # exp(x) for x <= 0 and nan, within 1.1 units, without a branch: exponentials of several elements go on side by side, where
     # the compiler's own function has a branch each for what is below -708. r = x - n log(2) in two steps, of which the first
     # is exact, as |n| < 2**11. (exp(r) - 1 - r - r**2 / 2) / r**3 at the nodes of Chebyshev: 2**-55 of exp(r) in all. The power

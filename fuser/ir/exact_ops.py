@@ -102,6 +102,11 @@ def _divide_by_common(a: Array, scale: Array, scaled: Array, reciprocal: Array) 
         return np.asarray(a * scale / scaled)
 
 
+def _divide_by_sum(a: Array, total: Array, reciprocal: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.asarray(a / total)
+
+
 def _one_plus_tanh(x: Array) -> Array:
     with np.errstate(all="ignore"):
         e = np.exp(-2 * np.abs(x))
@@ -146,6 +151,11 @@ DIVIDE_BY_COMMON = float_row(
     _divide_by_common, spelled(floating=("({0} * {1} / {2})", "fuser_divide_by_common({0}, {1}, {2}, {3})")), (1.0, 1.0),
     a=Samples(), scale=_ONE, scaled=_ONE, reciprocal=_ONE,
 )
+DIVIDE_BY_SUM = float_row(
+    "divide_by_sum", "a / total of what is one of the terms of a total from 1 on, or nan, with the reciprocal of that at hand.",
+    _divide_by_sum, spelled(floating=("({0} / {1})", "fuser_divide_by_sum({0}, {1}, {2})")), (1.0, 1.0),
+    a=Samples(0.0, 1.0, specials=False), total=_ONE, reciprocal=_ONE,
+)
 ONE_PLUS_TANH = float_row(
     "one_plus_tanh", "1 + tanh(x) without cancellation.",
     _one_plus_tanh, spelled(floating=("(2.0f / (1.0f + expf(-2.0f * {0})))", "fuser_one_plus_tanh({0})")), (6.0, 4.0),
@@ -153,7 +163,7 @@ ONE_PLUS_TANH = float_row(
 )
 # fmt: on
 
-_DIVISION = (DIVISOR_SCALE, SCALED_DIVISOR, DIVIDE_BY_COMMON)
+_DIVISION = (DIVISOR_SCALE, SCALED_DIVISOR, DIVIDE_BY_COMMON, DIVIDE_BY_SUM)
 EXACT: dict[str, PointwiseOp] = {
     row.name: row for row in (PRODUCT_ERROR, PRODUCT, TOTAL, FMA, BOUNDED, REST_OF, ONE_PLUS_TANH, *_DIVISION)
 }
@@ -169,5 +179,6 @@ EXACT_DEFINITIONS: dict[str, str] = {
     DIVISOR_SCALE.name: f"where({_IS_SMALL}, {2.0**500!r}, 1.00000)",
     SCALED_DIVISOR.name: f"where({_IS_SMALL}, fd.ops.mul({{0}}, {2.0**500!r}), {{0}})",
     DIVIDE_BY_COMMON.name: "truediv(fd.ops.mul({0}, {1}), {2})",
+    DIVIDE_BY_SUM.name: "truediv({0}, {1})",
 }
 """What those that stand in fusions stand for, as calls of `fd.ops`."""

@@ -16,7 +16,7 @@ from typing import TypeGuard
 from fuser.ir.coarse_ops import COARSE
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GRID_TYPES, MemoryType
-from fuser.ir.exact_ops import SCALED_DIVISOR
+from fuser.ir.exact_ops import DIVIDE_BY_SUM, SCALED_DIVISOR
 from fuser.ir.fusion import COPIES, Broadcast, Pointwise, Reduction, Tensor, TensorExpr, tensor_inputs, tensor_outputs
 from fuser.ir.integers import ONE, ZERO, Int
 from fuser.ir.kernel import Allocate, Buffer, Call, Load, Stmt, Store, Value
@@ -69,6 +69,12 @@ def tree_sums(builder: ScheduleBuilder) -> frozenset[str]:
     sums = {e.output.name for e in builder.exprs if _is_sum(e) and e.output.dtype is DataType.Double}
     within = {n for n in sums if not _crosses_blocks(builder, n)}
     divisors = {e.inputs[0].name for e in builder.exprs if isinstance(e, Pointwise) and e.op == SCALED_DIVISOR.name}
+    spread = {e.output: e.input.name for e in builder.exprs if isinstance(e, Broadcast)}
+    divisors |= {
+        spread.get(e.inputs[1], "")
+        for e in builder.exprs
+        if isinstance(e, Pointwise) and e.op == DIVIDE_BY_SUM.name and isinstance(e.inputs[1], Tensor)
+    }
     return frozenset(sums - shown - divisors - cancelling_sums(builder) - (_later_subtracted(builder) & within))
 
 

@@ -19,7 +19,7 @@ Stands before collectives are expanded: loops are those of loop nests, and fills
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from fuser.errors import SchedulingError
@@ -191,9 +191,9 @@ class _Splitter:
             if k == max(fills):
                 result += _together([stmts[n] for n in fills])
             elif k == opens:
-                is_cut = any(isinstance(s, If) for n in fills for s in walk((stmts[n],)))
                 names = ", ".join(b.name for b in fills.values())
-                result += _in_pieces(stmt, pieces, names, at_once=-(-pieces // MOST_OF_CUT) if is_cut else 1)
+                at_once = _at_once((stmts[n] for n in fills), pieces)
+                result += _in_pieces(stmt, pieces, names, at_once=at_once)
             elif k not in fills:
                 result.append(stmt)
         return tuple(result)
@@ -263,7 +263,7 @@ class _Recycler:
             if (isinstance(stmt, Allocate) and stmt.buffer in fills) or any(stmt is f for f in fills.values()):
                 continue
             if k == opens and pieces:
-                inner += _in_pieces(stmt, pieces, names, (ahead - 1) * pieces)
+                inner += _in_pieces(stmt, pieces, names, (ahead - 1) * pieces, _at_once(fills.values(), pieces))
                 continue
             if k == opens:
                 inner.append(AsyncWait(ahead - 1, f"{names} is there"))
@@ -368,6 +368,12 @@ def _in_pieces(stmt: Stmt, pieces: int, names: str, later: int = 0, at_once: int
         )
         result.append(For(stmt.symbol, const(first), const(last + 1), ONE, stmt.body, stmt.unroll, stmt.unswitch))
     return result
+
+
+def _at_once(fills: Iterable[Stmt], pieces: int) -> int:
+    """Pieces that are waited for together."""
+    is_cut = any(isinstance(s, If) for s in walk(tuple(fills)))
+    return -(-pieces // MOST_OF_CUT) if is_cut else 1
 
 
 def _pieces(reader: Stmt, fills: Mapping[Buffer, Stmt]) -> int:

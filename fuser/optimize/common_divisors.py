@@ -4,17 +4,23 @@ Before: t2 = broadcast(t1, [False, True]); t3 = truediv(t0, t2)
 After:  t4 = divisor_scale(t1); t5 = scaled_divisor(t1); t6 = reciprocal(t5)
         t3 = divide_by_common(t0, broadcast(t4), broadcast(t5), broadcast(t6))
 
+or, where t0 is the exponential of which t1 is the sum, between 0 and 1 and at least 1:
+
+        t3 = divide_by_sum(t0, broadcast(t1), broadcast(reciprocal(t1)))
+
 A division of Doubles takes some twenty instructions and a branch; a quotient corrected by its exact remainder takes three, and
 rounds as well. Floats do so anyway (`codegen/float_functions.py`).
 """
 
 from __future__ import annotations
 
+from fuser.ir.coarse_ops import EXP_BELOW
 from fuser.ir.dtypes import DataType
-from fuser.ir.exact_ops import DIVIDE_BY_COMMON, DIVISOR_SCALE, FMA, SCALED_DIVISOR
+from fuser.ir.exact_ops import DIVIDE_BY_COMMON, DIVIDE_BY_SUM, DIVISOR_SCALE, FMA, SCALED_DIVISOR
 from fuser.ir.fusion import (
     Broadcast,
     Expr,
+    ExpSum,
     Fusion,
     Pointwise,
     Tensor,
@@ -34,6 +40,7 @@ def common_divisors(fusion: Fusion) -> Fusion:
         return fusion
     number = next_number(fusion)
     made: dict[Broadcast, tuple[Tensor, ...]] = {}
+    sums: dict[Broadcast, Tensor] = {}
     exprs: list[Expr] = []
     for expr in fusion.exprs:
         spread = _divisor(expr, fusion)
@@ -41,6 +48,18 @@ def common_divisors(fusion: Fusion) -> Fusion:
             exprs.append(expr)
             continue
         assert isinstance(expr, Pointwise)
+        if _is_term(expr, spread, fusion):
+            if spread not in sums:
+                common = spread.input
+                reciprocal = tensor_of(f"t{number}", common.visible, spread.output, common)
+                sums[spread] = tensor_of(f"t{number + 1}", spread.output.visible, spread.output, common)
+                exprs += [
+                    Pointwise("reciprocal", (common,), reciprocal),
+                    Broadcast(reciprocal, sums[spread], spread.flags),
+                ]
+                number += 2
+            exprs.append(Pointwise(DIVIDE_BY_SUM.name, (*expr.inputs, sums[spread]), expr.output))
+            continue
         if spread not in made:
             common = spread.input
             narrow = common.visible
@@ -59,6 +78,16 @@ def common_divisors(fusion: Fusion) -> Fusion:
     return remove_dead_code(
         Fusion(fusion.inputs, tuple(exprs), fusion.outputs, fusion.constraints, fusion.extent_scalars)
     )
+
+
+def _is_term(expr: Pointwise, spread: Broadcast, fusion: Fusion) -> bool:
+    """Whether what is divided is an exponential, and the divisor the sum of those of its row up to the largest one."""
+    term, total = fusion.definitions.get(expr.inputs[0]), fusion.definitions.get(spread.input)
+    if not (isinstance(term, Pointwise) and term.op == EXP_BELOW.name and isinstance(total, ExpSum)):
+        return False
+    below = fusion.definitions.get(term.inputs[1])
+    is_of_row = isinstance(below, Broadcast) and below.input is total.largest and below.flags == spread.flags
+    return term.inputs[0] is total.input and total.total is spread.input and is_of_row
 
 
 def _divisor(expr: Expr, fusion: Fusion) -> Broadcast | None:

@@ -11,11 +11,13 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.codegen.float_functions import FLOAT_FUNCTIONS
 from fuser.frontend.reference import evaluate_fusion
-from fuser.ir.exact_ops import DIVIDE_BY_COMMON, DIVISOR_SCALE, EXACT, FMA, SCALED_DIVISOR
+from fuser.ir.exact_ops import DIVIDE_BY_COMMON, DIVIDE_BY_SUM, DIVISOR_SCALE, EXACT, FMA, SCALED_DIVISOR
 from fuser.ir.fusion import Broadcast, Fusion, Pointwise
 from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.common_divisors import common_divisors
 from fuser.optimize.compute_before_broadcast import compute_before_broadcast
+from fuser.optimize.exact_exponents import exact_exponents
+from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 
 Double, Float = DataType.Double, DataType.Float
 Define = Callable[[Any, Any, Any], Any]
@@ -119,3 +121,66 @@ def test_rows_are_divided_on_the_simulator(monkeypatch: pytest.MonkeyPatch) -> N
     with np.errstate(all="ignore"):
         want = values / np.sqrt((values * values).sum(1, keepdims=True))
     np.testing.assert_allclose(found, want, rtol=1e-14)
+
+
+def softmax_of(x_of: Define) -> Fusion:
+    """x over the sum of exponentials of it, after the passes before this one."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, Double)
+        fd.add_output(x_of(fd, x, None))
+    assert fd.fusion is not None
+    return exact_exponents(fuse_exp_sums(compute_before_broadcast(fd.fusion.ir_fusion)))
+
+
+def _softmax(fd: Any, x: Any, _: Any) -> Any:
+    e = fd.ops.exp(x - fd.ops.max(x, [1], keepdim=True))
+    return e / fd.ops.sum(e, [1], keepdim=True)
+
+
+def _half_softmax(fd: Any, x: Any, _: Any) -> Any:
+    """Terms of another sum."""
+    e = fd.ops.exp(x - fd.ops.max(x, [1], keepdim=True))
+    y = fd.ops.abs(x)
+    f = fd.ops.exp(y - fd.ops.max(y, [1], keepdim=True))
+    return f / fd.ops.sum(e, [1], keepdim=True)
+
+
+def test_terms_are_divided_by_their_sum() -> None:
+    fusion = softmax_of(_softmax)
+    made = common_divisors(fusion)
+    verify_fusion(made, "common_divisors")
+    found = ops(made)
+    assert [found.count(n) for n in (DIVIDE_BY_SUM.name, "reciprocal", DIVIDE_BY_COMMON.name, "truediv")] == [
+        1,
+        1,
+        0,
+        0,
+    ]
+    assert common_divisors(made) is made
+    x = np.random.default_rng(0).standard_normal((5, 33))
+    x[1, 3], x[2, 4], x[3] = np.nan, np.inf, -np.inf
+    with np.errstate(all="ignore"):
+        (before,), (after,) = evaluate_fusion(fusion, [x]), evaluate_fusion(made, [x])
+    np.testing.assert_array_max_ulp(before, after, 1)
+
+
+def test_what_is_no_term_of_the_sum_is_divided_by_any_number() -> None:
+    found = ops(common_divisors(softmax_of(_half_softmax)))
+    assert DIVIDE_BY_SUM.name not in found
+    assert DIVIDE_BY_COMMON.name in found
+
+
+def test_quotients_of_terms_are_rounded_once() -> None:
+    text = FLOAT_FUNCTIONS["fuser_divide_by_sum"]
+    assert "double q = a * r;\n  return fma(-fma(q, b, -a), r, q);" in text
+    fma = EXACT[FMA.name].numpy
+    generator = np.random.default_rng(1)
+    a = generator.uniform(0, 1, 40000) * 2.0 ** generator.integers(-900, 1, 40000)
+    b = generator.uniform(1, 2, 40000) * 2.0 ** generator.integers(0, 40, 40000)
+    a[:3], b[:3] = [0.0, 1.0, np.nan], [3.0, 1.0, 2.0]
+    r = 1 / b
+    q = a * r
+    got = np.asarray(fma(-np.asarray(fma(q, b, -a)), r, q))
+    exact = a.astype(np.longdouble) / b
+    np.testing.assert_array_equal(got[:3], [0.0, 1.0, np.nan])
+    assert np.max(np.abs(got - exact)[3:] / np.spacing(np.abs(exact[3:].astype(np.float64)))) < 0.51
