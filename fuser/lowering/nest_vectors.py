@@ -13,7 +13,7 @@ from fuser.errors import InternalError, SchedulingError
 from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType
 from fuser.ir.facts import Aligned
 from fuser.ir.fusion import Gather, Resize, Tensor, TensorExpr, is_copy, tensor_inputs, tensor_outputs
-from fuser.ir.integers import FALSE, ONE, ZERO, Cond, Int, Symbol, all_of, const
+from fuser.ir.integers import FALSE, ONE, ZERO, Cond, Int, Symbol, all_of, const, equal
 from fuser.ir.iteration_graph import Group
 from fuser.ir.kernel import (
     Allocate,
@@ -187,6 +187,12 @@ class NestVectors(NestStorage):
                 if at_once is not None:
                     return self._predicated(at_once, self._owner_condition(leader, target, at_zero), Role.owner)
             cut = self._cut_vectors(leader, *moved, nest, whole, copied)
+            if cut is not None and is_async and not problems[0] and self._has_aligned_base(source_tensor, nbytes):
+                # Rows whose pitch is not that of the one they are cut by may begin at the same places all the same.
+                alike = self._cut_vectors(leader, *moved, nest, stmts, copied)
+                if alike is None:
+                    alike = self._predicated(stmts, self._tests_of_vectors(leader, nest))
+                cut = list[Stmt]([If(equal(starts[1] % width, ZERO), tuple(alike), tuple(cut), Role.plain)])
             if cut is not None and whole and source.buffer in self._filled and target.buffer.is_register:
                 cut = self._predicated(whole, self._tests_of_vectors(leader, nest))
             if cut is not None:
@@ -209,13 +215,15 @@ class NestVectors(NestStorage):
             return ""
         if start.multiple % width != 0 and start % width is not ZERO:
             return f"the offset {start} of {tensor.name} is not known to be a multiple of {width} elements ({nbytes} bytes)"
-        if not buffer.is_global or argument.name not in self.builder.input_names:
-            return ""
-        if any(
-            isinstance(f, Aligned) and f.tensor == argument.name and f.bytes % nbytes == 0 for f in self.context.facts
-        ):
+        if not buffer.is_global or self._has_aligned_base(argument, nbytes):
             return ""
         return f"the base address of {argument.name} is not known to be aligned to {nbytes} bytes"
+
+    def _has_aligned_base(self, argument: Tensor, nbytes: int) -> bool:
+        """Whether a tensor is known to begin at a multiple of so many bytes. What the launch allocates does."""
+        return argument.name not in self.builder.input_names or any(
+            isinstance(f, Aligned) and f.tensor == argument.name and f.bytes % nbytes == 0 for f in self.context.facts
+        )
 
     def _cut_vectors(
         self,

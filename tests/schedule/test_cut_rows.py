@@ -298,11 +298,34 @@ def test_a_piece_of_a_group_that_is_not_waited_for_is_reported(late: int, monkey
 def test_doubles_of_another_phase_are_copied_one_by_one(
     define: Any, columns: int, padding: int, offset: int, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Asynchronously, so that no thread waits for its loads. In clusters, and in groups that go over several rows each."""
+    """Asynchronously, so that no thread waits for its loads. In clusters, and in groups that go over several rows each. Of
+    rows that may begin at a place of the same kind as what they are cut by, those that do come by whole accesses."""
     monkeypatch.setenv("FUSER_VERIFY", "passes")
     force(monkeypatch, 32, 5, 2, 1, groups=groups)
     copies = run_doubles(define, 9, columns, padding, offset)
-    assert {s.width for s in copies} == {1}
+    assert {s.width for s in copies} == ({1} if offset else {1, 2})
+
+
+@pytest.mark.parametrize(("columns", "padding", "offset"), [(1001, 4, 0), (1001, 8, 4), (998, 3, 0), (1003, 4, 2)])
+@pytest.mark.parametrize("groups", [0, 2])
+def test_rows_that_happen_to_be_in_phase_are_copied_whole(
+    columns: int, padding: int, offset: int, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether they are is asked of each row: pitches that differ by a whole number of accesses, all rows, others some."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    force(monkeypatch, 32, 5, 2, 1, groups=groups)
+    x = np.random.default_rng(columns).normal(size=(9, columns)).astype(np.float32)
+    with FusionDefinition() as fd:
+        rows = fd.define_tensor(shape=[-1, -1], dtype=D.Float)
+        e = fd.ops.exp(fd.ops.sub(rows, fd.ops.max(rows, [1], keepdim=True)))
+        fd.add_output(fd.ops.div(e, fd.ops.sum(e, [1], keepdim=True)))
+    inputs = [laid_out(x, columns + padding, offset)]
+    (found,) = fd.execute(inputs, device="simulator")
+    np.testing.assert_allclose(np.asarray(found), reference(softmax, [x])[0], rtol=1e-5, atol=1e-7)
+    (launch,) = fd.program(inputs).launches()
+    assert launch.kernel.kernel_ir is not None
+    copies = [s for s in walk(launch.kernel.kernel_ir.body) if isinstance(s, AsyncCopy)]
+    assert {s.width for s in copies} == ({1} if offset % 4 else {1, 4})
 
 
 @pytest.mark.parametrize("define", list(DOUBLES))
