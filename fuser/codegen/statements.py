@@ -243,7 +243,8 @@ class StatementWriter:
             return
         reads = () if self._in_tree else tested_reads(stmt, self._only_read_into)
         if reads:
-            texts = self._tested_reads.lines(self._values.integer(stmt.condition), reads)
+            condition = self._values.integer(stmt.condition)
+            texts = self._tested_reads.lines(condition, reads, filled=bool(stmt.orelse))
             self.lines += [indent + text for text in texts]
             return
         condition = self._values.integer(stmt.condition)

@@ -233,6 +233,7 @@ ENSURES: dict[str, tuple[Invariant, ...]] = {
     "expand_collectives": (no_collectives, semaphores_are_reset),
     "allocate_shared": (shared_memory_is_placed, shared_values_survive),
     "insert_syncs": (no_unsynchronised_pair,),
+    "fill_held_values": (),
     "peel_loops": (),
     "unswitch_loops": (no_unswitch_left, unswitched_sides_agree),
     "first_values": (),

@@ -20,6 +20,7 @@ from fuser.lowering.allocate_shared import SharedLayout, allocate_shared
 from fuser.lowering.build_loop_nests import NestBuilder
 from fuser.lowering.context import LoweringContext
 from fuser.lowering.expand_collectives import Expanded, expand_collectives
+from fuser.lowering.fill_held_values import fill_held_values
 from fuser.lowering.finish_by_owners import finish_by_owners
 from fuser.lowering.finish_kernel import finish_kernel
 from fuser.lowering.first_values import first_values
@@ -49,6 +50,7 @@ PASSES = (
     "expand_collectives",
     "allocate_shared",
     "insert_syncs",
+    "fill_held_values",
     "peel_loops",
     "unswitch_loops",
     "first_values",
@@ -134,6 +136,7 @@ def lower_fusion(
     # Told values need no barrier either: every thread waits for them itself.
     private, one_thread = lowered.private_buffers | expanded.told, context.one_thread
     body = step("insert_syncs", lambda: insert_syncs(body, layout.offsets, private, exchanged, one_thread=one_thread))
+    body = step("fill_held_values", lambda: fill_held_values(body))
     body = step("peel_loops", lambda: peel_loops(body, proofs))
     body = step("unswitch_loops", lambda: unswitch_loops(body, proofs))
     body = step("first_values", lambda: first_values(body))

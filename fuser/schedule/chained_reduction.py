@@ -16,12 +16,24 @@ from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.fusion import Expr, ExtentOp, Fusion, Output, ScalarOp, Tensor, Welford, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import (
+    Expr,
+    ExpSum,
+    ExtentOp,
+    Fusion,
+    Output,
+    ScalarOp,
+    Tensor,
+    Welford,
+    tensor_inputs,
+    tensor_outputs,
+)
 from fuser.ir.integers import Int
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.once import once
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.chained_cluster import one_cluster
+from fuser.schedule.exponential_rows import choose_exponential_rows
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.outer_persistent import OuterPersistentScheduler
 from fuser.schedule.params import (
@@ -49,11 +61,13 @@ TRIPS = 4
 """Rows of such a block, at least: else the last blocks would be long on their own."""
 FEW_BLOCKS = (32, 64, 128, 256, 1024)
 """Bounds of blocks that kernels are compiled for: the last one has as many posts a thread as it needs, and no workspace."""
-WARP = 32
-SHORT_ROWS = 8, 32
-"""Rows of a block that reads them element by element, and elements of a lane."""
-SHORT_BLOCKS = 2
-"""Such blocks of a processor: they go over the rows."""
+FEW_ROWS = 2
+"""Rows of a processor of which there are few: each is worked on from the start."""
+MOST_ROW_BYTES = 16 * 1024
+"""Of rows of exponentials up to which a block's rows are many, and what comes once a row counts."""
+MOST_SINGLE_BYTES = 4096
+"""Of rows that begin anywhere, up to which their elements are read one by one (H200: losses f32 30011x257 30.1 us, so 17.5,
+bf16 21.4 and 14.1)."""
 LONG = 65536
 """Elements that take a block longer than a second kernel."""
 
@@ -112,9 +126,8 @@ class ChainedReductionScheduler:
             return Refused("there is no row")
         blocks = 0
         if isinstance(rows, ReductionParams):
-            short = _element_by_element(rows, count, length, _row_bytes(segment, count, inputs), device)
-            if short is not None:
-                rows, blocks = short, SHORT_BLOCKS * device.sm_count
+            sizes = _row_bytes(segment, count, inputs)
+            rows, blocks = _many_exponentials(segment, rows, count, length, sizes, device)
         if isinstance(rows, InnerPersistentParams):
             together = rows.rows
         else:
@@ -212,31 +225,30 @@ def _row_bytes(segment: Fusion, count: int, inputs: SegmentInputs) -> list[int]:
     return [t.dtype.itemsize for t in segment.input_tensors if math.prod(map(inputs.evaluate, _extents(t))) > count]
 
 
-def _element_by_element(
-    rows: ReductionParams, count: int, length: int, sizes: Collection[int], device: DeviceInfo
-) -> ReductionParams | None:
-    """Loops of many short rows that begin anywhere: a warp reads one element by element: vectors would be two accesses each.
-
-    H200: f32 7776x1024 with the last column left out 18.1 -> 16.4 us, 264 blocks of 8 rows in turn; 3853x1024 11.7 -> 10.9.
-    """
-    together, most = SHORT_ROWS
-    enough = together * SHORT_BLOCKS * device.sm_count
-    if not (rows.misaligned and rows.inner) or rows.block_outer or set(sizes) != {4} or count < enough:
-        return None
-    if not WARP * most // 2 < length <= WARP * most:
-        return None
-    return replace(
-        rows,
-        block_reduce=WARP,
-        block_iterate=together,
-        unroll=-(-length // WARP),
-        vector=1,
-        vectorized=(),
-        misaligned=False,
-        aligned_to="",
-        grid_reduce=1,
-        cluster=False,
+def _many_exponentials(
+    segment: Fusion, rows: ReductionParams, count: int, length: int, sizes: Collection[int], device: DeviceInfo
+) -> tuple[ReductionParams, int]:
+    """Loops of many rows of exponentials, and blocks that go over them; `rows` and 0 where those are best as for any rows.
+    `sizes`: bytes of an element of each input that is read along a row."""
+    summed = [t.dtype.itemsize for e in segment.tensor_exprs if isinstance(e, ExpSum) for t in tensor_inputs(e)]
+    if not summed or max(summed) > 4 or len(sizes) != 1 or not rows.inner or rows.block_outer or rows.grid_reduce > 1:
+        return rows, 0
+    (itemsize,) = sizes
+    if rows.misaligned and length * itemsize <= MOST_SINGLE_BYTES:
+        # Vectors from any address are three accesses, and shifts; the ends of a row take tests.
+        alone = replace(rows, vector=1, vectorized=(), misaligned=False, aligned_to="")
+    else:
+        alone = rows
+    if alone.misaligned or count <= FEW_ROWS * device.sm_count or length * itemsize > MOST_ROW_BYTES:
+        return rows, 0
+    found = choose_exponential_rows(count, length, alone.vector, itemsize, MOST_BLOCKS, device)
+    if found is None:
+        return rows, 0
+    words = (f"{found.threads} threads a row, {found.together} rows a block: about {found.time:.1f} us",)
+    loops = replace(
+        alone, block_reduce=found.threads, block_iterate=found.together, unroll=found.unroll, few=False, reasons=words
     )
+    return loops, found.blocks
 
 
 def _extents(t: Tensor) -> list[Int]:
