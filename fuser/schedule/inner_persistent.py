@@ -513,13 +513,12 @@ def _few(segment: Fusion, found: Rows, shape: RowShape | Refused, device: Device
     best = choose_few_shape(few, kept_bytes(segment), REGISTERS_FOR_ADDRESSES, device)
     # A row that registers would hold badly goes to shared memory, which this does not judge: where all rows are there at once
     # it is slower (H200: layer_norm bf16 16x128256 10.9 us, in the registers of eight blocks 8.4; f16 61x50257 12.1 and 10.7).
-    crowds = isinstance(shape, Refused) or shape.is_crowded(
-        found.accesses.vector,
-        found.loaded,
-        kept_bytes(segment),
-        is_double=any(r.tensor.dtype.itemsize > 4 for r in found.reads),
-    )
-    if best is None or crowds:
+    is_double = any(r.tensor.dtype.itemsize > 4 for r in found.reads)
+    if (
+        best is None
+        or isinstance(shape, Refused)
+        or shape.is_crowded(found.accesses.vector, found.loaded, kept_bytes(segment), is_double=is_double)
+    ):
         return best
     time = few_time(few, shape.threads, shape.batch, shape.cluster, fitting(shape.cluster, device))
     return best if best.time < time - LEAST_GAIN else None
