@@ -26,7 +26,8 @@ from fuser.lowering.warp_joins import join_in_warps, warp_width
 from fuser.records import record
 
 MOST_STATISTICS = 8
-"""Statistics of warps that each thread joins by itself: more of them hold more registers than there may be, and take longer."""
+"""Statistics or compensated sums of warps that each thread joins by itself: more of them take longer, and statistics hold more
+registers than there may be."""
 
 # Partials that a thread reads from shared memory rather than wait for another thread to join them.
 _OWN_WORK = 16
@@ -126,11 +127,11 @@ class BlockReduces:
         first, left = equal(linear % WARP, 0), self.joins.each(r, write)
         # Each addition of compensated sums waits for six, each part of a sum of exponentials has an exponential of its own, and
         # statistics go over all parts twice: lanes read a slot each and join them in few steps. Twenty pairs of Doubles take
-        # 1600 cycles one after another (H200).
+        # 1600 cycles one after another (H200). All warps of a block do so: the work grows with the square of their number.
         width = _power_of_two(per_group)
         is_double = r.partials[0].dtype is DataType.Double
         by_lanes = r.combine in EXP_SUMS or (r.combine == COMBINE and (width == per_group or is_double))
-        by_lanes = by_lanes or (r.combine == "welford" and per_group > MOST_STATISTICS)
+        by_lanes = by_lanes or (r.combine in (COMBINE, "welford") and per_group > MOST_STATISTICS)
         if width <= WARP and by_lanes:
             return self._join_by_lanes(r, stmts, first, left, scratch, per_group, place)
         join = self.joins.join_all(r, lambda i, e, k: Load(scratch[i], place(e) + k), const(per_group), unroll=True)
