@@ -90,20 +90,24 @@ def tested_reads(stmt: If, into: Iterable[Buffer]) -> tuple[VectorMove, ...]:
 
 def tested_tree(stmt: For | If, into: frozenset[Buffer]) -> tuple[Buffer, ...]:
     """What tests within tests read into, if they are for nothing else: vectors that the ends of a row may cut."""
-    targets: dict[Buffer, None] = {}
+    widest: dict[Buffer, int] = {}
     tests = 0
     for s in walk((stmt,)):
         move = as_move(s)
         if move is not None:
-            targets[move.dst] = None
+            widest[move.dst] = max(widest.get(move.dst, 0), move.width * move.dst.dtype.itemsize)
         elif isinstance(s, If) and s.orelse and is_filled(s):
             return ()
         elif isinstance(s, If):
             tests += any(isinstance(inner, If) for inner in walk((*s.then, *s.orelse)))
         elif not isinstance(s, For):
             return ()
-    known = all(b in into and b.size.is_const and b.size.value * b.dtype.itemsize % 4 == 0 for b in targets)
-    return tuple(targets) if tests and known else ()
+    # Reads of a part of a register each are put together behind the last of them: each would be waited for by itself.
+    known = all(
+        b in into and nbytes >= 4 and b.size.is_const and b.size.value * b.dtype.itemsize % 4 == 0
+        for b, nbytes in widest.items()
+    )
+    return tuple(widest) if tests and known else ()
 
 
 class TestedReads:

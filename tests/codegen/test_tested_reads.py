@@ -81,6 +81,20 @@ def test_all_reads_come_before_the_first_use(dtype: DataType, width: int, aligne
     assert without != text
 
 
+def test_elements_of_half_a_register_are_not_put_together_between_reads() -> None:
+    """Where tests are nested, too: what joins two reads in a register waits for both."""
+    a, b = tensor("a", HALF), tensor("b", HALF)
+    x = registers("x", HALF, TRIPS)
+    read = If(less(J * 128 + TID, N), (store(x, at(a, J * 128 + TID), J),))
+    write = If(less(K * 128 + TID, N), (store(b, at(x, K), K * 128 + TID),))
+    reads = If(less(TID, N), (loop(J, TRIPS, read, unroll=True),))
+    text = generate_cuda(kernel("summed", (a,), (b,), Allocate(x), reads, loop(K, TRIPS, write, unroll=True))).text
+    ptx = nvrtc.compile_to_ptx(text, ("summed",), "sm_90a", ["-DFUSER_MAX_THREADS=256"]).cubin.decode()
+    loads = [m.start() for m in re.finditer(r"\sld\.global", ptx)]
+    assert len(loads) == TRIPS
+    assert not re.search(r"mov\.b32\s+%r\d+, \{", ptx[loads[0] : loads[-1]]), ptx
+
+
 def test_cut_vectors_of_several_types_fit() -> None:
     for dtype in (DOUBLE, DataType.Int, DataType.Int32, DataType.BFloat16):
         text = generate_cuda(summed(dtype, 2, nested=True)).text if dtype is not DOUBLE else ""
