@@ -26,8 +26,8 @@ from fuser.lowering.warp_joins import join_in_warps, warp_width
 from fuser.records import record
 
 MOST_STATISTICS = 8
-"""Statistics or compensated sums of warps that each thread joins by itself: more of them take longer, and statistics hold more
-registers than there may be."""
+"""Statistics, sums of Doubles or compensated ones of warps that each thread joins by itself: more of them take longer, and
+statistics hold more registers than there may be."""
 
 # Partials that a thread reads from shared memory rather than wait for another thread to join them.
 _OWN_WORK = 16
@@ -131,7 +131,8 @@ class BlockReduces:
         width = _power_of_two(per_group)
         is_double = r.partials[0].dtype is DataType.Double
         by_lanes = r.combine in EXP_SUMS or (r.combine == COMBINE and (width == per_group or is_double))
-        by_lanes = by_lanes or (r.combine in (COMBINE, "welford") and per_group > MOST_STATISTICS)
+        is_long = r.combine in (COMBINE, "welford") or (is_double and r.combine == "add")
+        by_lanes = by_lanes or (is_long and per_group > MOST_STATISTICS)
         if width <= WARP and by_lanes:
             return self._join_by_lanes(r, stmts, first, left, scratch, per_group, place)
         join = self.joins.join_all(r, lambda i, e, k: Load(scratch[i], place(e) + k), const(per_group), unroll=True)

@@ -11,6 +11,7 @@ Here is the walk over the body; each reach of a collective has a file:
     gather_reduces        which reductions meet
     butterflies           lanes of a warp
     expand_block          threads of a block
+    wide_joins            pairs of Floats that become Doubles first
     expand_cluster        blocks of a cluster
     expand_group          blocks of a group of the grid, all of which go on with the result
     expand_grid           blocks of the grid that end in a last block, or all wait
@@ -45,6 +46,7 @@ from fuser.lowering.join_partials import Joins
 from fuser.lowering.parallel_axes import ParallelAxes
 from fuser.lowering.post_partials import PostedReduces
 from fuser.lowering.semaphores import Semaphores
+from fuser.lowering.wide_joins import widened
 
 _NO_CLUSTER: Mapping[ParallelType, int] = MappingProxyType({})
 
@@ -102,7 +104,7 @@ class _Expander:
         self.execution: Int | None = ZERO
         self.workspaces = Workspaces(axes)
         self.semaphores = Semaphores()
-        joins = Joins(axes)
+        self.joins = joins = Joins(axes)
         self.block = BlockReduces(axes, joins)
         posts = PostedReduces(self.block, self.semaphores, cluster)
         self.grid = GridReduces(self.block, self.workspaces, self.semaphores, posts)
@@ -144,6 +146,10 @@ class _Expander:
 
     def _reduced(self, reduces: Sequence[Reduce]) -> list[Stmt]:
         """Reductions over the same threads and blocks."""
+        before, reduces, after = widened(reduces, self.axes, self.joins)
+        return [*before, *self._expanded(reduces), *after]
+
+    def _expanded(self, reduces: Sequence[Reduce]) -> list[Stmt]:
         r = reduces[0]
         if self.groups.is_for(r):
             return self.groups.expand(reduces)
