@@ -16,7 +16,7 @@ from dataclasses import replace
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
 from fuser.schedule.params import ReductionParams
-from fuser.schedule.plan_reduction import ceil_div, power_of_two
+from fuser.schedule.reduction_space import ceil_div, power_of_two
 
 WARP = 32
 BLOCKS, BLOCKS_ACROSS = 16, 8

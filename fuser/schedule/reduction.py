@@ -40,14 +40,8 @@ from fuser.records import record
 from fuser.runtime.variants import REGISTERS_PER_SM
 from fuser.schedule.alignment import RowAccesses, choose_accesses, one_run
 from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
-from fuser.schedule.plan_reduction import (
-    BRIEF_ROWS,
-    FEW_ROWS,
-    RESIDENT,
-    ReductionPlan,
-    Space,
-    plan_reduction,
-)
+from fuser.schedule.plan_columns import BRIEF_ROWS, FEW_ROWS
+from fuser.schedule.plan_reduction import plan_reduction
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
 from fuser.schedule.reads import input_reads
 from fuser.schedule.reduced_dims import (
@@ -57,6 +51,7 @@ from fuser.schedule.reduced_dims import (
     reductions_of,
     reference_reduction,
 )
+from fuser.schedule.reduction_space import RESIDENT, ReductionPlan, Space
 from fuser.schedule.reference import (
     concrete_dims,
     dim_groups,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.schedule.plan_reduction import ReductionPlan, Space, plan_reduction
+from fuser.schedule.plan_reduction import plan_reduction
+from fuser.schedule.reduction_space import ReductionPlan, Space
 
 H200 = DeviceInfo.preset("H200")
 
