@@ -32,6 +32,9 @@ _TURNS_OF_HEAVY = 4.5
 # Threads along the rows of statistics that are done in a turn, and rows that are so few.
 _BRIEF_THREADS = 16
 BRIEF_ROWS = _BRIEF_THREADS * MAX_UNROLL
+# Bytes that an SM should have asked for where columns are read by element, threads of it that have statistics of Floats, and
+# most threads of a block for a column.
+_BYTES_ASKED, _RESIDENT_OF_STATISTICS, _MOST_ALONG = 60 << 10, 1536, 16
 # Bytes of an access so short that a thread has statistics of few columns, and accesses of such threads at once.
 _SHORT_ACCESS = 4
 _SHORT_UNROLL = 8
@@ -42,11 +45,19 @@ def plan_columns(space: Space, device: DeviceInfo) -> ReductionPlan:
     columns = ceil_div(space.kept, space.vector)
     if space.reduced <= FEW_ROWS:
         return _plan_few_rows(space, device, columns)
+    if space.by_element:
+        return _plan_elements(space, device)
     unroll = most_in_flight(space)
     if space.heavy and space.bytes_per_step <= _SHORT_ACCESS:
         unroll = min(unroll, _SHORT_UNROLL)
     if space.brief:
         return _plan_brief(space, device, columns)
+    if (
+        space.vector == 1
+        and space.reduced <= _ROWS_OF_FEW * LONG_BLOCK // WARP
+        and columns < 2 * WARP * device.sm_count
+    ):
+        return _plan_turn(space, device, columns)
     across = power_of_two(columns, 1, WARP)
     wanted, may_split = device.sm_count, space.may_split
     if ceil_div(columns, across) * 5 < wanted * 4:
@@ -93,7 +104,7 @@ def plan_columns(space: Space, device: DeviceInfo) -> ReductionPlan:
 def _plan_few_rows(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan:
     """All rows of a column at once by one thread, or by a few where that would be few threads."""
     along = 1
-    while along * _ROWS_OF_FEW < space.reduced and 2 * along * columns <= device.sm_count * BLOCK:
+    while along * _ROWS_OF_FEW < space.reduced and 2 * along * columns <= device.sm_count * RESIDENT:
         along *= 2
     across = max(1, power_of_two(ceil_div(columns, device.sm_count), WARP, BLOCK) // along)
     across = power_of_two(columns, 1, max(across, WARP))
@@ -103,6 +114,58 @@ def _plan_few_rows(space: Space, device: DeviceInfo, columns: int) -> ReductionP
         flight_words(space, device, unroll),
     )
     return ReductionPlan(along, across, 1, unroll, reasons)
+
+
+def _plan_turn(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan:
+    """Little data, read element by element: a turn of a few rows a thread. All threads of a warp have the same rows, so that
+    they test them alike and need no exchange (H200: f64 31x257 in warps of four rows 8.2 us, of one 4.5)."""
+    along = power_of_two(ceil_div(space.reduced, _ROWS_OF_FEW), 1, LONG_BLOCK // WARP)
+    unroll = even_unroll(ceil_div(space.reduced, along), MAX_UNROLL)
+    reasons = (
+        f"{space.reduced} rows of {columns} elements: {WARP} threads along the kept dims, {along} along the reduced ones",
+        flight_words(space, device, unroll),
+    )
+    return ReductionPlan(along, WARP, 1, unroll, reasons)
+
+
+def _plan_elements(space: Space, device: DeviceInfo) -> ReductionPlan:
+    """Columns read one element at a time: as few threads share one as ask for enough bytes, and all blocks are there at once.
+
+    Each thread more has results to join; blocks of a second wave have SMs to themselves that wait for them (H200: var_mean f32
+    826x50257 52.9 us in 786 blocks of 4 x 64 threads, of which six fit on an SM, 58.4 where four do; 57.5 with 8 threads a
+    column, 67.3 with 2; two elements an access, which are three reads, 67.2).
+    """
+    size = space.bytes_per_step
+    unroll = MAX_UNROLL // 2 if space.heavy or size > _SHORT_ACCESS else MAX_UNROLL
+    resident = RESIDENT if space.heavy and space.exact else _RESIDENT_OF_STATISTICS if space.heavy else 2 * RESIDENT
+    fit = max(1, device.sm_count * min(resident, device.max_threads_per_sm) // space.kept)
+    asked = ceil_div(device.sm_count * _BYTES_ASKED, space.kept * size * unroll)
+    along = power_of_two(asked, 1, _MOST_ALONG)
+    while along > 1 and (along > fit or along * 2 > space.reduced):
+        along //= 2
+    across = max(WARP, BLOCK // along)
+    blocks = ceil_div(space.kept, across)
+    grid = 1
+    if space.may_split and asked > 2 * along and blocks < 2 * device.sm_count:
+        # Half of the bytes are enough where parts have to be joined; as many blocks for each SM.
+        unroll = MAX_UNROLL // 2
+        if space.heavy and space.exact and blocks < WARP // LINE:
+            # Of few columns more last blocks have fewer results to join.
+            across, along = LINE, 2 * _MOST_ALONG
+            blocks = ceil_div(space.kept, across)
+        wanted = device.sm_count * _BYTES_ASKED / (2 * size * unroll * along * across)
+        of_each = 1 if space.heavy else max(1, round(wanted / device.sm_count))
+        grid = max(1, of_each * device.sm_count // blocks)
+        grid = min(grid, max(1, space.reduced // (along * unroll)))
+    else:
+        unroll = even_unroll(ceil_div(space.reduced, along), unroll)
+    reasons = [f"{space.kept} columns by element: {across} threads along the kept dims, {along} along the reduced ones"]
+    if grid > 1:
+        reasons.append(
+            f"{blocks} blocks of columns leave SMs idle: {grid} blocks share one, the last one joins their results"
+        )
+    reasons.append(flight_words(space, device, unroll))
+    return ReductionPlan(along, across, grid, unroll, tuple(reasons))
 
 
 def _plan_brief(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan:

@@ -40,6 +40,7 @@ class Space:
     wide            what is held are Doubles, whose exponentials take longer than their bytes
     misaligned      accesses begin anywhere: each of them is two
     is_plain        one sum or extreme of aligned accesses: those on their way are most of the registers of a thread
+    by_element      columns of rows that begin anywhere, read one element at a time
     brief           statistics of so few rows that a thread sees its own in one turn, of short accesses
     """
 
@@ -57,6 +58,7 @@ class Space:
     misaligned: bool = False
     is_plain: bool = False
     brief: bool = False
+    by_element: bool = False
 
 
 @record
