@@ -183,7 +183,8 @@ class ReductionScheduler:
             # An access of two elements that begins anywhere would be three of one.
             accesses = choose_accesses(graph, segment, row, inputs, min(limit, short), may_cut=False, may_follow=False)
         element = max((size for size, dims in reads if dims == largest), default=4)
-        by_element = not inner and accesses.misaligned and (element > 2 or reduced_count < _MANY_ROWS)
+        # What all elements of an access share would be read for each of them.
+        by_element = not inner and accesses.misaligned and shared == 0 and (element > 2 or reduced_count < _MANY_ROWS)
         if by_element:
             accesses = RowAccesses(1, ())
         brief = not inner and heavy and FEW_ROWS < reduced_count <= BRIEF_ROWS and moved <= _LITTLE
