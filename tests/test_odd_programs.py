@@ -280,3 +280,36 @@ def test_an_empty_slice_of_reshaped_dims(monkeypatch: pytest.MonkeyPatch) -> Non
 
     (found,) = run(define, [np.zeros((11, 11), "f4")], monkeypatch)
     assert found.shape == (121, 0, 1, 1)
+
+
+@pytest.mark.parametrize("shape", [(0, 20, 20, 20), (20, 0, 20, 20), (20, 20, 20, 0)])
+def test_joins_of_tensors_without_elements(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, -1, -1, 20 if shape[3] else 0])
+        fd.add_output(fd.ops.cat([x, x, x], 1))
+
+    (found,) = run(define, [np.zeros(shape, "f4")], monkeypatch)
+    assert found.shape == (shape[0], 3 * shape[1], *shape[2:])
+
+
+def test_an_empty_window_of_several_dims(monkeypatch: pytest.MonkeyPatch) -> None:
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([1, -1, -1, -1], True)
+        fd.add_output(fd.ops.slice(x, [1, 0, 0, 0], [1, 100, 2, 2]))
+
+    (found,) = run(define, [np.zeros((1, 100, 2, 2), "f4")], monkeypatch)
+    assert found.shape == (0, 100, 2, 2)
+
+
+def test_a_window_of_a_dim_whose_extent_is_one_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The triangle's rows are counted by the extent of the input, which is 1; the input's own dim goes by its symbol."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, 1, -1, 3], True)
+        sizes = [x.size(0), 1, x.size(2), 1]
+        part = fd.ops.slice(x, [0, 0, 0, 0], sizes, manual_normalization=True)
+        fd.add_output(fd.ops.triu(fd.ops.squeeze(part, [3]), -2))
+
+    array = RNG.random((129, 1, 1, 3)).astype("f4")
+    (found,) = run(define, [array], monkeypatch)
+    np.testing.assert_array_equal(found, array[:, :, :, 0])

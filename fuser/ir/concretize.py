@@ -303,9 +303,13 @@ class _Rebuild:
 
     def _resize(self, expr: Resize) -> Tensor:
         source = self.tensors[expr.input]
-        windows = [Window(*(self._extent(e) for e in (w.offset, w.begin, w.end))) for w in expr.windows]
-        dims = zip(expr.input.visible, expr.output.visible, source.visible, strict=True)
-        extents = [new.extent if a.extent is b.extent else self._extent(b.extent) for a, b, new in dims]
+        windows: list[Window] = []
+        extents: list[Int] = []
+        for a, b, new, w in zip(expr.input.visible, expr.output.visible, source.visible, expr.windows, strict=True):
+            # A dim of an input goes by its symbol, though that is 1 elsewhere: a window ends where its dim does.
+            end = new.extent if w.end is a.extent else self._extent(w.end)
+            windows.append(Window(self._extent(w.offset), self._extent(w.begin), end))
+            extents.append(new.extent if a.extent is b.extent else self._extent(b.extent))
         scalars = [(self._resolved(first), self._resolved(second)) for first, second in expr.scalars]
         return self.builder.resize(
             source, windows, extents, None if expr.fill is None else self._operand(expr.fill), scalars

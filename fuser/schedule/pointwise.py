@@ -198,7 +198,8 @@ class _Choice:
         device: DeviceInfo,
     ) -> None:
         self.arguments = arguments_of(graph, segment, inputs)
-        self.sizes = sizes = {g: inputs.evaluate(g.extent) for g in order}
+        # Nothing is launched for tensors without elements: any loops are right for them.
+        self.sizes = sizes = {g: max(1, inputs.evaluate(g.extent)) for g in order}
         self.widths = AccessWidths(graph, segment, inputs, self.arguments, sizes)
         self.device = device
         self.total = math.prod(sizes.values())
