@@ -36,6 +36,7 @@ from fuser.schedule.reference import (
     vector_limit,
 )
 from fuser.schedule.rows import row_bounds
+from fuser.schedule.scan_model import SharedRows, best_cluster
 
 # Threads of a block along the scanned dim. On an H200 a row of 16 KiB held two accesses a thread by 512 threads streams at 0.99
 # of a copy; four accesses by 256 at 0.97, two steps of such halves at 0.94, and 1024 threads at 0.81 or less.
@@ -47,10 +48,7 @@ _HELD_BYTES = 64
 # two steps, in one 12.1 by 256 threads of five accesses, 12.3 by 320 of four or 512 of three, 12.4 by 640 of two).
 _STEP_BYTES = 80
 _ACCESS_BYTES = 16
-# Few rows, but enough for two blocks on every processor: threads of each of the blocks that share one, and how many of them are
-# wanted on a processor. On an H200 22 rows of 128256 floats take 12.8 us in one step of 16 blocks of 512 threads, 13.8 in two
-# of 256 threads (30.7 with one block), 88 of 50257 doubles 32.4 with 4 of 256 (41.3 with one).
-_SHARED_THREADS = 256
+# Few rows: blocks that are wanted on a processor, for which several share a row (`schedule/scan_model.py`).
 _BLOCKS_PER_SM = 3
 _FEW_ROWS = 4
 # Rows on a processor up to which short ones that begin anywhere are read by element, and elements of an access of more: bf16
@@ -58,11 +56,6 @@ _FEW_ROWS = 4
 # 19.6 into fours and 17.9 with 16 threads a row.
 _MOST_BY_ELEMENT = 16
 _SHORT_VECTOR = 4
-# Registers of a thread that loads a step while it computes the one before, which pays if all blocks are there at once all the
-# same, and steps are many: 88 rows of 50257 doubles in seven steps 32.0 -> 29.9 us, 47 in four 21.8 -> 23.4, 64 of a million
-# floats by blocks of 512 threads 166 -> 210.
-_AHEAD_REGISTERS = 80
-_LEAST_STEPS_AHEAD = 6
 # Registers of a thread that holds sixteen numbers of four bytes, and how many more blocks should have a place than there are:
 # clusters do not fill all processors (64 rows of a million floats 166 us with 40 registers, 221 with 64).
 _REGISTERS = 40
@@ -135,7 +128,10 @@ class ScanScheduler:
                 accesses = choose_accesses(graph, segment, [fastest], inputs, _SHORT_VECTOR)
             # The first part of a row that is cut where it is aligned may hold a single element of it.
             spread = length + (accesses.vector - 1 if accesses.aligned_to else 0)
-            params = _inner(order, spread, kept, accesses, widest, device)
+            full = [t for t in (*segment.input_tensors, *segment.output_tensors) if not t.is_cpu]
+            count = concrete_dims(graph, reference.output)
+            moved = sum(t.dtype.itemsize for t in full if concrete_dims(graph, t) == count)
+            params = _inner(order, spread, kept, accesses, widest, moved, device)
             capacity = params.block_scan * params.batch * params.cluster * params.vector - (spread - length)
             bounds: tuple[tuple[str, int, int, int], ...] | Refused = ()
             if 1 < length <= capacity:
@@ -184,6 +180,7 @@ def _inner(
     kept: int,
     found: RowAccesses,
     widest: int,
+    element_bytes: int,
     device: DeviceInfo,
 ) -> ScanParams:
     vector, vectorized = found.vector, found.vectorized
@@ -193,20 +190,15 @@ def _inner(
     in_one_go = accesses * vector * widest <= limit * _ROW_BYTES
     held = _HELD_BYTES if few and not in_one_go else _ROW_BYTES
     most = max(1, min(_MOST_TILES, held // (vector * widest)))
-    cluster = 1
-    if accesses > limit * most:
-        largest = _power_below(min(device.max_cluster, _BLOCKS_PER_SM * device.sm_count // max(kept, 1)))
-        shared = min(_SHARED_THREADS, limit)
-        # Few blocks have more threads, and so have all where that leaves one step.
-        if kept * largest < 2 * device.sm_count or shared * most * largest < accesses <= limit * most * largest:
-            shared = limit
-        cluster = _power_of_two(-(-accesses // (shared * most)), 1, largest)
-        limit = limit if cluster == 1 else shared
-    threads = _power_of_two(-(-accesses // most), 1, limit)
+    threads, cluster, ahead = _power_of_two(-(-accesses // most), 1, limit), 1, False
+    if device.max_cluster > 1 and accesses > limit * most and 2 * kept <= _BLOCKS_PER_SM * device.sm_count:
+        shared = SharedRows(kept, accesses, vector, widest, kept * length * element_bytes)
+        shape = best_cluster(shared, device)
+        threads, most, cluster, ahead = shape.threads, shape.accesses, shape.blocks, shape.ahead
     if threads < device.warp_size:
         # A row shorter than a warp's share: as many lanes as it has accesses, up to a warp.
         threads = _power_of_two(accesses, 1, device.warp_size)
-    tiles = max(1, min(most, -(-accesses // threads)))
+    tiles = max(1, min(most, -(-accesses // (threads * cluster))))
     if found.aligned_to and threads <= device.warp_size and tiles > 1:
         # Accesses with nothing to do take as long as others.
         half = device.warp_size // 2
@@ -223,8 +215,6 @@ def _inner(
         *([f"{kept} rows leave SMs idle: the {cluster} blocks of a cluster share one"] if cluster > 1 else []),
         "a row is read in one go" if steps == 1 else f"{steps} steps a row, each carries into the next",
     )
-    at_once = device.registers_per_sm // (_AHEAD_REGISTERS * threads) * device.sm_count
-    ahead = steps >= _LEAST_STEPS_AHEAD and cluster > 1 and kept * cluster <= at_once
     resident = 0
     if steps > 1 and cluster > 1 and not ahead:
         # Blocks that wait for one another in every step had better all be there.

@@ -49,12 +49,15 @@ _CONCURRENT = 4
 _THREAD_BYTES = 32
 """Of one argument that is read or written element by element."""
 WARP = 32
+VECTOR_BYTES = 8
+"""Of a thread beside a side that is moved element by element (H200: f16 1363x7168 23.1 us in tiles of 32x64 by eights, by fours
+in those of 64x64 22.4, 1667x16384 51.5 and 49.5; f32 771x16384 45.2 us in tiles of 32x32 by fours, in those of 64x32 by twos
+43.8; bf16 255x1000 5.76 us in 32x64, 5.12 in 32x32)."""
 CUT = 4
-"""Elements of a vector beside a side that is moved element by element (H200: f16 1363x7168 23.1 us in tiles of 32x64 by eights,
-by fours in those of 64x64 22.4, 1667x16384 51.5 and 49.5), and into which rows that begin anywhere are cut: no wider than an
-access, so not of Doubles (f16 1460x50257 135.2 us in tiles of 32x128, 130.7 in those of 64x128 by 512 threads; 269x250003 141.2
-us element by element, 125.2, 120.4 and 126.7 by vectors of 2, 4 and 8, f32 1447x50257 260.9, 239.7 and 230.7 of 4; bf16
-1024x50257 129.7 where the other side alone is read by vectors, 92.7 so; f64 11225x257 no better by 2)."""
+"""Elements of a vector into which rows that begin anywhere are cut: no wider than an access, so not of Doubles (H200: f16
+1460x50257 135.2 us in tiles of 32x128, 130.7 in those of 64x128 by 512 threads; 269x250003 141.2 us element by element, 125.2,
+120.4 and 126.7 by vectors of 2, 4 and 8, f32 1447x50257 260.9, 239.7 and 230.7 of 4; bf16 1024x50257 129.7 where the other side
+alone is read by vectors, 92.7 so; f64 11225x257 no better by 2)."""
 CUT_TILE = 128
 """Most elements of a tile along such rows."""
 CUT_WAVES = 8
@@ -119,8 +122,8 @@ class TransposeScheduler:
                 chosen |= {a.name: CUT for a in sides.others if a.stride(runs[1][-1]) == 1}
         # Rows that begin anywhere share their first and last sectors with others: the longer the runs of a warp, the fewer.
         lengths = [math.prod(sizes[g] for g in run) for run in runs]
-        if vectors[0] == 1:
-            vectors[1] = min(vectors[1], CUT)
+        if vectors[0] == 1 and not aligned_to:
+            vectors[1] = min(vectors[1], max(2, VECTOR_BYTES // narrow[1]))
             chosen = {n: w if n in names else min(w, vectors[1]) for n, w in chosen.items()}
         lanes = [
             min(WARP if v == 1 else LINE_BYTES // (v * n), WARP, _power_of_two(-(-length // v)))
@@ -136,24 +139,26 @@ class TransposeScheduler:
                 tile[1] = least[1] = _wide_tile(lengths[1], CUT_TILE)
                 lanes[1] = tile[1] // CUT
         if vectors[0] == 1 < max(vectors):
-            # What is read element by element comes in whole lines, too.
-            enough_lines[0] = tile[0] = max(least[0], _wide_tile(lengths[0], LINE_BYTES // narrow[0]))
+            # What is read element by element comes in long lines, too.
+            longest = LINE_BYTES // narrow[0] if aligned_to else TILE * WIDE_ITEM // max(narrow[0], WIDE_ITEM)
+            enough_lines[0] = tile[0] = max(least[0], _wide_tile(lengths[0], longest))
         # Whole tiles of four bytes an element are those of twice the threads, where there are many of them.
         wide = min(vectors) * max(narrow) == ACCESS_BYTES and max(narrow) == WIDE_ITEM
         enough = math.prod(sizes.values()) >= tile[0] * tile[1] * device.sm_count * FULL_WAVES
         most_threads = 2 * THREADS if wide and enough else THREADS
         # First across the lines that are stored, then along them: until a thread has few accesses, and every SM a tile.
         for side in (0, 1):
-            wanted = device.sm_count * (_CONCURRENT if max(vectors) == 1 else 1)
+            wanted = device.sm_count * (_CONCURRENT if max(vectors) == 1 else 2 if vectors[0] == 1 else 1)
             few = math.prod(sizes.values()) < tile[0] * tile[1] * wanted
             many = max(vectors) > 1 and not aligned_to and tile[0] * tile[1] > ACCESSES * most_threads * min(vectors)
-            smallest = least[side] if few else enough_lines[side]
+            smallest = min(least[side], WARP) if few and vectors[0] == 1 and not aligned_to else enough_lines[side]
             if tile[side] > smallest and (few or many):
                 tile[side] = max(tile[side] // 2, smallest)
         shared = tile[0] * tile[1] * sum(a.tensor.dtype.itemsize for a in sides.staged)
         if shared > device.shared_per_block:
             return Refused(f"tiles of {len(sides.staged)} arguments need {shared} bytes of shared memory")
         most_threads = max(most_threads, tile[0] * tile[1] // (MOST_ACCESSES * min(vectors)))
+        lanes = [min(n, t // v) for n, t, v in zip(lanes, tile, vectors, strict=True)]
         threads = min(most_threads, *(tile[0] * tile[1] // v for v in vectors))
         order = tuple(groups.index(g) for g in sides.order) + tuple(d for d, g in enumerate(groups) if g.is_broadcast)
         counts = [-(-math.prod(sizes[g] for g in run) // t) for run, t in zip(runs, tile, strict=True)]

@@ -190,3 +190,29 @@ def test_division_by_a_count_is_the_compilers() -> None:
     wrong = np.zeros(2, np.uint64)
     kernel.run((wrong,), LaunchParams(1056, 1, 1, 256, 1, 1))
     assert wrong.tolist() == [0, 0]
+
+
+_ONE_PLUS_TANH = r"""
+extern "C" __global__ void apply(double* y, const double* x, int n) {
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) y[i] = fuser_one_plus_tanh(x[i]);
+}
+"""
+
+
+@pytest.mark.parametrize("fma", [True, False], ids=["fma", "no-fma"])
+def test_one_plus_tanh_of_doubles_is_within_two_and_a_half_units(fma: bool) -> None:
+    """`fma` stays one whatever the compiler contracts."""
+    source = "\n".join(function_closure(["fuser_one_plus_tanh"])) + _ONE_PLUS_TANH
+    kernel = RtcKernel(source, "apply").compile(() if fma else ("--fmad=false",))
+    generator = np.random.default_rng(0)
+    x = np.concatenate([generator.standard_normal(1 << 18) * s for s in (1e-8, 0.3, 3, 60)])
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 800.0, -800.0])
+    x = np.concatenate([x, special])
+    y = np.zeros_like(x)
+    kernel.run((y, x, len(x)), LaunchParams(264, 1, 1, 256, 1, 1))
+    np.testing.assert_array_equal(y[-len(special) :], [1, 1, 2, 0, np.nan, 2, 0])
+    wide = x[: -len(special)].astype(np.longdouble)
+    e = np.exp(-2 * np.abs(wide))
+    exact = np.where(wide < 0, 2 * e, 2) / (1 + e)
+    units = np.abs(y[: -len(special)] - exact) / np.spacing(exact.astype(np.float64))
+    assert np.max(units) < 2.5

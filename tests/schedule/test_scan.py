@@ -152,14 +152,14 @@ def test_rows(shape: tuple[int, int], expected: tuple[int, int, int, int]) -> No
     ("shape", "expected"),
     [
         # threads along the row, tiles, blocks of the cluster
-        ((22, 128256), (512, 4, 16)),
-        ((22, 50257), (256, 4, 16)),
+        ((22, 128256), (256, 8, 16)),
+        ((22, 50257), (512, 2, 16)),
         ((88, 128256), (256, 4, 4)),
-        ((64, 2**20), (512, 4, 4)),
+        ((64, 2**20), (256, 2, 8)),
         ((190, 128256), (256, 4, 2)),
         ((300, 128256), (512, 4, 1)),
         ((4, 2**20), (512, 4, 16)),
-        ((1, 20000), (512, 4, 4)),
+        ((1, 20000), (512, 1, 16)),
         ((1, 8192), (512, 4, 1)),
     ],
 )
@@ -175,10 +175,10 @@ def test_steps_are_loaded_ahead_where_all_blocks_are_there_at_once() -> None:
         return params.ahead, params.resident
 
     assert chosen(88, 50257, DataType.Double) == (True, 0)
-    # Few steps, too many blocks, and a single step.
-    assert chosen(47, 50257, DataType.Double) == (False, 0)
-    assert chosen(64, 2**20, Float) == (False, 3)
+    assert chosen(64, 2**20, Float) == (True, 0)
+    # A single step, and few of them.
     assert chosen(22, 128256, Float) == (False, 0)
+    assert not chosen(140, 50257, Float)[0]
 
 
 def test_short_rows_that_begin_anywhere() -> None:

@@ -1,0 +1,118 @@
+"""How long rows that several blocks share take to scan, and the shape of least time.
+
+A block goes over its part in steps. In each it waits for memory, scans, and waits for the other blocks of its cluster, one
+after the other; what hides that is the other blocks of its processor. Processors lie in groups, and a cluster in one of
+them, so that large clusters leave some without work, and the next one starts only when all of its blocks have a place:
+
+    time = bytes / bandwidth * unevenness + rounds * (start of a block + steps * wait)
+
+    unevenness   blocks of the busiest processor against the mean, of which the device's bandwidth, which goes to whoever
+                 asks, leaves a part for each block at once there
+    rounds       clusters against those that run at once, which registers decide: as many as there are on average, as blocks
+                 of a later round start when others end
+
+H200, us, measured and as this says with the 3.4 of a kernel that does nothing, for (threads, accesses, blocks), a for ahead:
+bf16 105x250003 (512, 4, 2) 56.5, 55; (256, 8, 2) 44.3, 44; (256, 8, 4) 45.1, 42; (512, 4, 16) 41.4, 46; (256, 2, 4) 47.3, 54,
+a 40.2, 41; bf16 93x50257 (512, 4, 4) 15.3, 12; (256, 4, 8) 14.0, 12; f32 3x250003 (512, 4, 16) 10.1, 9.4; (512, 8, 16) 8.5,
+8.0; f32 22x128256 (256, 8, 16) 12.1, 11.6; (512, 8, 8) 12.0, 13; f64 47x50257 (256, 4, 8) 21.2, 19; (256, 8, 16) 18.8, 18;
+(512, 4, 8) 23.3, 19; f64 12x128256 (256, 8, 16) 15.1, 15; (512, 8, 8) 16.2, 13; f64 88x50257 (256, 4, 4) 32.0, 32, a 28.7,
+27; f64 177x250003 (256, 8, 8) 237, 240, a (256, 4, 2) 212, 215.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.records import record
+
+WAIT_US = 1.4
+"""A step: a trip to memory, a barrier and an exchange."""
+AHEAD_US = 0.6
+"""The same where what it needs was asked for in the step before."""
+START_US = 1.3
+"""A block: its launch, its first addresses and its last stores."""
+OWN_REGISTERS = 24
+STEP_REGISTERS = {2: 1.6, 4: 2.4, 8: 2.5}
+ONCE_REGISTERS = {2: 1.1, 4: 1.25, 8: 1.75}
+"""Registers of a thread, and for each word of four bytes that it scans in one of several steps, and in the only one, by the
+bytes of an element: sums up to it and parts of what was read (as ptxas chooses them for 16 to 64 words)."""
+GROUP = 16
+"""Processors of a group at least."""
+ALONE = 0.5
+"""Of the processors, which move all that memory can."""
+MOST_WORDS = 64
+"""That a thread holds."""
+LEAST_AHEAD = 6
+"""Steps from which on one is loaded ahead: what the first and the last gain is little."""
+
+
+@record
+class ClusterShape:
+    """threads       of a block
+    accesses      of a thread in a step
+    blocks        that share a row
+    ahead         what a step needs is loaded while the one before it computes
+    microseconds  what it is thought to take
+    """
+
+    threads: int
+    accesses: int
+    blocks: int
+    ahead: bool
+    microseconds: float
+
+
+@record
+class SharedRows:
+    """Rows of so many accesses of `vector` elements, of `itemsize` bytes at most; `nbytes` are read and written in all."""
+
+    rows: int
+    accesses: int
+    vector: int
+    itemsize: int
+    nbytes: int
+
+    @property
+    def words(self) -> int:
+        """Registers that an access takes as it is scanned."""
+        return self.vector * max(1, self.itemsize // 4)
+
+
+def best_cluster(rows: SharedRows, device: DeviceInfo) -> ClusterShape:
+    """The shape of least time, of equals that of fewest accesses. Blocks are enough for all processors, if any are."""
+    shapes = list(_shapes(rows, device))
+    enough = [s for s in shapes if rows.rows * s.blocks >= device.sm_count] or [
+        s for s in shapes if s.blocks == max(o.blocks for o in shapes)
+    ]
+    return min(enough, key=lambda s: (round(s.microseconds, 1), s.threads > 512, s.accesses, s.threads))
+
+
+def _shapes(rows: SharedRows, device: DeviceInfo) -> Iterator[ClusterShape]:
+    for blocks in (2, 4, 8, 16):
+        for threads in (256, 512, 1024):
+            for accesses in (1, 2, 4, 8):
+                if blocks > device.max_cluster or threads > device.max_threads_per_block:
+                    continue
+                if accesses > 1 and rows.words * accesses > MOST_WORDS:
+                    continue
+                for ahead in (False, True):
+                    us = _microseconds(rows, threads, accesses, blocks, ahead=ahead, device=device)
+                    yield ClusterShape(threads, accesses, blocks, ahead, us)
+
+
+def _microseconds(rows: SharedRows, threads: int, held: int, blocks: int, *, ahead: bool, device: DeviceInfo) -> float:
+    steps = -(-rows.accesses // (threads * held * blocks))
+    each = (ONCE_REGISTERS if steps == 1 else STEP_REGISTERS)[max(2, min(8, rows.itemsize))]
+    ahead_words = rows.vector * rows.itemsize // 4 * held if ahead else 0
+    registers = -(-round(OWN_REGISTERS + each * rows.words * held + ahead_words) // 8) * 8
+    resident = min(device.registers_per_sm // (registers * threads), device.max_threads_per_sm // threads)
+    at_once = device.sm_count // GROUP * (GROUP * resident // blocks)
+    # What is loaded ahead by some blocks while others wait for a place gains nothing.
+    if not at_once or (ahead and (steps < LEAST_AHEAD or rows.rows > at_once)):
+        return math.inf
+    share = rows.rows * blocks / device.sm_count
+    uneven = -(-rows.rows * blocks // device.sm_count) / share if share >= 1 else max(1.0, ALONE / share)
+    moved = rows.nbytes / device.memory_bytes_per_ns / 1e3 * (1 + (uneven - 1) / max(1, min(resident, share)))
+    return moved + max(1.0, rows.rows / at_once) * (steps * (AHEAD_US if ahead else WAIT_US) + START_US)
