@@ -39,6 +39,7 @@ from fuser.ir.schedule_propagation import origins
 from fuser.records import record
 from fuser.runtime.variants import REGISTERS_PER_SM
 from fuser.schedule.alignment import RowAccesses, choose_accesses, one_run
+from fuser.schedule.held_doubles import plan_held_doubles
 from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
 from fuser.schedule.plan_columns import BRIEF_ROWS, FEW_ROWS
 from fuser.schedule.plan_reduction import plan_reduction
@@ -210,7 +211,7 @@ class ReductionScheduler:
             may_split=len(set(stage_levels(as_defined(segment)).values())) == 1
             and not _full_size_outputs(segment, graph, reduced),
         )
-        plan = plan_reduction(space, device)
+        plan = plan_held_doubles(space, device) or plan_reduction(space, device)
         return ReductionParams(
             order,
             inner,
