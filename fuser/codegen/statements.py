@@ -183,8 +183,7 @@ class StatementWriter:
                 if acquire:
                     values.functions["fuser_load_acquire"] = None
                     seen = f"fuser_load_acquire(&{values.element(buffer, index)})"
-                line(f"{indent}for (int asked = 0; {seen} < {self._operand(target)};) {{")
-                line(f"{indent}  if (++asked == 1 << 28) __trap();")
+                line(f"{indent}while ({seen} < {self._operand(target)}) {{")
                 line(f"{indent}}}")
             case Post(words, index, posted):
                 values.functions["fuser_post"] = None

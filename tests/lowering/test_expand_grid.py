@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from fuser import DeviceInfo, FusionDefinition, KernelCompiler
-from fuser.codegen.generate import generate_cuda
 from fuser.ir.dtypes import DataType
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion_builder import FusionBuilder
@@ -42,8 +41,6 @@ def test_broadcast_back_waits() -> None:
     assert kernel.plan.cooperative
     assert count(kernel, SpinWait) == 1
     assert kernel.plan.meetings == (Meeting.waits,)
-    # A wait in vain ends.
-    assert "if (++asked == 1 << 28) __trap();" in generate_cuda(kernel).text
 
 
 def two_sum(a: np.float32, b: np.float32) -> tuple[np.float32, np.float32]:
