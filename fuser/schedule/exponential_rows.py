@@ -16,19 +16,21 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
 from fuser.schedule.plan_reduction import ceil_div
 
-ELEMENT, TESTED_ELEMENT = 4.2, 11.7
+ELEMENT, TESTED_ELEMENT = 3.7, 16.6
 """Instructions of a warp for an element of each thread; in a turn that is not whole, whether the element is there or not."""
-ACCESS, TURN, ROW = 3.8, 20.7, 160.0
+ACCESS, TURN, ROW = 2.75, 20.5, 112.0
 """Instructions of a warp for an access, for a turn, and for its rows once a row."""
-STEP, ACROSS = 7.5, 26.0
+STEP, ACROSS = 7.1, 27.0
 """Of a step that halves the threads with results of their own, and of passing those of warps through shared memory."""
-WAIT, WORK = 0.31, 0.0196
+WAIT, WORK = 0.45, 0.009
 """What a turn waits for memory, and takes for an element of a thread."""
-STEP_TIME, ACROSS_TIME, ROW_TIME = 0.042, 0.133, 0.173
+GROUP, GROUP_TIME = 13.7, 0.077
+"""Instructions and time of an access whose elements are folded by themselves, as those of longer turns are."""
+STEP_TIME, ACROSS_TIME, ROW_TIME = 0.042, 0.137, 0.19
 """Of such a step, of a barrier with what it is for, and of what else comes once a row."""
-NEXT_BLOCK = 0.17
+NEXT_BLOCK = 0.19
 """Between the end of a block and the start of the one that takes its place."""
-POST, LAST, JOIN = 0.74, 2.8, 0.05
+POST, LAST, JOIN = 0.86, 3.2, 0.05
 """Results of blocks posted to the last one; joined by the last one to come; and each that one of its threads takes in."""
 MOST_POSTING = 1024
 """Blocks that post."""
@@ -36,12 +38,13 @@ ISSUE = 4 * 1750.0
 """Instructions of warps that an SM starts in a microsecond."""
 RATE = 3.95e6
 """Bytes of a device that reads at the speed of a copy of as many."""
-NARROW = 12.3
+NARROW = 11.6
 """Bytes that could be read while memory turns to the next row: threads of a row side by side read as many as they can."""
-OVERLAP = 3.6
+OVERLAP = 2.7
 """Power of a mean that says how far memory, instructions and latencies hide one another."""
-REGISTERS = 24
-"""Of a thread, beside one for each element of a turn."""
+REGISTERS, OF_GROUPS, OF_TRIPS = 24, 20, 5
+"""Of a thread, beside one for each element of a turn; what those take whose accesses are folded one after another; and as many
+more where blocks go over the rows."""
 
 THREADS = (2, 4, 8, 16, 32, 64, 96, 128, 160, 192, 256, 320, 384, 512)
 BLOCK_THREADS = (128, 256, 512)
@@ -49,8 +52,8 @@ BLOCKS = (0, 2, 4, 8, 16)
 """Blocks an SM that go over the rows; 0: as many as there are rows for."""
 FEW_TURNS, LEAST_REST = 4, 0.002
 """Lots of rows of a block up to which blocks keep step, and the part of them that a last one may be late with."""
-HELD, HELD_NARROW = 32, 64
-"""Elements of a turn of a thread, and of 16 bits each, two of which a register holds: more take those of other threads."""
+HELD, MOST_HELD = 32, 64
+"""Elements of a turn that a thread holds together, and of 16 bits that it may read in one."""
 LEAST_BYTES = 16
 """Of a row that threads side by side read: half of what memory reads together."""
 MOST_TURNS = 16
@@ -75,7 +78,7 @@ def choose_exponential_rows(
 ) -> ExponentialRows | None:
     """The loops that should take least time for `rows` of `length` elements of `itemsize` bytes, read by `vector`."""
     steps = ceil_div(length, vector)
-    mosts = [max(1, held // vector) for held in (HELD, HELD_NARROW)[: 2 if itemsize < 4 else 1]]
+    mosts = [max(1, held // vector) for held in (HELD, MOST_HELD)[: 2 if itemsize < 4 else 1]]
     least = max(1, LEAST_BYTES // (vector * itemsize))
     nbytes = rows * length * itemsize
     best: ExponentialRows | None = None
@@ -90,28 +93,36 @@ def choose_exponential_rows(
             issuing = rows * threads / WARP * slots / (device.sm_count * ISSUE)
             if best is not None and POST + _mean(issuing, moving) >= best.time:
                 continue
-            held = ceil_div(REGISTERS + unroll * vector, 8) * 8
+            elements = unroll * vector
+            taken = REGISTERS + (elements if elements <= HELD else OF_GROUPS)
             for size in BLOCK_THREADS:
                 together = size // threads
                 if together == 0:
                     continue
                 found = ceil_div(rows, together)
-                resident = min(
-                    device.registers_per_sm // (held * size),
-                    device.max_threads_per_sm // size,
-                    device.max_blocks_per_sm,
-                )
                 for each in BLOCKS:
                     blocks = each * device.sm_count or found
                     if (each and blocks >= found) or blocks > most_blocks:
                         continue
+                    resident = _resident(taken + (OF_TRIPS if each else 0), size, device)
                     turns = found / min(blocks, device.sm_count * resident)
                     each_time = latency if each else latency + NEXT_BLOCK
-                    time = _in_turns(turns, issuing, moving, each_time) + JOIN * ceil_div(blocks, size)
+                    # The SM with most blocks is done last, if each has few.
+                    uneven = ceil_div(blocks, device.sm_count) * device.sm_count / blocks if turns <= 1 else 1.0
+                    time = _in_turns(turns, issuing * uneven, moving, each_time) + JOIN * ceil_div(blocks, size)
                     time += POST if blocks <= MOST_POSTING else LAST
                     if best is None or time < best.time:
                         best = ExponentialRows(threads, unroll, together, blocks if each else 0, time)
     return best
+
+
+def _resident(registers: int, size: int, device: DeviceInfo) -> int:
+    """Blocks of `size` threads that an SM has room for."""
+    return min(
+        device.registers_per_sm // (ceil_div(registers, 8) * 8 * size),
+        device.max_threads_per_sm // size,
+        device.max_blocks_per_sm,
+    )
 
 
 def _of_row(steps: int, vector: int, threads: int, unroll: int) -> tuple[float, float]:
@@ -120,7 +131,10 @@ def _of_row(steps: int, vector: int, threads: int, unroll: int) -> tuple[float, 
     inside, over = _halvings(min(threads, WARP)), _halvings(ceil_div(threads, WARP))
     slots = (whole * ELEMENT + (turns - whole) * TESTED_ELEMENT) * elements + turns * (TURN + ACCESS * unroll)
     slots += ROW + STEP * inside
+    if elements > HELD:
+        slots += turns * unroll * GROUP
     latency = turns * (WAIT + WORK * elements) + ROW_TIME + STEP_TIME * inside
+    latency += turns * unroll * GROUP_TIME if elements > HELD else 0.0
     if over:
         slots += ACROSS + STEP * over
         latency += ACROSS_TIME + STEP_TIME * over

@@ -214,7 +214,8 @@ class InnerPersistentScheduler:
                 bounds = found.bounds(segment, inputs, lying.threads * lying.batch * lying.cluster * vector - cut)
                 if not isinstance(bounds, Refused):
                     # Rows together would ask of each value whether it is the first of its row.
-                    one_pass = joined and lying.together == 1
+                    once = joined or (sums_exponentials and lying.cluster > 1 and _is_narrow(segment))
+                    one_pass = once and lying.together == 1
                     return cut_params(
                         lying,
                         found.order,
@@ -485,6 +486,11 @@ class InnerPersistentScheduler:
         """See Scheduler."""
         assert isinstance(params, InnerPersistentParams)
         return schedule_rows(segment, params)
+
+
+def _is_narrow(segment: Fusion) -> bool:
+    """Whether all results are of 16 bits: sums of exponentials in one pass are as good as they show there."""
+    return all(t.dtype.itemsize <= 2 for t in segment.output_tensors)
 
 
 def _few_rows(segment: Fusion, found: Rows) -> FewRows | None:

@@ -11,17 +11,20 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.codegen.generate import generate_cuda
 from fuser.compiler import kernel_compiler
+from fuser.compiler.bind_inputs import bind_inputs
 from fuser.errors import FuserError
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import CacheOp
+from fuser.ir.facts import TensorDescriptor
 from fuser.ir.kernel import AsyncCopy, AsyncWait, For, Kernel, Stmt, Store, VectorMove, walk
 from fuser.ir.kernel_accesses import stmt_reads
 from fuser.ir.kernel_rewrites import map_body
+from fuser.optimize.pipeline import optimize_fusion
 from fuser.schedule.cut_rows import choose_cut_shape
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
-from fuser.schedule.params import InnerPersistentParams, Params, Refused
+from fuser.schedule.params import InnerPersistentParams, Params, Refused, SegmentInputs
 from tests.schedule.test_alignment import laid_out
-from tests.schedule.test_inner_persistent import Definition, add_norm, layer_norm, reference, softmax
+from tests.schedule.test_inner_persistent import Definition, add_norm, fusion_of, layer_norm, reference, softmax
 
 D = DataType
 
@@ -304,6 +307,32 @@ def test_doubles_of_another_phase_are_copied_one_by_one(
     force(monkeypatch, 32, 5, 2, 1, groups=groups)
     copies = run_doubles(define, 9, columns, padding, offset)
     assert {s.width for s in copies} == ({1} if offset else {1, 2})
+
+
+@pytest.mark.parametrize("dtype", [D.BFloat16, D.Half])
+@pytest.mark.parametrize(("columns", "shape"), [(1401, (32, 3, 2, 1)), (2807, (32, 6, 2, 1)), (1515, (32, 2, 4, 1))])
+def test_exponentials_in_one_pass(
+    dtype: DataType, columns: int, shape: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One exchange of a cluster for the largest and the sum."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    force(monkeypatch, *shape, one_pass=True)
+    check(softmax, dtype, 5, columns)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "columns", "expected"),
+    [(D.Half, 83, 250_003, True), (D.BFloat16, 900, 128_257, True), (D.Float, 700, 50_257, False)],
+)
+def test_sixteen_bits_take_one_pass(dtype: DataType, rows: int, columns: int, expected: bool) -> None:
+    fusion = optimize_fusion(fusion_of(softmax, dtype), lambda *_: None)
+    described = [TensorDescriptor(dtype, (rows, columns), (columns, 1), 256, 0)]
+    bound = bind_inputs(fusion, described)
+    inputs = SegmentInputs(bound.tensors, bound.evaluate)
+    params = InnerPersistentScheduler().propose(fusion, inputs, DeviceInfo.preset("H200"))
+    assert isinstance(params, InnerPersistentParams)
+    assert params.in_shared
+    assert params.one_pass is expected
 
 
 @pytest.mark.parametrize(("columns", "padding", "offset"), [(1001, 4, 0), (1001, 8, 4), (998, 3, 0), (1003, 4, 2)])

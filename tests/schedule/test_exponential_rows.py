@@ -35,7 +35,7 @@ def test_shapes_fit(rows: int, columns: int, itemsize: int) -> None:
     vector = 16 // itemsize
     assert found.threads * found.together <= max(exponential_rows.BLOCK_THREADS)
     assert found.threads * vector * itemsize >= exponential_rows.LEAST_BYTES
-    assert found.unroll * vector <= (exponential_rows.HELD if itemsize > 2 else exponential_rows.HELD_NARROW)
+    assert found.unroll * vector <= (exponential_rows.HELD if itemsize > 2 else exponential_rows.MOST_HELD)
     assert 0 <= found.blocks < -(-rows // found.together)
     assert (found.blocks or -(-rows // found.together)) <= 8192
 
