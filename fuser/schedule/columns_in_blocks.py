@@ -89,8 +89,7 @@ class ColumnsPass(SidesPass):
     def _cut(self, name: str) -> dict[int, ParallelType]:
         """The loops of the reference, and what becomes of some: position -> type."""
         b, p = self.builder, self.params
-        for _ in range(len(self.order) - len(self.along) - 1):
-            b.merge(name, 0, 1)
+        self.merge_rows(name)
         # O -> O/(G*Z*U), [G,] [Z,] [U]
         types: dict[int, ParallelType] = {}
         at = 1
@@ -103,14 +102,8 @@ class ColumnsPass(SidesPass):
                     types[at] = parallel_type
                 left //= count
                 at += 1
-        for _ in range(len(self.along) - 1):
-            b.merge(name, at, at + 1)
         # I -> I/(v*tx*B*C), C, B, tx, [v]
-        if p.vector > 1:
-            b.split(name, at, p.vector)
-        b.split(name, at, p.across)
-        b.split(name, at, p.batch)
-        b.split(name, at, p.sharing)
+        self.cut_columns(name, at, p.vector, p.across, p.batch, p.sharing)
         if p.rows > 1:
             # The rows of a thread go between its accesses and the threads: what they share is read outside of that loop.
             at -= 1

@@ -20,8 +20,10 @@ from fuser.schedule.sides import Load
 
 LAUNCH = 3.3
 """An empty kernel."""
-LATENCY, PER_BLOCK = 1.55, 0.054
+LATENCY, PER_BLOCK = 1.75, 0.02
 """From the first load to the last store, beside what follows, and what each block of the cluster adds."""
+OF_NEXT_ROW = 0.2
+"""For each row of a thread but the first, which has code of its own (H200: bf16 9x3072 5.8 us, two rows a thread 6.2)."""
 ELEMENT, DOUBLE_ELEMENT = 1.38e-4, 4.5e-4
 """A block's time for an element of a row."""
 ELEMENT_ALONE, DOUBLE_ALONE, ACCESS_ALONE = 1.2e-2, 3.6e-2, 2e-2
@@ -42,16 +44,21 @@ DEVICE_RATE = 4.1e6
 """Bytes a microsecond of a whole device."""
 TWO_KERNELS_RATE = 1.4e6
 """What two kernels move, one for the rows and one for the columns, one after the other."""
-SIDE_BY_SIDE, OF_DOUBLE_PAIRS, SIDE_BY_SIDE_RATE = 6.0, 0.8, 2.27e6
+SIDE_BY_SIDE, OF_DOUBLE_PAIRS, SIDE_BY_SIDE_RATE = 6.0, 0.4, 2.27e6
 """Two such kernels that run side by side, beside the bytes, with Doubles, and what they move: one finds in a cache what the
 other has read (H200: 24 shapes of 0.1 to 74 MB took 5.6 to 36.8 us)."""
-BY_ELEMENT = {2: 0.55, 4: 0.75}
+BY_ELEMENT = {2: 0.55, 4: 0.75, 8: 0.75}
 """The part of that where rows begin anywhere, by bytes of an element (H200: bf16 300x50257 75.7 us, 100003x257 162.7, by one
 kernel 103.3; f32 10776x257 26.0, by one 28.5)."""
+MANY_BY_ELEMENT = 2.2
+"""Microseconds that they take longer where rows begin anywhere and are many: blocks share columns (H200: bf16 1800x257 11.1 us,
+3000x257 12.1, f32 2500x257 13.9, 3007x64 9.0; 4x50257 8.3)."""
 EXACT = 0.25
 """What a cluster may be estimated to take longer than those: it is known better."""
 WORTH = 0.92
 """The part of their time that a group is expected to take at most: estimates are coarse."""
+RELATIVE = 0.9
+"""What a group takes of what is estimated, beside two kernels side by side (H200: seven shapes, 0.82 to 1.02)."""
 MARGIN = 1.12
 """Registers of a thread of a group, over those that are counted."""
 MEETING = 3.0
@@ -98,6 +105,8 @@ class ClusterShape:
 def side_by_side_time(length: int, rows: int, vector: int, load: Load) -> float:
     """What two kernels should take, one for the rows and one for the columns, that run side by side."""
     base = SIDE_BY_SIDE + (OF_DOUBLE_PAIRS if load.is_double else 0.0)
+    if vector == 1 and rows > length:
+        base += MANY_BY_ELEMENT
     rate = SIDE_BY_SIDE_RATE * (BY_ELEMENT.get(min(load.read_sizes, default=0), 1.0) if vector == 1 else 1.0)
     return base + rows * length * load.moved / rate
 
@@ -163,10 +172,17 @@ class GroupShape:
     in_shared: bool = False
 
 
-def choose_group_shape(length: int, rows: int, vector: int, load: Load, device: DeviceInfo) -> GroupShape | None:
-    """The shape that should take least time; None if blocks hold no row, or two kernels should be faster."""
+def choose_group_shape(
+    length: int, rows: int, vector: int, load: Load, device: DeviceInfo, apart: float = math.inf
+) -> GroupShape | None:
+    """The shape that should take least time; None if blocks hold no row, or two kernels should be faster.
+
+    `apart`: what those take side by side, as far as each row has a cluster of its own. More rows wait for others there.
+    """
     bytes_moved = rows * length * load.moved
     best = WORTH * (WHOLE_GRID + bytes_moved / TWO_KERNELS_RATE)
+    if rows * CLUSTERS[-1] <= device.sm_count:
+        best = min(best, apart / RELATIVE)
     found: GroupShape | None = None
     if load.is_double and device.compute_capability >= (8, 0):
         found = _doubles_in_shared(length, rows, load, device)
@@ -282,7 +298,7 @@ def _time(
     warps = threads * side_by_side / WARP
     columns = threads * batch * vector * load.sums * load.pairs
     of_element, alone = (DOUBLE_ELEMENT, DOUBLE_ALONE) if load.is_double else (ELEMENT, ELEMENT_ALONE)
-    time = LAUNCH + LATENCY + PER_BLOCK * sharing * blocks
+    time = LAUNCH + LATENCY + PER_BLOCK * sharing * blocks + OF_NEXT_ROW * (rows - 1)
     time += max(elements * of_element, rows * batch * (vector * alone + ACCESS_ALONE))
     time += JOIN * max(warps, WARPS_ALONE) * values * steps * step
     if threads > WARP:

@@ -25,13 +25,9 @@ from fuser.schedule.params import Accepted, InnerOuterParams, Params, ParamsClas
 from fuser.schedule.reads import input_reads
 from fuser.schedule.reference import resolving_graph
 from fuser.schedule.rows_in_blocks import RowsPass
-from fuser.schedule.rows_model import PassShape, choose_pass_shape, columns_of_block, pass_time
+from fuser.schedule.rows_model import PassShape, choose_pass_shape, columns_of_block
 from fuser.schedule.sides import Found, choices_of, find_sides, kept_sizes, sides_of, sum_registers
 
-ALONE = 5.3
-"""Microseconds that a kernel takes beside what is modelled (H200: 256x1000 bf16 9.1, 500x257 10.7, f32 100x5120 12.0)."""
-OVERLAPPED, ONE_BLOCK = 0.8, 0.8
-"""What is measured for what is modelled, where an SM has several blocks, and where it has one, its first trip apart."""
 SURE = 0.97
 """The part of the time of rows in registers that rows in shared memory are expected to take at most."""
 LEAST_APART = 200
@@ -76,11 +72,13 @@ class InnerOuterPersistentScheduler:
         if found.length >= LEAST_APART and can_be_apart(segment) and device.compute_capability >= BESIDE:
             apart = side_by_side_time(found.length, found.rows, found.vector, found.load)
         near = self._in_cluster(found, inputs, device, apart) or self._in_rows(found, inputs, device, apart)
-        return near if isinstance(near, InnerOuterParams) else self._in_group(found, inputs, device) or near
+        return near if isinstance(near, InnerOuterParams) else self._in_group(found, inputs, device, apart) or near
 
-    def _in_group(self, found: Found, inputs: SegmentInputs, device: DeviceInfo) -> InnerOuterParams | None:
+    def _in_group(
+        self, found: Found, inputs: SegmentInputs, device: DeviceInfo, apart: float
+    ) -> InnerOuterParams | None:
         """Parameters for rows over all blocks of the grid, where that should be faster than two kernels."""
-        shape = choose_group_shape(found.length, found.rows, found.vector, found.load, device)
+        shape = choose_group_shape(found.length, found.rows, found.vector, found.load, device, apart)
         if shape is None:
             return None
         capacity = shape.threads * shape.batch * shape.vector * shape.sharing
@@ -153,11 +151,7 @@ class InnerOuterPersistentScheduler:
         """Parameters for blocks that have rows of their own, where that should be faster than two kernels."""
         length, rows, vector, load = found.length, found.rows, found.vector, found.load
         shape = choose_pass_shape(length, rows, vector, load, device)
-        time = math.inf
-        if not isinstance(shape, Refused):
-            cost = pass_time(shape, length, rows, vector, load, device)[1] / 1000
-            trips = -(-rows // (shape.blocks * shape.side_by_side * shape.rows))
-            time = ALONE + cost * (OVERLAPPED if shape.per_sm > 1 else ONE_BLOCK + 1 / trips)
+        time = math.inf if isinstance(shape, Refused) else shape.time / 1000
         shared = choose_shared_rows(found, device)
         if shared is not None and shared.time < SURE * time:
             return self._in_shared(found, inputs, shared, device, apart)
@@ -188,7 +182,7 @@ class InnerOuterPersistentScheduler:
             reasons=(
                 f"a row of {length} elements is {-(-length // vector)} accesses of {vector}: {shape.batch} for each of "
                 f"{shape.threads} threads",
-                f"{shape.blocks} blocks, {shape.per_sm} on each SM: about {shape.registers} registers a thread, "
+                f"{shape.blocks} blocks, {shape.per_sm} on each SM: about {time:.1f} us, {shape.registers} registers a thread, "
                 f"{shape.in_flight} bytes in flight per SM",
                 f"every block makes {trips} trips over {trip} rows, and leaves {load.sums} sums of {length} columns",
             ),

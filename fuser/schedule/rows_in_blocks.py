@@ -49,7 +49,7 @@ class RowsPass(SidesPass):
         b.transform_like(reference, column)
         parts = [part for name in column for part in self._parts(name)]
         got = {b.cache_after(part) for part in parts}
-        self._cut_columns(reference)
+        self.cut_columns(reference, self.within, p.vector, p.across, p.along, p.batch)
         siblings = {s for name in column for s in b.siblings(name)}
         after = self.after(column) | late
         main = [t.name for t in b.tensors if t.name not in after | siblings | got | b.input_names]
@@ -80,8 +80,7 @@ class RowsPass(SidesPass):
     def _cut_rows(self, name: str) -> None:
         """O -> G, [Z,] O/(G*Z*U), [U]."""
         b, p = self.builder, self.params
-        for _ in range(len(self.order) - len(self.along) - 1):
-            b.merge(name, 0, 1)
+        self.merge_rows(name)
         together = p.side_by_side * p.rows
         b.split(name, 0, p.blocks * together)
         if together > 1:
@@ -89,18 +88,6 @@ class RowsPass(SidesPass):
         if p.side_by_side > 1 and p.rows > 1:
             b.split(name, 2, p.rows)
         b.reorder(name, {0: self.trips})
-
-    def _cut_columns(self, name: str) -> None:
-        """I -> I/(v*tx*ty*B), B, ty, tx, [v]."""
-        b, p = self.builder, self.params
-        at = self.within
-        for _ in range(len(self.along) - 1):
-            b.merge(name, at, at + 1)
-        if p.vector > 1:
-            b.split(name, at, p.vector)
-        b.split(name, at, p.across)
-        b.split(name, at, p.along)
-        b.split(name, at, p.batch)
 
     def _parts(self, name: str) -> tuple[str, ...]:
         """The sums that a block has of its own rows."""

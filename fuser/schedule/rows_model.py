@@ -1,49 +1,83 @@
-"""How the rows of a gradient are spread over blocks that have rows of their own, in registers, and how long that takes."""
+"""How the rows of a gradient are spread over blocks that have rows of their own, in registers, and how long that takes.
+
+Blocks make trips over the rows. A trip is limited in three ways, whatever the type and the width of accesses: by the
+instructions that all warps of a processor issue, by the time that one block needs from its first step to its last, which only
+other blocks fill, and by the bytes that it moves. None of them hides behind the others altogether: limits are added as powers.
+
+    instructions of a thread   those of its elements, of its accesses, of the joins of each row's statistics
+    time of a block            these one after another, the latency of joins and barriers, and of loads, unless they come ahead
+    at the end                 the blocks' sums of columns are written, and read again through the second-level cache
+
+The figures are what 204 shapes of 24 gradients of layer norm took on an H200 (BFloat16, Half, Float and Double, 9 to 400 us;
+most of them at random over the whole range): they are off by 9 % (root of the mean square).
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
 from fuser.schedule.params import Refused
-from fuser.schedule.row_shapes import NEEDED_IN_FLIGHT
 from fuser.schedule.sides import Load
 
 WARP = 32
-BLOCK = 256
+BLOCKS = (256, 512)
 """Threads that a block has at least, if there are rows for them."""
 MOST_SIDE_BY_SIDE = 64
 """Threads of z that a block can have."""
-SAFE_REGISTERS = 208
-"""Registers that a thread is estimated to need at most, where there is a choice."""
+SAFE_REGISTERS = 244
+"""Registers that a thread is estimated to need at most, where there is a choice; four less for each element of an access, which
+is unpacked (H200: bf16 9000x5120, estimated at 224 with 128 threads, 108.5 us, at 128 with 320 threads 83.5)."""
 PARTIAL_BYTES = 4
 """Bytes of a column sum, in registers and between blocks."""
 SUMMING_BLOCKS = 100
 """Blocks that should have some columns to sum up: with so many the sums take no longer than with more."""
 MOST_TRIPS = 16
 """Turns over its columns that a block takes before threads had better take columns than parts: each waits for a barrier."""
-TOGETHER = 0.9
-"""The part of the time that two rows of Doubles at once take, of one ahead of the other: their joins do not wait for one
-another (H200: f64 100003x64 55.6 us, so 49.1; 1774x1024 26.9 and 25.1; bf16 32768x1024 59.8 and 69.2)."""
-BY_ELEMENT_NS = 0.25
-"""Where rows of 16 bits are read one by one: of an SM for an element. The loads of so narrow accesses are not what it
-waits for."""
-WARP_TRIP_NS, TRIP_NS, ACCESS_NS = 375.0, 900.0, 50.0
-"""Of a block for a trip over such rows, where each is a warp's and where its warps wait for one another, and for each access of
-a thread (H200: bf16 100003x257, (threads, accesses, blocks an SM) (32, 9, 2) 74 us, (64, 5, 3) 87, (96, 3, 5) 100)."""
-FEW_ACCESSES, MANY_ACCESSES = 5, 2.0
-"""Accesses of such a thread where warps wait for one another, and how much longer more of them take (H200: bf16 30000x333
-(64, 6, 3) 74 us, (32, 11, 2) 33; 5000x1001 (128, 8, 2) 57, (256, 4, 4) 31; f16 20000x999 190 and 87)."""
-WAIT_NS = 3000.0
-"""What the wait of the grid and the sums after it cost at least."""
+
+CYCLES = 1.75
+"""Of a processor in a nanosecond. It issues four instructions of warps in each, of which that part is reached:"""
+ISSUED = 4 * 0.83
+OPERATION = {2: 0.72, 4: 0.95, 8: 1.95}
+"""Instructions for one operation of an element, by its bytes: with what is computed again, and two turns for a Double."""
+ACCESS, ALONE = 8.0, 18.0
+"""For an access to each input and output of full size; of one element, with its test and its address."""
+JOIN = {2: 3.5, 4: 8.9, 8: 12.7}
+"""For one step of the join of a statistic: of 16 bits, of Floats that become Doubles, of pairs of Doubles."""
+AHEAD = 2.0
+"""For a register of what comes ahead: it becomes what is worked on, and its load has a test of its own."""
+THROUGH_SHARED, OF_TRIP = 10.0, 3.0
+"""Where warps join through shared memory, and for each trip."""
+DEPENDENT = 2.7
+"""Cycles from one instruction of a warp to its next."""
+JOIN_LATENCY = {2: 2.9, 4: 4.6, 8: 8.6}
+BARRIER = 36.0
+LATENCY = 783.0
+"""Cycles of a step of such a join beside those, of the barrier between warps, and of loads."""
+MEMORY_RATE = 1.2
+"""What blocks would move if nothing else took time, of what the memory is said to."""
+OF_LIMITS, OF_MEMORY = 1.3, 2.1
+"""Powers: of issue and latency, of both and the memory."""
+FIXED_NS = 8300.0
+"""A kernel's launch, the wait of the grid and the sums after it, without the bytes of parts."""
+OF_COLUMN = 40.0
+"""Cycles for a column's sum that a thread has, and others of its block, too: they join them when all trips are made."""
+PARTS_RATE = 0.75
+"""The same for parts, which are written, and read again."""
+JOINED_WIDE = 8
+"""Registers of pairs of Floats that their joins as Doubles leave free."""
+MOST_ACCESSES = 64
+"""Of a thread to each input."""
+TURNS = tuple((block, *turn) for block in BLOCKS for turn in ((1, True), (1, False), (2, True), (2, False)))
+"""Threads of a block, rows that a thread works on at once, and whether the next ones come meanwhile."""
 
 
 @record
 class PassShape:
-    """How the pass is spread. `threads` share a row, B `batch` accesses each; see the head of this module for the others."""
+    """How the pass is spread. `threads` share a row, B `batch` accesses each; `side_by_side` rows of a block, `rows` of a
+    thread at once, `per_sm` blocks on a processor, of `blocks` in all. `time`: nanoseconds that all of it should take."""
 
     threads: int
     batch: int
@@ -54,40 +88,26 @@ class PassShape:
     registers: int
     in_flight: int
     ahead: bool = True
+    time: float = 0.0
 
 
 def choose_pass_shape(length: int, rows: int, vector: int, load: Load, device: DeviceInfo) -> PassShape | Refused:
-    """The shape that a model of time finds fastest.
-
-    A thread holds the rows of one trip and those of the next, or two rows of one trip. Time is that of the memory, as far as
-    enough bytes are in flight and blocks overlap, for the rows of the longest block; then each block's sums are written and
-    read again through the second-level cache.
-    """
+    """The shape that should take least time. A thread holds the rows of one trip, and those of the next or not."""
     accesses = -(-length // vector)
     best: tuple[tuple[float, ...], PassShape] | None = None
-    for batch in range(1, 65):
-        threads = -(-accesses // batch)
-        threads = 1 << (threads - 1).bit_length() if threads <= WARP else -(-threads // WARP) * WARP
-        if threads > device.max_threads_per_block or (batch > 1 and -(-accesses // threads) < batch):
-            continue
-        room = min(BLOCK, device.max_threads_per_block) // threads
-        side_by_side = max(1, min(room, rows // device.sm_count, MOST_SIDE_BY_SIDE))
-        side_by_side = 1 << (side_by_side.bit_length() - 1)
-        block = -(-threads * side_by_side // WARP) * WARP
-        for trip, ahead in ((1, True), (2, True), (2, False)):
-            if not ahead and not load.is_double:
+    for threads, batch in _spreads(accesses, device):
+        for block_of, trip, ahead in TURNS:
+            # Where several trips follow one another, the next row had better come ahead, or two be worked on at once; of single
+            # elements, each with a test, that takes longer (H200: bf16 100003x257 70.8 us, two rows at once 76.3).
+            if trip > 1 and (vector == 1 or not (ahead or load.is_double)):
                 continue
-            # 16 bits read one by one: bf16 100003x257 takes 86.9 us by one row at a time, 262 by two (H200).
-            if trip > 1 and _is_narrow(vector, load):
+            room = min(block_of, device.max_threads_per_block) // threads
+            side_by_side = max(1, min(room, rows // device.sm_count, MOST_SIDE_BY_SIDE))
+            side_by_side = 1 << (side_by_side.bit_length() - 1)
+            block = -(-threads * side_by_side // WARP) * WARP
+            if block_of > BLOCKS[0] and block <= BLOCKS[0]:
                 continue
-            # Accesses of one element have tests and addresses of their own, those of 16 bits computed again where registers are
-            # short: bf16 100003x257, 64 threads with 5 accesses, takes 96 registers, or 80 with three blocks on an SM.
-            tests = 4 * trip if vector == 1 and not _is_narrow(vector, load) else 0
-            # When the second row is computed the registers of the first are free again.
-            loads = (1 + ahead) * trip * load.row_registers - ahead * (trip - 1) * load.row_registers // 2
-            per_access = loads + load.held_registers + load.kept_registers + tests
-            registers = load.own_registers + 8 * (side_by_side > 1) + batch * per_access
-            registers = -(-registers // 8) * 8
+            registers = _registers(batch, trip, vector, side_by_side, load, ahead=ahead)
             if registers > device.registers_per_thread:
                 continue
             most = min(
@@ -97,27 +117,57 @@ def choose_pass_shape(length: int, rows: int, vector: int, load: Load, device: D
             )
             for per_sm in range(1, most + 1):
                 if _granted(per_sm, block, device) < registers:
+                    break
+                blocks = min(device.sm_count * per_sm, -(-rows // (side_by_side * trip)))
+                if blocks <= device.sm_count * (per_sm - 1):
+                    break
+                if trip == 1 and not ahead and rows > blocks * side_by_side:
                     continue
-                shape, cost = pass_time(
-                    PassShape(threads, batch, side_by_side, trip, per_sm, 0, registers, 0, ahead),
-                    length,
-                    rows,
-                    vector,
-                    load,
-                    device,
+                time = pass_time(
+                    threads, batch, side_by_side, trip, blocks, length, rows, vector, load, device, ahead=ahead
                 )
                 # The last registers are those that the model may miss.
-                key = (registers > SAFE_REGISTERS, cost, float(per_sm))
+                key = (registers > SAFE_REGISTERS - 4 * vector, time, float(per_sm))
                 if best is None or key < best[0]:
-                    best = key, shape
+                    held = per_sm * threads * side_by_side * batch * vector * trip
+                    in_flight = int(held * load.loaded * length / (threads * batch * vector))
+                    best = (
+                        key,
+                        PassShape(
+                            threads, batch, side_by_side, trip, per_sm, blocks, registers, in_flight, ahead, time
+                        ),
+                    )
     if best is None:
         return Refused(f"a row of {length} elements does not fit in the registers of a block")
     return best[1]
 
 
-def _is_narrow(vector: int, load: Load) -> bool:
-    """Whether rows of 16 bits are read one by one."""
-    return vector == 1 and min(load.read_sizes, default=4) < 4
+def _spreads(accesses: int, device: DeviceInfo) -> list[tuple[int, int]]:
+    """(threads along a row, accesses of each), each number of threads with as few accesses as cover the row."""
+    found: dict[int, int] = {}
+    for batch in range(1, min(MOST_ACCESSES, accesses) + 1):
+        threads = -(-accesses // batch)
+        threads = 1 << (threads - 1).bit_length() if threads <= WARP else -(-threads // WARP) * WARP
+        if threads <= device.max_threads_per_block:
+            found.setdefault(threads, -(-accesses // threads))
+    return list(found.items())
+
+
+def _registers(batch: int, rows: int, vector: int, side_by_side: int, load: Load, *, ahead: bool) -> int:
+    """Of a thread. Accesses of one element have tests and addresses of their own."""
+    tests = 2 * rows if vector == 1 and load.is_double else 0
+    # When the second row is computed the registers of the first are free again.
+    loads = (1 + ahead) * rows * load.row_registers - ahead * (rows - 1) * load.row_registers // 2
+    per_access = loads + load.held_registers + load.kept_registers + tests
+    # Pairs of Floats become Doubles where lanes join them: that takes fewer temporaries.
+    own = load.own_registers - (JOINED_WIDE if load.pairs > 1 else 0)
+    registers = own + 8 * (side_by_side > 1) + batch * per_access
+    return -(-registers // 8) * 8
+
+
+def _itemsize(load: Load) -> int:
+    """Bytes of an element as it is computed with: 2, 4 or 8."""
+    return 8 if load.is_double else min(4, max(2, min(load.read_sizes, default=4)))
 
 
 def _granted(per_sm: int, block: int, device: DeviceInfo) -> int:
@@ -127,31 +177,47 @@ def _granted(per_sm: int, block: int, device: DeviceInfo) -> int:
 
 
 def pass_time(
-    shape: PassShape, length: int, rows: int, vector: int, load: Load, device: DeviceInfo
-) -> tuple[PassShape, float]:
-    """The shape with its grid and bytes in flight, and its time in ns."""
-    together = shape.side_by_side * shape.rows
-    blocks = min(device.sm_count * shape.per_sm, -(-rows // together))
-    trips = -(-rows // (blocks * together))
-    used = length / (shape.threads * shape.batch * vector)
-    held = shape.per_sm * shape.threads * shape.side_by_side * shape.batch * vector * shape.rows
-    in_flight = int(held * load.loaded * used)
-    # A block that waits for its barriers, the longer the more warps meet there, leaves the SM to the others.
-    warps = shape.threads / WARP
-    resident = shape.per_sm * warps * shape.side_by_side
-    overlap = resident / (resident + 1) / (1 + 0.012 * warps) * shape.per_sm / (shape.per_sm + 0.1)
-    moved = trips * blocks * together * length * load.moved
-    if _is_narrow(vector, load):
-        elements = trips * shape.per_sm * together * shape.threads * shape.batch
-        of_trip = (WARP_TRIP_NS if shape.threads <= WARP else TRIP_NS) + ACCESS_NS * shape.batch * shape.rows
-        pass_ns = max(moved / (device.memory_bytes_per_ns * overlap), elements * BY_ELEMENT_NS + trips * of_trip)
-        if shape.threads > WARP and shape.batch > FEW_ACCESSES:
-            pass_ns *= MANY_ACCESSES
-    else:
-        pass_ns = moved / (device.memory_bytes_per_ns * min(1.0, in_flight / NEEDED_IN_FLIGHT) * overlap)
-    parts = blocks * length * load.sums * PARTIAL_BYTES
-    cost = pass_ns + 2 * parts / (1.5 * device.memory_bytes_per_ns) + WAIT_NS
-    return replace(shape, blocks=blocks, in_flight=in_flight), cost * (1.0 if shape.ahead else TOGETHER)
+    threads: int,
+    batch: int,
+    side_by_side: int,
+    rows_at_once: int,
+    blocks: int,
+    length: int,
+    rows: int,
+    vector: int,
+    load: Load,
+    device: DeviceInfo,
+    *,
+    ahead: bool,
+) -> float:
+    """Nanoseconds of a kernel whose blocks have rows of their own: see the head of this module."""
+    size = _itemsize(load)
+    trips = -(-rows // (blocks * side_by_side * rows_at_once))
+    per_sm = -(-blocks // device.sm_count)
+    steps = (min(threads, WARP) - 1).bit_length()
+    warps_of_row = -(-threads // WARP)
+    if warps_of_row > 1:
+        steps += (warps_of_row - 1).bit_length()
+    accesses = batch * rows_at_once
+    instructions = accesses * (vector * load.operations * OPERATION[size] + (ALONE if vector == 1 else ACCESS))
+    if ahead and trips > 1:
+        instructions += accesses * load.row_registers * AHEAD
+    joins = load.statistics * steps * JOIN[size] + (THROUGH_SHARED if warps_of_row > 1 else 0.0)
+    instructions += rows_at_once * joins + OF_TRIP
+    issue = per_sm * -(-threads * side_by_side // WARP) * instructions / ISSUED
+    # Joins of Doubles are long chains: those of two rows wait beside one another.
+    chain = instructions - (rows_at_once - 1) * joins if load.is_double else instructions
+    latency = DEPENDENT * chain + steps * JOIN_LATENCY[size] + (BARRIER if warps_of_row > 1 else 0.0)
+    if not ahead or trips == 1:
+        latency += LATENCY
+    elif latency < 2 * LATENCY:
+        latency = (latency**4 + LATENCY**4) ** 0.25
+    trip = (issue**OF_LIMITS + latency**OF_LIMITS) ** (1 / OF_LIMITS) / CYCLES
+    moved = rows * length * load.moved / (MEMORY_RATE * device.memory_bytes_per_ns)
+    working = ((trips * trip) ** OF_MEMORY + moved**OF_MEMORY) ** (1 / OF_MEMORY)
+    parts = blocks * length * load.sums * (2 * PARTIAL_BYTES if load.is_double else PARTIAL_BYTES)
+    joined = batch * vector * load.sums * OF_COLUMN / CYCLES if side_by_side > 1 else 0.0
+    return FIXED_NS + joined + working + 2 * parts / (PARTS_RATE * device.memory_bytes_per_ns)
 
 
 def columns_of_block(length: int, shape: PassShape) -> int:

@@ -15,6 +15,7 @@ from fuser.ir.fusion import (
     ExpSum,
     Fusion,
     IterDomain,
+    Pointwise,
     Reducing,
     Tensor,
     TensorExpr,
@@ -38,6 +39,8 @@ OWN_REGISTERS = 30
 """Registers of a thread beside row data and column sums: addresses, statistics, temporaries."""
 REST_REGISTERS = 16
 """Temporaries of sums that keep what their roundings leave over."""
+PAIR_OPERATIONS = 4
+"""Of an addition to such a sum."""
 
 
 @record
@@ -49,6 +52,7 @@ class Load:
     For accesses of any width, bytes of an element of each tensor: `read_sizes` of rows, `weight_sizes` of what rows share,
     `kept_sizes` of what stages keep. `column_registers`: of the sums of one column; `sum_bytes` of each. `statistics`: how
     many a row has, which take `statistic_registers` while a row is worked on. `pairs`: 2 if with what their roundings lost.
+    `operations`: of an element, with its additions to sums, each of which is four where roundings are kept.
     """
 
     loaded: int
@@ -67,6 +71,7 @@ class Load:
     statistic_registers: int = 0
     pairs: int = 1
     is_double: bool = False
+    operations: int = 16
 
 
 @record
@@ -187,6 +192,13 @@ def sum_registers(segment: Fusion, sides: Sides) -> int:
     results = [(e, tensor_outputs(e)[0]) for e in reductions_of(segment) if tensor_outputs(e)[0] in sides.column]
     numbers = ((5 if isinstance(e, Welford) else 2 if t.name in wide else 1, t.dtype.itemsize) for e, t in results)
     return sum(count * max(1, size // 4) for count, size in numbers)
+
+
+@once
+def operations_of(segment: Fusion, graph: IterationGraph, sides: Sides) -> int:
+    """Operations of an element, with its additions to sums: four each, where what roundings lose is kept beside the sum."""
+    full = sum(isinstance(e, Pointwise) and sides.is_full(graph, tensor_outputs(e)[0]) for e in segment.tensor_exprs)
+    return full + (len(sides.row) + len(sides.column)) * (PAIR_OPERATIONS if _wide_sums(segment) else 1)
 
 
 def input_dims(segment: Fusion, graph: IterationGraph, groups: Iterable[Group]) -> list[IterDomain]:
@@ -327,6 +339,20 @@ class SidesPass:
             if any(not d.is_broadcast and graph.group(d) not in along for d in b.state(n).tensor.visible)
         )
 
+    def merge_rows(self, name: str) -> None:
+        """The dims of the rows, which come first, become one."""
+        for _ in range(len(self.order) - len(self.along) - 1):
+            self.builder.merge(name, 0, 1)
+
+    def cut_columns(self, name: str, at: int, vector: int, *counts: int) -> None:
+        """I, from position `at` on -> I/(v*...), ..., [v]: the dims of a row become one, which is split by the elements of an
+        access, and then by each of `counts`."""
+        b = self.builder
+        for _ in range(len(self.along) - 1):
+            b.merge(name, at, at + 1)
+        for count in (*((vector,) if vector > 1 else ()), *counts):
+            b.split(name, at, count)
+
     def order_dims(self, name: str) -> None:
         """The dims of a reduction result in the order of memory, rows first; those of one element last."""
         b = self.builder
@@ -422,6 +448,7 @@ def find_sides(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Found 
         statistic_registers=len(sides.row) * words,
         pairs=1 if is_double else pairs,
         is_double=is_double,
+        operations=operations_of(segment, graph, sides),
     )
     vectorized = tuple(n for n in vectorized if n not in sums)
     return Found(

@@ -93,7 +93,7 @@ def test_results(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rows_that_begin_anywhere_take_two_kernels_longer() -> None:
-    """Elements of less than eight bytes, read one by one: 16 bits take longer than 32."""
+    """Elements read one by one: 16 bits take longer than wider ones."""
     ratios: list[float] = []
     for itemsize in (2, 4, 8):
         load = Load(
@@ -107,4 +107,5 @@ def test_rows_that_begin_anywhere_take_two_kernels_longer() -> None:
         )
         by_element, whole = (side_by_side_time(257, 100_003, vector, load) for vector in (1, 2))
         ratios.append(by_element / whole)
-    assert ratios[0] > ratios[1] > ratios[2] == 1
+    assert ratios[0] > max(ratios[1:])
+    assert min(ratios) > 1.2
