@@ -47,7 +47,7 @@ def value_digits(builder: ScheduledFusion) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     wide = in_double(builder)
-    if not wide or _meets_values(builder):
+    if not wide or meets_values(builder):
         return found
     for e in builder.exprs:
         if not isinstance(e, Welford) or e.mean.name not in wide:
@@ -59,12 +59,13 @@ def value_digits(builder: ScheduledFusion) -> dict[str, int]:
 
 
 def shifted_sums(builder: ScheduledFusion) -> frozenset[str]:
-    """Means in Double of values that are no 16-bit numbers: threads join the sums of differences as they are.
+    """Means in Double of values that are no 16-bit numbers, or meet them again: threads may join the sums of differences as
+    they are, and no join of those divides.
 
-    Those that meet their values again are left out, as in `value_digits`.
+    Where values meet their statistics again, threads hold those values meanwhile: lowering asks how many results they have.
     """
     wide = in_double(builder)
-    return frozenset() if not wide or _meets_values(builder) else wide - value_digits(builder).keys()
+    return wide - value_digits(builder).keys() if wide else wide
 
 
 @while_unchanged
@@ -76,10 +77,11 @@ def exact_sums(builder: ScheduledFusion) -> frozenset[str]:
     exact = exact_statistics(builder)
     found = (e.mean for e in builder.exprs if isinstance(e, Welford) and e.mean.name in exact)
     doubles = frozenset(t.name for t in found if t.dtype is DataType.Double)
-    return frozenset() if not doubles or _meets_values(builder) else doubles
+    return frozenset() if not doubles or meets_values(builder) else doubles
 
 
-def _meets_values(builder: ScheduledFusion) -> bool:
+@while_unchanged
+def meets_values(builder: ScheduledFusion) -> bool:
     """Whether something as large as what statistics are of is computed from statistics."""
     after: set[str] = set()
     full = 0

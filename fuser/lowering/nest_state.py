@@ -17,6 +17,7 @@ from fuser.ir.exact_statistics import (
     exact_statistics,
     exact_sums,
     in_double,
+    meets_values,
     shifted_sums,
     value_digits,
 )
@@ -93,6 +94,8 @@ class NestState:
         self.value_digits = value_digits(self.builder)
         self.shifted_sums = shifted_sums(self.builder)
         self.exact_sums = exact_sums(self.builder)
+        # Whether threads hold the values that such statistics are of until they are known.
+        self.holds_values = bool(self.shifted_sums) and meets_values(self.builder)
         self.exact_exp_sums = exact_exp_sums(self.builder)
         self.cooperative = False
         self.crossing: set[str] = set()

@@ -13,7 +13,7 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType
 from fuser.ir.exact_statistics import RUN_DIGITS
 from fuser.ir.fusion import Split, TensorExpr, Welford, tensor_outputs
-from fuser.ir.integers import ONE, ZERO, Int, equal
+from fuser.ir.integers import ONE, ZERO, Int, equal, prove_less_equal
 from fuser.ir.iteration_graph import Group, GroupSplit
 from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
@@ -28,6 +28,9 @@ from fuser.lowering.wide_welford import settle_wide
 MAX_REGISTER_ELEMENTS = 4096
 # Values that a Float adds up before they go into a Double: their squares have 16 digits of its 24.
 _LONGEST_RUN = 16
+MOST_BESIDE_VALUES = 4
+"""Statistics of a thread that are joined as sums in Double while it holds the values that they are of: with eight, batch norm
+of 16-bit images to Floats, channels last, spills."""
 
 
 class NestStatistics(NestValues):
@@ -205,6 +208,8 @@ class NestStatistics(NestValues):
         if step is None or step.is_raw or step.shift is None or self._is_joined(self.exprs[leader]):
             return False
         if leader not in (self.exact_sums if step.sums is None else self.shifted_sums):
+            return False
+        if self.holds_values and not prove_less_equal(accumulator.buffers[0].size, MOST_BESIDE_VALUES):
             return False
         among = (BLOCK_TYPES, GRID_TYPES)
         return any(self._reduction_types(leader, a) for a in among) or bool(self._cluster_types(leader))

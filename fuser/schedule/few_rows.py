@@ -50,7 +50,13 @@ CLUSTER, IN_CLUSTER, PER_BLOCK = 0.6, 0.3, 0.03
 """What a cluster takes to be there, an exchange of its blocks, and what each block adds."""
 
 THREADS = (32, 64, 128, 256, 512, 1024)
-MOST_ACCESSES = 32
+MOST_ACCESSES, MOST_IN_SHARED = 32, 48
+SHARED_REGISTERS = 48
+"""Registers of a thread whose row lies in shared memory, and the accesses that it may have of it."""
+SCRATCH = 2048
+"""Bytes of a block's shared memory beside the row."""
+IN_SHARED = 0.5
+"""What a row takes longer that passes through shared memory."""
 MOST_PER_SM = 4
 """Rows, or blocks of them, of an SM: with more it is the memory that counts."""
 LEAST_GAIN = 0.3
@@ -89,16 +95,17 @@ class FewRows:
 
 @record
 class FewShape:
-    """`threads` with `batch` accesses each in every of `cluster` blocks of a row."""
+    """`threads` with `batch` accesses each in every of `cluster` blocks of a row, in registers or in shared memory."""
 
     threads: int
     batch: int
     cluster: int
     registers: int
     time: float
+    in_shared: bool = False
 
 
-def few_time(few: FewRows, threads: int, batch: int, cluster: int, fit: int) -> float:
+def few_time(few: FewRows, threads: int, batch: int, cluster: int, fit: int, *, in_shared: bool = False) -> float:
     """Of rows over as many blocks each, `fit` of which have processors of their own."""
     per_sm = -(-few.rows // fit)
     warps = per_sm * -(-threads // WARP)
@@ -111,6 +118,8 @@ def few_time(few: FewRows, threads: int, batch: int, cluster: int, fit: int) -> 
     element = EXACT_ELEMENT if few.is_exact else CUT_ELEMENT if few.is_cut else element
     time = LATENCY + max(moving, working) + batch * few.vector * element
     time += warps * (EXACT_WARP_TIME if few.is_exact else CUT_WARP_TIME if few.is_cut else WARP_TIME)
+    if in_shared:
+        time += IN_SHARED
     if cluster > 1:
         time += TURN * (per_sm - 1)
         return time + CLUSTER + few.exchanges_of_cluster * (IN_BLOCK + IN_CLUSTER + PER_BLOCK * cluster)
@@ -122,11 +131,12 @@ def fitting(cluster: int, device: DeviceInfo) -> int:
     return math.floor(device.sm_count * CLUSTERED[cluster] / cluster)
 
 
-def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo) -> FewShape | None:
+def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo, placed: int = 0) -> FewShape | None:
     """The shape that should take least time; None if the device does not hold all rows at once.
 
     held      bytes that a thread keeps of an element
     overhead  registers of a thread beside those
+    placed    bytes of an element that may lie in shared memory in their place; 0: none may
     """
     best: FewShape | None = None
     for cluster in (1, 2, 4, 8, 16):
@@ -140,24 +150,38 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo)
             batch = -(-accesses // threads)
             # Of so many threads with as many accesses some would have none.
             threads = max(min(threads, WARP), -(-accesses // (batch * WARP)) * WARP)
-            kept = batch * few.vector * (held if few.vector > 1 else max(4, held)) // 4
-            # A quarter of the row is on its way through the arithmetic, and each access may have an address of its own.
-            moving = batch * few.vector // 4 + batch * few.address
-            registers = -(-(overhead + kept + moving) // 8) * 8
-            resident = min(
-                device.max_threads_per_sm // threads,
-                device.registers_per_sm // (registers * threads),
-                device.max_blocks_per_sm,
-            )
-            if (
-                batch > MOST_ACCESSES
-                or threads > max(WARP, 2 * accesses)
-                or registers > device.registers_per_thread
-                or resident < per_sm
-                or per_sm > MOST_PER_SM
-            ):
+            if threads > max(WARP, 2 * accesses) or per_sm > MOST_PER_SM:
                 continue
-            time = few_time(few, threads, batch, cluster, fit)
-            if best is None or time < best.time:
-                best = FewShape(threads, batch, cluster, registers, time)
+            for in_shared in (False, True) if placed else (False,):
+                time = few_time(few, threads, batch, cluster, fit, in_shared=in_shared)
+                if best is not None and time >= best.time:
+                    continue
+                if in_shared:
+                    registers, shared = SHARED_REGISTERS, batch * threads * few.vector * placed + SCRATCH
+                else:
+                    registers, shared = _registers(few, batch, held, overhead), 0
+                if batch > (MOST_IN_SHARED if in_shared else MOST_ACCESSES) or registers > device.registers_per_thread:
+                    continue
+                if per_sm <= _resident(threads, registers, shared, device):
+                    best = FewShape(threads, batch, cluster, registers, time, in_shared)
     return best
+
+
+def _registers(few: FewRows, batch: int, held: int, overhead: int) -> int:
+    """Registers of a thread that holds so many accesses."""
+    kept = batch * few.vector * (held if few.vector > 1 else max(4, held)) // 4
+    # A quarter of the row is on its way through the arithmetic, and each access may have an address of its own.
+    moving = batch * few.vector // 4 + batch * few.address
+    return -(-(overhead + kept + moving) // 8) * 8
+
+
+def _resident(threads: int, registers: int, shared: int, device: DeviceInfo) -> int:
+    """Blocks that an SM holds."""
+    if shared > device.shared_per_block_optin:
+        return 0
+    return min(
+        device.max_threads_per_sm // threads,
+        device.registers_per_sm // (registers * threads),
+        device.max_blocks_per_sm,
+        device.shared_per_sm // max(shared, 1),
+    )

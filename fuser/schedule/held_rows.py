@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from fuser.ir.exact_statistics import exact_statistics
+from fuser.ir.exact_statistics import exact_statistics, in_double
 from fuser.ir.fusion import ExpSum, Fusion, Welford, tensor_outputs
 from fuser.ir.once import once
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.scheduled_fusion import ScheduledFusion
 from fuser.records import record
 from fuser.schedule.pointwise import cache_arguments
 from fuser.schedule.stages import as_defined, kept_between, row_reductions, stage_levels
@@ -19,7 +20,8 @@ from fuser.schedule.stages import as_defined, kept_between, row_reductions, stag
 def in_two_passes(builder: ScheduleBuilder, *, one_pass: bool = False) -> None:
     """Welford's update only pays where data is read once: what is kept is summed twice. So may exponentials be.
 
-    one_pass   exponentials are not, nor are statistics of which nothing shows to more than 16 bits: one exchange joins them
+    one_pass   exponentials are not, nor are statistics of Floats: one exchange joins them, sums in Double where they show to
+               more than 16 bits
     """
     for name in _of_two_passes(builder, one_pass=one_pass):
         builder.two_pass(name)
@@ -27,7 +29,7 @@ def in_two_passes(builder: ScheduleBuilder, *, one_pass: bool = False) -> None:
 
 def _of_two_passes(builder: ScheduleBuilder, *, one_pass: bool) -> tuple[str, ...]:
     """The first results of what is computed so."""
-    exact = exact_statistics(builder) if one_pass else frozenset[str]()
+    exact = _in_rests(builder) if one_pass else frozenset[str]()
     return tuple(
         tensor_outputs(expr)[0].name
         for expr in row_reductions(builder)
@@ -91,3 +93,14 @@ def has_statistics(segment: Fusion) -> bool:
 def joins_statistics(segment: Fusion) -> bool:
     """Whether statistics may be joined in one exchange: there are some, and none of them shows to more than 16 bits."""
     return has_statistics(segment) and not exact_statistics(as_defined(segment))
+
+
+def adds_in_double(segment: Fusion) -> bool:
+    """Whether statistics show to more than 16 bits, and one exchange may join their sums in Double: all are of Floats."""
+    builder = as_defined(segment)
+    return bool(in_double(builder)) and not _in_rests(builder)
+
+
+def _in_rests(builder: ScheduledFusion) -> frozenset[str]:
+    """Means of statistics that show to more than 16 bits and have no wider type: what roundings lose is kept beside them."""
+    return exact_statistics(builder) - in_double(builder)

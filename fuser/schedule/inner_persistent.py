@@ -27,7 +27,14 @@ from fuser.schedule.cut_rows import LEAST_BYTES, LEAST_BYTES_BESIDE, choose_cut_
 from fuser.schedule.cut_rows_over_grid import WORTH as CUT_WORTH
 from fuser.schedule.cut_rows_over_grid import choose_cut_grid_shape, cut_cluster_time
 from fuser.schedule.few_rows import LEAST_GAIN, FewRows, FewShape, choose_few_shape, few_time, fitting
-from fuser.schedule.held_rows import has_statistics, held_rows, joins_statistics, kept_bytes, stages_on_chip
+from fuser.schedule.held_rows import (
+    adds_in_double,
+    has_statistics,
+    held_rows,
+    joins_statistics,
+    kept_bytes,
+    stages_on_chip,
+)
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.reduced_dims import accepts_reductions
 from fuser.schedule.row_loops import schedule_rows
@@ -157,8 +164,10 @@ class InnerPersistentScheduler:
         if few is not None:
             in_flight = few.threads * few.batch * vector * loaded
             shape = RowShape(few.threads, few.batch, 1, few.registers, in_flight, few.cluster)
-            one_pass = few.cluster > 1 and joins_statistics(segment)
+            one_pass = few.cluster > 1 and (joins_statistics(segment) or adds_in_double(segment))
             inputs_only, per_element = False, kept_bytes(segment, one_pass=one_pass)
+            if few.in_shared:
+                return _few_in_shared(segment, found, few, inputs, device, one_pass=one_pass)
         exchanges = stages_on_chip(segment) - 1
         shaped: RowShape | None = None
         if not has_statistics(segment):
@@ -521,7 +530,10 @@ def _few(segment: Fusion, found: Rows, shape: RowShape | Refused, device: Device
     few = _few_rows(segment, found)
     if few is None:
         return None
-    best = choose_few_shape(few, kept_bytes(segment), REGISTERS_FOR_ADDRESSES, device)
+    # What all rows share is read beside pieces of a row in shared memory: not measured.
+    placed = found.placed(device) if found.along == found.reads and not found.is_single else ()
+    in_place = found.loaded if placed and not found.accesses.misaligned else 0
+    best = choose_few_shape(few, kept_bytes(segment), REGISTERS_FOR_ADDRESSES, device, in_place)
     # A row that registers would hold badly goes to shared memory, which this does not judge: where all rows are there at once
     # it is slower (H200: layer_norm bf16 16x128256 10.9 us, in the registers of eight blocks 8.4; f16 61x50257 12.1 and 10.7).
     is_double = any(r.tensor.dtype.itemsize > 4 for r in found.reads)
@@ -533,6 +545,35 @@ def _few(segment: Fusion, found: Rows, shape: RowShape | Refused, device: Device
         return best
     time = few_time(few, shape.threads, shape.batch, shape.cluster, fitting(shape.cluster, device))
     return best if best.time < time - LEAST_GAIN else None
+
+
+def _few_in_shared(
+    segment: Fusion, found: Rows, few: FewShape, inputs: SegmentInputs, device: DeviceInfo, *, one_pass: bool
+) -> InnerPersistentParams | Refused:
+    """Parameters for few rows that lie in shared memory, all at once."""
+    vector, accesses = found.accesses.vector, found.accesses
+    bounds = found.bounds(segment, inputs, few.threads * few.batch * few.cluster * vector)
+    if isinstance(bounds, Refused):
+        return bounds
+    return InnerPersistentParams(
+        found.order,
+        few.threads,
+        1,
+        few.batch,
+        vector,
+        accesses.vectorized,
+        bounds,
+        few.cluster,
+        True,
+        found.placed(device),
+        one_pass=one_pass,
+        alone=1 < few.cluster <= device.sm_count // found.rows,
+        reasons=(
+            f"all {found.rows} rows of {found.length} elements lie in shared memory at once, each in that of {few.cluster} "
+            f"blocks of {few.threads} threads, {few.batch} accesses of {vector} each",
+            f"about {few.time:.1f} us beside the launch",
+        ),
+    )
 
 
 def _room(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fuser import FusionDefinition
-from fuser.ir.exact_statistics import shifted_sums
+from fuser.ir.exact_statistics import meets_values, shifted_sums
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.params import ReductionParams
 from tests.lowering.test_moments import KINDS, SHARED, Array, Float, columns, exact, params, statistics, text_of
@@ -84,10 +84,12 @@ def test_only_the_last_block_divides() -> None:
     assert text.index("is_last == 1") < text.index("fuser_divide")
 
 
-def test_values_that_meet_their_statistics_again_are_joined_as_before() -> None:
+def test_values_that_meet_their_statistics_again_are_known() -> None:
     def centred(fd: FusionDefinition, x: Any) -> Any:
         mean = fd.ops.var_mean(x, [0], 1, True)[1]
         return fd.ops.sub(x, mean)
 
-    assert not shifted_sums(ScheduleBuilder(columns(Float, centred)))
-    assert len(shifted_sums(ScheduleBuilder(columns(Float, lambda fd, x: x)))) == 1
+    for change, meets in ((centred, True), (lambda _, x: x, False)):
+        builder = ScheduleBuilder(columns(Float, change))
+        assert len(shifted_sums(builder)) == 1 + meets
+        assert meets_values(builder) is meets
