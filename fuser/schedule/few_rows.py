@@ -8,6 +8,7 @@ are microseconds, all rates bytes a microsecond. The figures are those of an H20
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from fuser.ir.device_info import DeviceInfo
@@ -19,6 +20,22 @@ ELEMENT, SINGLE_ELEMENT = 0.01, 0.03
 
 EXACT_ELEMENT = 0.25
 """The same where statistics are exact sums of Floats."""
+
+@record
+class _InDouble:
+    """What rows of Floats with exact statistics take beside what moves: to begin with, for a warp of the SM, for an element of a
+    thread, for an exchange of a cluster."""
+
+    base: float
+    warp: float
+    element: float
+    exchange: float
+
+
+_ONE_PASS, _TWO_PASSES = _InDouble(0.35, 0.0575, 0.03, 0.3), _InDouble(1.25, 0.06, 0.015, 0.3)
+"""Sums in Double, in one exchange, and those of pairs of Floats, in two (H200: batch norm f32 16x100x17x19, (threads, accesses)
+of one pass (256, 21) 6.7 us, (512, 11) 6.8, (1024, 6) 7.7, of two 7.0, 7.5, 8.5; 2x3x224x224 over sixteen blocks (256, 7) 6.8, (512, 4)
+6.9, (1024, 2) 7.6 and 6.9, 7.4, 8.0; 4x32x112x112 over two (512, 13) 9.9 and 10.5)."""
 
 CUT_ELEMENT = 0.05
 """The same where the ends of a row cut vectors, and threads test them (H200: layer_norm f16 61x50257 over two blocks of 800
@@ -55,8 +72,8 @@ SHARED_REGISTERS = 48
 """Registers of a thread whose row lies in shared memory, and the accesses that it may have of it."""
 SCRATCH = 2048
 """Bytes of a block's shared memory beside the row."""
-IN_SHARED = 0.5
-"""What a row takes longer that passes through shared memory."""
+IN_SHARED = 3.6e-5
+"""What an element of an SM takes longer that passes through shared memory (the same, 4x32x112x112 over two 11.4 us)."""
 MOST_PER_SM = 4
 """Rows, or blocks of them, of an SM: with more it is the memory that counts."""
 LEAST_GAIN = 0.3
@@ -75,7 +92,8 @@ class FewRows:
     shared         of what all rows share: bytes for an element that are not in `moved`, as each processor reads them all
     is_cut         whether accesses begin anywhere, or the ends of a row cut them
     exchanges      how often the threads of a row wait for one another; and where blocks share a row
-    is_exact       whether statistics are exact sums of Floats
+    is_exact       whether statistics are exact sums
+    in_double      whether those are of Floats, so that one pass may add them up in Double
     is_searched    whether something beside a row lies along some of its dims only
     address        registers of a thread for each access: where the parts of a row lie apart, or accesses begin anywhere
     """
@@ -91,6 +109,7 @@ class FewRows:
     address: int = 0
     shared: int = 0
     is_cut: bool = False
+    in_double: bool = False
 
 
 @record
@@ -103,10 +122,20 @@ class FewShape:
     registers: int
     time: float
     in_shared: bool = False
+    one_pass: bool = False
 
 
-def few_time(few: FewRows, threads: int, batch: int, cluster: int, fit: int, *, in_shared: bool = False) -> float:
-    """Of rows over as many blocks each, `fit` of which have processors of their own."""
+def few_time(
+    few: FewRows,
+    threads: int,
+    batch: int,
+    cluster: int,
+    fit: int,
+    *,
+    in_shared: bool = False,
+    one_pass: bool = False,
+) -> float:
+    """Of rows over as many blocks each, `fit` of which have processors of their own. `one_pass`: of those whose sums may be."""
     per_sm = -(-few.rows // fit)
     warps = per_sm * -(-threads // WARP)
     share = few.length * (few.moved + few.shared) / cluster
@@ -114,12 +143,16 @@ def few_time(few: FewRows, threads: int, batch: int, cluster: int, fit: int, *, 
     moving = max(share / SM_RATE, per_sm * share / MOST_RATE, few.rows * few.length * few.moved / DEVICE_RATE)
     instructions = (EXACT_INSTRUCTIONS if few.is_exact else INSTRUCTIONS) + BESIDE_INSTRUCTIONS * few.is_searched
     working = few.length / cluster * per_sm * instructions * INSTRUCTION
+    passing = few.length / cluster * per_sm * IN_SHARED if in_shared else 0.0
+    if few.in_double:
+        ways = _ONE_PASS if one_pass else _TWO_PASSES
+        time = LATENCY + max(moving, working) + passing + ways.base + warps * ways.warp
+        time += batch * few.vector * ways.element + TURN * (per_sm - 1)
+        return time + (ways.exchange + PER_BLOCK * cluster if cluster > 1 else 0.0)
     element = ELEMENT if few.vector > 1 else SINGLE_ELEMENT
     element = EXACT_ELEMENT if few.is_exact else CUT_ELEMENT if few.is_cut else element
-    time = LATENCY + max(moving, working) + batch * few.vector * element
+    time = LATENCY + max(moving, working) + passing + batch * few.vector * element
     time += warps * (EXACT_WARP_TIME if few.is_exact else CUT_WARP_TIME if few.is_cut else WARP_TIME)
-    if in_shared:
-        time += IN_SHARED
     if cluster > 1:
         time += TURN * (per_sm - 1)
         return time + CLUSTER + few.exchanges_of_cluster * (IN_BLOCK + IN_CLUSTER + PER_BLOCK * cluster)
@@ -139,6 +172,7 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo,
     placed    bytes of an element that may lie in shared memory in their place; 0: none may
     """
     best: FewShape | None = None
+    places, passes = (False, True) if placed else (False,), (False, True) if few.in_double else (False,)
     for cluster in (1, 2, 4, 8, 16):
         fit = fitting(cluster, device) if cluster <= device.max_cluster else 0
         if fit < 1 or (cluster > 1 and few.length < cluster * few.vector * WARP):
@@ -152,8 +186,8 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo,
             threads = max(min(threads, WARP), -(-accesses // (batch * WARP)) * WARP)
             if threads > max(WARP, 2 * accesses) or per_sm > MOST_PER_SM:
                 continue
-            for in_shared in (False, True) if placed else (False,):
-                time = few_time(few, threads, batch, cluster, fit, in_shared=in_shared)
+            for in_shared, one_pass in itertools.product(places, passes):
+                time = few_time(few, threads, batch, cluster, fit, in_shared=in_shared, one_pass=one_pass)
                 if best is not None and time >= best.time:
                     continue
                 if in_shared:
@@ -163,7 +197,7 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo,
                 if batch > (MOST_IN_SHARED if in_shared else MOST_ACCESSES) or registers > device.registers_per_thread:
                     continue
                 if per_sm <= _resident(threads, registers, shared, device):
-                    best = FewShape(threads, batch, cluster, registers, time, in_shared)
+                    best = FewShape(threads, batch, cluster, registers, time, in_shared, one_pass)
     return best
 
 

@@ -80,6 +80,9 @@ loaded (rms_norm f64 8x128256: 52 registers with four accesses, 79 with eight; a
 what a single row shares loaded first, add_rms_norm 1x250003 takes 9.9 us, 10.9 without."""
 REGISTERS_FOR_RESTS = 12
 """As many more where results are Floats, and the blocks meet through device memory."""
+IN_DOUBLE = 1.5
+"""As many times the bytes of a thread where statistics are sums in Double of rows read by element (H200: batch norm f32
+128x512x7x7 of 256 threads 14.6 us, of 512 16.6, of pairs of Floats 16.6 and 18.9; 64x2048x7x7 24.5, 25.4, 25.0 and 26.3)."""
 REGISTERS_OF_CUT = 8
 """Of a thread for each tensor that is read from any address on: the gradient of layer_norm f32 9x50257 takes 78, not 48."""
 
@@ -164,7 +167,7 @@ class InnerPersistentScheduler:
         if few is not None:
             in_flight = few.threads * few.batch * vector * loaded
             shape = RowShape(few.threads, few.batch, 1, few.registers, in_flight, few.cluster)
-            one_pass = few.cluster > 1 and (joins_statistics(segment) or adds_in_double(segment))
+            one_pass = few.one_pass or (few.cluster > 1 and joins_statistics(segment))
             inputs_only, per_element = False, kept_bytes(segment, one_pass=one_pass)
             if few.in_shared:
                 return _few_in_shared(segment, found, few, inputs, device, one_pass=one_pass)
@@ -268,6 +271,13 @@ class InnerPersistentScheduler:
             )
         if isinstance(shape, Refused):
             return shape
+        if not is_few and shape.cluster == 1 and vector == 1 and found.along == reads and adds_in_double(segment):
+            # What a warp joins in Double costs more than an element of its threads.
+            of_one = choose_row_shape(
+                spread, rows, vector, per_element, loaded, narrowest, device, wanted=int(IN_DOUBLE * BYTES_PER_THREAD)
+            )
+            if not isinstance(of_one, Refused) and of_one.cluster == 1:
+                shape, one_pass = of_one, True
         if not is_few and shape.cluster == 1 and rows * 2 <= device.sm_count and cut == 0:
             is_double = narrowest > 4
             row = Row(length, vector, found.moved, 1 if one_pass else exchanges, is_double, accesses.misaligned)
@@ -350,7 +360,8 @@ class InnerPersistentScheduler:
         exchanges = 1 if one_pass else stages_on_chip(segment) - 1
         is_exact = exponentials and any(t.dtype.itemsize == 4 for t in segment.output_tensors)
         pieces = -(-EXACT_ELEMENTS // vector) if is_exact else 1
-        row = Row(found.length + found.cut, vector, found.moved, exchanges, is_double, accesses.misaligned)
+        shows = has_statistics(segment) and not joins_statistics(segment)
+        row = Row(found.length + found.cut, vector, found.moved, exchanges, is_double, accesses.misaligned, shows)
         in_shared = () if found.is_single else found.placed(device)
         best: tuple[GridShape, bool, tuple[str, ...]] | None = None
         for inputs_only, placed in ((False, ()), (True, ()), (True, in_shared)):
@@ -522,6 +533,8 @@ def _few_rows(segment: Fusion, found: Rows) -> FewRows | None:
         # A quarter of what lies beside rows is counted as moved.
         shared=sum(r.tensor.dtype.itemsize for r in found.along if r not in found.reads and r not in partial) * 3 // 4,
         is_cut=found.accesses.misaligned,
+        # Beside what all rows share it was not measured.
+        in_double=found.along == found.reads and adds_in_double(segment),
     )
 
 

@@ -144,7 +144,8 @@ class OuterPersistentScheduler:
         thread = Columns(loops.vector, loops.vector * sum(read), held, joined, keeps)
         shape = choose_outer_shape(rows, columns, thread, max(read), device)
         written = sum(t.dtype.itemsize for t in segment.output_tensors if has_rows(t))
-        work = Work(rows, columns, loops.vector, thread.loaded, thread.loaded + loops.vector * written)
+        moved = thread.loaded + loops.vector * written
+        work = Work(rows, columns, loops.vector, thread.loaded, moved, is_exact=bool(wide))
         near = choose_cluster_shape(
             work,
             max(read),
