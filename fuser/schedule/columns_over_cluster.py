@@ -78,7 +78,7 @@ class ColumnShape:
 
 
 def shape_time(
-    work: Work, across: int, along: int, sharing: int, busy: int, per_sm: int, exchange: float, mean: float | None = None
+    work: Work, across: int, along: int, sharing: int, busy: int, per_sm: float, exchange: float, mean: float | None = None
 ) -> float:
     """Of blocks on `busy` SMs, `per_sm` of them on the one with most, and `mean` on all of these if not as many."""
     rows = -(-work.rows // sharing)
@@ -158,15 +158,20 @@ def _shape(
         return None
     per_sm = -(-tiles // fit)
     waves = -(-per_sm // min(per_sm, resident))
-    at_once = min(per_sm, resident)
+    # A few clusters more than have processors of their own make two on some wait, but not the memory; only sums in Double hold
+    # them up much (H200: f32 8x256x28x28 in 32 clusters of four blocks, of which it holds 30 apart: the median block ends after
+    # 12.5 us, the last after 15; bf16 in 16 clusters of eight, of which it holds 15, 9.4 us, in eight of twice the threads 9.2).
+    is_shared = work.is_exact or tiles > A_FEW_MORE * fit
+    at_once = min(per_sm if is_shared else max(1.0, tiles / fit), resident)
     busy = min(tiles, fit) * sharing
     exchange = IN_CLUSTER + PER_CLUSTER_BLOCK * sharing + BESIDE * (at_once - 1)
-    # A few clusters more than have processors of their own make two on some wait, but not the memory (H200: f32 8x256x28x28 in
-    # 32 clusters of four blocks, of which it holds 30 apart: the median block ends after 12.5 us, the last after 15).
     mean = min(tiles / fit, at_once)
     time = waves * shape_time(work, across, along, sharing, busy, at_once, exchange, mean)
     return ColumnShape(across, along, sharing, unroll, turns, time)
 
+
+A_FEW_MORE = 1.25
+"""So many times as many clusters as have processors of their own are not yet two on each."""
 
 SCRATCH = 48
 """Bytes of shared memory for a thread's part of the results, at most about."""

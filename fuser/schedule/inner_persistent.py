@@ -80,7 +80,7 @@ loaded (rms_norm f64 8x128256: 52 registers with four accesses, 79 with eight; a
 what a single row shares loaded first, add_rms_norm 1x250003 takes 9.9 us, 10.9 without."""
 REGISTERS_FOR_RESTS = 12
 """As many more where results are Floats, and the blocks meet through device memory."""
-IN_DOUBLE = 1.5
+IN_DOUBLE, QUARTERS = 2, 128
 """As many times the bytes of a thread where statistics are sums in Double of rows read by element (H200: batch norm f32
 128x512x7x7 of 256 threads 14.6 us, of 512 16.6, of pairs of Floats 16.6 and 18.9; 64x2048x7x7 24.5, 25.4, 25.0 and 26.3)."""
 REGISTERS_OF_CUT = 8
@@ -274,10 +274,14 @@ class InnerPersistentScheduler:
         if not is_few and shape.cluster == 1 and vector == 1 and found.along == reads and adds_in_double(segment):
             # What a warp joins in Double costs more than an element of its threads.
             of_one = choose_row_shape(
-                spread, rows, vector, per_element, loaded, narrowest, device, wanted=int(IN_DOUBLE * BYTES_PER_THREAD)
+                spread, rows, vector, per_element, loaded, narrowest, device, wanted=IN_DOUBLE * BYTES_PER_THREAD
             )
-            if not isinstance(of_one, Refused) and of_one.cluster == 1:
-                shape, one_pass = of_one, True
+            if not isinstance(of_one, Refused) and of_one.cluster == 1 and of_one.rows == 1:
+                # As many warps on each quarter of an SM.
+                threads = min(-(-of_one.threads // QUARTERS) * QUARTERS, device.max_threads_per_block)
+                batch = -(-length // threads)
+                shape = RowShape(threads, batch, 1, of_one.registers, threads * batch * loaded, 1)
+                one_pass = True
         if not is_few and shape.cluster == 1 and rows * 2 <= device.sm_count and cut == 0:
             is_double = narrowest > 4
             row = Row(length, vector, found.moved, 1 if one_pass else exchanges, is_double, accesses.misaligned)
@@ -360,8 +364,8 @@ class InnerPersistentScheduler:
         exchanges = 1 if one_pass else stages_on_chip(segment) - 1
         is_exact = exponentials and any(t.dtype.itemsize == 4 for t in segment.output_tensors)
         pieces = -(-EXACT_ELEMENTS // vector) if is_exact else 1
-        shows = has_statistics(segment) and not joins_statistics(segment)
-        row = Row(found.length + found.cut, vector, found.moved, exchanges, is_double, accesses.misaligned, shows)
+        in_pairs = adds_in_double(segment)
+        row = Row(found.length + found.cut, vector, found.moved, exchanges, is_double, accesses.misaligned, in_pairs)
         in_shared = () if found.is_single else found.placed(device)
         best: tuple[GridShape, bool, tuple[str, ...]] | None = None
         for inputs_only, placed in ((False, ()), (True, ()), (True, in_shared)):
@@ -533,7 +537,7 @@ def _few_rows(segment: Fusion, found: Rows) -> FewRows | None:
         # A quarter of what lies beside rows is counted as moved.
         shared=sum(r.tensor.dtype.itemsize for r in found.along if r not in found.reads and r not in partial) * 3 // 4,
         is_cut=found.accesses.misaligned,
-        # Beside what all rows share it was not measured.
+        # Not measured beside what all rows share.
         in_double=found.along == found.reads and adds_in_double(segment),
     )
 
@@ -543,9 +547,8 @@ def _few(segment: Fusion, found: Rows, shape: RowShape | Refused, device: Device
     few = _few_rows(segment, found)
     if few is None:
         return None
-    # What all rows share is read beside pieces of a row in shared memory: not measured.
-    placed = found.placed(device) if found.along == found.reads and not found.is_single else ()
-    in_place = found.loaded if placed and not found.accesses.misaligned else 0
+    # Not measured for 16 bits and Doubles.
+    in_place = found.loaded if few.in_double and not found.is_single and found.placed(device) else 0
     best = choose_few_shape(few, kept_bytes(segment), REGISTERS_FOR_ADDRESSES, device, in_place)
     # A row that registers would hold badly goes to shared memory, which this does not judge: where all rows are there at once
     # it is slower (H200: layer_norm bf16 16x128256 10.9 us, in the registers of eight blocks 8.4; f16 61x50257 12.1 and 10.7).

@@ -283,7 +283,7 @@ def near_time(row: Row, rows: int, cluster: int, threads: int, batch: int, room:
         cluster,
         batch,
         at_once,
-        resident,
+        1 if row.is_exact else resident,
         latency,
         exchange,
         device,
