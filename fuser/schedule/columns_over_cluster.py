@@ -78,7 +78,14 @@ class ColumnShape:
 
 
 def shape_time(
-    work: Work, across: int, along: int, sharing: int, busy: int, per_sm: float, exchange: float, mean: float | None = None
+    work: Work,
+    across: int,
+    along: int,
+    sharing: int,
+    busy: int,
+    per_sm: float,
+    exchange: float,
+    mean: float | None = None,
 ) -> float:
     """Of blocks on `busy` SMs, `per_sm` of them on the one with most, and `mean` on all of these if not as many."""
     rows = -(-work.rows // sharing)

@@ -21,6 +21,7 @@ ELEMENT, SINGLE_ELEMENT = 0.01, 0.03
 EXACT_ELEMENT = 0.25
 """The same where statistics are exact sums of Floats."""
 
+
 @record
 class _InDouble:
     """What rows of Floats with exact statistics take beside what moves: to begin with, for a warp of the SM, for an element of a
