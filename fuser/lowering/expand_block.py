@@ -28,8 +28,8 @@ from fuser.records import record
 
 MOST_STATISTICS = 8
 """Statistics, sums of Doubles or compensated ones of warps that each thread joins by itself: more of them take longer, and
-statistics hold more registers than there may be (H200: batch norm f32 16x100x17x19 with sums in Double, of 1024 threads 11.2 us,
-by lanes 7.7)."""
+statistics hold more registers than there may be (H200: batch norm f32 16x100x17x19 with sums in Double, of 1024 threads 11.2,
+by lanes 7.7 us)."""
 
 # Partials that a thread reads from shared memory rather than wait for another thread to join them.
 _OWN_WORK = 16
