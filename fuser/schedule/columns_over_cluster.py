@@ -167,7 +167,7 @@ def _shape(
     waves = -(-per_sm // min(per_sm, resident))
     # A few clusters more than have processors of their own make two on some wait, but not the memory; only sums in Double hold
     # them up much (H200: f32 8x256x28x28 in 32 clusters of four blocks, of which it holds 30 apart: the median block ends after
-    # 12.5 us, the last after 15; bf16 in 16 clusters of eight, of which it holds 15, 9.4 us, in eight of twice the threads 9.2).
+    # 12.5 us, the last after 15; bf16 in 16 clusters of eight, of which it holds 15, 9.4 us, in eight of more threads 9.2).
     is_shared = work.is_exact or tiles > A_FEW_MORE * fit
     at_once = min(per_sm if is_shared else max(1.0, tiles / fit), resident)
     busy = min(tiles, fit) * sharing

@@ -24,8 +24,8 @@ EXACT_ELEMENT = 0.25
 
 @record
 class _InDouble:
-    """What rows of Floats with exact statistics take beside what moves: to begin with, for a warp of the SM, for an element of a
-    thread, for an exchange of a cluster."""
+    """What rows of Floats with exact statistics take beside what moves: to begin with, for a warp of the SM, for an element of
+    a thread, for an exchange of a cluster."""
 
     base: float
     warp: float
@@ -35,8 +35,8 @@ class _InDouble:
 
 _ONE_PASS, _TWO_PASSES = _InDouble(0.45, 0.0575, 0.03, 0.3), _InDouble(1.25, 0.06, 0.015, 0.3)
 """Sums in Double, in one exchange, and those of pairs of Floats, in two (H200: batch norm f32 16x100x17x19, (threads, accesses)
-of one pass (256, 21) 6.7 us, (512, 11) 6.8, (1024, 6) 7.7, of two 7.0, 7.5, 8.5; 2x3x224x224 over sixteen blocks (256, 7) 6.8, (512, 4)
-6.9, (1024, 2) 7.6 and 6.9, 7.4, 8.0; 4x32x112x112 over two (512, 13) 9.9 and 10.5)."""
+of one pass (256, 21) 6.7 us, (512, 11) 6.8, (1024, 6) 7.7, of two 7.0, 7.5, 8.5; 2x3x224x224 over sixteen blocks (256, 7) 6.8,
+(512, 4) 6.9, (1024, 2) 7.6 and 6.9, 7.4, 8.0; 4x32x112x112 over two (512, 13) 9.9 and 10.5)."""
 
 CUT_ELEMENT = 0.05
 """The same where the ends of a row cut vectors, and threads test them (H200: layer_norm f16 61x50257 over two blocks of 800
