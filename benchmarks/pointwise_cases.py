@@ -14,7 +14,8 @@ _TANH_SCALE = math.sqrt(2 / math.pi)
 
 
 def _gelu_tanh_wide(m: Wide, x: Any) -> Any:
-    return 0.5 * x * (1 + m.xp.tanh(_TANH_SCALE * (x + 0.044715 * x * x * x)))
+    # x (1 + tanh(z)) / 2 without the cancellation near -1, which is worth four units of a Double.
+    return x / (1 + m.xp.exp(-2 * _TANH_SCALE * (x + 0.044715 * x * x * x)))
 
 
 def _silu_wide(m: Wide, x: Any) -> Any:
