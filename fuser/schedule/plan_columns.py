@@ -65,26 +65,8 @@ def plan_columns(space: Space, device: DeviceInfo) -> ReductionPlan:
         and columns < 2 * WARP * device.sm_count
     ):
         return _plan_turn(space, device, columns)
-    across = power_of_two(columns, 1, WARP)
-    wanted, may_split = device.sm_count, space.may_split
-    if ceil_div(columns, across) * 5 < wanted * 4:
-        alone = _alone(space, device, columns, unroll)
-        if alone:
-            across, may_split = alone, False
-        elif space.heavy:
-            across = _narrow(space, columns, across, wanted)
-        elif not space.misaligned:
-            across = min(across, WARP // 2)
-        lines = ceil_div(columns, LINE)
-        if may_split and not (space.heavy or space.misaligned) and across > LINE:
-            wide = ceil_div(columns, across)
-            parts = wanted * RESIDENT // LONG_BLOCK // wide
-            if parts > _MOST_PARTS:
-                # Of few columns more last blocks have fewer parts to join.
-                across = LINE
-            elif parts == RESIDENT // LONG_BLOCK and lines >= wanted and wide * 10 < wanted * 9:
-                # Narrow blocks have nothing to join (H200: f32 1331x7168 16.9 -> 15.7 us).
-                across, may_split = LINE, False
+    wanted = device.sm_count
+    across, may_split = _side_by_side(space, device, columns, unroll)
     # Blocks of which an SM has several have fewer threads to join each (H200: f64 432x5120 12.1 -> 10.3 us).
     several = not space.heavy and may_split is not space.may_split and ceil_div(columns, across) >= wanted
     is_small = several or (space.heavy and may_split is not space.may_split and across < _line(space))
@@ -120,6 +102,31 @@ def plan_columns(space: Space, device: DeviceInfo) -> ReductionPlan:
         unroll = min(unroll, power_of_two(ceil_div(space.reduced, along), 1, MAX_UNROLL))
     reasons.append(flight_words(space, device, unroll))
     return ReductionPlan(along, across, grid, unroll, tuple(reasons), is_few=is_full(space, unroll))
+
+
+def _side_by_side(space: Space, device: DeviceInfo, columns: int, unroll: int) -> tuple[int, bool]:
+    """Threads of a block along the kept dims, and whether several blocks may share their columns."""
+    across, wanted = power_of_two(columns, 1, WARP), device.sm_count
+    if ceil_div(columns, across) * 5 >= wanted * 4:
+        return across, space.may_split
+    alone = _alone(space, device, columns, unroll)
+    if alone:
+        return alone, False
+    if space.heavy:
+        return _narrow(space, columns, across, wanted), space.may_split
+    if space.misaligned:
+        return across, space.may_split
+    across = min(across, WARP // 2)
+    wide = ceil_div(columns, across)
+    parts = wanted * RESIDENT // LONG_BLOCK // wide
+    if space.may_split and across > LINE and parts > _MOST_PARTS:
+        # Of few columns more last blocks have fewer parts to join.
+        return LINE, True
+    is_half = parts == RESIDENT // LONG_BLOCK and ceil_div(columns, LINE) >= wanted and wide * 10 < wanted * 9
+    if space.may_split and across > LINE and is_half:
+        # Narrow blocks have nothing to join (H200: f32 1331x7168 16.9 -> 15.7 us).
+        return LINE, False
+    return across, space.may_split
 
 
 def _plan_few_rows(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan:
