@@ -313,3 +313,15 @@ def test_a_window_of_a_dim_whose_extent_is_one_elsewhere(monkeypatch: pytest.Mon
     array = RNG.random((129, 1, 1, 3)).astype("f4")
     (found,) = run(define, [array], monkeypatch)
     np.testing.assert_array_equal(found, array[:, :, :, 0])
+
+
+@pytest.mark.parametrize("shape", [(16, 16, 16, 1), (32, 16, 1, 1), (16, 1, 16, 1)])
+def test_dims_of_one_element_behind_those_of_vectors(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All dims are one run; the last ones are found to have one element when inputs are bound."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1] * 4, True, DataType.Half)
+        fd.add_output(fd.ops.cast(fd.ops.mul(x, 2.0), DataType.Half))
+    array = RNG.integers(-8, 9, shape).astype("f2")
+    (found,) = fd.execute([place(small_simulator(), array)])
+    np.testing.assert_array_equal(np.asarray(found), array * 2)

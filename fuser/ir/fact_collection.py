@@ -8,6 +8,7 @@ the alignment and divisibility of its argument, `ask_extent_within` for a bound.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 
 from fuser.ir.enums import ParallelType
 from fuser.ir.facts import (
@@ -30,6 +31,7 @@ from fuser.ir.facts import (
 from fuser.ir.fusion import Tensor, is_copy, memory_order, tensor_inputs, tensor_outputs
 from fuser.ir.integers import ONE, Int, Symbol
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.schedule_propagation import origins
 
 INDEX_LIMIT = 2**30
 GRID_LIMIT = 65535
@@ -60,7 +62,7 @@ def collect_facts(
         if described is None:  # an output: its storage is ours, its extents are the inputs'
             facts += _output_vector_facts(scheduled, t, width, evaluate)
         else:
-            facts = _with_unit_stride(t.name, described, facts)
+            facts = _with_unit_stride(t.name, described, facts, _dims_of_vectors(scheduled, t))
             facts += _vector_facts(t, width, described, frozenset(facts))
     facts += scheduled.asked
     facts += _disjoint_facts(scheduled)
@@ -140,9 +142,24 @@ def _output_vector_facts(
     return []
 
 
-def _with_unit_stride(name: str, described: TensorDescriptor, facts: list[Fact]) -> list[Fact]:
+def _dims_of_vectors(scheduled: ScheduleBuilder, tensor: Tensor) -> set[int]:
+    """The dims of an argument that are merged into the vectorized loops of its copies."""
+    found: set[int] = set()
+    for expr in scheduled.exprs:
+        if is_copy(expr) and tensor in tensor_inputs(expr)[:1]:
+            result = tensor_outputs(expr)[0]
+            state = scheduled.state(result.name)
+            axes = [a for a in state.loop if state.parallel_type(a) is ParallelType.vectorize]
+            inside = {dim for axis in axes for dim in origins(axis)}
+            found.update(d for d, dim in enumerate(result.visible) if dim in inside)
+    return found
+
+
+def _with_unit_stride(
+    name: str, described: TensorDescriptor, facts: list[Fact], in_vectors: AbstractSet[int]
+) -> list[Fact]:
     """The facts with a stride of 1 of the vectorized dim, and of 0 of the dims of one element that lie inside it: dense beside
-    those, its elements would be neighbours for one of theirs only."""
+    those, its elements would be neighbours for one of theirs only. Where these are `in_vectors`, too, all are one run."""
     units = [d for d, (n, s) in enumerate(zip(described.sizes, described.strides, strict=True)) if n > 1 and s == 1]
     inner = {f.dim: f.inner for f in facts if isinstance(f, DenseStride) and f.tensor == name}
     if len(units) != 1 or units[0] not in inner:
@@ -150,6 +167,8 @@ def _with_unit_stride(name: str, described: TensorDescriptor, facts: list[Fact])
     inside = [d := inner[units[0]]]
     while d in inner:
         inside.append(d := inner[d])
+    if in_vectors >= set(inside):
+        return facts
     chain = {units[0], *inside}
     others = [
         f for f in facts if not (isinstance(f, (UnitStride, DenseStride)) and f.tensor == name and f.dim in chain)
