@@ -57,6 +57,26 @@ def test_norms_beside_floats_at_every_phase(dtype: DataType, rows: int, length: 
         assert np.max(error / (np.abs(expected) + 1.0)) <= (8e-3 if dtype is DataType.BFloat16 else 1e-3)
 
 
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.BFloat16])
+@pytest.mark.parametrize(
+    ("rows", "length", "padding"), [(70, 50257, 8), (700, 50257, 3), (33, 128257, 64), (301, 20011, 1)]
+)
+def test_rows_of_another_pitch(dtype: DataType, rows: int, length: int, padding: int) -> None:
+    """Some or all of them begin where their results do; of 16 bits exponentials are summed in one pass."""
+    torch = pytest.importorskip("torch")
+    wide = torch.randn(rows, length + padding, device="cuda")
+    x = wide.to(torch.bfloat16 if dtype is DataType.BFloat16 else torch.float32)[:, :length]
+    with FusionDefinition() as fd:
+        read = fd.ops.cast(fd.define_tensor(shape=[-1, -1], dtype=dtype), DataType.Float)
+        e = fd.ops.exp(fd.ops.sub(read, fd.ops.max(read, [1], keepdim=True)))
+        fd.add_output(fd.ops.cast(fd.ops.div(e, fd.ops.sum(e, [1], keepdim=True)), dtype))
+    expected = torch.softmax(x.double(), 1)
+    for _ in range(3):
+        (found,) = fd.execute([x])
+        error = ((found.double() - expected) / expected).abs().max().item()
+        assert error <= (2.0**-8 if dtype is DataType.BFloat16 else 1e-6)
+
+
 CASES = [(64, 1 << 20), (67, 1 << 20), (300, 65536), (301, 131072), (1000, 50000), (5, 1_000_000), (40, 262144)]
 
 
