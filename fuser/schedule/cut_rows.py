@@ -24,8 +24,8 @@ REGISTERS = 40
 """Registers of a thread."""
 
 REGISTERS_BESIDE = 48
-"""The same where it reads several rows of wider elements than 16 bits, or more than `MOST_SHARED` bytes for a vector beside
-them (gradient of softmax f32 13x128256 at any address spills in forty)."""
+"""The same where it reads several rows of wider elements than 16 bits (gradient of softmax f32 13x128256 at any address spills
+in forty), or, in several passes or rows at once, more than `MOST_SHARED` bytes for a vector beside them."""
 
 LEAST_REGISTERS_BESIDE = 72
 """Registers that ptxas must be able to give where anything is read beside a row (layer_norm bf16 5x1000003 in blocks of
@@ -38,6 +38,10 @@ WANTED_THREADS = 832
 WANTED_THREADS_BESIDE = 1280
 """Threads of an SM that keep its pipes busy, and those that hide the latency of what is read beside a row (H200: gradient of
 softmax and layer_norm of 50257 elements)."""
+
+WANTED_THREADS_WIDE = 1152
+"""The same where that is more than `MOST_SHARED` bytes for a vector: it is the first-level cache that they wait for (H200:
+layer_norm f16 536x250003 beside Floats in 1280 threads over sixteen blocks 253 us, in 1152 over eight 232)."""
 
 WANTED_IN_FLIGHT = 160 * 1024
 """Bytes of rows on an SM: loading, exchanging and storing take turns (H200: softmax and its gradient at 50257 elements)."""
@@ -128,10 +132,9 @@ def choose_cut_shape(
     # Rows together need registers for what they share: it must be little, or very much beside a row, and much in any case
     # (H200: rms_norm bf16 834x50257 two rows at once 61.6 us, one 57.9).
     is_worth_it = beside >= 2 * loaded and (beside * vector <= MOST_SHARED or beside > 2 * loaded)
-    holds_more = beside * vector > MOST_SHARED or loaded > itemsize >= 4
-    registers = REGISTERS_BESIDE if holds_more else REGISTERS
-    registers += REGISTERS_FOR_DOUBLES if itemsize > 4 else 0
-    wanted = WANTED_THREADS_BESIDE if beside else WANTED_THREADS
+    is_wide = beside * vector > MOST_SHARED
+    more = REGISTERS_FOR_DOUBLES if itemsize > 4 else 0
+    wanted = WANTED_THREADS_WIDE if is_wide else WANTED_THREADS_BESIDE if beside else WANTED_THREADS
     wanted = WANTED_THREADS_REALIGNED if is_realigned else wanted
     # Few rows leave places of an SM empty. Not counted for Doubles, and where that is slower (H200: layer_norm f16 168x50257
     # with Float weights, 128 threads of 26 accesses over four blocks 25.8 us, one block of 640 28.3).
@@ -150,6 +153,8 @@ def choose_cut_shape(
         if spread.most < least:
             break
         cluster, together = spread.cluster, spread.together
+        holds_more = loaded > itemsize >= 4 or (is_wide and (together > 1 or exchanges > 1))
+        registers = (REGISTERS_BESIDE if holds_more else REGISTERS) + more
         for batch in range(max(2, -(-vectors // (cluster * device.max_threads_per_block))), 33):
             threads = -(-vectors // (cluster * batch * WARP)) * WARP
             if beside and threads * LEAST_REGISTERS_BESIDE > device.registers_per_sm:

@@ -18,7 +18,7 @@ from fuser.schedule.rows_over_grid import CLUSTERED, DEVICE_RATE, SM_RATE
 ELEMENT, SINGLE_ELEMENT = 0.01, 0.03
 """An element of a thread, of a wide access and by itself, from its load to its store."""
 
-EXACT_ELEMENT = 0.25
+EXACT_ELEMENT = 0.15
 """The same where statistics are exact sums of Floats."""
 
 
@@ -57,7 +57,7 @@ INSTRUCTIONS, EXACT_INSTRUCTIONS, BESIDE_INSTRUCTIONS = 12, 25, 15
 LATENCY = 0.8
 """From the first load of a row to its last value."""
 
-WARP_TIME, EXACT_WARP_TIME, CUT_WARP_TIME = 0.0125, 0.02, 0.035
+WARP_TIME, EXACT_WARP_TIME, CUT_WARP_TIME = 0.0125, 0.06, 0.035
 """What each warp of an SM takes in its exchanges; and where its accesses are tested (H200: layer_norm bf16 9x50257 over eight
 blocks of 416 threads with two accesses 6.5 us, of 800 with one 7.2)."""
 
