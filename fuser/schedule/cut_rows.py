@@ -136,9 +136,9 @@ def choose_cut_shape(
     more = REGISTERS_FOR_DOUBLES if itemsize > 4 else 0
     wanted = WANTED_THREADS_WIDE if is_wide else WANTED_THREADS_BESIDE if beside else WANTED_THREADS
     wanted = WANTED_THREADS_REALIGNED if is_realigned else wanted
-    # Few rows leave places of an SM empty. Not counted for Doubles, and where that is slower (H200: layer_norm f16 168x50257
-    # with Float weights, 128 threads of 26 accesses over four blocks 25.8 us, one block of 640 28.3).
-    counts = itemsize <= 4 and beside <= 2 * loaded
+    # Few rows leave places of an SM empty (H200: layer_norm f16 21x250003 off by one beside Floats over sixteen blocks of 256
+    # threads, room for six on an SM, 22.9 us, of 512 with room for three 19.6). Not counted for Doubles.
+    counts = itemsize <= 4
     spreads: list[_Spread] = []
     for cluster in (1, 2, 4, 8, 16):
         if cluster > device.max_cluster or vectors < cluster * 2 * WARP:
