@@ -24,8 +24,8 @@ REGISTERS = 40
 """Registers of a thread."""
 
 REGISTERS_BESIDE = 48
-"""The same where it reads several rows of wider elements than 16 bits (gradient of softmax f32 13x128256 at any address spills
-in forty), or, in several passes or rows at once, more than `MOST_SHARED` bytes for a vector beside them."""
+"""The same where it reads several rows of wider elements than 16 bits, or more than `MOST_SHARED` bytes for a vector beside
+them (gradient of softmax f32 13x128256 at any address spills in forty). One row in one pass beside Floats does without."""
 
 LEAST_REGISTERS_BESIDE = 72
 """Registers that ptxas must be able to give where anything is read beside a row (layer_norm bf16 5x1000003 in blocks of
@@ -40,7 +40,7 @@ WANTED_THREADS_BESIDE = 1280
 softmax and layer_norm of 50257 elements)."""
 
 WANTED_THREADS_WIDE = 1152
-"""The same where that is more than `MOST_SHARED` bytes for a vector: it is the first-level cache that they wait for (H200:
+"""The same where that is more than twice a row's: it is the first-level cache that they wait for (H200:
 layer_norm f16 536x250003 beside Floats in 1280 threads over sixteen blocks 253 us, in 1152 over eight 232)."""
 
 WANTED_IN_FLIGHT = 160 * 1024
@@ -132,7 +132,7 @@ def choose_cut_shape(
     # Rows together need registers for what they share: it must be little, or very much beside a row, and much in any case
     # (H200: rms_norm bf16 834x50257 two rows at once 61.6 us, one 57.9).
     is_worth_it = beside >= 2 * loaded and (beside * vector <= MOST_SHARED or beside > 2 * loaded)
-    is_wide = beside * vector > MOST_SHARED
+    is_wide = beside > 2 * loaded
     more = REGISTERS_FOR_DOUBLES if itemsize > 4 else 0
     wanted = WANTED_THREADS_WIDE if is_wide else WANTED_THREADS_BESIDE if beside else WANTED_THREADS
     wanted = WANTED_THREADS_REALIGNED if is_realigned else wanted
@@ -153,7 +153,8 @@ def choose_cut_shape(
         if spread.most < least:
             break
         cluster, together = spread.cluster, spread.together
-        holds_more = loaded > itemsize >= 4 or (is_wide and (together > 1 or exchanges > 1))
+        is_light = is_wide and together == 1 and exchanges == 1
+        holds_more = loaded > itemsize >= 4 or (beside * vector > MOST_SHARED and not is_light)
         registers = (REGISTERS_BESIDE if holds_more else REGISTERS) + more
         for batch in range(max(2, -(-vectors // (cluster * device.max_threads_per_block))), 33):
             threads = -(-vectors // (cluster * batch * WARP)) * WARP
