@@ -325,3 +325,19 @@ def test_dims_of_one_element_behind_those_of_vectors(shape: tuple[int, ...], mon
     array = RNG.integers(-8, 9, shape).astype("f2")
     (found,) = fd.execute([place(small_simulator(), array)])
     np.testing.assert_array_equal(np.asarray(found), array * 2)
+
+
+def test_rows_that_are_held_and_written_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registers may be filled past a row's end, memory may not."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.ops.stride_order(fd.define_tensor([-1, -1]), [0, 1])
+        e = fd.ops.exp(fd.ops.sub(x, fd.ops.max(x, [0], True)))
+        fd.add_output(fd.ops.pad(fd.ops.div(e, fd.ops.sum(e, [0], True)), [0, 2, 0, 0], 0.0))
+        fd.add_output(fd.ops.triu(x, 0))
+
+    array = np.lib.stride_tricks.as_strided(RNG.random(700).astype("f4"), (100, 7), (28, 0))
+    padded, upper = run(define, [array], monkeypatch)
+    e = np.exp(array - array.max(0))
+    np.testing.assert_allclose(padded, np.pad(e / e.sum(0), [(0, 0), (0, 2)]), rtol=1e-6)
+    np.testing.assert_array_equal(upper, np.triu(array))

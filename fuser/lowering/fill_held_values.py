@@ -112,7 +112,8 @@ def _kept(stmt: Stmt, begun: set[Buffer]) -> _Kept | None:
         match s:
             case Allocate():
                 untested.append(s)
-            case If(condition, (Store(buffer, index, value) as store,), (), Role.predicate):
+            # Memory has no elements that are left out.
+            case If(condition, (Store(buffer, index, value) as store,), (), Role.predicate) if buffer.is_register:
                 found = _source(value, values)
                 if found is None or place is not None:
                     return None
