@@ -341,3 +341,33 @@ def test_rows_that_are_held_and_written_as_they_come(monkeypatch: pytest.MonkeyP
     e = np.exp(array - array.max(0))
     np.testing.assert_allclose(padded, np.pad(e / e.sum(0), [(0, 0), (0, 2)]), rtol=1e-6)
     np.testing.assert_array_equal(upper, np.triu(array))
+
+
+@pytest.mark.parametrize(("shape", "wide"), [((1, 31), [8, 31]), ((32, 1), [32, 32]), ((3, 1, 20), [3, 8, 20])])
+def test_norms_of_what_is_expanded(shape: tuple[int, ...], wide: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An element of the input is for several threads of a row: none may hold it for itself."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.ops.set(fd.ops.expand(fd.define_tensor([1 if n == 1 else -1 for n in shape], True), wide))
+        fd.add_output(normalised(fd, x, [0, 1] if len(shape) == 2 else [1, 2]))
+
+    x = RNG.random(shape).astype("f4")
+    (found,) = run(define, [x], monkeypatch)
+    rows = np.broadcast_to(x.astype("f8"), wide).reshape(3 if len(shape) == 3 else 1, -1)
+    expected = (rows - rows.mean(1, keepdims=True)) / np.sqrt(rows.var(1, keepdims=True) + 1)
+    np.testing.assert_allclose(found, expected.reshape(wide), rtol=1e-5, atol=1e-6)
+
+
+def test_a_row_of_one_element_that_is_reshaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block of one thread holds the element, also for what reads it at the index 0 in place of that thread's."""
+
+    def define(fd: FusionDefinition) -> None:
+        x, o = fd.define_tensor([-1], True), fd.ops
+        e = o.exp(o.sub(x, o.max(x, [0], True)))
+        fd.add_output(o.div(e, o.sum(e, [0], True)))
+        fd.add_output(o.reshape(x, [1, 1]))
+
+    x = np.full(1, 2.5, "f4")
+    one, reshaped = run(define, [x], monkeypatch)
+    np.testing.assert_array_equal(one, np.ones(1, "f4"))
+    np.testing.assert_array_equal(reshaped, x[None])

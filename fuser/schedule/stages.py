@@ -138,17 +138,21 @@ def is_cheap(builder: ScheduleBuilder, name: str) -> bool:
 
 @while_unchanged
 def _full_size(builder: ScheduleBuilder) -> tuple[frozenset[str], frozenset[str]]:
-    """Names of the tensors with dims that are reduced; and of those that have elements of their own along them."""
+    """Names of the tensors with dims that are reduced; and of those with elements of their own along all of a row.
+
+    An element along some of a row's dims only is for several threads of the row: none could keep it for itself.
+    """
     graph = builder.graph()
     reduced = reduced_groups_of(builder)
-    wide: set[str] = set()
-    full: set[str] = set()
-    for t in builder.tensors:
-        dims = [d for d in t.visible if graph.group(d) in reduced]
-        if dims:
-            wide.add(t.name)
-        if not all(d.is_broadcast for d in dims):
-            full.add(t.name)
+    along = {t.name: {graph.group(d) for d in t.visible if not d.is_broadcast} & reduced for t in builder.tensors}
+    rows: set[frozenset[Group]] = set()
+    for e in row_reductions(builder):
+        source, result = tensor_inputs(e)[0], tensor_outputs(e)[0]
+        if source.name not in builder.partial_results:
+            dims = (d for d in (*result.logical, *(result.root or ())) if d.is_reduction)
+            rows.add(frozenset(map(graph.group, dims)) & along[source.name])
+    wide = {t.name for t in builder.tensors if any(graph.group(d) in reduced for d in t.visible)}
+    full = {name for name, groups in along.items() if groups and any(row <= groups for row in rows)}
     return frozenset(wide), frozenset(full)
 
 
