@@ -121,6 +121,9 @@ class NestValues(NestPredicates):
                 continue
             if k < self.sharing.positions[leader] or indexer.index(group) is self.context.threads[p]:
                 held.add(p)
+            elif is_one(self.context.sizes.get(p, ONE)):
+                # The only thread there is holds whatever is read.
+                held.add(p)
             elif not is_shared_by(memory, p):
                 needed = "shared or global" if p.is_block else "global"
                 raise SchedulingError(
