@@ -371,3 +371,18 @@ def test_a_row_of_one_element_that_is_reshaped(monkeypatch: pytest.MonkeyPatch) 
     one, reshaped = run(define, [x], monkeypatch)
     np.testing.assert_array_equal(one, np.ones(1, "f4"))
     np.testing.assert_array_equal(reshaped, x[None])
+
+
+def test_columns_whose_rows_are_known_to_be_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is to be asked of their number, and no loop over turns is left that could keep any."""
+
+    def define(fd: FusionDefinition) -> None:
+        o = fd.ops
+        x = o.cast(fd.define_tensor([100, -1], True, DataType.Half), DataType.Float)
+        e = o.exp(o.sub(x, o.max(x, [0], True)))
+        fd.add_output(o.div(e, o.sum(e, [0], True)))
+
+    x = RNG.random((100, 100)).astype("f2")
+    (found,) = run(define, [x], monkeypatch)
+    e = np.exp(x.astype("f8"))
+    np.testing.assert_allclose(found, e / e.sum(0), rtol=1e-6)

@@ -158,11 +158,12 @@ class OuterPersistentScheduler:
             or near.time < WORTH * grid_time(work, shape.across, shape.along, shape.sharing, device)
         ):
             made = _in_cluster(loops, near, work, keeps=keeps)
-            bounds: tuple[tuple[str, int, int, int], ...] | Refused = ()
             if near.turns == 1 and ONE_TURN:
                 groups, capacity = dim_groups(graph, reference), near.sharing * near.along * near.unroll
                 bounds = row_bounds(segment, graph, reduced, inputs, capacity, loops.order, groups, parts=False)
-            return made if isinstance(bounds, Refused) else replace(made, bounds=bounds)
+                if not isinstance(bounds, Refused):
+                    return replace(made, one_turn=True, bounds=bounds)
+            return made
         if isinstance(shape, Refused):
             return shape
         tiles = -(-columns // (shape.across * loops.vector))
@@ -191,7 +192,7 @@ class OuterPersistentScheduler:
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
         assert isinstance(params, OuterPersistentParams)
-        one_turn = bool(params.bounds)
+        one_turn = params.one_turn
         builder = ReductionScheduler().schedule(segment, params.reduction, rows_stay=one_turn)
         for tensor, dim, low, high in params.bounds:
             builder.ask_extent_within(tensor, dim, low, high)

@@ -234,7 +234,8 @@ class OuterPersistentParams:
     kept_turns      the first turns of the first pass, whose rows stay in shared memory for the second (0: none)
     last_in_registers   the rows of its last turn stay in the registers that they were loaded into
     streaming       what the last pass reads and writes leaves the second-level cache first: it is not needed again
-    bounds          (input, dim, low, high) of the reduced extents for which the rows of a block are those of one turn
+    one_turn        the rows of a block are those of one turn, and stay in the registers of its threads
+    bounds          (input, dim, low, high) of the reduced extents that are not known, for which that is so
     reasons         why, in words; no part of what is compared
     """
 
@@ -243,6 +244,7 @@ class OuterPersistentParams:
     streaming: bool = True
     kept_turns: int = 0
     last_in_registers: bool = False
+    one_turn: bool = False
     bounds: tuple[tuple[str, int, int, int], ...] = ()
     reasons: tuple[str, ...] = field(default=(), compare=False)
 

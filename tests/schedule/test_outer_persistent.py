@@ -207,7 +207,14 @@ def test_the_wait_for_others_to_run_is_no_barrier(monkeypatch: pytest.MonkeyPatc
             found.reduction, block_reduce=16, block_iterate=4, grid_reduce=4, unroll=2, cluster=True, reasons=()
         )
         return replace(
-            found, reduction=loops, blocks_per_sm=0, kept_turns=0, last_in_registers=False, bounds=(), reasons=()
+            found,
+            reduction=loops,
+            blocks_per_sm=0,
+            kept_turns=0,
+            last_in_registers=False,
+            one_turn=False,
+            bounds=(),
+            reasons=(),
         )
 
     monkeypatch.setattr(OuterPersistentScheduler, "propose", forced)
