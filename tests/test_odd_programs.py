@@ -386,3 +386,20 @@ def test_columns_whose_rows_are_known_to_be_one_turn(monkeypatch: pytest.MonkeyP
     (found,) = run(define, [x], monkeypatch)
     e = np.exp(x.astype("f8"))
     np.testing.assert_allclose(found, e / e.sum(0), rtol=1e-6)
+
+
+def test_norms_and_sums_without_dims_of_one_element(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reductions of the same row, some of which lack dims of one element: the order of dims is that of the first."""
+
+    def define(fd: FusionDefinition) -> None:
+        x, o = fd.define_tensor([-1, 1, 1], True), fd.ops
+        flat = o.squeeze(x, [1])
+        variance, mean = o.var_mean(flat, [0], 0, True)
+        fd.add_output(o.mul(o.sub(flat, mean), o.rsqrt(o.add(variance, 1.0))))
+        fd.add_output(o.sum(o.squeeze(o.mul(x, 2.0), [1, 2]), [0]))
+
+    x = RNG.random((5, 1, 1)).astype("f4")
+    found, total = run(define, [x], monkeypatch)
+    wide = x[:, :, 0].astype("f8")
+    np.testing.assert_allclose(found, (wide - wide.mean()) / np.sqrt(wide.var() + 1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(total, 2 * wide.sum(), rtol=1e-6)

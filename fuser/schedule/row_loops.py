@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuser.ir.enums import CacheOp, ParallelType
-from fuser.ir.fusion import ExpSum, Fusion, Reduction, Welford, tensor_outputs
+from fuser.ir.fusion import Fusion, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.bundled_rows import schedule_bundle
 from fuser.schedule.cut_rows import cut_unrolled
@@ -23,7 +23,7 @@ from fuser.schedule.rows_in_shared import (
     unrolled,
     vectorize_rows,
 )
-from fuser.schedule.stages import keep_stages, reduced_groups_of
+from fuser.schedule.stages import keep_stages, reduced_groups_of, row_reductions
 from fuser.schedule.total_reductions import rfactor_totals
 
 
@@ -176,8 +176,7 @@ def is_shared_by_rows(builder: ScheduleBuilder, argument: str) -> bool:
 
 
 def _reference_name(builder: ScheduleBuilder) -> str:
-    """The result of the first reduction: all of them have the same dims."""
+    """The result of the first reduction, as `find_rows` takes it: others of the same dims may lack those of one element."""
     graph = builder.graph()
-    results = [e.output for e in builder.exprs if isinstance(e, Reduction)]
-    results += [tensor_outputs(e)[0] for e in builder.exprs if isinstance(e, (Welford, ExpSum))]
+    results = [tensor_outputs(e)[0] for e in row_reductions(builder)]
     return max(results, key=lambda t: concrete_dims(graph, t)).name
