@@ -228,7 +228,9 @@ def test_launch_constraints() -> None:
     executor.run([X], LaunchParams(1, 1, 1, 3, 1, 1))
     with pytest.raises(R) as caught:
         executor.run([X], LaunchParams(-1, -1, -1, 4, -1, -1))
-    assert str(caught.value) == "launch constraint bdimx=4 contradicts the schedule, which needs 3"
+    message, *line = str(caught.value).splitlines()
+    assert message == "launch constraint bdimx=4 contradicts the schedule, which needs 3"
+    assert "executor.run([X], LaunchParams" in line[-1]
 
 
 @pytest.mark.parametrize(
