@@ -48,8 +48,8 @@ _SHORT_UNROLL = 8
 
 
 def plan_columns(space: Space, device: DeviceInfo) -> ReductionPlan:
-    """Neighbouring threads take neighbouring columns, the others of a block other rows."""
-    columns = ceil_div(space.kept, space.vector)
+    """Neighbouring threads take neighbouring columns, the others of a block other rows. Without columns it is as with one."""
+    columns = max(1, ceil_div(space.kept, space.vector))
     if space.reduced <= FEW_ROWS:
         return _plan_few_rows(space, device, columns)
     if space.by_element:

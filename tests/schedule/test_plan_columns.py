@@ -71,6 +71,16 @@ def test_blocks_share_columns_of_which_there_are_few(shape: tuple[int, int], blo
     assert -(-shape[1] // params.block_iterate) * params.grid_reduce == blocks
 
 
+@pytest.mark.parametrize("op", ["sum", "var_mean"])
+@pytest.mark.parametrize("dtype", [D.BFloat16, D.Float, D.Double], ids=lambda d: d.name)
+@pytest.mark.parametrize("rows", [1, 17, 300, 5000, 3_000_000])
+@pytest.mark.parametrize("pitch", [1, 3, 8])
+def test_no_columns_are_planned_as_one(op: str, dtype: DataType, rows: int, pitch: int) -> None:
+    params = planned(op, (rows, 0), dtype, pitch)
+    assert params.block_reduce * params.block_iterate <= H200.max_threads_per_block
+    assert params.grid_reduce <= 2 * H200.sm_count
+
+
 def test_few_columns_of_doubles_have_many_last_blocks() -> None:
     params = planned("var_mean", (8652, 64), D.Double, stride=1063)
     assert (params.block_iterate, params.grid_reduce) == (8, 16)
