@@ -43,6 +43,11 @@ WANTED_THREADS_WIDE = 1152
 """The same where that is more than twice a row's: it is the first-level cache that they wait for (H200:
 layer_norm f16 536x250003 beside Floats in 1280 threads over sixteen blocks 253 us, in 1152 over eight 232)."""
 
+CROWDED = 1 / 3
+"""Power of the threads beyond those by which that cache serves them worse where rows leave it little of the memory that it
+shares with them (the same in 1536 threads over eight 255 us; bf16 42x250003 in 1344 threads 27.2, in 1152 26.4). Rows together
+ask it once."""
+
 WANTED_IN_FLIGHT = 160 * 1024
 """Bytes of rows on an SM: loading, exchanging and storing take turns (H200: softmax and its gradient at 50257 elements)."""
 
@@ -165,6 +170,9 @@ def choose_cut_shape(
             if not resident:
                 continue
             score = _score(spread, threads, batch, resident, held, vectors, exchanges, wanted, least, counts=counts)
+            present = min(resident, math.ceil(spread.each))
+            if is_wide and present * held >= WANTED_IN_FLIGHT:
+                score /= max(1.0, present * threads / (wanted * together)) ** CROWDED
             key = score * at_once[cut_unrolled(batch)], -cluster, -together
             if best is None or key > best[0]:
                 best = key, CutShape(threads, batch, cluster, together, resident, resident * held)
@@ -248,6 +256,11 @@ class _Spread:
     is_lone: bool
     waits: float
 
+    @property
+    def each(self) -> float:
+        """Blocks for each of those SMs."""
+        return self.groups * self.cluster / self.places
+
 
 def _spread(
     cluster: int, together: int, vectors: int, rows: int, vector: int, loaded: int, beside: int, device: DeviceInfo
@@ -305,7 +318,7 @@ def _score(
     """
     cluster = spread.cluster
     used = vectors / (threads * batch * cluster)
-    each = spread.groups * cluster / spread.places
+    each = spread.each
     present = min(resident, each) if counts else resident
     score = spread.most * used * min(present * held * used, WANTED_IN_FLIGHT) / WANTED_IN_FLIGHT
     is_all_there = counts and each <= resident

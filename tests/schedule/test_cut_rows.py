@@ -383,6 +383,9 @@ def test_claims_are_proved(monkeypatch: pytest.MonkeyPatch) -> None:
         (250003, 198, 8, 2, 2, 1, (512, 8, 8, 1)),  # rms_norm: 73 us, 89 over sixteen blocks, 90 over four
         (250003, 536, 4, 2, 4, 1, (512, 8, 16, 2)),  # weights of 32 bits: 243 us, 269 one row at a time
         (250003, 42, 4, 2, 8, 2, (384, 21, 8, 1)),  # layer_norm of few rows: 30 us, 44 two rows at a time
+        (250003, 42, 4, 2, 8, 1, (384, 21, 8, 1)),  # in one pass: 26.4 us, 27.2 with 448 threads
+        (250003, 536, 4, 2, 8, 1, (384, 21, 8, 1)),  # 232 us, 255 with 512 threads, 253 over sixteen blocks
+        (250003, 21, 4, 2, 8, 1, (512, 8, 16, 1)),  # fewer rows: 19.6 us, 25.1 with 384 threads
     ],
 )
 def test_shapes_that_were_best_on_an_h200(

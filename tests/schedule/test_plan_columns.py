@@ -81,6 +81,14 @@ def test_no_columns_are_planned_as_one(op: str, dtype: DataType, rows: int, pitc
     assert params.grid_reduce <= 2 * H200.sm_count
 
 
+@pytest.mark.parametrize("dtype", [D.Float, D.Double], ids=lambda d: d.name)
+def test_sums_that_blocks_share_have_many_threads_on_an_sm(dtype: DataType) -> None:
+    params = planned("sum", (36296, 257), dtype)
+    blocks = -(-257 // params.block_iterate) * params.grid_reduce
+    assert params.vector == 1
+    assert 1000 <= blocks * params.block_reduce * params.block_iterate / H200.sm_count <= 1024
+
+
 def test_few_columns_of_doubles_have_many_last_blocks() -> None:
     params = planned("var_mean", (8652, 64), D.Double, stride=1063)
     assert (params.block_iterate, params.grid_reduce) == (8, 16)
