@@ -50,9 +50,10 @@ _THREAD_BYTES = 32
 """Of one argument that is read or written element by element."""
 WARP = 32
 VECTOR_BYTES = 8
-"""Of a thread beside a side that is moved element by element (H200: f16 1363x7168 23.1 us in tiles of 32x64 by eights, by fours
-in those of 64x64 22.4, 1667x16384 51.5 and 49.5; f32 771x16384 45.2 us in tiles of 32x32 by fours, in those of 64x32 by twos
-43.8; bf16 255x1000 5.76 us in 32x64, 5.12 in 32x32)."""
+"""Of a thread beside a side that is moved element by element, where tiles have longer lines than a warp or are few (H200: f16
+1363x7168 23.1 us in tiles of 32x64 by eights, by fours in those of 64x64 22.4, 1667x16384 51.5 and 49.5; f32 771x16384 45.2 us
+in tiles of 32x32 by fours, in those of 64x32 by twos 43.8; bf16 255x1000 5.76 us in 32x64, 5.12 in 32x32). Tiles that stay
+those of 32x64 lose by fours: bf16 213x128256 51.1 us by eights, 54.8 by fours."""
 CUT = 4
 """Elements of a vector into which rows that begin anywhere are cut: no wider than an access, so not of Doubles (H200: f16
 1460x50257 135.2 us in tiles of 32x128, 130.7 in those of 64x128 by 512 threads; 269x250003 141.2 us element by element, 125.2,
@@ -122,7 +123,10 @@ class TransposeScheduler:
                 chosen |= {a.name: CUT for a in sides.others if a.stride(runs[1][-1]) == 1}
         # Rows that begin anywhere share their first and last sectors with others: the longer the runs of a warp, the fewer.
         lengths = [math.prod(sizes[g] for g in run) for run in runs]
-        if vectors[0] == 1 and not aligned_to:
+        longest = LINE_BYTES // narrow[0] if aligned_to else TILE * WIDE_ITEM // max(narrow[0], WIDE_ITEM)
+        # Narrow accesses make room for long lines, or for tiles that are small: without either they are only more of them.
+        enough_tiles = math.prod(sizes.values()) >= WARP * LINE_BYTES // narrow[1] * device.sm_count * 2
+        if vectors[0] == 1 and not aligned_to and (not enough_tiles or _wide_tile(lengths[0], longest) > WARP):
             vectors[1] = min(vectors[1], max(2, VECTOR_BYTES // narrow[1]))
             chosen = {n: w if n in names else min(w, vectors[1]) for n, w in chosen.items()}
         lanes = [
@@ -140,7 +144,6 @@ class TransposeScheduler:
                 lanes[1] = tile[1] // CUT
         if vectors[0] == 1 < max(vectors):
             # What is read element by element comes in long lines, too.
-            longest = LINE_BYTES // narrow[0] if aligned_to else TILE * WIDE_ITEM // max(narrow[0], WIDE_ITEM)
             enough_lines[0] = tile[0] = max(least[0], _wide_tile(lengths[0], longest))
         # Whole tiles of four bytes an element are those of twice the threads, where there are many of them.
         wide = min(vectors) * max(narrow) == ACCESS_BYTES and max(narrow) == WIDE_ITEM

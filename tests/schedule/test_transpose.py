@@ -304,6 +304,15 @@ def test_each_side_is_vectorized_alone() -> None:
     assert (params.vectors, params.lanes, params.tile) == ((1, 2), (32, 16), (64, 32))
 
 
+def test_accesses_are_narrow_only_beside_long_lines_or_in_few_tiles() -> None:
+    long_lines, short_lines, few = (
+        compiled(turned(BFloat16), tensor(BFloat16, n, m))[1] for n, m in ((16384, 1667), (128256, 213), (1000, 255))
+    )
+    assert (long_lines.tile, long_lines.vectors) == ((64, 64), (1, 4))
+    assert (short_lines.tile, short_lines.vectors) == ((32, 64), (1, 8))
+    assert (few.tile, few.vectors) == ((32, 32), (1, 4))
+
+
 def test_many_rows_that_begin_anywhere_are_cut() -> None:
     def aligned_to(dtype: DataType, m: int, n: int, **y: Any) -> str:
         return compiled(rounded_plus(dtype), tensor(dtype, n, m), tensor(dtype, m, n, **y))[1].aligned_to
