@@ -22,6 +22,7 @@ from fuser.ir.kernel import (
     BlockBarrier,
     Comment,
     For,
+    If,
     Kernel,
     Stmt,
     walk,
@@ -201,6 +202,13 @@ def test_rows_that_are_copied_by_element_are_told_of() -> None:
         "its own"
     ]
     assert not any(isinstance(c, Comment) for c in walk(lowered(rows_in_shared_memory(1024, 64))[0].kernel.body))
+
+
+def test_vectors_that_are_there_or_not_are_waited_for_piece_by_piece() -> None:
+    """Unlike those that the ends of a row cut, which take code for both."""
+    kernel = check(rows_in_shared_memory(156, 8, blocks=3), [integers((7, 156), low=-1, high=1)])
+    assert any(isinstance(s, If) and any(isinstance(c, AsyncCopy) for c in walk(s.then)) for s in walk(kernel.body))
+    assert [s.pending for s in walk(kernel.body) if isinstance(s, AsyncWait)] == [4, 3, 2, 1, 0]
 
 
 def test_rows_of_many_pieces_are_waited_for_as_a_whole() -> None:
