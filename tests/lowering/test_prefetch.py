@@ -9,7 +9,7 @@ from fuser import DataType, FusionDefinition
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.errors import SchedulingError
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.kernel import If, Prefetch, walk
+from fuser.ir.kernel import AsyncCopy, For, If, Prefetch, VectorMove, walk
 from fuser.ir.print_kernel import print_kernel
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.runtime import nvrtc
@@ -48,9 +48,10 @@ def test_each_thread_asks_for_a_line_before_anything_else() -> None:
     assert asked.buffer.name == weight
     assert asked.index.multiple == 64, "elements of a line"
     place = next(k for k, s in enumerate(kernel.kernel_ir.body) if isinstance(s, If) and asked in s.then)
-    assert not any(isinstance(s, If) for s in kernel.kernel_ir.body[:place])
+    assert not any(isinstance(s, For | AsyncCopy | VectorMove) for s in walk(kernel.kernel_ir.body[:place]))
     assert f"prefetch {weight}[" in print_kernel(kernel.kernel_ir)
-    result = nvrtc.compile_to_cubin(kernel.source, ["fuser_kernel"], "sm_90a", ["-DFUSER_MAX_THREADS=1024"])
+    bounds = [f"-DFUSER_MAX_THREADS={kernel.max_block_size}"]
+    result = nvrtc.compile_to_cubin(kernel.source, ["fuser_kernel"], "sm_90a", bounds)
     assert result.resources["fuser_kernel"].spill_bytes == 0
 
 
