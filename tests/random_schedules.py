@@ -25,7 +25,7 @@ from fuser.ir.fusion import Fusion, IterDomain, Merge, Pointwise, Reduction, Spl
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import Int, Symbol
 from fuser.ir.iteration_graph import IterationGraph
-from fuser.ir.kernel import If, Kernel, Role, VectorMove, walk
+from fuser.ir.kernel import AsyncCopy, If, Kernel, Role, VectorMove, walk
 from fuser.ir.schedule import ScheduleBuilder
 from tests.harness import NARROW, collect_facts
 from tests.oracle import Array, extent_values
@@ -662,7 +662,10 @@ def features(case: RandomCase, kernel: Kernel) -> set[str]:
         found.add("vectorize")
     if any(r.verb == "split_aligned" for r in s.records):
         found.add("aligned split")
-    if any(isinstance(x, If) and x.orelse and any(isinstance(y, VectorMove) for y in x.then) for x in statements):
+    two_sides = any(
+        isinstance(x, If) and x.orelse and any(isinstance(y, VectorMove) for y in x.then) for x in statements
+    )
+    if two_sides or any(isinstance(x, VectorMove | AsyncCopy) and x.cut for x in statements):
         found.add("cut vector")
     for r in s.records:
         if r.verb == "set_allocation_domain":

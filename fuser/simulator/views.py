@@ -254,7 +254,8 @@ class MemoryView:
             self._outside(first, width, outside, lanes, site)
         self._check_alignment(first, width, lanes, site)
         each = first[..., None] + np.arange(width)
-        rows = self._storage(1)[0][self._slots(np.clip(each, 0, self.size - 1) + self.base)]
+        slots = self._slots(np.clip(each, 0, self.size - 1) + self.base)  # before the data, which it may let grow
+        rows = self._storage(1)[0][slots]
         rows.view(f"u{self.itemsize}")[(each < 0) | (each >= self.size)] = (1 << 8 * self.itemsize) - 1
         return rows
 
