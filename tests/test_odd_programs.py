@@ -301,6 +301,17 @@ def test_an_empty_window_of_several_dims(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found.shape == (0, 100, 2, 2)
 
 
+def test_an_empty_window_of_a_length_known_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows were taken for whole vectors, which those of the input are not."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, 1, -1], [True, None, True])
+        ends = [fd.ops.minimum(65, x.size(0)), 1, fd.ops.minimum(65, x.size(2))]
+        fd.add_output(fd.ops.slice(x, [0, 1, 0], ends, manual_normalization=True))
+    (found,) = fd.execute([place(small_simulator(), np.zeros((65, 1, 65), "f4"))])
+    assert found.shape == (65, 0, 65)
+
+
 def test_a_window_of_a_dim_whose_extent_is_one_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The triangle's rows are counted by the extent of the input, which is 1; the input's own dim goes by its symbol."""
 

@@ -198,8 +198,10 @@ class _Choice:
         device: DeviceInfo,
     ) -> None:
         self.arguments = arguments_of(graph, segment, inputs)
-        # Nothing is launched for tensors without elements: any loops are right for them.
-        self.sizes = sizes = {g: max(1, inputs.evaluate(g.extent)) for g in order}
+        extents = {g: inputs.evaluate(g.extent) for g in order}
+        # Nothing is launched for tensors without elements: the plainest loops are right for them.
+        self.is_empty = min(extents.values(), default=1) < 1
+        self.sizes = sizes = {g: max(1, n) for g, n in extents.items()}
         self.widths = AccessWidths(graph, segment, inputs, self.arguments, sizes)
         self.device = device
         self.total = math.prod(sizes.values())
@@ -212,6 +214,8 @@ class _Choice:
 
     def params(self, order: tuple[int, ...]) -> PointwiseParams:
         """The choice."""
+        if self.is_empty:
+            return self._params(order, 1, ())
         accesses = self._misaligned_accesses()
         if accesses is not None:
             flat = self._flat(order)
