@@ -181,7 +181,7 @@ def test_weights_along_a_part_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Group norm: a weight for each channel, of which a row has several."""
     module = sys.modules[InnerPersistentScheduler.__module__]
     monkeypatch.setattr(module, "near_time", lambda *_: 1e9)
-    monkeypatch.setattr(module, "choose_few_shape", lambda *_: None)
+    monkeypatch.setattr(module, "few_held_rows", lambda *_: None)
 
     def define(fd: FusionDefinition) -> None:
         x = fd.define_tensor(shape=[-1, -1, -1, -1], dtype=DataType.Half, contiguity=True)
