@@ -281,8 +281,9 @@ class _Scheduler:
         self.shared: list[str] = []
         self.vectorized: list[str] = []
         self.reductions = [e for e in self.s.exprs if isinstance(e, Reduction)]
-        # Draws of its own: cases without aligned splits and misaligned vectors are as they were before there were any.
-        self.misaligning = random.Random(str(fusion))
+        # Draws of its own: cases without aligned splits and misaligned vectors are as they were before there were any. Of the
+        # seed's state, and not of the fusion's text, which has the checkout's path in it.
+        self.misaligning = random.Random(repr(rng.getstate()))
         self.misaligned = self.misaligning.random() < 0.45
 
     def extent(self, axis: IterDomain) -> int:

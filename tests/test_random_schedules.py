@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from functools import cache
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -13,7 +16,7 @@ from fuser.errors import SchedulingError
 from fuser.lowering.pipeline import lower_fusion
 from fuser.runtime.nvrtc import compile_to_cubin, is_available
 from fuser.simulator.device import SimulatorDevice
-from tests import oracle
+from tests import oracle, random_schedules
 from tests.harness import Lowered, assert_same, run, run_on, uncompiled
 from tests.random_schedules import RandomCase, check_shares, features, generate, one_program, replay, share_report
 
@@ -89,3 +92,13 @@ def test_many_kernels_compile_as_one_program() -> None:
 
 def test_printed_schedule_is_deterministic() -> None:
     assert str(generate(7).schedule) == str(generate(7).schedule)
+
+
+def test_cases_do_not_depend_on_where_the_checkout_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = ModuleType("elsewhere")
+    monkeypatch.setitem(sys.modules, there.__name__, there)
+    text = Path(random_schedules.__file__).read_text(encoding="utf-8")
+    exec(compile(text, "/elsewhere/random_schedules.py", "exec"), there.__dict__)
+    for seed in range(12):
+        case, _, _ = outcome(seed)
+        assert str(there.generate(seed).schedule) == str(case.schedule)

@@ -8,12 +8,10 @@ last ones. Each test takes a part of the cases, so that several processes share 
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +24,7 @@ from fuser.runtime.device import Device, get_device
 from fuser.runtime.nvrtc import CompileResult, compile_to_cubin
 from tests import oracle
 from tests.harness import assert_same, run_on
-from tests.random_schedules import RandomCase, check_shares, features, generate, one_program, share_report
+from tests.random_schedules import RandomCase, features, generate, one_program, share_report
 
 CASES = int(os.environ.get("RANDOM_SCHEDULES", "5000"))
 FIRST = int(os.environ.get("RANDOM_SCHEDULES_FIRST", "0"))
@@ -84,23 +82,8 @@ def run_batch(device: Device, batch: Batch, failures: list[str], refusals: Count
             failures.append(f"seed {case.seed}: {error}\n{case.schedule}")
 
 
-def check_shares_of_all(folder: Path, first: int, counts: Counter[str], accepted: int) -> None:
-    """The quotas, of all parts together: whoever finds that no part is missing asserts them."""
-    mine = folder / f"random_schedules_{first}.json"
-    mine.with_suffix(".part").write_text(json.dumps({"accepted": accepted, "counts": counts}), encoding="utf-8")
-    mine.with_suffix(".part").replace(mine)
-    parts = [folder / f"random_schedules_{f}.json" for f in range(FIRST, FIRST + CASES, PER_TEST)]
-    if not all(p.exists() for p in parts):
-        return
-    found = [json.loads(p.read_text(encoding="utf-8")) for p in parts]
-    total: Counter[str] = Counter()
-    for part in found:
-        total.update(part["counts"])
-    check_shares(total, sum(part["accepted"] for part in found), CASES)
-
-
 @pytest.mark.parametrize("first", range(FIRST, FIRST + CASES, PER_TEST))
-def test_random_schedules_on_the_gpu(first: int, run_folder: Path) -> None:
+def test_random_schedules_on_the_gpu(first: int) -> None:
     end = min(first + PER_TEST, FIRST + CASES)
     device = get_device("cuda")
     counts: Counter[str] = Counter()
@@ -134,4 +117,5 @@ def test_random_schedules_on_the_gpu(first: int, run_folder: Path) -> None:
             run_batch(device, waiting.popleft(), failures, refusals)
     print("\n" + share_report(counts, accepted, end - first, refusals))
     assert not failures, f"{len(failures)} of {accepted} cases are wrong\n\n" + "\n\n".join(failures[:5])
-    check_shares_of_all(run_folder, first, counts, accepted)
+    # What they hold is asserted of a fixed number of cases, without a GPU.
+    assert accepted, refusals
