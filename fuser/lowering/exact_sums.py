@@ -24,6 +24,8 @@ from fuser.lowering.compensated_sum import add_term, join_sums, split_sum
 
 EXACT_SUMS = "exact_sums"
 """What a collective over (sum, sum of squares, count, shift, rest of the sum, that of the squares) is called."""
+EXACT_MOMENTS = "exact_moments"
+"""The same where all threads of a result have one shift (`common_shift`): (sum, sum of squares, count, and both rests)."""
 
 Elements = Callable[[Callable[[Int], list[Stmt]]], list[Stmt]]
 
@@ -39,6 +41,15 @@ def joined_exactly(acc: tuple[Buffer, ...], at: Int, count_at: Int, other: tuple
         *join_sums((acc[0], acc[4]), at, (sum_b, rest_b), f"{name}_s"),
         *join_sums((acc[1], acc[5]), at, (squares_b, squares_rest_b), f"{name}_q"),
         *_moved((acc[1], acc[5]), at, (sum_b, rest_b), Cast(count_b, dtype), shift_b, Load(shift, at), name),
+    ]
+
+
+def moments_joined(acc: tuple[Buffer, ...], at: Int, other: tuple[Value, ...], name: str) -> list[Stmt]:
+    """Join sums of differences from one shift to element `at`; counts are still to be added."""
+    total, squares, _, rest, squares_rest = acc
+    return [
+        *join_sums((total, rest), at, (other[0], other[3]), f"{name}_s"),
+        *join_sums((squares, squares_rest), at, (other[1], other[4]), f"{name}_q"),
     ]
 
 

@@ -17,13 +17,11 @@ from fuser.ir.enums import MemoryType
 from fuser.ir.integers import FALSE, ONE, TRUE, ZERO, Cond, Int, Symbol
 from fuser.ir.kernel import Allocate, Buffer, Call, Cast, For, If, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
+from fuser.lowering.common_shift import MUCH_NEARER
 from fuser.lowering.compensated_sum import add_term, split_sum
 
 COMBINE_EXACTLY = "welford_exact"
 """What a collective over (mean, m2, count, rest) is called; "welford" has no rest."""
-
-_MUCH_NEARER = 0.0625
-"""Times the first value: of data around a mean the first is as good a shift as the second, and not the one nearer to zero."""
 
 
 def add_difference(
@@ -116,7 +114,7 @@ def where_possible(condition: Cond, stmts: list[Stmt]) -> list[Stmt]:
 def _nearer_shift(shift: Buffer, at: Int, x: Value, count: Buffer) -> list[Stmt]:
     """Take the second value as shift where it is much nearer to zero."""
     dtype = shift.dtype
-    bound = _call("mul", Literal(_MUCH_NEARER, dtype), Call("abs", (Load(shift, at),), dtype, dtype), dtype)
+    bound = _call("mul", Literal(MUCH_NEARER, dtype), Call("abs", (Load(shift, at),), dtype, dtype), dtype)
     is_second = Call("eq", (Load(count, ZERO), Literal(2, count.dtype)), compute_dtype(count.dtype), DataType.Bool)
     is_nearer = Call("lt", (Call("abs", (x,), dtype, dtype), bound), dtype, DataType.Bool)
     taken = Call("logical_and", (is_second, is_nearer), DataType.Bool, DataType.Bool)

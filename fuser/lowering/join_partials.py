@@ -13,7 +13,7 @@ from fuser.ir.integers import ONE, ZERO, Int
 from fuser.ir.kernel import Buffer, Call, For, Load, Reduce, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
 from fuser.lowering.compensated_sum import COMBINE, join_sums
-from fuser.lowering.exact_sums import EXACT_SUMS, joined_exactly
+from fuser.lowering.exact_sums import EXACT_MOMENTS, EXACT_SUMS, joined_exactly, moments_joined
 from fuser.lowering.exact_welford import COMBINE_EXACTLY, pool_exactly
 from fuser.lowering.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
 from fuser.lowering.exp_sum import exp_sum_combine, exp_sum_parts
@@ -67,6 +67,14 @@ class Joins:
                 return joined_exactly(r.partials, e, ZERO, theirs, name)
 
             return [*self.elements(r, join_one), _added(r.partials[2], ZERO, count)]
+        if r.combine == EXACT_MOMENTS:
+            name = f"{r.name}_c{self.axes.number()}"
+
+            def join_sums_of(e: Int) -> list[Stmt]:
+                theirs = tuple(other(i, ZERO if i == 2 else e) for i in range(len(r.partials)))
+                return moments_joined(r.partials, e, theirs, name)
+
+            return [*self.elements(r, join_sums_of), _added(r.partials[2], ZERO, other(2, ZERO))]
         join = CommonJoin(r.partials, f"{r.name}_c{self.axes.number()}")
         has_rest = r.combine == COMBINE_EXACTLY
         return [
@@ -133,6 +141,9 @@ class Joins:
         if r.combine == EXACT_SUMS:
             name = f"{r.name}_c{self.axes.number()}"
             return [*joined_exactly(r.partials, at, at, other, name), _added(r.partials[2], at, other[2])]
+        if r.combine == EXACT_MOMENTS:
+            name = f"{r.name}_c{self.axes.number()}"
+            return [*moments_joined(r.partials, at, other, name), _added(r.partials[2], at, other[2])]
         partial = r.partials[0]
         dtype = partial.dtype
         return [Store(partial, at, Call(r.combine, (Load(partial, at), other[0]), compute_dtype(dtype), dtype))]

@@ -137,7 +137,8 @@ class NestStatements(NestVectors):
             value = self._read(expr.input, indexer)
             rest = accumulator.rest
             if step.sums is not None:
-                added = add_wide(step.sums, step.shift, step.count, offset, value, name, may_be_first=first)
+                sums, shift = step.sums, step.shift
+                added = add_wide(sums, shift, step.count, offset, value, name, may_be_first=first, firsts=step.firsts)
                 return [*counted(accumulator.buffers, offset, step), *added]
             second = self._may_be_first(leader, accumulator, indexer, before=1)
             return shifted_add(

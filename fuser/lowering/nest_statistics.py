@@ -6,21 +6,23 @@ A thread has sums of differences from a value of its own (`welford.py`), in Doub
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TypeGuard
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType
 from fuser.ir.exact_statistics import RUN_DIGITS
-from fuser.ir.fusion import Split, TensorExpr, Welford, tensor_outputs
-from fuser.ir.integers import ONE, ZERO, Int, equal, prove_less_equal
+from fuser.ir.fusion import COPIES, Pointwise, Split, Tensor, TensorExpr, Welford, tensor_outputs
+from fuser.ir.integers import ONE, ZERO, Int, Symbol, equal, prove_less_equal
 from fuser.ir.iteration_graph import Group, GroupSplit
-from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Load, Role, Stmt, Store, Value
+from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
+from fuser.lowering.common_shift import choose_shift
 from fuser.lowering.compensated_sum import rest_of
 from fuser.lowering.exact_welford import finish_mean
 from fuser.lowering.moments import settle_moments
-from fuser.lowering.nest_state import Accumulator, is_one
+from fuser.lowering.nest_state import Accumulator, Nest, is_one
 from fuser.lowering.nest_values import NestValues
 from fuser.lowering.welford import WelfordStep, temporary, unshift
 from fuser.lowering.wide_welford import settle_wide
@@ -82,7 +84,76 @@ class NestStatistics(NestValues):
             self.accumulators[self._joining(expr)[0]].step if is_run else None,
             is_plain,
             rest_of(buffers[1]) if has_shift and not is_wide and leader in self.exact else None,
+            self._firsts(leader, expr, mean.size) if has_shift and one_by_one else (),
         )
+
+    def _firsts(self, leader: str, expr: Welford, size: Int) -> tuple[Buffer, ...]:
+        """Registers for the first values of each result, where its threads can read them: what they add up are elements of an
+        input. None where each thread has a shift of its own."""
+        among = (*BLOCK_TYPES, *GRID_TYPES)
+        if self.holds_values or leader not in self.exact_sums | self.shifted_sums or self._is_joined(expr):
+            return ()
+        if not self._reduction_types(leader, among) or self._source(expr) is None:
+            return ()
+        count = 2 if leader in self.exact_sums and self._reduction_types(leader, BLOCK_TYPES) else 1
+        return tuple(Buffer(f"{leader}_first{k}", expr.mean.dtype, MemoryType.local, size) for k in range(count))
+
+    def _source(self, expr: Welford) -> Tensor | None:
+        """The input whose elements statistics are of, if they are no other values."""
+        source = expr.input
+        made = self.builder.definition(source.name)
+        if isinstance(made, Pointwise) and made.op in COPIES and isinstance(made.inputs[0], Tensor):
+            source = made.inputs[0]
+        return source if source.name in self.builder.input_names and not source.is_cpu else None
+
+    def _read_firsts(self, leader: str, accumulator: Accumulator, nest: Nest) -> list[Stmt]:
+        """Read the first value of each result, and, if there are two, that of the thread in the middle of its first block."""
+        step, expr = accumulator.step, self.exprs[leader]
+        if step is None or not isinstance(expr, Welford):
+            return []
+        state, loops = self.context.state(leader), self.context.loops(leader)
+        stmts: list[Stmt] = []
+        for first in step.firsts:
+            is_other = first is not step.firsts[0]
+            indices, opened = self._own_element(leader, accumulator.depth, nest)
+            for axis, group in zip(state.loop, loops, strict=True):
+                if axis.is_reduction:
+                    is_along = is_other and state.parallel_type(axis) in BLOCK_TYPES
+                    indices[group] = group.extent // 2 if is_along else ZERO
+            indexer = self._indexer(indices)
+            source = self._source(expr)
+            assert source is not None
+            read = Store(first, self._offset(indexer, accumulator.axes, expr.mean), self._read(source, indexer))
+            reads = self._predicated([read], self._predicates(leader, loops, indexer))
+            for i, extent in reversed(opened):
+                nested: list[Stmt] = [For(i, ZERO, extent, ONE, tuple(reads), unroll=True)]
+                reads = nested
+            # A value that is not there is no nearer to zero than any other.
+            blank = Literal(math.inf if is_other else 0.0, first.dtype)
+            filled = self._over(first.size)(lambda e, b=first, v=blank: [Store(b, e, v, Role.initialise)])
+            stmts += [Allocate(first), *filled, *reads]
+        return stmts
+
+    def _own_element(self, leader: str, depth: int, nest: Nest) -> tuple[dict[Group, Int], list[tuple[Symbol, Int]]]:
+        """Indices of the kept axes for one of the results that a thread has at `depth`, and the loops over those, slowest
+        first."""
+        state = self.context.state(leader)
+        indices = dict(nest.indices)
+        opened: list[tuple[Symbol, Int]] = []
+        for axis, group in list(zip(state.loop, self.context.loops(leader), strict=True))[depth:]:
+            p = state.parallel_type(axis)
+            if axis.is_reduction:
+                continue
+            if p in THREAD_TYPES:
+                indices[group] = ZERO if group.is_broadcast else self.context.threads[p]
+            elif is_one(group.extent):
+                indices[group] = ZERO
+            else:
+                i = self._new_symbol(group.extent)
+                self._unrolled.add(i)
+                indices[group] = i
+                opened.append((i, group.extent))
+        return indices, opened
 
     def _joining(self, expr: Welford) -> list[str]:
         """The statistics that these are a part of."""
@@ -221,6 +292,11 @@ class NestStatistics(NestValues):
         finished = self._over(rest.size)
         name = f"{leader}_f{self._next()}"
         settled = self._settled(leader, accumulator, step)
+        if step.firsts and step.shift is not None:
+            shift = step.shift
+            # Of those who settle a result some have seen no value of it.
+            chosen = self._over(shift.size)(lambda e: [choose_shift(shift, step.firsts, e)])
+            settled = [*chosen, *settled]
         mean = accumulator.buffers[0]
         return self._in_last_block([*settled, *finished(lambda e: finish_mean(mean, rest, e, name))], accumulator)
 

@@ -18,12 +18,12 @@ from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Literal, Load, Redu
 from fuser.ir.op_table import REDUCTIONS
 from fuser.lowering.compensated_sum import COMBINE, finish_sum, rest_of
 from fuser.lowering.context import Storage, is_argument, local_storage
-from fuser.lowering.exact_sums import EXACT_SUMS
+from fuser.lowering.exact_sums import EXACT_MOMENTS, EXACT_SUMS
 from fuser.lowering.exact_welford import COMBINE_EXACTLY, finish_mean
 from fuser.lowering.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
 from fuser.lowering.exp_sum import MAX_GROUP, HeldGroup, exp_sum_complete, exp_sum_group
 from fuser.lowering.moments import MOMENTS, unshifted
-from fuser.lowering.nest_state import Accumulator, Nest, is_one
+from fuser.lowering.nest_state import Accumulator, Nest
 from fuser.lowering.nest_statistics import MAX_REGISTER_ELEMENTS, NestStatistics, accumulator_dtype
 from fuser.lowering.scan_nests import ScanNest
 from fuser.lowering.shifted_sums import SHIFTED
@@ -37,7 +37,7 @@ FEW_TERMS = 8
 class NestStorage(NestStatistics):
     """What stands before and after the loops of an expr."""
 
-    def _open(self, leader: str, depth: int) -> list[Stmt]:
+    def _open(self, leader: str, depth: int, nest: Nest) -> list[Stmt]:
         """What must stand before the loop at `depth`: storage, and partials with their identities."""
         expr = self.exprs[leader]
         stmts: list[Stmt] = []
@@ -63,6 +63,7 @@ class NestStorage(NestStatistics):
                 for buffer in (*(step.sums or ()), step.shift, step.lost):
                     if buffer is not None:
                         stmts += [Allocate(buffer), *self._fill(buffer, Literal(0.0, buffer.dtype))]
+                stmts += self._read_firsts(leader, accumulator, nest)
         group = self.accumulators[leader].group if leader in self.accumulators else None
         if group is not None and group.depth == depth:
             stmts += [Allocate(group.values), *self._fill(group.values, self._identities(expr)[0])]
@@ -328,7 +329,14 @@ class NestStorage(NestStatistics):
         elif accumulator.step is not None and self._is_shifted(leader, accumulator):
             step, zero = accumulator.step, Literal(0.0, DataType.Double)
             assert step.shift is not None
-            if step.sums is None:
+            if step.firsts and step.sums is not None:
+                combine, partials, identities = MOMENTS, (*step.sums, partials[2]), (zero, zero, identities[2])
+            elif step.firsts:
+                assert accumulator.rest is not None
+                assert step.lost is not None
+                combine, identities = EXACT_MOMENTS, (zero, zero, identities[2], zero, zero)
+                partials = (*partials, accumulator.rest, step.lost)
+            elif step.sums is None:
                 assert accumulator.rest is not None
                 assert step.lost is not None
                 combine, identities = EXACT_SUMS, (zero, zero, identities[2], zero, zero, zero)
@@ -359,26 +367,8 @@ class NestStorage(NestStatistics):
     ) -> list[Stmt]:
         """Copy a finished partial to where the tensor lives, over the axes that the partial holds."""
         state = self.context.state(leader)
-        loops = self.context.loops(leader)
-        indices = dict(nest.indices)
-        opened: list[tuple[Symbol, Int]] = []
-        kept: list[Group] = []
-        for k, (axis, group) in enumerate(zip(state.loop, loops, strict=True)):
-            p = state.parallel_type(axis)
-            if axis.is_reduction:
-                continue
-            kept.append(group)
-            if k < accumulator.depth:
-                continue
-            if p in THREAD_TYPES:
-                indices[group] = ZERO if group.is_broadcast else self.context.threads[p]
-            elif is_one(group.extent):
-                indices[group] = ZERO
-            else:
-                i = self._new_symbol(group.extent)
-                self._unrolled.add(i)
-                indices[group] = i
-                opened.append((i, group.extent))
+        kept = [g for a, g in zip(state.loop, self.context.loops(leader), strict=True) if not a.is_reduction]
+        indices, opened = self._own_element(leader, accumulator.depth, nest)
         indexer = self._indexer(indices)
         value: Value = Load(partial, self._offset(indexer, accumulator.axes, t))
         if partial.dtype is not target.buffer.dtype:

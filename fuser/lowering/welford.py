@@ -12,9 +12,10 @@ from collections.abc import Callable
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
-from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, equal
+from fuser.ir.integers import FALSE, ONE, ZERO, Cond, Int, Symbol, equal
 from fuser.ir.kernel import Allocate, Buffer, Call, Cast, For, If, IndexValue, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
+from fuser.lowering.common_shift import choose_shift
 from fuser.lowering.exact_welford import (
     add_difference,
     add_exactly,
@@ -44,6 +45,7 @@ class WelfordStep:
     total   of a run of 16-bit numbers: the step that its sums, in Float, are added to (`moments.py`)
     is_plain  threads are joined by adding up sums of the values themselves, and statistics made of them after that
     lost    what the additions of squares of differences from the shift lose, in Double
+    firsts  the first values of each result, of which all of its threads choose the same shift (`common_shift.py`)
     """
 
     count: Buffer
@@ -55,6 +57,7 @@ class WelfordStep:
     total: WelfordStep | None = None
     is_plain: bool = False
     lost: Buffer | None = None
+    firsts: tuple[Buffer, ...] = ()
 
 
 def welford_add(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> list[Stmt]:
@@ -105,6 +108,8 @@ def shifted_add(
     value = temporary(f"{name}_x", dtype)
     is_first = Call("eq", (Load(step.count, ZERO), Literal(1, step.count.dtype)), step.count.dtype, DataType.Bool)
     keep = Store(shift, at, Call("where", (is_first, Load(value, ZERO), Load(shift, at)), dtype, dtype))
+    if step.firsts:
+        keep, may_be_second = choose_shift(shift, step.firsts, at), FALSE
     if rest is None or step.lost is None:
         assert rest is None
         added = add_difference((away, squares), at, Load(value, ZERO), shift, step.lost, name)

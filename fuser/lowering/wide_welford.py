@@ -18,6 +18,7 @@ from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, TRUE, ZERO, Cond, Int, Symbol, const
 from fuser.ir.kernel import Allocate, Buffer, Call, Cast, For, If, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
+from fuser.lowering.common_shift import choose_shift
 
 Double, Float = DataType.Double, DataType.Float
 _ZERO = Literal(0.0, Double)
@@ -26,9 +27,20 @@ _LARGEST = 3.4028234663852886e38
 
 
 def add_wide(
-    sums: tuple[Buffer, Buffer], shift: Buffer, count: Buffer, at: Int, x: Value, name: str, *, may_be_first: Cond
+    sums: tuple[Buffer, Buffer],
+    shift: Buffer,
+    count: Buffer,
+    at: Int,
+    x: Value,
+    name: str,
+    *,
+    may_be_first: Cond,
+    firsts: tuple[Buffer, ...] = (),
 ) -> list[Stmt]:
-    """Fold one Float into (sum, sum of squares) of the differences from the first one; `count` counts it already."""
+    """Fold one Float into (sum, sum of squares) of the differences from the first one; `count` counts it already.
+
+    firsts   what the shift is chosen from where all threads of a result have the same
+    """
     total, squares = sums
     value, d = _register(f"{name}_x", Double), _register(f"{name}_d", Double)
     is_first = Call("eq", (Load(count, ZERO), Literal(1, count.dtype)), count.dtype, DataType.Bool)
@@ -37,6 +49,8 @@ def add_wide(
     finite = Call("le", (size, Literal(_LARGEST, Double)), Double, DataType.Bool)
     chosen = Call("logical_and", (is_first, finite), DataType.Bool, DataType.Bool)
     keep = Store(shift, at, Call("where", (chosen, Load(value, ZERO), Load(shift, at)), Double, Double))
+    if firsts:
+        keep = choose_shift(shift, firsts, at)
     kept: list[Stmt] = [keep] if may_be_first is TRUE else [If(may_be_first, (keep,), role=Role.plain)]
     change = Load(d, ZERO)
     return [
