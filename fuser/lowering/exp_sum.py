@@ -15,7 +15,7 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Int, Symbol, const
 from fuser.ir.iteration_graph import Group
-from fuser.ir.kernel import Allocate, Buffer, Call, Cast, For, Literal, Load, Role, Stmt, Store, Value
+from fuser.ir.kernel import Allocate, Buffer, Call, For, Literal, Load, Role, Stmt, Store, Value
 from fuser.lowering.compensated_sum import add_term, finish_sum
 from fuser.lowering.welford import temporary
 from fuser.records import record
@@ -42,14 +42,21 @@ class HeldGroup:
     kept: int
 
 
-def exponential(x: Value, dtype: DataType, *, is_exact: bool = False) -> Value:
-    """exp(x) for x <= 0, or nan. `is_exact`: of what scales a total that is exact; from Double, and correctly rounded.
+def exponential(x: Value, dtype: DataType) -> Value:
+    """exp(x) for x <= 0, or nan. In Double "exp_summand" is as good as "exp"."""
+    return Call("exp_summand", (x,), dtype, dtype)
 
-    In Double "exp_summand" is as good as "exp".
+
+def scale_of(low: Value, high: Value, dtype: DataType, *, is_exact: bool) -> Value:
+    """exp(low - high) for low <= high, or nan: what scales a total. `is_exact`: of the difference before it is rounded, which
+    costs a Float more digits than the exponential does.
+
+    A chain of these stands between the last load of a row and its results. An exponential in Double takes five times as long
+    as one of Floats, and was off by as much as the rounded difference.
     """
     if is_exact and dtype is DataType.Float:
-        return Cast(exponential(Cast(x, DataType.Double), DataType.Double), dtype)
-    return Call("exp_summand", (x,), dtype, dtype)
+        return Call("exp_below", (low, high), dtype, dtype)
+    return exponential(Call("sub", (low, high), dtype, dtype), dtype)
 
 
 def exp_sum_combine(
@@ -72,7 +79,7 @@ def exp_sum_combine(
     top, factor = temporary(f"{name}_top", dtype), temporary(f"{name}_f", dtype)
     mine, theirs, high = Load(largest, at), Load(peer, ZERO), Load(top, ZERO)
     low = call("minimum", mine, theirs)
-    below = exponential(call("sub", low, high), dtype, is_exact=is_exact)
+    below = scale_of(low, high, dtype, is_exact=is_exact)
     scale = call("where", test("eq", low, high), Literal(1.0, dtype), below)
     first, second, f = Load(total, at), Load(more, ZERO), Load(factor, ZERO)
     joined = call(
@@ -116,8 +123,7 @@ def exp_sum_parts(
         return Call(op, args, dtype, dtype)
 
     def part(k: Int) -> Value:
-        below = call("sub", read(0, k), Load(shift, ZERO))
-        return call("mul", read(1, k), exponential(below, dtype, is_exact=is_exact))
+        return call("mul", read(1, k), scale_of(read(0, k), Load(shift, ZERO), dtype, is_exact=is_exact))
 
     def rest(make: Callable[[Int], list[Stmt]]) -> list[Stmt]:
         k = make_symbol("k", count)
@@ -149,10 +155,8 @@ def exp_sum_scaled(acc: tuple[Buffer, ...], at: Int, old: Buffer, *, is_exact: b
     """The total of values up to `old[at]`, as what it adds to one of values up to `largest[at]`."""
     largest, total = acc
     dtype = total.dtype
-    below = Call("sub", (Load(old, at), _finite(Load(largest, at))), dtype, dtype)
-    return [
-        Store(total, at, Call("mul", (Load(total, at), exponential(below, dtype, is_exact=is_exact)), dtype, dtype))
-    ]
+    scale = scale_of(Load(old, at), _finite(Load(largest, at)), dtype, is_exact=is_exact)
+    return [Store(total, at, Call("mul", (Load(total, at), scale), dtype, dtype))]
 
 
 def exp_sum_element(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> list[Stmt]:
@@ -173,11 +177,13 @@ def exp_sum_group(
     make_symbol: Callable[[Int, str], Symbol],
     *,
     is_exact: bool,
+    is_only: bool,
 ) -> list[Stmt]:
     """Fold all held values: their maximum first, so that each takes one exponential and the total one scaling.
 
     `is_exact`: the terms are exp itself. A million cheap ones are a unit in the last place too large together, all off in one
-    direction. `rest`: what the additions of groups to the total lose.
+    direction. `rest`: what the additions of groups to the total lose. `is_only`: there is no group before this one, whose
+    total would be scaled.
     """
     largest, total = acc
     dtype = total.dtype
@@ -196,8 +202,11 @@ def exp_sum_group(
         i = make_symbol(const(extent), "g")
         return [For(i, const(start), const(extent), ONE, tuple(make(i)), unroll=True)]
 
-    def joined(e: Int, old: Value) -> list[Stmt]:
+    def joined(e: Int) -> list[Stmt]:
         """The total of what came before and the sums of all chains."""
+        if is_only:
+            return [*_added(sums, chains, loop), Store(total, e, Load(sums, ZERO))]
+        old = scale_of(Load(largest, e), Load(shift, ZERO), dtype, is_exact=is_exact)
         scaled = Store(total, e, call("mul", Load(total, e), old))
         if rest is None:
             return [scaled, *loop(chains, lambda j: [Store(total, e, call("add", Load(total, e), Load(sums, j)))])]
@@ -207,7 +216,7 @@ def exp_sum_group(
             Store(factor, ZERO, old),
             Store(total, e, call("mul", Load(total, e), Load(factor, ZERO))),
             Store(rest, e, call("mul", Load(rest, e), Load(factor, ZERO))),
-            *loop(chains, lambda j: [Store(sums, ZERO, call("add", Load(sums, ZERO), Load(sums, j)))], 1),
+            *_added(sums, chains, loop),
             *add_term(total, rest, e, Load(sums, ZERO), f"{name}_t", exact=False),
         ]
 
@@ -240,20 +249,29 @@ def exp_sum_group(
             return [Allocate(into), *first, *rest]
 
         high = Load(top, ZERO)
-        old = exponential(call("sub", Load(largest, e), Load(shift, ZERO)), dtype, is_exact=is_exact)
         return [
             *chained(tops, value, lambda old, i, j: call("largest", old, value(i, j))),
             Allocate(top),
-            Store(top, ZERO, Load(largest, e)),
-            *loop(chains, lambda j: [Store(top, ZERO, call("largest", high, Load(tops, j)))]),
+            Store(top, ZERO, Load(tops, ZERO) if is_only else Load(largest, e)),
+            *loop(chains, lambda j: [Store(top, ZERO, call("largest", high, Load(tops, j)))], 1 if is_only else 0),
             Allocate(shift),
             Store(shift, ZERO, _finite(high)),
             *chained(sums, term, added),
-            *joined(e, old),
+            *joined(e),
             Store(largest, e, high),
         ]
 
     return fold(ZERO) if kept == 1 else loop(kept, fold)
+
+
+def _added(sums: Buffer, count: int, loop: Callable[[int, Callable[[Int], list[Stmt]], int], list[Stmt]]) -> list[Stmt]:
+    """The first of the sums becomes that of all."""
+    dtype = sums.dtype
+
+    def add(j: Int) -> list[Stmt]:
+        return [Store(sums, ZERO, Call("add", (Load(sums, ZERO), Load(sums, j)), dtype, dtype))]
+
+    return loop(count, add, 1)
 
 
 def exp_sum_complete(acc: tuple[Buffer, ...], at: Int) -> list[Stmt]:

@@ -215,9 +215,14 @@ class NestStorage(NestStatistics):
         stmts: list[Stmt] = []
         if accumulator.group is not None and accumulator.group.depth == depth:
             name = f"{leader}_g{self._next()}"
-            is_exact = leader in self.exact_exp_sums
             stmts += exp_sum_group(
-                accumulator.buffers, accumulator.rest, accumulator.group, name, self._new_symbol, is_exact=is_exact
+                accumulator.buffers,
+                accumulator.rest,
+                accumulator.group,
+                name,
+                self._new_symbol,
+                is_exact=leader in self.exact_exp_sums,
+                is_only=accumulator.depth == depth,
             )
         if accumulator.depth != depth:
             return stmts
