@@ -17,8 +17,8 @@ BESIDE, JOIN = 5.3, 3.0
 """An empty kernel with its first loads and last stores; the wait of the whole grid and what follows it, beside the parts."""
 EACH_ROW, LEAST_ROW = 0.05, 1.2
 """What a row takes beside its bytes, and at least: its threads wait for one another twice."""
-TEMPORARIES, OF_DOUBLES = 8, 23
-"""Registers beside those that are counted."""
+TEMPORARIES, OF_DOUBLES = 8, 2
+"""Registers beside those that are counted, and for each access of one Double, with a test and an address."""
 SCRATCH = 2048
 """Bytes of shared memory for joins, and what the driver takes."""
 PIECES = 6
@@ -82,7 +82,7 @@ def _shape(found: Found, vector: int, threads: int, batch: int, device: DeviceIn
     load = found.load
     weights = sum(-(-vector * size // 4) for size in load.weight_sizes)
     kept = sum(-(-vector * size // 4) for size in load.kept_sizes)
-    registers = load.own_registers + TEMPORARIES + OF_DOUBLES * load.is_double
+    registers = load.own_registers + TEMPORARIES + OF_DOUBLES * batch * (vector == 1 and load.is_double)
     registers += batch * (vector * load.column_registers + weights) + kept
     held = TRIPS * threads * batch * vector * load.loaded + SCRATCH
     if registers > rung_of(threads)[1] or held > device.shared_per_block_optin:

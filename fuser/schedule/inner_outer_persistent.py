@@ -159,7 +159,7 @@ class InnerOuterPersistentScheduler:
             return shape
         if apart < time:
             return Refused(f"two kernels should take {apart:.1f} us, one {time:.1f}")
-        bounds = found.bounds(inputs, shape.threads * shape.batch * vector)
+        bounds = _bounds(found, inputs, shape.threads * vector, shape.batch)
         if isinstance(bounds, Refused):
             return bounds
         across = columns_of_block(length, shape)
@@ -194,7 +194,7 @@ class InnerOuterPersistentScheduler:
         """Parameters for blocks that have rows of their own in shared memory, where two kernels should take longer."""
         if apart < shape.time:
             return Refused(f"two kernels should take {apart:.1f} us, one {shape.time:.1f}")
-        bounds = found.bounds(inputs, shape.threads * shape.batch * shape.vector)
+        bounds = _bounds(found, inputs, shape.threads * shape.vector, shape.batch)
         if isinstance(bounds, Refused):
             return bounds
         blocks = min(device.sm_count, found.rows)
@@ -228,6 +228,13 @@ class InnerOuterPersistentScheduler:
         if params.sharing > 1 or params.in_cluster:
             return ColumnsPass(segment, params.order, params.reference).schedule(params)
         return RowsPass(segment, params.order, params.reference).schedule(params)
+
+
+def _bounds(
+    found: Found, inputs: SegmentInputs, elements: int, batch: int
+) -> tuple[tuple[str, int, int, int], ...] | Refused:
+    """The extents of rows that need all of `batch` accesses to so many elements: then only the last one has a test."""
+    return found.bounds(inputs, elements * batch, least=elements * (batch - 1) + 1)
 
 
 @lru_cache(maxsize=256)

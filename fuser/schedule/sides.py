@@ -386,11 +386,12 @@ class Found:
     read: tuple[str, ...]
 
     def bounds(
-        self, inputs: SegmentInputs, capacity: int, rows: int = 0
+        self, inputs: SegmentInputs, capacity: int, rows: int = 0, *, least: int = 1
     ) -> tuple[tuple[str, int, int, int], ...] | Refused:
-        """The extents of rows that `capacity` elements hold, and where it is given of so many `rows`: see `row_bounds`."""
+        """The extents of rows of `least` elements or more that `capacity` elements hold, and where it is given of so many
+        `rows`: see `row_bounds`."""
         sides = self.sides
-        found = row_bounds(self.segment, self.graph, sides.along, inputs, capacity, self.order, self.groups)
+        found = row_bounds(self.segment, self.graph, sides.along, inputs, capacity, self.order, self.groups, least)
         if not rows or isinstance(found, Refused):
             return found
         others = row_bounds(self.segment, self.graph, sides.others, inputs, rows, self.order, self.groups)
