@@ -231,6 +231,7 @@ ENSURES: dict[str, tuple[Invariant, ...]] = {
     "pipeline_copies": (collectives_are_whole, copies_are_waited_for),
     "insert_grid_barriers": (no_unordered_blocks,),
     "expand_collectives": (no_collectives, semaphores_are_reset),
+    "values_by_owners": (),
     "allocate_shared": (shared_memory_is_placed, shared_values_survive),
     "insert_syncs": (no_unsynchronised_pair,),
     "fill_held_values": (),

@@ -35,6 +35,7 @@ from fuser.lowering.prefetch_loads import prefetch_loads
 from fuser.lowering.read_beside import read_beside
 from fuser.lowering.read_early import read_early
 from fuser.lowering.unswitch_loops import unswitch_loops
+from fuser.lowering.values_by_owners import values_by_owners
 from fuser.lowering.whole_blocks import whole_blocks
 
 _T = TypeVar("_T")
@@ -48,6 +49,7 @@ PASSES = (
     "pipeline_copies",
     "insert_grid_barriers",
     "expand_collectives",
+    "values_by_owners",
     "allocate_shared",
     "insert_syncs",
     "fill_held_values",
@@ -129,6 +131,7 @@ def lower_fusion(
         lambda: expand_collectives(body, context.threads, context.sizes, scheduled.cluster, alone=scheduled.alone),
     )
     body = seen("expand_collectives", expanded.body)
+    body = step("values_by_owners", lambda: values_by_owners(body))
     layout = _named("allocate_shared", lambda: allocate_shared(body))
     is_placed = True
     exchanged = _exchanged(lowered.private_buffers, lowered.arguments, (b.name for b in lowered.workspaces), context)
