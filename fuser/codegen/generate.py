@@ -6,6 +6,7 @@ that it uses. Equal kernels give equal text.
 
 from __future__ import annotations
 
+from fuser.codegen.common_counts import common_counts
 from fuser.codegen.device_functions import needs_function
 from fuser.codegen.exponentials import BY_POWERS, EXP_TABLE, FILL_EXP_TABLE, is_worth_a_table
 from fuser.codegen.names import BUILTINS, Names
@@ -45,7 +46,7 @@ def generate_cuda(kernel: Kernel) -> CudaSource:
     written, alignments = _accesses(kernel)
     has_doubles = any(isinstance(p, TensorParameter) and p.buffer.dtype is DataType.Double for p in kernel.parameters)
     instead = BY_POWERS if has_doubles and is_worth_a_table(kernel.body) else {}
-    values = ValueWriter(names, kernel.index_bits, instead)
+    values = ValueWriter(names, kernel.index_bits, instead, common_counts(kernel))
     statements = StatementWriter(kernel, names, values, alignments)
     _write(kernel.body, statements, values.functions)
     head = signature(kernel, names, written, values.functions)
