@@ -5,17 +5,22 @@ of it, where one for |r| <= log(2) / 2 takes degree eleven. An H200 does half as
 sum of exponentials has one for each element that is read: of 17 operations an element 11 are left. A power is two words, the
 upper and the lower one of a Double, each out of a row of 64 in as many banks twice: a warp's lanes wait for two others at most.
 
-The table is filled in front of the first statement of the body that needs it, which all threads of a block reach. That takes
-as long as a dozen exponentials of a thread (H200: softmax of a row of 1024 5.1 us, 5.3 with a table, cross_entropy 214x257 6.85
-and 7.1, softmax 17022x257, nine elements a thread, 24.5 and 25.6, 23x128256, sixteen, 31.5 and 32.4; 1240x7168, 32, 57.1 and
-55.6, 38x50257, 72, 22.2 and 20.8), so kernels whose threads compute few do without. Texts here are device functions as in
-`device_functions.py`.
+The table is filled where all threads of a block come, before what needs it, and while reads of device memory are on their way:
+in the first trip of a loop over them. By itself that takes as long as a dozen exponentials of a thread (H200: softmax of a row
+of 1024 5.1 us, 5.3 with a table, cross_entropy 214x257 6.85 and 7.1, softmax 17022x257, nine elements a thread, 24.5 and 25.6,
+23x128256, sixteen, 31.5 and 32.4; 1240x7168, 32, 57.1 and 55.6, 38x50257, 72, 22.2 and 20.8), so kernels whose threads compute
+few do without. Texts here are device functions as in `device_functions.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fuser.ir.dtypes import DataType
-from fuser.ir.kernel import Call, For, If, Stmt, Store, Value, value_operands
+from fuser.ir.integers import TRUE, Cond, equal, less_equal, prove_less
+from fuser.ir.kernel import THREAD_SYMBOLS, Call, For, If, Stmt, Store, Value, value_operands, walk
+from fuser.ir.kernel_accesses import stmt_reads
+from fuser.records import record
 
 EXP_TABLE, FILL_EXP_TABLE = "fuser_exp_table", "fuser_fill_exp_table"
 
@@ -32,6 +37,46 @@ _TRIPS = 4
 def is_worth_a_table(body: tuple[Stmt, ...]) -> bool:
     """Whether a thread computes so many exponentials of Doubles."""
     return _exponentials(body) >= LEAST
+
+
+@record(eq=False)
+class Fill:
+    """The table is filled in front of `body[at]`, if `condition` holds."""
+
+    body: tuple[Stmt, ...]
+    at: int
+    condition: Cond
+
+
+def fills_of_table(body: tuple[Stmt, ...], is_held: Callable[[Stmt], bool]) -> tuple[Fill, ...]:
+    """Where a kernel that needs the table fills it: once, by all threads.
+
+    `is_held`: of reads whose values are named behind them, so that a branch behind would wait for all of them in every trip
+    (H200: cross_entropy f64 101x50257 24.2 us with the table filled before its loop, 25.8 inside).
+    """
+    first = next(i for i, s in enumerate(body) if _exponentials((s,)))
+    loop = body[first]
+    if isinstance(loop, For) and not loop.unroll and _is_uniform(loop):
+        inner = next(i for i, s in enumerate(loop.body) if _exponentials((s,)))
+        behind = _behind_reads(loop.body[:inner])
+        if behind and not is_held(loop.body[behind - 1]):
+            fill = Fill(loop.body, behind, equal(loop.symbol, loop.start))
+            if prove_less(loop.start, loop.stop):
+                return (fill,)
+            return fill, Fill(body, first + 1, less_equal(loop.stop, loop.start))
+    return (Fill(body, _behind_reads(body[:first]) or first, TRUE),)
+
+
+def _is_uniform(loop: For) -> bool:
+    """Whether all threads of a block make the same trips."""
+    threads = {s for p, s in THREAD_SYMBOLS.items() if p.is_block}
+    return threads.isdisjoint(loop.start.symbols | loop.stop.symbols | loop.step.symbols)
+
+
+def _behind_reads(stmts: tuple[Stmt, ...]) -> int:
+    """How many of them there are up to the last one that reads device memory."""
+    reads = (i for i, s in enumerate(stmts) if any(b.is_global for inner in walk((s,)) for b, _ in stmt_reads(inner)))
+    return max((i + 1 for i in reads), default=0)
 
 
 def _exponentials(body: tuple[Stmt, ...]) -> int:
@@ -63,6 +108,7 @@ EXPONENTIALS = {
     FILL_EXP_TABLE: """
 INLINE void fuser_fill_exp_table() {
   int threads = blockDim.x * blockDim.y * blockDim.z;
+  #pragma unroll 1
   for (int k = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); k < 64; k += threads) {
     double r = (double)(k <= 32 ? k : k - 64) * 0x1p-6 * 0x1.62e42fefa39efp-1;
     double p = fma(fma(0x1.af236aac51d05p-26, r, 0x1.2880411bad1aap-22), r, 0x1.71de17e40edfep-19);

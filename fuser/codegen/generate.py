@@ -7,14 +7,14 @@ that it uses. Equal kernels give equal text.
 from __future__ import annotations
 
 from fuser.codegen.common_counts import common_counts
-from fuser.codegen.device_functions import needs_function
-from fuser.codegen.exponentials import BY_POWERS, EXP_TABLE, FILL_EXP_TABLE, is_worth_a_table
+from fuser.codegen.exponentials import BY_POWERS, fills_of_table, is_worth_a_table
 from fuser.codegen.names import BUILTINS, Names
 from fuser.codegen.preamble import preamble, signature
 from fuser.codegen.statements import StatementWriter
+from fuser.codegen.tested_reads import only_read_into, tested_tree
 from fuser.codegen.values import ValueWriter
 from fuser.ir.dtypes import DataType
-from fuser.ir.kernel import Buffer, ExtentParameter, Kernel, ScalarParameter, Stmt, TensorParameter, VectorMove, walk
+from fuser.ir.kernel import Buffer, ExtentParameter, For, If, Kernel, ScalarParameter, TensorParameter, VectorMove, walk
 from fuser.ir.kernel_accesses import stmt_writes
 from fuser.records import record
 
@@ -47,8 +47,14 @@ def generate_cuda(kernel: Kernel) -> CudaSource:
     has_doubles = any(isinstance(p, TensorParameter) and p.buffer.dtype is DataType.Double for p in kernel.parameters)
     instead = BY_POWERS if has_doubles and is_worth_a_table(kernel.body) else {}
     values = ValueWriter(names, kernel.index_bits, instead, common_counts(kernel))
-    statements = StatementWriter(kernel, names, values, alignments)
-    _write(kernel.body, statements, values.functions)
+    reads = only_read_into(kernel.body)
+    fills = (
+        fills_of_table(kernel.body, lambda s: isinstance(s, (For, If)) and bool(tested_tree(s, reads)))
+        if instead
+        else ()
+    )
+    statements = StatementWriter(kernel, names, values, alignments, fills)
+    statements.body(kernel.body, "  ")
     head = signature(kernel, names, written, values.functions)
 
     lines: list[str] = [head]
@@ -63,18 +69,6 @@ def generate_cuda(kernel: Kernel) -> CudaSource:
         lines.append('  asm volatile("griddepcontrol.wait;" ::: "memory");  // the kernel before ends first')
     lines.append("}\n")
     return CudaSource(preamble(kernel, values.functions) + "\n".join(lines), kernel.name)
-
-
-def _write(body: tuple[Stmt, ...], statements: StatementWriter, functions: dict[str, None]) -> None:
-    """The statements of a body, with the table of powers filled in front of the first one that needs it."""
-    is_filled = False
-    for stmt in body:
-        lines, used = len(statements.lines), len(functions)
-        statements.body((stmt,), "  ")
-        if not is_filled and len(functions) > used and needs_function(functions, EXP_TABLE):
-            statements.lines.insert(lines, f"  {FILL_EXP_TABLE}();")
-            functions[FILL_EXP_TABLE] = None
-            is_filled = True
 
 
 def _accesses(kernel: Kernel) -> tuple[set[Buffer], dict[Buffer, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from fuser.codegen.exponentials import FILL_EXP_TABLE, Fill
 from fuser.codegen.names import Names
 from fuser.codegen.preamble import comment_lines
 from fuser.codegen.tested_reads import (
@@ -19,7 +20,7 @@ from fuser.codegen.values import LOAD_FUNCTIONS, ValueWriter, is_scalar
 from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp
-from fuser.ir.integers import ZERO, Int, const, less, split_multiples
+from fuser.ir.integers import TRUE, ZERO, Cond, Int, const, less, split_multiples
 from fuser.ir.kernel import (
     Allocate,
     AsyncCommit,
@@ -77,9 +78,19 @@ _REMOTE_BITS = {1: ("r", "unsigned"), 2: ("h", "unsigned short"), 4: ("r", "unsi
 
 
 class StatementWriter:
-    """Writes the statements of one kernel into `lines`."""
+    """Writes the statements of one kernel into `lines`.
 
-    def __init__(self, kernel: Kernel, names: Names, values: ValueWriter, alignments: dict[Buffer, int]) -> None:
+    fills   where the table of powers is filled that exponentials of Doubles read
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        names: Names,
+        values: ValueWriter,
+        alignments: dict[Buffer, int],
+        fills: tuple[Fill, ...] = (),
+    ) -> None:
         self.lines: list[str] = []
         self.uses_shared = False
         self._kernel = kernel
@@ -90,14 +101,23 @@ class StatementWriter:
         self._only_read_into = only_read_into(kernel.body)
         self._tested_reads = TestedReads(names, values)
         self._in_tree = False
+        self._fills = fills
         # Tests around the statement at hand, and whether there are asynchronous copies under any (not asked yet: None).
         self._tests = 0
         self._has_tested_copies: bool | None = None
 
     def body(self, body: tuple[Stmt, ...], indent: str) -> None:
         """A list of statements."""
-        for stmt in body:
+        fills = {f.at: f.condition for f in self._fills if f.body is body}
+        for k, stmt in enumerate(body):
+            if k in fills:
+                self._fill(fills[k], indent)
             self._stmt(stmt, indent)
+
+    def _fill(self, condition: Cond, indent: str) -> None:
+        self._values.functions[FILL_EXP_TABLE] = None
+        test = "" if condition is TRUE else f"if ({self._values.integer(condition)}) "
+        self.lines.append(f"{indent}{test}{FILL_EXP_TABLE}();")
 
     def _stmt(self, stmt: Stmt, indent: str) -> None:
         if isinstance(stmt, (For, If)) and not self._in_tree and (read := tested_tree(stmt, self._only_read_into)):

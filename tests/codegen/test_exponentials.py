@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.compile_case import compile_case
+from benchmarks.reduction_cases import cross_entropy
 from fuser import DataType, FusionDefinition
 from fuser.codegen.device_functions import function_closure, needs_function
 from fuser.codegen.exponentials import BY_POWERS, EXP_TABLE, FILL_EXP_TABLE
@@ -135,6 +137,28 @@ def test_the_table_is_filled_once_where_all_threads_come(rows: int, columns: int
         m.start() > fills[0] for m in re.finditer(r"fuser_(add_exp|exp_summand|exp_of_difference)_by_powers\(", body)
     )
     assert "__shared__ unsigned" in text
+
+
+def _losses_text(rows: int, columns: int) -> str:
+    return compile_case(cross_entropy(rows, columns, DataType.Double), with_cubin=False).launches()[0].kernel.source
+
+
+def test_the_table_is_filled_while_the_first_reads_are_on_their_way():
+    text = _losses_text(534, 5120)
+    body = text[text.index('extern "C"') :]
+    first, second = (m.start() for m in re.finditer(rf"{FILL_EXP_TABLE}\(\)", body))
+    assert body[:first].endswith("\n    if (i0 == 0) ")
+    read = body.rindex("const uint4*", 0, body.index("_by_powers("))
+    assert read < first < body.index("_by_powers(")
+    # What comes behind the loop needs it, too, where there was no trip.
+    assert re.search(r"\n  if \(.* < 1\) $", body[:second])
+
+
+def test_the_table_is_filled_before_reads_that_a_branch_would_wait_for():
+    text = _losses_text(101, 50257)
+    body = text[text.index('extern "C"') :]
+    (fill,) = (m.start() for m in re.finditer(rf"{FILL_EXP_TABLE}\(\)", body))
+    assert body[fill:].startswith(f"{FILL_EXP_TABLE}();\n  for (index_t i0")
 
 
 def test_nobody_else_fills_it():
