@@ -111,7 +111,7 @@ class LaunchPlan:
     @property
     def waiting_blocks(self) -> int:
         """Blocks that wait for others which must have room beside them; 0 where none does, or all are there at once."""
-        if Meeting.posts not in self.meetings:
+        if Meeting.posts not in self.meetings or self.cooperative:
             return 0
         x, y, z = self.cluster or (1, 1, 1)
         return x * y * z

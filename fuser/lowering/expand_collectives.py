@@ -71,15 +71,17 @@ def expand_collectives(
     cluster: Mapping[ParallelType, int] = _NO_CLUSTER,
     *,
     alone: bool = False,
+    many_wait: bool = False,
 ) -> Expanded:
     """Expand every collective of a body.
 
     threads, sizes   index and extent of each parallel axis of the kernel
     cluster          blocks of a cluster along a grid axis
     alone            each of them has a processor for itself
+    many_wait        all blocks are on the device at once, and several may wait for what others post
     """
     axes = ParallelAxes(threads, sizes, FreshNumbers(body))
-    expander = _Expander(axes, cluster, alone=alone)
+    expander = _Expander(axes, cluster, alone=alone, many_wait=many_wait)
     result = expander.whole(body)
     if cluster:
         result = enter_cluster(result, axes.thread)
@@ -96,7 +98,9 @@ def _executions(outer: Int | None, loop: For) -> Int | None:
 
 
 class _Expander:
-    def __init__(self, axes: ParallelAxes, cluster: Mapping[ParallelType, int], *, alone: bool) -> None:
+    def __init__(
+        self, axes: ParallelAxes, cluster: Mapping[ParallelType, int], *, alone: bool, many_wait: bool
+    ) -> None:
         self.axes = axes
         self.cluster = cluster
         self.alone = alone
@@ -106,14 +110,15 @@ class _Expander:
         self.semaphores = Semaphores()
         self.joins = joins = Joins(axes)
         self.block = BlockReduces(axes, joins)
-        posts = PostedReduces(self.block, self.semaphores, cluster)
-        self.grid = GridReduces(self.block, self.workspaces, self.semaphores, posts)
+        self.posts = PostedReduces(self.block, self.semaphores, cluster, many_wait=many_wait)
+        self.grid = GridReduces(self.block, self.workspaces, self.semaphores, self.posts)
         self.groups = GroupReduces(joins, self.workspaces, self.semaphores)
         self.barriers = GridBarriers(axes, self.semaphores)
 
     def whole(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """The body of a kernel without collectives."""
-        return (*self.body(stmts), *self.groups.leave(), *self.barriers.leave())
+        body = self.body(stmts)
+        return (*self.posts.flags, *body, *self.groups.leave(), *self.barriers.leave())
 
     def body(self, stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """Statements without collectives."""

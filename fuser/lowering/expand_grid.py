@@ -46,6 +46,7 @@ from fuser.lowering.semaphores import Semaphores
 from fuser.lowering.spread_joins import Joined, Spread, is_one_step, spread_groups
 
 _LEVEL_2 = CacheOp["global"]
+_BY_NUMBER = -1
 # Partials of other blocks that a lane joins rather than wait for the other warps of its block.
 _OWN_TURNS = 4
 # Partials that a thread of the last block asks for at once, and bytes of those of all reductions it joins (the compiler may
@@ -77,7 +78,8 @@ class GridReduces:
             return self._grid_broadcast(reduces)
         if not self.posts.is_for(reduces):
             return self._grid_last_block(reduces)
-        group = len(self.last_blocks)
+        # Which block is the last one by number is known: what needs two of these results is left to one that is both.
+        group = _BY_NUMBER
         self.last_blocks.update((r.last_block, group) for r in reduces if r.last_block is not None)
         return self.posts.expand(reduces)
 

@@ -128,7 +128,14 @@ def lower_fusion(
     body = step("insert_grid_barriers", lambda: insert_grid_barriers(body, lowered.crossing))
     expanded = _named(
         "expand_collectives",
-        lambda: expand_collectives(body, context.threads, context.sizes, scheduled.cluster, alone=scheduled.alone),
+        lambda: expand_collectives(
+            body,
+            context.threads,
+            context.sizes,
+            scheduled.cluster,
+            alone=scheduled.alone,
+            many_wait=scheduled.posts_results,
+        ),
     )
     body = seen("expand_collectives", expanded.body)
     body = step("values_by_owners", lambda: values_by_owners(body))

@@ -50,15 +50,26 @@ _MOST_AT_ONCE = 16
 class PostedReduces:
     """Statements of reductions over the grid by posts.
 
-    cluster   blocks of a cluster along a grid axis
+    cluster     blocks of a cluster along a grid axis
+    many_wait   several blocks may wait: all of them are on the device at once
+    flags       statements at the start of the kernel: whether a block is the last one by number
     """
 
-    def __init__(self, block: BlockReduces, semaphores: Semaphores, cluster: Mapping[ParallelType, int]) -> None:
+    def __init__(
+        self,
+        block: BlockReduces,
+        semaphores: Semaphores,
+        cluster: Mapping[ParallelType, int],
+        *,
+        many_wait: bool = False,
+    ) -> None:
         self._axes = block.axes
         self._joins = block.joins
         self._block = block
         self._semaphores = semaphores
         self._cluster = cluster
+        self._many_wait = many_wait
+        self.flags: list[Stmt] = []
 
     def is_for(self, reduces: Sequence[Reduce]) -> bool:
         """Whether blocks have few enough values, and so few wait that others run beside them."""
@@ -69,7 +80,7 @@ class PostedReduces:
         return (
             not r.grid_broadcast
             and is_one(r.slots)
-            and all(axes.sizes[p].is_const and self._cluster.get(p) == axes.sizes[p].value for p in kept)
+            and (self._many_wait or all(self._is_cluster(p) for p in kept))
             and not any(p in r.grid_axes for p in self._cluster)
             and threads.is_const
             and threads.value % WARP == 0
@@ -81,6 +92,10 @@ class PostedReduces:
             and all(p.size is ONE and p.dtype.itemsize in (4, 8) for p in partials)
             and post_words(p.dtype for p in partials) <= _MOST_WORDS
         )
+
+    def _is_cluster(self, p: ParallelType) -> bool:
+        size = self._axes.sizes[p]
+        return size.is_const and self._cluster.get(p) == size.value
 
     def expand(self, reduces: Sequence[Reduce]) -> list[Stmt]:
         """Reductions over the same blocks, in one post of each."""
@@ -96,7 +111,7 @@ class PostedReduces:
         stmts: list[Stmt] = [If(all_of(is_other, axes.is_first_thread), (posted,), role=Role.owner)]
         for r in reduces:
             assert r.last_block is not None
-            stmts.append(Let(r.last_block, select(equal(block, blocks - 1), ONE, ZERO)))
+            self.flags.append(Let(r.last_block, select(equal(block, blocks - 1), ONE, ZERO)))
         assert first.last_block is not None
         last = self._finish(reduces, base, blocks, words)
         return [*stmts, If(equal(first.last_block, 1), tuple(last), role=Role.last_block)]

@@ -49,7 +49,7 @@ class _Mover:
     def body(self, stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
         """A statement list, those inside included."""
         result = [self._inner(s) for s in stmts]
-        start = next((k for k, s in enumerate(result) if isinstance(s, Reduce) and not s.grid_axes), None)
+        start = next((k for k, s in enumerate(result) if isinstance(s, Reduce)), None)
         if start is None:
             return tuple(result)
         before, after = result[:start], result[start:]

@@ -46,6 +46,7 @@ from fuser.schedule.params import (
     Refused,
     SegmentInputs,
 )
+from fuser.schedule.posted_rows import posted_losses
 from fuser.schedule.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.reduction import ReductionScheduler
 from fuser.schedule.reference import dim_groups, resolving_graph, tangled_dims, uncovered
@@ -138,8 +139,9 @@ class ChainedReductionScheduler:
             cluster = self._in_cluster(segment, graph, rows, extent.keys() - reduced, count, length, inputs, device)
             if cluster is not None:
                 return cluster
+            rows = self._posted(segment, graph, rows, extent.keys() - reduced, count, length, inputs, device)
         sharing = rows.grid_reduce if isinstance(rows, ReductionParams) else 1
-        if isinstance(rows, ReductionParams) and sharing > 1 and not rows.cluster:
+        if isinstance(rows, ReductionParams) and sharing > 1 and not (rows.cluster or rows.posted):
             if is_long:
                 return Refused("several blocks share a result of a row")
             rows, sharing = replace(rows, grid_reduce=1), 1
@@ -186,6 +188,25 @@ class ChainedReductionScheduler:
         blocks = found.blocks or found.rows.grid_reduce
         words = (*rows.reasons, f"{count} rows in one cluster of {blocks} blocks")
         return ChainedParams(found.rows, found.blocks, bounds, together=found.blocks > 0, reasons=words)
+
+    def _posted(
+        self,
+        segment: Fusion,
+        graph: IterationGraph,
+        rows: ReductionParams,
+        kept: Collection[Group],
+        count: int,
+        length: int,
+        inputs: SegmentInputs,
+        device: DeviceInfo,
+    ) -> ReductionParams:
+        """The same over all processors, where few rows leave many idle: of losses, of which blocks have two results to post."""
+        sizes = _row_bytes(segment, count, inputs)
+        found = reductions_of(segment)
+        is_bounded = all(g.extent.is_const for g in kept) or _rows_within(graph, segment, kept, count)
+        if len(found) != 2 or not any(isinstance(e, ExpSum) for e in found) or len(sizes) != 1 or not is_bounded:
+            return rows
+        return posted_losses(rows, count, length, sizes[0], device) or rows
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
