@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fuser.ir.integers import ONE, ZERO, equal, less
+from fuser.ir.integers import ONE, ZERO, Int, Symbol, equal, less
 from fuser.ir.kernel import Buffer, Call, For, If, Literal, Load, Role, Stmt, Store
 from fuser.ir.kernel_rewrites import map_body
 
@@ -26,7 +26,7 @@ def _changed(stmt: Stmt) -> tuple[Stmt, ...] | None:
         return None
     if not stmt.stop.is_const or stmt.stop.value < 2:
         return None
-    found = dict(_firsts(stmt.body))
+    found = dict(_firsts(stmt.body, stmt.symbol))
     if not found:
         return None
     inner: list[Stmt] = []
@@ -44,16 +44,16 @@ def _changed(stmt: Stmt) -> tuple[Stmt, ...] | None:
     return (For(stmt.symbol, stmt.start, stmt.stop, stmt.step, tuple(inner), unroll=True, unswitch=stmt.unswitch),)
 
 
-def _firsts(body: tuple[Stmt, ...]) -> Iterator[tuple[int, int]]:
+def _firsts(body: tuple[Stmt, ...], iteration: Symbol) -> Iterator[tuple[int, int]]:
     """(place, n) of stores that keep a value unless one is number n that is counted, behind what counts it."""
-    counts: set[Buffer] = set()
+    counts: set[tuple[Buffer, Int]] = set()
     for k, stmt in enumerate(body):
         match stmt:
             case Store(
                 buffer=count, index=at, value=Call(op="add", args=(Load(buffer=read, index=read_at), Literal(value=1)))
             ):
-                if read is count and read_at is at and at is ZERO:
-                    counts.add(count)
+                if read is count and read_at is at and iteration not in at.symbols:
+                    counts.add((count, at))
             case Store(
                 buffer=kept,
                 index=at,
@@ -66,12 +66,12 @@ def _firsts(body: tuple[Stmt, ...]) -> Iterator[tuple[int, int]]:
                 pass
 
 
-def _number(asked: Call, counts: set[Buffer]) -> int:
+def _number(asked: Call, counts: set[tuple[Buffer, Int]]) -> int:
     """1 or 2 if the condition holds for the value of that number only; else 0."""
     match asked:
-        case Call(op="eq", args=(Load(buffer=count), Literal(value=1))) if count in counts:
+        case Call(op="eq", args=(Load(buffer=count, index=at), Literal(value=1))) if (count, at) in counts:
             return 1
-        case Call(op="eq", args=(Load(buffer=count), Literal(value=2))) if count in counts:
+        case Call(op="eq", args=(Load(buffer=count, index=at), Literal(value=2))) if (count, at) in counts:
             return 2
         case Call(op="logical_and", args=(Call() as first, _)):
             return _number(first, counts)

@@ -54,8 +54,10 @@ class NestStatistics(NestValues):
         return serial[0] if serial else len(loops)
 
     def _welford_step(self, leader: str, depth: int, buffers: tuple[Buffer, ...]) -> WelfordStep | None:
-        """A count for all elements of a thread, where every step of the reduced loops visits each of them once."""
-        if not self._counts_together(leader, depth):
+        """A count for all elements of a thread, where every step of the reduced loops visits each of them once; else, of real
+        values that are added one by one, a count for each element."""
+        is_together = self._counts_together(leader, depth)
+        if not is_together and not self._counts_apart(leader, depth):
             return None
         # A thread of a kernel with 32-bit indices sees fewer than 2**31 elements.
         count = DataType.Int32 if self.context.index_bits == 32 else DataType.Int
@@ -75,7 +77,7 @@ class NestStatistics(NestValues):
             )
         has_shift = not is_run and not (is_plain and one_by_one) and (one_by_one or is_wide)
         return WelfordStep(
-            temporary(f"{leader}_seen", count),
+            Buffer(f"{leader}_seen", count, MemoryType.local, ONE if is_together else mean.size),
             temporary(f"{leader}_fraction", real),
             temporary(f"{leader}_weight", real),
             Buffer(f"{leader}_shift", shift_dtype, MemoryType.local, mean.size) if has_shift else None,
@@ -239,6 +241,14 @@ class NestStatistics(NestValues):
             and self._counts_together(source, inside)
         )
 
+    def _counts_apart(self, leader: str, depth: int) -> bool:
+        """Whether differences of values from the first of their element are added up, though a loop over elements runs around
+        one over values: rows that a thread works on together, by vectors."""
+        expr = self.exprs[leader]
+        if not isinstance(expr, Welford) or expr.partial is not None or expr.mean.dtype.is_complex:
+            return False
+        return leader not in self.in_double and leader not in self.exact and not self._is_joined(expr)
+
     def _has_cut_lanes(self, leader: str, depth: int) -> bool:
         """Whether a thread has partials of their own for pieces of a reduced dim that need not be equally long."""
         state = self.context.state(leader)
@@ -323,14 +333,13 @@ class NestStatistics(NestValues):
         return lambda make: [For(i, ZERO, size, ONE, tuple(make(i)), unroll=True)]
 
     def _spread_count(self, counts: Buffer, seen: Buffer) -> list[Stmt]:
-        """Every element has seen as many values."""
-        value: Value = Load(seen, ZERO)
-        if seen.dtype is not counts.dtype:
-            value = Cast(value, counts.dtype)
-        if counts.size.value == 1:
-            return [Store(counts, ZERO, value)]
-        i = self._new_symbol(counts.size)
-        return [For(i, ZERO, counts.size, ONE, (Store(counts, i, value),), unroll=True)]
+        """What each element has seen, if they were counted together the same."""
+
+        def spread(e: Int) -> list[Stmt]:
+            value: Value = Load(seen, e if seen.size is counts.size else ZERO)
+            return [Store(counts, e, value if seen.dtype is counts.dtype else Cast(value, counts.dtype))]
+
+        return self._over(counts.size)(spread)
 
 
 def accumulator_dtype(dtype: DataType) -> DataType:

@@ -59,7 +59,7 @@ class NestStorage(NestStatistics):
                 stmts += [Allocate(rest), *([] if is_set_later else self._fill(rest, Literal(0.0, rest.dtype)))]
             if step is not None:
                 stmts += [Allocate(b) for b in (step.count, step.fraction, step.weight)]
-                stmts.append(Store(step.count, ZERO, Literal(0, step.count.dtype), Role.initialise))
+                stmts += self._fill(step.count, Literal(0, step.count.dtype))
                 for buffer in (*(step.sums or ()), step.shift, step.lost):
                     if buffer is not None:
                         stmts += [Allocate(buffer), *self._fill(buffer, Literal(0.0, buffer.dtype))]

@@ -38,6 +38,7 @@ class WelfordStep:
     """What all elements of a thread's partials have in common, a register each: how many values each has seen, the share of
     what comes in among all seen, and the weight of the squared difference of the means.
 
+    count   one for each element where a loop over them runs around one over their values: they are not counted together then
     shift   of real values added one by one: the first value of each element. Until they are complete the partials are then the
             sums of the differences from it and of their squares
     sums    in Double, in place of the partials, as the shift is: of the differences from it and of their squares
@@ -58,6 +59,10 @@ class WelfordStep:
     is_plain: bool = False
     lost: Buffer | None = None
     firsts: tuple[Buffer, ...] = ()
+
+    def place_of_count(self, at: Int) -> Int:
+        """Where the count of element `at` is."""
+        return ZERO if self.count.size.value == 1 else at
 
 
 def welford_add(acc: tuple[Buffer, ...], at: Int, x: Value, name: str) -> list[Stmt]:
@@ -106,7 +111,9 @@ def shifted_add(
     assert shift is not None
     dtype = away.dtype
     value = temporary(f"{name}_x", dtype)
-    is_first = Call("eq", (Load(step.count, ZERO), Literal(1, step.count.dtype)), step.count.dtype, DataType.Bool)
+    count_at = step.place_of_count(at)
+    increment: list[Stmt] = [_increment(step.count, count_at)]
+    is_first = Call("eq", (Load(step.count, count_at), Literal(1, step.count.dtype)), step.count.dtype, DataType.Bool)
     keep = Store(shift, at, Call("where", (is_first, Load(value, ZERO), Load(shift, at)), dtype, dtype))
     if step.firsts:
         keep, may_be_second = choose_shift(shift, step.firsts, at), FALSE
@@ -120,7 +127,7 @@ def shifted_add(
         Allocate(value),
         *(made for made in added if isinstance(made, Allocate)),
         Store(value, ZERO, x),
-        *_once(acc, at, [_increment(step.count, ZERO)]),
+        *(_once(acc, at, increment) if count_at is ZERO else increment),
         *where_possible(may_be_first, [keep]),
         *(stmt for stmt in added if not isinstance(stmt, Allocate)),
     ]
@@ -145,8 +152,11 @@ def unshift(
     def call(op: str, a: Value, b: Value) -> Call:
         return Call(op, (a, b), dtype, dtype)
 
-    is_empty = Call("eq", (Load(step.count, ZERO), Literal(0, step.count.dtype)), integral, DataType.Bool)
-    share = call("div", Literal(1.0, dtype), Cast(Load(step.count, ZERO), dtype))
+    def share_of(e: Int) -> Store:
+        number = Load(step.count, step.place_of_count(e))
+        is_empty = Call("eq", (number, Literal(0, step.count.dtype)), integral, DataType.Bool)
+        share = call("div", Literal(1.0, dtype), Cast(number, dtype))
+        return Store(step.fraction, ZERO, Call("where", (is_empty, Literal(0.0, dtype), share), dtype, dtype))
 
     def settle(e: Int) -> list[Stmt]:
         total, moved = Load(mean, e), call("mul", Load(mean, e), Load(step.fraction, ZERO))
@@ -162,10 +172,9 @@ def unshift(
             *exact_mean((mean, rest), e, Load(shift, e), Load(step.fraction, ZERO), count, name),
         ]
 
-    return [
-        Store(step.fraction, ZERO, Call("where", (is_empty, Literal(0.0, dtype), share), dtype, dtype)),
-        *elements(settle),
-    ]
+    if step.count.size.value != 1:
+        return elements(lambda e: [share_of(e), *settle(e)])
+    return [share_of(ZERO), *elements(settle)]
 
 
 def _increment(count: Buffer, at: Int) -> Store:

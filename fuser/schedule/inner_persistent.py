@@ -225,9 +225,8 @@ class InnerPersistentScheduler:
             if lying is not None:
                 bounds = found.bounds(segment, inputs, lying.threads * lying.batch * lying.cluster * vector - cut)
                 if not isinstance(bounds, Refused):
-                    # Rows together would ask of each value whether it is the first of its row.
-                    once = joined or (sums_exponentials and lying.cluster > 1 and _is_narrow(segment))
-                    one_pass = once and lying.together == 1
+                    once = sums_exponentials and lying.cluster > 1 and _is_narrow(segment)
+                    one_pass = joined or (once and lying.together == 1)
                     return cut_params(
                         lying,
                         found.order,
