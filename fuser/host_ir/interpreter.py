@@ -26,6 +26,7 @@ from fuser.host_ir.instructions import (
 )
 from fuser.host_ir.launch_checks import check_constraint, check_launch
 from fuser.host_ir.run_inputs import borrow, check_updatable, device_of, host_number, make_ready
+from fuser.host_ir.side_by_side import leaves_room
 from fuser.host_ir.steps import (
     AllocateStep,
     BoundProgram,
@@ -383,8 +384,13 @@ class _Run:
         before = last if isinstance(last, LaunchStep) and last.holds else None
         if side is not None:
             self.count("launches_beside" if before is not None else "launches_kept_apart")
+        starts_next = any(side.starter == index for side in self.program.side_by_side.values())
+        shares_sms = starts_next and leaves_room(values.grid, self.device.info)
+        if before is not None:
+            shares_sms = before.launch.shares_sms
+        beside = before is not None
         launch = Launch(
-            values.grid, values.block, values.shared_bytes, cluster, plan.cooperative, beside=before is not None
+            values.grid, values.block, values.shared_bytes, cluster, plan.cooperative, beside, shares_sms=shares_sms
         )
         check_launch(kernel.entry, launch, self.device)
         self._note_disjoint(evaluation.facts, dict(zip(plan.tensor_arguments, tensors, strict=True)))
@@ -401,7 +407,7 @@ class _Run:
                 for positions, n, w in zip(parameters.workspaces, values.workspaces, plan.workspaces, strict=True)
             ),
             None if values.semaphores is None else (parameters.semaphores, values.semaphores),
-            any(side.starter == index for side in self.program.side_by_side.values()),
+            starts_next,
         )
 
     def _note_disjoint(self, facts: Sequence[Fact], tensors: dict[str, Tensor]) -> None:

@@ -7,9 +7,11 @@ gives memory back that the first may still use.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from fuser.host_ir.instructions import Allocate, Instruction, LaunchKernel
+from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
 
 
@@ -43,3 +45,12 @@ def side_by_side(instructions: Sequence[Instruction]) -> dict[int, Beside]:
         starter = index if plan is not None and plan.starts_next else None
         between = None
     return found
+
+
+def leaves_room(grid: tuple[int, int, int], device: DeviceInfo) -> bool:
+    """Whether SMs with blocks of such a grid had better have blocks of the next kernel, too: it has one on each SM at most.
+
+    Of more blocks all SMs are busy, and what makes room for others is cache that they lose (H200: layer_norm backward bf16
+    500x16384 25.7 us, so 28.5).
+    """
+    return math.prod(grid) <= device.sm_count

@@ -28,6 +28,7 @@ class LoadedKernel:
     max_threads: int
     dynamic_shared: int = 0  # what the function is allowed by now
     allows_large_clusters: bool = False
+    shares_sms: bool = False
 
 
 def load_binary(binary: Binary) -> LoadedKernel:

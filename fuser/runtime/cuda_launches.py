@@ -70,6 +70,7 @@ def differ_in_grid_alone(a: Launch, b: Launch) -> bool:
         and not a.cooperative
         and not b.cooperative
         and a.beside is b.beside
+        and a.shares_sms is b.shares_sms
     )
 
 

@@ -126,3 +126,13 @@ def test_pairs(device: Any, make_kernel: Any) -> None:
     instructions += [LaunchKernel(k, ("x", "y")) for k in kernels(make_kernel, 4)]
     found = launches(run(device, HostProgram(("x",), ("y",), instructions)))
     assert [launch.beside for launch, _ in found] == [False, True, False, True]
+
+
+def test_two_share_processors_where_the_first_leaves_room(device: Any, make_kernel: Any) -> None:
+    """As many blocks as there are processors, and one more; by itself a launch shares nothing."""
+    first, second = kernels(make_kernel)
+    for blocks, shares in ((device.info.sm_count, True), (device.info.sm_count + 1, False)):
+        starter = replace(first, plan=replace(first.plan, grid=(as_int(blocks), as_int(1), as_int(1))))
+        pair: list[Instruction] = [LaunchKernel(starter, ("x", "x")), LaunchKernel(second, ("x", "x"))]
+        found = launches(run(device, HostProgram(("x",), (), [*pair, Fill("x", 0.5), pair[0]])))
+        assert [launch.shares_sms for launch, _ in found] == [shares, shares, False]

@@ -439,6 +439,19 @@ def test_clusters(fake: FakeDriver, device: CudaDevice) -> None:
         device.launch(kernel, Launch((16, 1, 1), (128, 1, 1), 0, (4, 1, 1)), (0, 1.0), 0)
 
 
+def test_launches_that_share_processors_divide_their_memory_alike(fake: FakeDriver, device: CudaDevice) -> None:
+    kernel = kernel_of()
+    device.launch(kernel, ONE, (0, 1.0), 0)
+    assert not fake.attributes
+    device.launch(kernel, dataclasses.replace(ONE, shares_sms=True), (0, 1.0), 0)
+    assert fake.attributes == {(0x401, "PREFERRED_SHARED_MEMORY_CARVEOUT"): 100}
+    fake.attributes.clear()
+    device.launch(kernel, Launch((7, 1, 1), (64, 1, 1), 64, shares_sms=True), (0, 1.0), 0)
+    assert not fake.attributes
+    device.launch(kernel, Launch((9, 1, 1), (64, 1, 1), 64), (0, 1.0), 0)
+    assert fake.attributes == {(0x401, "PREFERRED_SHARED_MEMORY_CARVEOUT"): -1}
+
+
 def test_first_launch_inside_a_capture(fake: FakeDriver, device: CudaDevice) -> None:
     kernel = kernel_of()
     fake.capture = 5
