@@ -10,6 +10,9 @@ from fuser.ir.facts import ExtentWithin
 from fuser.ir.integers import const
 from fuser.ir.scheduled_fusion import Record, ScheduledFusion, TensorState, merge_axes, split_axis
 
+MOST_IN_CLUSTER = 16
+"""Blocks of a cluster; above 8 a kernel has to opt in."""
+
 
 class TransformVerbs(ScheduledFusion):
     """Loop axes and launch."""
@@ -173,12 +176,12 @@ class TransformVerbs(ScheduledFusion):
 
         Reductions over an axis of that type, which must then have the extent `size`, stay within the cluster. `alone`: each
         block has a processor for itself, so that its threads may keep asking whether values have come. Raises
-        SchedulingError for a type that is no grid axis, a size that is no power of two up to 16, and a second cluster axis.
+        SchedulingError for a type that is no grid axis, a size that is not 1 to 16, and a second cluster axis.
         """
         if not parallel_type.is_grid:
             raise SchedulingError(f"a cluster lies along a grid axis, not along {parallel_type.name}")
-        if size not in (1, 2, 4, 8, 16):
-            raise SchedulingError(f"a cluster has 1, 2, 4, 8 or 16 blocks, not {size}")
+        if not 1 <= size <= MOST_IN_CLUSTER:
+            raise SchedulingError(f"a cluster has 1 to {MOST_IN_CLUSTER} blocks, not {size}")
         if self.cluster and parallel_type not in self.cluster:
             raise SchedulingError("a kernel has one cluster axis")
         self.cluster = {parallel_type: size} if size > 1 else {}

@@ -97,6 +97,7 @@ def exchange_in_cluster(
         return alone + exchange_spread(owners, size, rank, block, exchange_counter, execution=execution)
     # Neighbouring threads of one value can take a slot each, and join what they read by butterflies.
     beside = spread == axes.active[: len(spread)] and threads.is_const and threads.value % size == 0
+    beside = beside and size & (size - 1) == 0
     return alone + _exchange_by_rows(
         reduces,
         size,

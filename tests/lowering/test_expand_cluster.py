@@ -13,7 +13,7 @@ from fuser.errors import LaunchError, SchedulingError
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import ParallelType
-from fuser.ir.fusion import Tensor
+from fuser.ir.fusion import Reduction, Tensor
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import ZERO, const, less
 from fuser.ir.kernel import (
@@ -38,7 +38,7 @@ from fuser.runtime import nvrtc
 from fuser.simulator.errors import SimulatorError
 from tests.harness import Lowered, check, integers, run
 
-GX, GY, BX = ParallelType.grid_x, ParallelType.grid_y, ParallelType.block_x
+GX, GY, BX, BY = ParallelType.grid_x, ParallelType.grid_y, ParallelType.block_x, ParallelType.block_y
 
 
 def sum_and_max(
@@ -75,8 +75,8 @@ def sum_and_max(
     return s
 
 
-@pytest.mark.parametrize("cluster", [2, 4, 8, 16])
-@pytest.mark.parametrize("threads", [8, 32, 64, 96, 160])
+@pytest.mark.parametrize("cluster", [2, 3, 6, 8, 16])
+@pytest.mark.parametrize("threads", [8, 24, 32, 64, 96, 160])
 def test_values(cluster: int, threads: int) -> None:
     s = sum_and_max(cluster, threads)
     length = cluster * threads * 2
@@ -85,6 +85,24 @@ def test_values(cluster: int, threads: int) -> None:
     assert not kernel.plan.cooperative
     assert kernel.plan.semaphores is None
     assert kernel.plan.meetings == (Meeting.cluster,)
+
+
+@pytest.mark.parametrize(("cluster", "threads"), [(2, 16), (3, 12), (6, 12), (3, 24), (8, 32)])
+def test_rows_side_by_side(cluster: int, threads: int) -> None:
+    """Neighbouring threads of a row join what the blocks of a cluster have, by butterflies where those are a power of two."""
+    s = ScheduleBuilder(sum_and_max(cluster, threads).fusion)
+    s.cache_after(s.fusion.input_tensors[0].name)
+    name = next(e.output.name for e in s.exprs if isinstance(e, Reduction))
+    s.split(name, 1, threads)
+    s.split(name, 1, 2)
+    s.split(name, 0, 8)
+    s.transform_like(name)
+    for position, kind in ((0, GX), (1, BY), (2, GY), (4, BX)):
+        s.parallelize(name, position, kind)
+    s.parallelize_like(name)
+    s.set_cluster(GY, cluster)
+    s.inline_most()
+    check(s, [integers((11, cluster * threads * 2))], seeds=(0, 1))
 
 
 @pytest.mark.parametrize("dtype", [DataType.Double, DataType.Int, DataType.Int32, DataType.BFloat16])
@@ -245,8 +263,8 @@ def test_refusals() -> None:
     s = sum_and_max(2)
     with pytest.raises(SchedulingError, match="lies along a grid axis"):
         s.set_cluster(BX, 2)
-    with pytest.raises(SchedulingError, match="has 1, 2, 4, 8 or 16 blocks"):
-        s.set_cluster(GY, 3)
+    with pytest.raises(SchedulingError, match="has 1 to 16 blocks"):
+        s.set_cluster(GY, 17)
     with pytest.raises(SchedulingError, match="one cluster axis"):
         s.set_cluster(GX, 2)
     s.set_cluster(GY, 4)

@@ -38,7 +38,7 @@ def in_cluster(op: str, elements: int, rows: int, blocks: int) -> ScheduleBuilde
 
 @pytest.mark.parametrize("op", ["sum", "max", "welford"])
 @pytest.mark.parametrize(("elements", "rows"), [(4, 16), (8, 32), (2, 8)])
-@pytest.mark.parametrize("blocks", [2, 8, 16])
+@pytest.mark.parametrize("blocks", [2, 3, 7, 8, 16])
 def test_results(op: str, elements: int, rows: int, blocks: int) -> None:
     s = in_cluster(op, elements, rows, blocks)
     for shape in ((300, 70), (3, 9), (rows * blocks * 2, elements * 8)):
