@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
+from fuser.errors import InputRuntimeError
 from tests.device_layouts import place
 from tests.test_facts import small_simulator
 
@@ -414,3 +415,50 @@ def test_norms_and_sums_without_dims_of_one_element(monkeypatch: pytest.MonkeyPa
     wide = x[:, :, 0].astype("f8")
     np.testing.assert_allclose(found, (wide - wide.mean()) / np.sqrt(wide.var() + 1), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(total, 2 * wide.sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "dims", "dtype"),
+    [
+        ((33, 33, 2), (1, 33, 1089), [0, 1], DataType.Int),
+        ((4, 4, 1, 1), (1, 4, 16, 16), [0, 3], DataType.Int),
+        ((65, 65, 1, 1), (1, 65, 4225, 65), [0, 3], DataType.Int32),
+    ],
+)
+def test_runs_of_dims_in_another_order(
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dims: list[int],
+    dtype: DataType,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Dims that are reduced together are neighbours in memory, in another order than was declared, or with dims between
+    them that are found to have one element."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1] * len(shape), [False] * len(shape), dtype)
+        fd.add_output(fd.ops.sum(fd.ops.cast(x, DataType.Int), dims))
+    array = RNG.integers(-1000, 1000, shape).astype(dtype.numpy)
+    (total,) = fd.execute([place(small_simulator(), array, strides)])
+    np.testing.assert_array_equal(total.numpy(), array.sum(tuple(dims)))
+
+
+def test_rows_apart_behind_a_dim_of_one_element() -> None:
+    """A program compiled for rows side by side refuses rows that lie apart, whatever the stride of the dim of one element."""
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.sum(fd.define_tensor([-1] * 3, [False] * 3), [2]))
+    device = small_simulator()
+    array = RNG.random((8, 1, 9)).astype("f4")
+    storage = place(device, array)
+    program = fd.program([storage.view((5, 1, 5), (5, 5, 1))])
+    rows = array.ravel()
+    apart = storage.view((5, 1, 5), (9, 9, 1))
+    with pytest.raises(InputRuntimeError, match=r"dimension 0 of .* stored densely outside dimension 1"):
+        program.run([apart])
+    (found,) = fd.execute([apart])
+    np.testing.assert_allclose(
+        found.numpy(), np.stack([rows[9 * i : 9 * i + 5].sum(keepdims=True) for i in range(5)]), rtol=1e-6
+    )
+    for stride in (5, 77):
+        (found,) = program.run([storage.view((5, 1, 5), (5, stride, 1))])
+        np.testing.assert_allclose(found.numpy(), rows[:25].reshape(5, 1, 5).sum(2), rtol=1e-6)

@@ -7,8 +7,8 @@ the alignment and divisibility of its argument, `ask_extent_within` for a bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 
 from fuser.ir.enums import ParallelType
 from fuser.ir.facts import (
@@ -27,11 +27,13 @@ from fuser.ir.facts import (
     ZeroStride,
     holds,
     layout_facts,
+    stride_facts,
+    those_that_hold,
 )
 from fuser.ir.fusion import Tensor, is_copy, memory_order, tensor_inputs, tensor_outputs
 from fuser.ir.integers import ONE, Int, Symbol
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.ir.schedule_propagation import origins
+from fuser.ir.schedule_propagation import merged_dims
 
 INDEX_LIMIT = 2**30
 GRID_LIMIT = 65535
@@ -62,12 +64,12 @@ def collect_facts(
         if described is None:  # an output: its storage is ours, its extents are the inputs'
             facts += _output_vector_facts(scheduled, t, width, evaluate)
         else:
-            facts = _with_unit_stride(t.name, described, facts, _dims_of_vectors(scheduled, t))
+            facts = _with_run(t.name, described, facts, _dims_of_vectors(scheduled, t))
             facts += _vector_facts(t, width, described, frozenset(facts))
     facts += scheduled.asked
     facts += _disjoint_facts(scheduled)
     facts += _launch_facts(scheduled)
-    kept = {f for f in facts if holds(f, tensors, evaluate)}
+    kept = those_that_hold(facts, tensors, evaluate)
     if index_bits != 64:
         bounds: list[Fact] = [
             IndexBound(t.name, INDEX_LIMIT) for t in scheduled.fusion.input_tensors if t.visible and not t.is_cpu
@@ -142,38 +144,50 @@ def _output_vector_facts(
     return []
 
 
-def _dims_of_vectors(scheduled: ScheduleBuilder, tensor: Tensor) -> set[int]:
-    """The dims of an argument that are merged into the vectorized loops of its copies."""
-    found: set[int] = set()
+def _dims_of_vectors(scheduled: ScheduleBuilder, tensor: Tensor) -> list[int]:
+    """The dims of an argument that are merged into the vectorized loops of its copies, slowest first."""
+    found: dict[int, None] = {}
     for expr in scheduled.exprs:
         if is_copy(expr) and tensor in tensor_inputs(expr)[:1]:
             result = tensor_outputs(expr)[0]
             state = scheduled.state(result.name)
-            axes = [a for a in state.loop if state.parallel_type(a) is ParallelType.vectorize]
-            inside = {dim for axis in axes for dim in origins(axis)}
-            found.update(d for d, dim in enumerate(result.visible) if dim in inside)
-    return found
+            for axis in state.loop:
+                if state.parallel_type(axis) is ParallelType.vectorize:
+                    found |= dict.fromkeys(result.visible.index(d) for d in merged_dims(axis) if d in result.visible)
+    return list(found)
 
 
-def _with_unit_stride(
-    name: str, described: TensorDescriptor, facts: list[Fact], in_vectors: AbstractSet[int]
-) -> list[Fact]:
-    """The facts with a stride of 1 of the vectorized dim, and of 0 of the dims of one element that lie inside it: dense beside
-    those, its elements would be neighbours for one of theirs only. Where these are `in_vectors`, too, all are one run."""
-    units = [d for d, (n, s) in enumerate(zip(described.sizes, described.strides, strict=True)) if n > 1 and s == 1]
-    inner = {f.dim: f.inner for f in facts if isinstance(f, DenseStride) and f.tensor == name}
-    if len(units) != 1 or units[0] not in inner:
+def _with_run(name: str, described: TensorDescriptor, facts: list[Fact], run: Sequence[int]) -> list[Fact]:
+    """The facts of an argument such that the dims merged into its vectors (`run`, slowest first) are neighbours where they are.
+
+    Dims of one element, whose strides may be any numbers, are told to lie where the schedule has merged them: dense around the
+    next dim of the run, or inside the last one that has more. Those in no vector lie around what has a stride of 1, too.
+    """
+    told = stride_facts(f for f in facts if getattr(f, "tensor", None) == name)
+    ones = {d for d, n in enumerate(described.sizes) if n == 1}
+    units = [d for d, s in enumerate(described.strides) if s == 1 and d not in ones]
+    if len(units) != 1 or not run:
         return facts
-    inside = [d := inner[units[0]]]
-    while d in inner:
-        inside.append(d := inner[d])
-    if in_vectors >= set(inside):
+    inside: list[int] = []
+    while isinstance(fact := told.get((name, inside[-1] if inside else units[0])), DenseStride):
+        inside.append(fact.inner)
+    if not inside and ones.isdisjoint(run):
         return facts
-    chain = {units[0], *inside}
-    others = [
-        f for f in facts if not (isinstance(f, (UnitStride, DenseStride)) and f.tensor == name and f.dim in chain)
-    ]
-    return [*others, UnitStride(name, units[0]), *(ZeroStride(name, d) for d in inside)]
+    told[name, units[0]] = UnitStride(name, units[0])
+    for dim in inside:
+        told[name, dim] = ZeroStride(name, dim)
+    for dim, inner in pairwise(run):
+        if dim in ones or dim in units or isinstance(told.get((name, dim)), DenseStride):
+            told[name, dim] = DenseStride(name, dim, inner)
+    if run[-1] in ones:
+        told[name, run[-1]] = UnitStride(name, run[-1])
+    # What lay around a dim that has moved may lie around the run.
+    for (_, dim), fact in list(told.items()):
+        is_broken = dim not in run and not holds(fact, {name: described}, lambda e: e.value, told)
+        if is_broken and isinstance(fact, DenseStride) and dim not in ones:
+            told[name, dim] = DenseStride(name, dim, run[0])
+    strides = (UnitStride, ZeroStride, DenseStride)
+    return [*(f for f in facts if not isinstance(f, strides) or f.tensor != name), *told.values()]
 
 
 def _vector_facts(tensor: Tensor, width: int, described: TensorDescriptor, layout: frozenset[Fact]) -> list[Fact]:

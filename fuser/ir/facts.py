@@ -7,7 +7,8 @@ Grammar
            | ExtentWithin(tensor, dim, low, high)    low <= extent <= high: the row fits where a schedule keeps it
            | UnitStride(tensor, dim)                 stride 1, or at most one element along the dim
            | ZeroStride(tensor, dim)                 stride 0: one stored element
-           | DenseStride(tensor, dim, inner)         stride = extent(inner) * stride(inner), or extent <= 1
+           | DenseStride(tensor, dim, inner)         stride = extent(inner) * stride(inner), or extent <= 1; what facts
+                                                     say of stride(inner) counts: see `told_stride`
            | StrideDivisible(tensor, dim, bytes)     stride in bytes, or extent <= 1
            | Aligned(tensor, bytes)                  base address
            | IndexBound(tensor, limit)               sum((extent-1)*|stride|) of the tensor is at most limit
@@ -157,8 +158,67 @@ Fact = (
 Facts = frozenset[Fact]
 
 
-def holds(fact: Fact, tensors: Mapping[str, TensorDescriptor], evaluate: Callable[[Int], int]) -> bool:
-    """Whether a fact is true of the arguments. `evaluate` gives the value of a launch-plan expression for them."""
+StrideFact = UnitStride | ZeroStride | DenseStride
+StrideFacts = Mapping[tuple[str, int], StrideFact]
+"""What is known of the stride of (tensor, dim)."""
+
+
+@record
+class ToldStride:
+    """A stride as facts tell it, and as kernels compute it: the product of `extents` and `constant`, or of `extents` and the
+    stride of the dim `base`, which the launch passes as a number."""
+
+    extents: tuple[int, ...]
+    base: int | None
+    constant: int = 1
+
+    def of(self, t: TensorDescriptor) -> int:
+        """Its value for an argument."""
+        value = self.constant if self.base is None else t.strides[self.base]
+        for dim in self.extents:
+            value *= t.sizes[dim]
+        return value
+
+
+def stride_facts(facts: Iterable[Fact]) -> dict[tuple[str, int], StrideFact]:
+    """Those about strides, by tensor and dim."""
+    return {(f.tensor, f.dim): f for f in facts if isinstance(f, (UnitStride, ZeroStride, DenseStride))}
+
+
+def told_stride(told: StrideFacts, tensor: str, dim: int) -> ToldStride:
+    """The stride of a dim.
+
+    A dim of one element may have any stride. What lies densely around it must not rest on that number, but on the same
+    extents and strides as the kernel's index arithmetic: the fact about the dim of one element holds whatever it says.
+    """
+    extents: list[int] = []
+    while True:
+        match told.get((tensor, dim)):
+            case DenseStride(_, _, inner):
+                extents.append(inner)
+                dim = inner
+            case UnitStride():
+                return ToldStride(tuple(extents), None)
+            case ZeroStride():
+                return ToldStride(tuple(extents), None, 0)
+            case None:
+                return ToldStride(tuple(extents), dim)
+
+
+_NOTHING_TOLD: StrideFacts = {}
+
+
+def holds(
+    fact: Fact,
+    tensors: Mapping[str, TensorDescriptor],
+    evaluate: Callable[[Int], int],
+    told: StrideFacts = _NOTHING_TOLD,
+) -> bool:
+    """Whether a fact is true of the arguments.
+
+    evaluate   the value of a launch-plan expression for them
+    told       what other facts say of strides
+    """
     if isinstance(fact, LoopBound):
         return all(evaluate(p) <= fact.limit for p in fact.products)
     t = tensors[fact.tensor]
@@ -175,8 +235,8 @@ def holds(fact: Fact, tensors: Mapping[str, TensorDescriptor], evaluate: Callabl
             return t.strides[dim] == 1 or t.sizes[dim] == 1
         case ZeroStride(_, dim):
             return t.strides[dim] == 0 or t.sizes[dim] == 1
-        case DenseStride(_, dim, inner):
-            return t.sizes[dim] == 1 or t.strides[dim] == t.sizes[inner] * t.strides[inner]
+        case DenseStride(name, dim, inner):
+            return t.sizes[dim] == 1 or t.strides[dim] == t.sizes[inner] * told_stride(told, name, inner).of(t)
         case StrideDivisible(_, dim, nbytes):
             return t.sizes[dim] == 1 or t.strides[dim] * t.dtype.itemsize % nbytes == 0
         case Aligned(_, nbytes):
@@ -193,7 +253,27 @@ def first_broken(
     facts: Iterable[Fact], tensors: Mapping[str, TensorDescriptor], evaluate: Callable[[Int], int]
 ) -> Fact | None:
     """A fact that does not hold, or None if all do."""
-    return next((f for f in facts if not holds(f, tensors, evaluate)), None)
+    facts = tuple(facts)
+    told = stride_facts(facts)
+    return next((f for f in facts if not holds(f, tensors, evaluate, told)), None)
+
+
+def those_that_hold(
+    facts: Iterable[Fact], tensors: Mapping[str, TensorDescriptor], evaluate: Callable[[Int], int]
+) -> set[Fact]:
+    """The facts without those that do not hold, and without what rests on these."""
+    kept = set(facts)
+    while True:
+        told = stride_facts(kept)
+        broken: dict[Fact, int] = {}
+        for f in kept:
+            if not holds(f, tensors, evaluate, told):
+                rests_on = told_stride(told, f.tensor, f.inner).extents if isinstance(f, DenseStride) else ()
+                broken[f] = len(rests_on)
+        if not broken:
+            return kept
+        # One that rests on others may hold without them.
+        kept -= {f for f, depth in broken.items() if depth == min(broken.values())}
 
 
 def layout_facts(name: str, tensor: TensorDescriptor) -> list[Fact]:

@@ -264,6 +264,17 @@ def origins(axis: IterDomain) -> list[IterDomain]:
     return [a for a in (axis, *_ancestors(axis)) if a.definition is None]
 
 
+def merged_dims(axis: IterDomain) -> list[IterDomain]:
+    """The dims and added axes that a loop axis is a part of, slowest first."""
+    match axis.definition:
+        case None:
+            return [axis]
+        case Split() as t:
+            return merged_dims(t.source)
+        case Merge() as t:
+            return [*merged_dims(t.outer), *merged_dims(t.inner)]
+
+
 def _ancestors(axis: IterDomain) -> list[IterDomain]:
     """Every axis and dim a loop axis was made from."""
     t = axis.definition

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import permutations
 
 from fuser.errors import SchedulingError
 from fuser.ir.enums import THREAD_TYPES, MemoryType, ParallelType
@@ -19,6 +20,7 @@ from fuser.ir.facts import (
     StrideDivisible,
     UnitStride,
     ZeroStride,
+    stride_facts,
 )
 from fuser.ir.fusion import Fusion, IterDomain, Tensor, memory_order, tensor_outputs
 from fuser.ir.inlining import LoopSharing, share_loops
@@ -126,7 +128,7 @@ class LoweringContext:
         self._collect_sizes()
         self.threads: dict[ParallelType, Symbol] = {p: self._thread_symbol(p, n) for p, n in self.sizes.items()}
         self._strides: dict[str, dict[int, Int]] = {}
-        self._stride_facts = self._index_stride_facts()
+        self._stride_facts = stride_facts(self.facts)
         self.alias_of: dict[str, Tensor] = {
             o.tensor.name: o.alias_of for o in self.fusion.outputs if o.alias_of is not None
         }
@@ -235,13 +237,6 @@ class LoweringContext:
 
     # --- strides of arguments ---
 
-    def _index_stride_facts(self) -> dict[tuple[str, int], object]:
-        found: dict[tuple[str, int], object] = {}
-        for fact in self.facts:
-            if isinstance(fact, (UnitStride, ZeroStride, DenseStride)):
-                found[fact.tensor, fact.dim] = fact
-        return found
-
     def strides(self, tensor: Tensor) -> dict[int, Int]:
         """Stride in elements of each visible dim of an argument: an expression where one is known, else a symbol."""
         found = self._strides.get(tensor.name)
@@ -315,19 +310,19 @@ def row_major_axes(context: LoweringContext, tensor: Tensor) -> tuple[tuple[Grou
 
 
 def _folded(context: LoweringContext, dims: Sequence[tuple[IterDomain, Int]]) -> tuple[tuple[Group, Int], ...]:
-    """Groups and strides of dims, slowest first, with contiguous runs folded where the graph merges them."""
-    axes: list[tuple[Group, Int]] = []
-    for d, dim_stride in dims:
-        if d.is_broadcast:
-            continue
-        axes.append((context.graph.group(d), dim_stride))
-        while len(axes) > 1:
-            (outer, outer_stride), (inner, stride) = axes[-2:]
-            merged = context.graph.find_merge(outer, inner)
-            if merged is None or outer_stride is not inner.extent * stride:
+    """Groups and strides of dims, slowest first, with contiguous runs folded where the graph merges them.
+
+    Neighbours in memory may stand anywhere among them: an argument need not lie in the order in which its dims were declared.
+    """
+    axes = [(context.graph.group(d), stride) for d, stride in dims if not d.is_broadcast]
+    while True:
+        for outer, inner in permutations(axes, 2):
+            merged = context.graph.find_merge(outer[0], inner[0])
+            if merged is not None and outer[1] is inner[0].extent * inner[1]:
+                axes = [(merged, inner[1]) if a is outer else a for a in axes if a is not inner]
                 break
-            axes[-2:] = [(merged, stride)]
-    return tuple(axes)
+        else:
+            return tuple(axes)
 
 
 def local_storage(context: LoweringContext, tensor: Tensor, memory: MemoryType) -> Storage:

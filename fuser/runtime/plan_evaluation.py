@@ -32,6 +32,8 @@ from fuser.ir.facts import (
     UnitStride,
     ZeroStride,
     first_broken,
+    stride_facts,
+    told_stride,
 )
 from fuser.ir.integers import Int, compile_function
 from fuser.ir.kernel import (
@@ -365,6 +367,7 @@ def _compile_check(
                 lines.append(f"    {names}= {source}[{i}]")
         empty = " or ".join(f"not n{i}_{d}" for d in range(ranks[i])) or "False"
         lines.append(f"    e{i} = {empty}")
+    told = stride_facts(facts)
     for k, fact in enumerate(facts):
         if isinstance(fact, LoopBound):
             for j, product in enumerate(fact.products):
@@ -383,8 +386,11 @@ def _compile_check(
                 condition = f"e{i} or s{i}_{dim} == 1 or n{i}_{dim} == 1"
             case ZeroStride(_, dim):
                 condition = f"e{i} or s{i}_{dim} == 0 or n{i}_{dim} == 1"
-            case DenseStride(_, dim, inner):
-                condition = f"e{i} or n{i}_{dim} == 1 or s{i}_{dim} == n{i}_{inner} * s{i}_{inner}"
+            case DenseStride(tensor, dim, inner):
+                stride = told_stride(told, tensor, inner)
+                base = str(stride.constant) if stride.base is None else f"s{i}_{stride.base}"
+                product = " * ".join((base, *(f"n{i}_{d}" for d in (inner, *stride.extents))))
+                condition = f"e{i} or n{i}_{dim} == 1 or s{i}_{dim} == {product}"
             case StrideDivisible(_, dim, nbytes):
                 itemsize = (dtypes[i] or DataType.Float).itemsize
                 condition = f"e{i} or n{i}_{dim} == 1 or s{i}_{dim} * {itemsize} % {nbytes} == 0"

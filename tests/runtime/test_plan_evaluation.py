@@ -28,6 +28,7 @@ from fuser.ir.facts import (
     TensorDescriptor,
     UnitStride,
     ZeroStride,
+    first_broken,
     holds,
 )
 from fuser.ir.integers import Symbol, as_int, ceil_div, symbol
@@ -248,6 +249,23 @@ def test_generated_checks_agree_with_the_definition(fact: Fact, sizes: Any, stri
     else:
         with pytest.raises(InputRuntimeError, match="kernel entry cannot run on these arguments: it was compiled for "):
             evaluation.evaluate(sizes, strides, addresses, [2, 3])
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    inner=st.sampled_from([UnitStride("x", 1), ZeroStride("x", 1), StrideDivisible("x", 1, 4)]),
+    sizes=st.tuples(SIZES, SIZES),
+    strides=st.tuples(STRIDES, STRIDES),
+)
+def test_generated_checks_take_strides_as_facts_tell_them(inner: Fact, sizes: Any, strides: Any) -> None:
+    facts = [DenseStride("x", 0, 1), inner]
+    evaluation = PlanEvaluation(kernel_with(PARAMETERS, PLAN, facts))
+    broken = first_broken(facts, descriptors(sizes, strides, (4096, 8192)), lambda e: e.evaluate({}))
+    if broken is None:
+        evaluation.evaluate(sizes, strides, (4096, 8192), [2, 3])
+    else:
+        with pytest.raises(InputRuntimeError, match="kernel entry cannot run on these arguments: it was compiled for "):
+            evaluation.evaluate(sizes, strides, (4096, 8192), [2, 3])
 
 
 def test_message_names_tensor_dimension_and_what_came() -> None:
