@@ -52,7 +52,10 @@ def shifts_elsewhere(kernel: Kernel) -> list[str]:
 
 @pytest.mark.parametrize("given", GIVEN, ids=str)
 @pytest.mark.parametrize("dtype", TYPES)
-def test_threads_tell_one_another_no_shift(dtype: DataType, given: ReductionParams) -> None:
+def test_threads_tell_one_another_no_shift(
+    dtype: DataType, given: ReductionParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
     x = np.zeros((301, 72), TYPES[dtype])
     assert not shifts_elsewhere(lowered(plain(dtype), x, given).kernel)
 
