@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fuser.ir.dtypes import DataType
-from fuser.ir.enums import MemoryType
+from fuser.ir.enums import GLOBAL_MEMORY, MemoryType
 from fuser.ir.integers import Cond, const, less, symbol
-from fuser.ir.kernel import Allocate, Buffer, For, If, Literal, Role, Stmt, Store
+from fuser.ir.kernel import Allocate, Buffer, For, If, Let, Literal, Load, Role, Stmt, Store
 from fuser.lowering.merge_predicates import merge_predicates
 
 INDEX, N = symbol("i", 0), symbol("n", 0)
@@ -113,3 +113,45 @@ def test_reads_alone_keep_their_tests() -> None:
     assert len(merge_predicates((sides(condition), sides(other, Role.unswitch)))) == 2
     assert len(merge_predicates((sides(condition), store(), sides(condition, Role.unswitch)))) == 3
     assert len(merge_predicates((sides(condition, Role.owner), sides(condition, Role.unswitch)))) == 2
+
+
+def sum_of_parts(name: str, condition: Cond) -> tuple[Stmt, Stmt, If]:
+    """A sum as it begins, and what is read and added to it on both sides of an unswitched test."""
+    part, own, total = (
+        Buffer(f"{name}_{what}", DataType.Float, memory, const(8))
+        for what, memory in (("part", GLOBAL_MEMORY), ("own", MemoryType.local), ("total", MemoryType.local))
+    )
+    read = loop(Store(own, J, Load(part, J)))
+    added = loop(Store(total, const(0), Load(own, J)))
+    begun = Store(total, const(0), Literal(0.0, DataType.Float), Role.initialise)
+    return Allocate(total), begun, If(condition, (read, added), (store(),), Role.unswitch)
+
+
+def test_sums_of_unswitched_parts_are_asked_for_together() -> None:
+    """What one begins with stands in front of both, and all reads before the first addition."""
+    condition = less(INDEX, N)
+    merged = merge_predicates((*sum_of_parts("a", condition), *sum_of_parts("b", condition)))
+    assert [type(s).__name__ for s in merged] == ["Allocate", "Store", "Allocate", "Store", "If"]
+    whole = merged[-1]
+    assert isinstance(whole, If)
+    written = [s.body[0].buffer.name for s in whole.then if isinstance(s, For) and isinstance(s.body[0], Store)]
+    assert written == ["a_own", "b_own", "a_total", "b_total"]
+
+
+def test_what_a_test_uses_does_not_begin_before_it() -> None:
+    condition = less(INDEX, N)
+    allocate, begun, whole = sum_of_parts("a", condition)
+    assert sum(isinstance(s, If) for s in merge_predicates((allocate, whole, begun, whole))) == 2
+
+
+def test_reads_stay_behind_what_they_need() -> None:
+    """An index that is only known there, and what is written to memory before."""
+    condition = less(INDEX, N)
+    *_, first = sum_of_parts("a", condition)
+    *_, second = sum_of_parts("b", condition)
+    k = symbol("k", 0)
+    for between in (Let(k, INDEX + 1), Store(S, const(0), Literal(0.0, DataType.Float))):
+        late = If(condition, (between, *second.then), second.orelse, Role.unswitch)
+        (whole,) = merge_predicates((first, late))
+        assert isinstance(whole, If)
+        assert whole.then[2] is between
