@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType, ParallelType
@@ -38,7 +39,8 @@ _OWN_WORK = 16
 @record(eq=False)
 class _Parts:
     """What a thread does for one reduction: it does `publish`, and where `first` holds, it leaves what is `left`. Behind the
-    barrier it does `reads`, or what is `empty` where `is_slot` does not hold, and `join`."""
+    barrier it does `reads`, or what is `empty` where `is_slot` does not hold, `join`, and then `phases`, between which threads
+    meet again."""
 
     publish: Sequence[Stmt]
     join: Sequence[Stmt] = ()
@@ -47,6 +49,7 @@ class _Parts:
     is_slot: Cond | None = None
     reads: Sequence[Stmt] = ()
     empty: Sequence[Stmt] = ()
+    phases: Sequence[Sequence[Stmt]] = ()
 
 
 class BlockReduces:
@@ -88,7 +91,12 @@ class BlockReduces:
         collect: list[Stmt] = []
         for is_slot, of_slots in reads.items():
             collect += of_slots if is_slot is None else [If(is_slot, tuple(of_slots), tuple(empty[is_slot]))]
-        return publish, [*collect, *(s for part in parts for s in part.join)]
+        collect += [s for part in parts for s in part.join]
+        for beside in zip_longest(*(part.phases for part in parts), fillvalue=()):
+            stmts = [s for phase in beside for s in phase]
+            # What all of them store in stands at places of its own: else a barrier would have to come between.
+            collect += sorted(stmts, key=lambda s: not isinstance(s, Allocate))
+        return publish, collect
 
     def _block_parts(self, r: Reduce, *, is_told: bool) -> _Parts:
         reduced = [p for p in self.axes.active if p in r.block_axes]
@@ -105,7 +113,7 @@ class BlockReduces:
             of_copies = self._copies_then_slots(r, reduced, count.value, total.value)
             if of_copies is not None:
                 return of_copies
-        return _Parts(*self._exchange(r, reduced, total, count, is_told=is_told))
+        return self._exchange(r, reduced, total, count, is_told=is_told)
 
     def scratch(self, r: Reduce, size: Int) -> tuple[Buffer, ...]:
         number = self.axes.number()
@@ -185,9 +193,7 @@ class BlockReduces:
         left = self.joins.each(r, write)
         return self._join_by_lanes(r, stmts, equal(linear % alike, 0), left, scratch, slots, lambda e: e * slots)
 
-    def _exchange(
-        self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int, *, is_told: bool
-    ) -> tuple[list[Stmt], list[Stmt]]:
+    def _exchange(self, r: Reduce, reduced: Sequence[ParallelType], total: Int, count: Int, *, is_told: bool) -> _Parts:
         """Every thread writes its partials; each element of a group is joined by one of its threads, in order of the reduced
         axes, and read by all. Where that is little work, or how much is not known, every thread does all of it for itself and
         saves a barrier."""
@@ -212,7 +218,7 @@ class BlockReduces:
         stmts += self.joins.each(r, write)
         size = r.partials[0].size
         if not count.is_const or count.value * size.value <= _OWN_WORK:
-            return stmts, self.joins.join_all(r, lambda i, e, k: Load(scratch[i], place(e, k)), count)
+            return _Parts(stmts, self.joins.join_all(r, lambda i, e, k: Load(scratch[i], place(e, k)), count))
         kept = [p for p in self.axes.active if p not in reduced]
         lanes, lane = self.axes.count_of(kept), self.axes.linear(kept)
         results = self.scratch(r, lanes)
@@ -239,11 +245,11 @@ class BlockReduces:
         def read(i: int, e: Int) -> list[Stmt]:
             return [Store(r.partials[i], e, Load(results[i], e * lanes + lane))]
 
-        return stmts, collect + self.joins.each(r, read)
+        return _Parts(stmts, phases=(collect, self.joins.each(r, read)))
 
     def _exchange_spread(
         self, r: Reduce, reduced: Sequence[ParallelType], total: int, count: int, groups: int, *, is_told: bool
-    ) -> tuple[list[Stmt], list[Stmt]]:
+    ) -> _Parts:
         """Many threads for each element: they join in two steps, and those of a warp before that by butterflies."""
         kept = [p for p in self.axes.active if p not in reduced]
         lanes, lane, position = self.axes.count_of(kept).value, self.axes.linear(kept), self.axes.linear(reduced)
@@ -311,7 +317,7 @@ class BlockReduces:
             publish = [*guarded(equal(position % own.copies, 0), held), *guarded(first, [counted])]
         joined_by = self.spread_join(r, spread, own_parts, is_told=is_told)
         self.owners[r] = joined_by
-        return [*stmts, *(Allocate(b) for b in scratch), *publish], joined_by.stmts
+        return _Parts([*stmts, *(Allocate(b) for b in scratch), *publish], phases=joined_by.phases)
 
     @staticmethod
     def _publish_scattered(

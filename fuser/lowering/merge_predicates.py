@@ -71,7 +71,9 @@ def _joined(body: Sequence[Stmt]) -> list[Stmt]:
             out.extend(between)
             between.clear()
             pending.append(stmt)
-        elif pending and pending[0].role is Role.unswitch and _begins(stmt) and not _touched(stmt.buffer, tuple(pending)):
+        elif (
+            pending and pending[0].role is Role.unswitch and _begins(stmt) and not _touched(stmt.buffer, tuple(pending))
+        ):
             between.append(stmt)
         else:
             flush()

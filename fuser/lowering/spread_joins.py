@@ -78,14 +78,21 @@ _MOST_GROUPS = 8
 class Joined:
     """Statements after which every thread has all results of its lane; a thread of `owner` has one, which `stored` stores.
 
+    phases    the statements, cut where threads read what others have stored: phases of several reductions may stand beside one
+              another, so that one barrier serves all
     results   in shared memory: element e of a lane at e * lanes + lane
     """
 
     spread: Spread
-    stmts: list[Stmt]
+    phases: tuple[list[Stmt], ...]
     owner: Cond
     stored: Callable[[Sequence[Buffer], Callable[[int, Int], Int]], list[Stmt]]
     results: tuple[Buffer, ...]
+
+    @property
+    def stmts(self) -> list[Stmt]:
+        """All of them."""
+        return [s for phase in self.phases for s in phase]
 
 
 def spread_groups(r: Reduce, threads: Int, lanes: Int) -> int:
@@ -168,13 +175,14 @@ def spread_join(
     busy = less(spread.position, spread.groups * spread.size)
     all_busy = prove_less_equal(spread.threads, const(spread.groups * spread.size))
     owner = spread.owner
-    stmts = [
+    in_groups: list[Stmt] = [
         *(Allocate(b) for b in (*own, *found)),
         *(work if all_busy or not work else [If(busy, tuple(work), role=Role.owner)]),
+    ]
+    by_owners: list[Stmt] = [
         # At a place of their own while neighbours still read the parts: else a barrier would have to come between.
         *(Allocate(b) for b in results),
         *together,
         *([If(owner, tuple(last), role=Role.owner)] if last else ()),
-        *(each(r, read) if is_told else ()),
     ]
-    return Joined(spread, stmts, owner, stored, results)
+    return Joined(spread, (in_groups, by_owners, each(r, read) if is_told else []), owner, stored, results)

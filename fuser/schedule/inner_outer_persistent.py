@@ -25,8 +25,8 @@ from fuser.schedule.params import Accepted, InnerOuterParams, Params, ParamsClas
 from fuser.schedule.reads import input_reads
 from fuser.schedule.reference import resolving_graph
 from fuser.schedule.rows_in_blocks import RowsPass
-from fuser.schedule.rows_model import PassShape, choose_pass_shape, columns_of_block
-from fuser.schedule.sides import Found, choices_of, find_sides, kept_sizes, sides_of, sum_registers
+from fuser.schedule.rows_model import PassShape, choose_pass_shape, columns_of_block, keeps_computed
+from fuser.schedule.sides import Found, choices_of, computed_sizes, find_sides, kept_sizes, sides_of, sum_registers
 
 SURE = 0.97
 """The part of the time of rows in registers that rows in shared memory are expected to take at most."""
@@ -60,6 +60,7 @@ class InnerOuterPersistentScheduler:
         if len(choices) == 1:
             # What `propose` asks for any sizes.
             kept_sizes(segment, graph, choices[0])
+            computed_sizes(segment, graph, choices[0])
             sum_registers(segment, choices[0])
         return Accepted()
 
@@ -179,6 +180,7 @@ class InnerOuterPersistentScheduler:
             shape.per_sm,
             shape.ahead and trips > 1,
             bounds,
+            as_computed=keeps_computed(shape, vector, load, device),
             reasons=(
                 f"a row of {length} elements is {-(-length // vector)} accesses of {vector}: {shape.batch} for each of "
                 f"{shape.threads} threads",

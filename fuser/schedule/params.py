@@ -327,6 +327,7 @@ class InnerOuterParams:
                     block has rows of its own
     in_cluster      they are a cluster; else they meet in device memory
     in_shared       row tensors that lie in shared memory, which asynchronous copies fill; others are in registers
+    as_computed     what stages share stays in registers as they use it, rather than as it is read
     reasons         why, in words; no part of the kernel's key
     """
 
@@ -346,6 +347,7 @@ class InnerOuterParams:
     sharing: int = 1
     in_cluster: bool = False
     in_shared: tuple[str, ...] = ()
+    as_computed: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

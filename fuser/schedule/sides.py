@@ -52,7 +52,8 @@ class Load:
     For accesses of any width, bytes of an element of each tensor: `read_sizes` of rows, `weight_sizes` of what rows share,
     `kept_sizes` of what stages keep. `column_registers`: of the sums of one column; `sum_bytes` of each. `statistics`: how
     many a row has, which take `statistic_registers` while a row is worked on. `pairs`: 2 if with what their roundings lost.
-    `operations`: of an element, with its additions to sums, each of which is four where roundings are kept.
+    `operations`: of an element, with its additions to sums, each of which is four where roundings are kept. `computed_sizes`:
+    bytes of an element of what stages share as they use it.
     """
 
     loaded: int
@@ -72,6 +73,7 @@ class Load:
     pairs: int = 1
     is_double: bool = False
     operations: int = 16
+    computed_sizes: tuple[int, ...] = ()
 
 
 @record
@@ -218,16 +220,23 @@ def _dims_of_inputs(segment: Fusion, graph: IterationGraph) -> dict[Group, IterD
 
 
 @once
+def computed_sizes(segment: Fusion, graph: IterationGraph, sides: Sides) -> tuple[int, ...]:
+    """The same, if such values are kept as several stages use them, not as they are read."""
+    return _kept_sizes(segment, choices_of(segment, graph).index(sides), as_computed=True)
+
+
+@once
 def kept_sizes(segment: Fusion, graph: IterationGraph, sides: Sides) -> tuple[int, ...]:
     """Bytes of an element of values of full size that are kept from one stage to the next beside the copies of inputs."""
     return _kept_sizes(segment, choices_of(segment, graph).index(sides))
 
 
 @lru_cache(maxsize=256)
-def _kept_sizes(segment: Fusion, choice: int) -> tuple[int, ...]:
+def _kept_sizes(segment: Fusion, choice: int, *, as_computed: bool = False) -> tuple[int, ...]:
     """The same for the sides of that number: found once for all fusions that are equal."""
     sides = choices_of(segment, resolving_graph(segment))[choice]
-    return tuple(t.dtype.itemsize for t in SidesPass(segment, (), sides.reference.name).kept())
+    kept = SidesPass(segment, (), sides.reference.name).kept(as_computed=as_computed)
+    return tuple(t.dtype.itemsize for t in kept)
 
 
 @once
@@ -251,19 +260,22 @@ class SidesPass:
         groups = dim_groups(graph, sides.reference)
         self.order = [input_dims(segment, graph, [groups[d]])[0] for d in order if not groups[d].is_broadcast]
 
-    def kept(self) -> list[Tensor]:
+    def kept(self, *, as_computed: bool = False) -> list[Tensor]:
         """Values of full size that are kept from one stage to the next beside the copies of inputs."""
         b = self.builder
-        _, copies, kept = self.compute()
+        _, copies, kept = self.compute(as_computed=as_computed)
         graph = b.graph()
         along = frozenset(map(graph.group, self.along))
         tensors = [b.state(n).tensor for n in kept if n not in copies.values()]
         return [t for t in tensors if concrete_groups(graph, t) & along]
 
-    def compute(self, in_shared: Collection[str] = ()) -> tuple[set[str], dict[str, str], list[str]]:
+    def compute(
+        self, in_shared: Collection[str] = (), *, as_computed: bool = False
+    ) -> tuple[set[str], dict[str, str], list[str]]:
         """Decide what is computed where; names for what follows the sums, copies of arguments, and what stages keep.
 
-        Inputs `in_shared` have a copy in shared memory before the one in registers, `self.placed` by input.
+        Inputs `in_shared` have a copy in shared memory before the one in registers, `self.placed` by input. `as_computed`: what
+        stages share is kept as they use it, rather than computed again from those copies.
         """
         b = self.builder
         separate_results(b)
@@ -276,7 +288,7 @@ class SidesPass:
             expr = b.definition(name)
             if isinstance(expr, ExpSum) or (isinstance(expr, Welford) and not expr.input.dtype.is_complex):
                 b.two_pass(name)
-        kept = keep_stages(b, few_registers=True)
+        kept = keep_stages(b, few_registers=True, as_computed=as_computed)
         return late, copies, [k.name for k in kept]
 
     def reductions(self) -> tuple[list[str], list[str]]:
@@ -450,6 +462,7 @@ def find_sides(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Found 
         pairs=1 if is_double else pairs,
         is_double=is_double,
         operations=operations_of(segment, graph, sides),
+        computed_sizes=computed_sizes(segment, graph, sides),
     )
     vectorized = tuple(n for n in vectorized if n not in sums)
     return Found(

@@ -216,14 +216,15 @@ def _plan_stages(
 
 
 def keep_stages(
-    builder: ScheduleBuilder, *, few_registers: bool = False, inputs_only: bool = False
+    builder: ScheduleBuilder, *, few_registers: bool = False, inputs_only: bool = False, as_computed: bool = False
 ) -> tuple[Kept, ...]:
     """Recompute cheap full-size values that several stages need, once per further stage; returns those kept instead.
 
-    See `kept_between`.
+    See `kept_between`. With `as_computed` a value is kept as several stages use it, not what it is computed from.
     """
+    _, full = _full_size(builder)
     keep = _keeps(builder, few_registers=few_registers, inputs_only=inputs_only)
-    return split_stages(builder, keep)[0]
+    return split_stages(builder, full.__contains__ if as_computed else keep)[0]
 
 
 def kept_between(
