@@ -36,7 +36,7 @@ from fuser.ir.kernel import (
     Value,
     walk,
 )
-from fuser.ir.kernel_accesses import stmt_reads
+from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 from fuser.records import record
 
 Tests = tuple[Cond, ...]
@@ -187,6 +187,10 @@ def _moved(before: Sequence[Stmt], owner: If, told: Sequence[_Told], behind: Seq
     wide = [t for t in told if t.element is not None]
     sizes = {t.target.size for t in wide}
     if len(sizes) != 1 or not (size := sizes.pop()).is_const:
+        return None
+    found = {t.found for t in told}
+    if any(b in found for s in walk(tuple(before)) for b, _ in stmt_writes(s)):
+        # Threads have several results each, one after the other.
         return None
     moving = _Moved(size.value, {t.target: t.own for t in told}, frozenset(owner.condition.symbols))
     work: list[Stmt] = []
