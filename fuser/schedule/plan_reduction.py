@@ -107,7 +107,7 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
     if space.may_split and blocks < few and steps > LONG_BLOCK * unroll:
         threads, rows, blocks = _long_block(space), 1, space.kept
         cluster = _cluster_at_once(space, device, steps, unroll) if space.held else _cluster(space, device, steps)
-        if space.held and space.kept == 1 and steps >= _LEAST_POSTED:
+        if cluster and space.held and space.kept == 1 and steps >= _LEAST_POSTED:
             threads = next((t for t in _POSTING if steps <= t * _FEW_ACCESSES * device.sm_count // 2), _POSTING[-1])
             grid = min(power_of_two(ceil_div(steps, threads * _FEW_ACCESSES), 1, device.sm_count), device.sm_count)
             cluster = 0
