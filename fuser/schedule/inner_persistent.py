@@ -29,6 +29,7 @@ from fuser.schedule.cut_rows_over_grid import choose_cut_grid_shape, cut_cluster
 from fuser.schedule.few_held_rows import few_held_rows, few_in_shared
 from fuser.schedule.held_rows import (
     adds_in_double,
+    costly_types,
     has_statistics,
     held_rows,
     joins_statistics,
@@ -102,6 +103,7 @@ class InnerPersistentScheduler:
             return Refused("the data is needed once")
         for one_pass in (False, True):
             held_rows(segment, one_pass=one_pass)  # what `propose` asks for any sizes
+        costly_types(segment)
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
@@ -184,6 +186,7 @@ class InnerPersistentScheduler:
                 shape, inputs_only, per_element = shaped, False, kept_bytes(segment)
         is_few = few is not None or shaped is not None
         in_shared = rows_to_place(reads, accesses.vectorized, vector, device)
+        lies_in_place = len(reads) == 1 and costly_types(segment) == {reads[0].tensor.dtype}
         is_crowded = isinstance(shape, Refused) or shape.is_crowded(
             vector, loaded, per_element, is_double=narrowest > 4
         )
@@ -227,6 +230,8 @@ class InnerPersistentScheduler:
                 if not isinstance(bounds, Refused):
                     once = sums_exponentials and lying.cluster > 1 and _is_narrow(segment)
                     one_pass = joined or (once and lying.together == 1)
+                    # Rows together have their own loop over the accesses of each.
+                    in_place = lies_in_place and not one_pass and lying.together == 1
                     return cut_params(
                         lying,
                         found.order,
@@ -237,9 +242,12 @@ class InnerPersistentScheduler:
                         length,
                         one_pass=one_pass,
                         is_double=narrowest > 4,
+                        in_place=in_place,
                     )
         if in_shared and is_crowded and not is_few and not accesses.misaligned:
-            placed = choose_shared_shape(length, vector, loaded, exchanges, device, reads_beside=shared_bytes > 0)
+            placed = choose_shared_shape(
+                length, vector, loaded, exchanges, device, reads_beside=shared_bytes > 0, in_place=lies_in_place
+            )
             if placed is not None:
                 capacity = placed.threads * placed.batch * placed.cluster * vector
                 bounds = found.bounds(segment, inputs, capacity)
@@ -258,8 +266,9 @@ class InnerPersistentScheduler:
                         bounds,
                         in_shared,
                         length,
-                        one_pass=joins or (sums_exponentials and placed.resident == 1),
+                        one_pass=joins or (sums_exponentials and placed.resident == 1 and not lies_in_place),
                         beside_at_once=at_once,
+                        in_place=lies_in_place,
                     )
         if sums_exponentials and not keeps and (isinstance(shape, Refused) or shape.cluster > 1):
             # Blocks that wait for one another had better do so once.
@@ -401,7 +410,7 @@ class InnerPersistentScheduler:
                 in_shared=bool(near.in_shared),
             )
             time = near_time(row, found.rows, near.cluster, near.threads, near.batch, room, device)
-            if is_exact:
+            if is_exact and not near.in_place:
                 time *= EXACT_NEAR
             few = few_held_rows(segment, found, Refused("any other"), device)
             if few is not None and (few.threads, few.batch, few.cluster) == (near.threads, near.batch, near.cluster):
@@ -589,7 +598,8 @@ EXACT_ELEMENTS, EXACT_REGISTERS = 12, 8
 439x128256 155.8 us with four of 384 threads each, 144.1 with eight, 138.0 with twelve, 140.2 with sixteen); its registers."""
 
 EXACT_NEAR = 1.1
-"""What clusters take longer than expected for such rows (H200: softmax f32 439x128256 166 us, 138.5 expected)."""
+"""What clusters take longer than expected for such rows that compute exponentials twice (H200: softmax f32 439x128256 166 us,
+138.5 expected; 143.6 in place)."""
 
 PIECE_REGISTERS = 48
 """Registers of a thread that goes over its pieces: with 40, one that writes a row of Float spills."""
