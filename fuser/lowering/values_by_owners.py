@@ -14,7 +14,8 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from fuser.ir.enums import MemoryType
@@ -146,9 +147,10 @@ class _Moved:
 
 def values_by_owners(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """Let owners of results compute what follows from these alone, before they tell all threads of the block."""
+    written = Counter(b for s in walk(body) for b, _ in stmt_writes(s) if b.is_shared)
     for k, stmt in enumerate(body):
         if isinstance(stmt, If) and stmt.role is Role.owner and not stmt.orelse:
-            count, told = _told_behind(stmt, body[k + 1 :])
+            count, told = _told_behind(stmt, body[k + 1 :], written)
             if told:
                 changed = _moved(body[:k], stmt, told, body[k + 1 + count :])
                 if changed is not None:
@@ -156,13 +158,18 @@ def values_by_owners(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     return body
 
 
-def _told_behind(owner: If, rest: Sequence[Stmt]) -> tuple[int, list[_Told]]:
-    """How many statements behind an owner's read what it has told, and what that is."""
-    stores = {s.buffer: s for s in walk(owner.then) if isinstance(s, Store) and s.buffer.is_shared}
+def _told_behind(owner: If, rest: Sequence[Stmt], written: Mapping[Buffer, int]) -> tuple[int, list[_Told]]:
+    """How many statements behind an owner's read what it has told, and what that is.
+
+    written   how many statements store to a shared array: with more than one, owners have several results each
+    """
+    # What all results have in common is told by the owner of one of them.
+    common = [s for test in owner.then if isinstance(test, If) for s in test.then]
+    stores = {s.buffer: s for s in (*owner.then, *common) if isinstance(s, Store) and written[s.buffer] == 1}
     told: list[_Told] = []
     count = 0
     for stmt in rest:
-        found = list(_reads(stmt, stores))
+        found = [t for t in _reads(stmt, stores) if t.element is None or stores[t.found] not in common]
         if not found or len(found) != sum(1 for _ in walk((stmt,))) - isinstance(stmt, For):
             break
         told += found
@@ -171,13 +178,21 @@ def _told_behind(owner: If, rest: Sequence[Stmt]) -> tuple[int, list[_Told]]:
 
 
 def _reads(stmt: Stmt, stores: dict[Buffer, Store]) -> Iterator[_Told]:
-    element = stmt.symbol if isinstance(stmt, For) else None
-    for s in stmt.body if isinstance(stmt, For) else (stmt,):
+    """Reads of all elements that an array has, or of the one that a register has."""
+    element, count, body = None, ONE, (stmt,)
+    if isinstance(stmt, For):
+        if stmt.start is not ZERO or stmt.step is not ONE:
+            return
+        element, count, body = stmt.symbol, stmt.stop, stmt.body
+    for s in body:
         match s:
-            case Store(buffer=target, value=Load(buffer=found, index=index)) if target.is_register and found in stores:
-                store = stores[found]
-                if isinstance(store.value, Load) and store.value.buffer.is_register and store.value.index is ZERO:
-                    yield _Told(store.value.buffer, found, store.index, target, index, element)
+            case Store(buffer=target, index=index, value=Load(buffer=found, index=place)) if found in stores:
+                store, own = stores[found], stores[found].value
+                is_whole = (
+                    target.is_register and target.size == count and index is (ZERO if element is None else element)
+                )
+                if is_whole and isinstance(own, Load) and own.buffer.is_register and own.index is ZERO:
+                    yield _Told(own.buffer, found, store.index, target, place, element)
             case _:
                 pass
 

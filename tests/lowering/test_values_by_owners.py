@@ -113,3 +113,10 @@ def test_a_result_that_others_read_stays_told() -> None:
     other = over(Store(OUT, INDEX, Load(FOUND, LANE)))
     body = (Allocate(FOUND), TELL, READ, Allocate(ROOT), over(root(Load(SUM, INDEX))), out(ROOT), other)
     assert values_by_owners(body) is body
+
+
+def test_owners_of_several_results_tell_them_as_they_are() -> None:
+    """The second half of the results is joined by the same threads, under a test of their own."""
+    first = If(OWNER, (Store(FOUND, ELEMENT * 4 + LANE + 16, Load(OWN, const(0))),), role=Role.owner)
+    body = (Allocate(FOUND), first, TELL, READ, Allocate(ROOT), over(root(Load(SUM, INDEX))), out(ROOT))
+    assert values_by_owners(body) is body
