@@ -31,8 +31,8 @@ def _few_rows(segment: Fusion, found: Rows) -> FewRows | None:
         # A quarter of what lies beside rows is counted as moved.
         shared=sum(r.tensor.dtype.itemsize for r in found.along if r not in found.reads and r not in partial) * 3 // 4,
         is_cut=found.accesses.misaligned,
-        # Not measured beside what all rows share.
-        in_double=found.along == found.reads and adds_in_double(segment),
+        # Not measured beside what all rows share; a group's weights are few.
+        in_double=all(r in found.reads or r in partial for r in found.along) and adds_in_double(segment),
     )
 
 

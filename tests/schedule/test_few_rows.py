@@ -114,3 +114,27 @@ def test_blocks_of_a_cluster_exchange_once_unless_they_hold_doubles() -> None:
         assert body.count("barrier.cluster.wait") + body.count("fuser_wait_bytes(") == 1 + exchanges
         assert kernel.resources is not None
         assert kernel.resources.spill_bytes == 0
+
+
+@pytest.mark.parametrize("dtype", [Float, BFloat16])
+def test_group_norm_of_few_images_is_a_cluster_that_meets_once(dtype: DataType) -> None:
+    """Its weights are few: they do not stand against sums in Double."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1] * 4, dtype=dtype, contiguity=True)
+        w, b = (fd.define_tensor(shape=[-1], dtype=dtype, contiguity=True) for _ in range(2))
+        o = fd.ops
+        f, scale, shift = (o.cast(t, Float) for t in (x, w, b))
+        variance, mean = o.var_mean(f, [1, 2, 3], 0, True)
+        y = o.mul(o.sub(f, mean), o.rsqrt(o.add(variance, 1e-5)))
+        scale, shift = (o.broadcast(t, [True, False, True, True]) for t in (scale, shift))
+        fd.add_output(o.cast(o.add(o.mul(y, scale), shift), dtype))
+    assert fd.fusion is not None
+    fusion = optimize_fusion(fd.fusion.ir_fusion, lambda *_: None)
+    image = TensorDescriptor(dtype, (2, 3, 224, 224), (3 * 224 * 224, 224 * 224, 224, 1))
+    weight = TensorDescriptor(dtype, (3,), (1,))
+    kernel = KernelCompiler(H200).compile(fusion, [image, weight, weight])
+    assert kernel.plan is not None
+    assert kernel.plan.cluster == (1, 16, 1)
+    assert kernel.source.split("fuser_kernel(")[1].count("fuser_wait_bytes(") == 1
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == 0
