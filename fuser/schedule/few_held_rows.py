@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.fusion import Fusion
-from fuser.schedule.few_rows import LEAST_GAIN, FewRows, FewShape, choose_few_shape, few_time, fitting
+from fuser.schedule.few_rows import (
+    LEAST_ALONE,
+    LEAST_GAIN,
+    WARP,
+    FewRows,
+    FewShape,
+    choose_few_shape,
+    few_time,
+    fitting,
+    is_alone,
+)
 from fuser.schedule.held_rows import adds_in_double, has_statistics, joins_statistics, kept_bytes, stages_on_chip
 from fuser.schedule.params import InnerPersistentParams, Refused, SegmentInputs
 from fuser.schedule.row_shapes import REGISTERS_FOR_ADDRESSES, RowShape
@@ -33,6 +43,7 @@ def _few_rows(segment: Fusion, found: Rows) -> FewRows | None:
         is_cut=found.accesses.misaligned,
         # Not measured beside what all rows share; a group's weights are few.
         in_double=all(r in found.reads or r in partial for r in found.along) and adds_in_double(segment),
+        loaded=sum(r.tensor.dtype.itemsize for r in found.along if r not in partial),
     )
 
 
@@ -54,7 +65,9 @@ def few_held_rows(segment: Fusion, found: Rows, shape: RowShape | Refused, devic
     ):
         return best
     time = few_time(few, shape.threads, shape.batch, shape.cluster, fitting(shape.cluster, device))
-    return best if best.time < time - LEAST_GAIN else None
+    in_blocks = best.cluster == shape.cluster == 1 and best.threads > WARP
+    is_known = in_blocks and is_alone(few, -(-found.rows // device.sm_count))
+    return best if best.time < time - (LEAST_ALONE if is_known else LEAST_GAIN) else None
 
 
 def few_in_shared(

@@ -18,6 +18,16 @@ from fuser.schedule.rows_over_grid import CLUSTERED, DEVICE_RATE, SM_RATE
 ELEMENT, SINGLE_ELEMENT = 0.01, 0.03
 """An element of a thread, of a wide access and by itself, from its load to its store."""
 
+ALONE_ELEMENT, ALONE_BYTE, HIDDEN = 0.011, 0.0018, 0.5
+"""The same and what it takes more for each byte that is loaded for it, where a block with a row of 16-bit numbers has its SM
+for itself; and of what it moves what comes beside the row, while its threads meet."""
+
+ONE_PASS, TWO_PASSES, WARP_ONCE, WARP_TWICE = 0.2, 0.08, 0.025, 0.045
+"""Statistics of such a block in one pass and in two, and what each warp adds to them (H200: layer_norm bf16 40x4096 in one
+pass, (threads, accesses) (512, 1) 4.77 us, (256, 2) 4.86, (128, 4) 5.02, in two 5.02, 4.96, 5.14; beside Floats 97x1024
+(256, 1) 4.70 and 4.56; f16 42x3072 (768, 1) 4.93, (384, 2) 4.83, (256, 3) 4.88, (192, 4) 5.07, in two 5.22, 4.83, 4.96;
+bf16 36x7168 (896, 2) 5.50, (448, 4) 5.28, (320, 6) 5.41, in two 5.89 and 5.60)."""
+
 EXACT_ELEMENT = 0.15
 """The same where statistics are exact sums of Floats."""
 
@@ -77,8 +87,10 @@ IN_SHARED = 3.6e-5
 """What an element of an SM takes longer that passes through shared memory (the same, 4x32x112x112 over two 11.4 us)."""
 MOST_PER_SM = 4
 """Rows, or blocks of them, of an SM: with more it is the memory that counts."""
-LEAST_GAIN = 0.3
-"""What another shape than that for many rows is expected to save: estimates are coarse."""
+LEAST_GAIN, LEAST_ALONE, LEAST_OF_CLUSTER = 0.3, 0.1, 0.15
+"""What another shape than that for many rows is expected to save: estimates are coarse, but those of blocks alone. And what a
+cluster is expected to save where a block would be alone (H200: beside Floats f16 20x6054 over four blocks 5.18 us, in one 5.41;
+21x5120 5.02 and 5.17, bf16 36x7168 over two 5.25 and 5.17; 94x16384 8.34 and 7.02)."""
 
 WARP = 32
 
@@ -96,6 +108,7 @@ class FewRows:
     is_exact       whether statistics are exact sums
     in_double      whether those are of Floats, so that one pass may add them up in Double
     is_searched    whether something beside a row lies along some of its dims only
+    loaded         bytes that a thread reads for an element, of what all rows share too
     address        registers of a thread for each access: where the parts of a row lie apart, or accesses begin anywhere
     """
 
@@ -111,6 +124,7 @@ class FewRows:
     shared: int = 0
     is_cut: bool = False
     in_double: bool = False
+    loaded: int = 0
 
 
 @record
@@ -136,7 +150,8 @@ def few_time(
     in_shared: bool = False,
     one_pass: bool = False,
 ) -> float:
-    """Of rows over as many blocks each, `fit` of which have processors of their own. `one_pass`: of those whose sums may be."""
+    """Of rows over as many blocks each, `fit` of which have processors of their own. `one_pass`: of those whose statistics may
+    be of one."""
     per_sm = -(-few.rows // fit)
     warps = per_sm * -(-threads // WARP)
     share = few.length * (few.moved + few.shared) / cluster
@@ -150,6 +165,9 @@ def few_time(
         time = LATENCY + max(moving, working) + passing + ways.base + warps * ways.warp
         time += batch * few.vector * ways.element + TURN * (per_sm - 1)
         return time + (ways.exchange + PER_BLOCK * cluster if cluster > 1 else 0.0)
+    if cluster == 1 and threads > WARP and is_alone(few, per_sm):
+        time = LATENCY + max(moving - HIDDEN, working) + batch * few.vector * (ALONE_ELEMENT + ALONE_BYTE * few.loaded)
+        return time + (ONE_PASS + warps * WARP_ONCE if one_pass else TWO_PASSES + warps * WARP_TWICE)
     element = ELEMENT if few.vector > 1 else SINGLE_ELEMENT
     element = EXACT_ELEMENT if few.is_exact else CUT_ELEMENT if few.is_cut else element
     time = LATENCY + max(moving, working) + passing + batch * few.vector * element
@@ -158,6 +176,12 @@ def few_time(
         time += TURN * (per_sm - 1)
         return time + CLUSTER + few.exchanges_of_cluster * (IN_BLOCK + IN_CLUSTER + PER_BLOCK * cluster)
     return time + (few.exchanges * IN_BLOCK if threads > WARP else 0.0)
+
+
+def is_alone(few: FewRows, per_sm: int) -> bool:
+    """Whether blocks with rows have SMs for themselves, and may take one pass for their statistics. Not measured for group
+    norms, nor where rows are read by element or their ends cut accesses."""
+    return per_sm == 1 and few.vector > 1 and not (few.is_exact or few.is_searched or few.is_cut)
 
 
 def fitting(cluster: int, device: DeviceInfo) -> int:
@@ -173,13 +197,15 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo,
     placed    bytes of an element that may lie in shared memory in their place; 0: none may
     """
     best: FewShape | None = None
-    places, passes = (False, True) if placed else (False,), (False, True) if few.in_double else (False,)
+    places = (False, True) if placed else (False,)
     for cluster in (1, 2, 4, 8, 16):
         fit = fitting(cluster, device) if cluster <= device.max_cluster else 0
         if fit < 1 or (cluster > 1 and few.length < cluster * few.vector * WARP):
             break
         per_sm = -(-few.rows // fit)
         accesses = -(-few.length // (few.vector * cluster))
+        may_once = few.in_double or (cluster == 1 and is_alone(few, per_sm))
+        passes = (False, True) if may_once else (False,)
         for most in (t for t in THREADS if t <= device.max_threads_per_block):
             threads = most
             batch = -(-accesses // threads)
@@ -189,7 +215,10 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo,
                 continue
             for in_shared, one_pass in itertools.product(places, passes):
                 time = few_time(few, threads, batch, cluster, fit, in_shared=in_shared, one_pass=one_pass)
-                if best is not None and time >= best.time:
+                gain = (
+                    LEAST_OF_CLUSTER if best is not None and best.cluster == 1 < cluster and is_alone(few, 1) else 0.0
+                )
+                if best is not None and time >= best.time - gain:
                     continue
                 if in_shared:
                     registers, shared = SHARED_REGISTERS, batch * threads * few.vector * placed + SCRATCH

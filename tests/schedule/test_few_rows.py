@@ -138,3 +138,55 @@ def test_group_norm_of_few_images_is_a_cluster_that_meets_once(dtype: DataType) 
     assert kernel.source.split("fuser_kernel(")[1].count("fuser_wait_bytes(") == 1
     assert kernel.resources is not None
     assert kernel.resources.spill_bytes == 0
+
+
+def layer_norm(weight: DataType) -> Fusion:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1, -1], dtype=BFloat16, contiguity=True)
+        w = fd.define_tensor(shape=[-1], dtype=weight, contiguity=True)
+        o = fd.ops
+        f = o.cast(x, Float)
+        variance, mean = o.var_mean(f, [1], 0, True)
+        y = o.mul(o.sub(f, mean), o.rsqrt(o.add(variance, 1e-5)))
+        wide = o.broadcast(w if weight is Float else o.cast(w, Float), [True, False])
+        fd.add_output(o.cast(o.mul(y, wide), BFloat16))
+    assert fd.fusion is not None
+    return optimize_fusion(fd.fusion.ir_fusion, lambda *_: None)
+
+
+@pytest.mark.parametrize("weight", [Float, BFloat16])
+@pytest.mark.parametrize(("rows", "length"), [(1, 6144), (40, 4096), (20, 7168)])
+def test_a_row_that_has_an_sm_for_itself_takes_one_pass(rows: int, length: int, weight: DataType) -> None:
+    shapes = [
+        TensorDescriptor(BFloat16, (rows, length), (length, 1)),
+        TensorDescriptor(weight, (length,), (1,)),
+    ]
+    fusion = layer_norm(weight)
+    kernel = KernelCompiler(H200).compile(fusion, shapes)
+    assert kernel.plan is not None
+    if kernel.plan.cluster is not None:
+        return
+    assert kernel.source.split("fuser_kernel(")[1].count("__syncthreads()") == 1
+    rng = np.random.default_rng(rows)
+    arrays = [
+        (rng.normal(size=(rows, length)) + 3).astype(BFloat16.numpy),
+        rng.normal(size=length).astype(weight.numpy),
+    ]
+    simulator = SimulatorDevice(info=H200)
+    simulated = KernelCompiler(simulator).compile(fusion, shapes)
+    (out,) = fusion.output_tensors
+    found = run_on(simulator, simulated, fusion, arrays)[out.name].astype(np.float64)
+    exact, scale = (a.astype(np.float64) for a in arrays)
+    expected = (exact - exact.mean(1, keepdims=True)) / np.sqrt(exact.var(1, keepdims=True) + 1e-5) * scale
+    assert np.max(np.abs(found - expected) / (np.abs(expected) + 1)) < 2.0**-7
+
+
+def test_warps_and_elements_of_such_a_row_are_balanced() -> None:
+    """Not an access of each of a thousand threads, nor many of each of a few."""
+    for loaded, vector, length in ((10, 4, 3072), (10, 4, 7168), (6, 8, 16384)):
+        few = FewRows(30, length, vector, 4, 2, 1, is_exact=False, is_searched=False, loaded=loaded)
+        shape = choose_few_shape(few, 2, 32, replace(H200, max_cluster=1))
+        assert shape is not None
+        assert shape.one_pass
+        assert 2 <= shape.batch <= 4
+        assert shape.threads <= 512
