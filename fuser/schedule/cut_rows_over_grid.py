@@ -1,8 +1,9 @@
-"""Rows of Doubles that begin anywhere, in the shared memory of groups of blocks of the grid: shapes, and where they pay.
+"""Rows that begin anywhere, of Doubles or of two tensors of Floats, in the shared memory of groups of blocks of the grid:
+shapes, and where they pay.
 
 No cluster of sixteen blocks finds room on more than 112 of an H200's processors, and few long rows leave its last wave half
-empty; a group may have any number of blocks. Nothing is copied while the row before is read, and all groups are in the same
-stage at the same time: what moves, what is computed and the exchanges follow one another. All times are microseconds.
+empty; a group may have any number of blocks. All groups are in the same stage at the same time: what moves, what is computed of
+Doubles and the exchanges follow one another. All times are microseconds.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ WORK, EXPONENTIAL_WORK = 0.62, 0.7
 768 threads of an SM with ten accesses 38.2 us, 576 with 14 43.9, 512 with 16 45.9; 29x250003 in three, of 608 with 16 72.5, 544
 with 18 76.2, 448 with 24 86.8; softmax 10x250003 in one, of 512 with 20 26.5, 640 with 16 25.5)."""
 
+FLOAT_WORK = 0.05
+"""The same of Floats: what is computed overlaps with the row that is copied behind the last read of the one before (H200:
+add_rms_norm f32 85x250003 over groups of 24 blocks in eight trips 111.9 us, over clusters of sixteen, of which seven find room,
+132.0)."""
+
 SINGLE = 1.25
 """What takes longer where each access of a thread is tested by itself (H200: softmax 10x250003 with 17 accesses 30.4)."""
 
@@ -46,7 +52,8 @@ REGISTERS, DOUBLES_REGISTERS = 80, 96
 MOST_HELD = 32
 """Elements of a thread which are held in registers for their largest, where it has no more (`lowering/exp_sum.py`)."""
 
-MOST_ACCESSES = 24
+MOST_ACCESSES, MOST_FLOAT_ACCESSES = 24, 8
+"""Accesses of a thread; more of Floats spill where each part of a row is waited for by itself."""
 MOST_RESIDENT = 2
 """Blocks of an SM; one where exponentials are summed, as each block joins those of all (softmax 10x250003 31.1 us with two)."""
 MORE_TRIPS = 2
@@ -80,7 +87,9 @@ def choose_cut_grid_shape(
     """
     best: CutGridShape | None = None
     accesses = -(-row.elements // row.vector)
-    has_doubles = row.is_double and loaded > 8
+    # One binary serves all blocks of a rung.
+    least_registers = (DOUBLES_REGISTERS if loaded > 8 else 0) if row.is_double else REGISTERS
+    work = _work(row, sums_exponentials=sums_exponentials)
     for resident in range(1, (1 if sums_exponentials else MOST_RESIDENT) + 1):
         blocks = resident * device.sm_count
         room = min(device.shared_per_block_optin, device.shared_per_sm // resident) - SCRATCH
@@ -95,18 +104,17 @@ def choose_cut_grid_shape(
                 continue
             per_sm = -(-groups * sharing // device.sm_count)
             mine = -(-accesses // sharing)
-            for batch in range(2, MOST_ACCESSES + 1):
+            for batch in range(2, (MOST_ACCESSES if row.is_double else MOST_FLOAT_ACCESSES) + 1):
                 threads = -(-mine // (batch * WARP)) * WARP
                 elements = batch * row.vector
                 registers = REGISTERS + (2 * elements if sums_exponentials and elements <= MOST_HELD else 0)
                 most = min(device.registers_per_sm // (registers * resident), device.max_threads_per_block)
                 if threads > most or threads * batch * row.vector * loaded > room:
                     continue
-                # One binary serves all blocks of a rung.
-                if has_doubles and device.registers_per_sm // (rung_of(threads)[0] * resident) < DOUBLES_REGISTERS:
+                if device.registers_per_sm // (rung_of(threads)[0] * resident) < least_registers:
                     continue
                 warps = threads // WARP * per_sm
-                working = batch * (EXPONENTIAL_WORK if sums_exponentials else WORK)
+                working = batch * work
                 working *= -(-warps // QUARTERS) * QUARTERS / warps * (1.0 if cut_unrolled(batch) > 1 else SINGLE)
                 exchange = IN_GROUP + PER_BLOCK * sharing + PER_THREAD * threads
                 time = trips * _trip_time(row, sharing, groups, working, exchange, device)
@@ -121,9 +129,14 @@ def cut_cluster_time(
     """What rows over clusters of blocks that have a processor each should take, for comparison."""
     at_once = math.floor(device.sm_count * CLUSTERED[cluster] / cluster)
     trips = rows / at_once if rows > 2 * at_once else -(-rows // at_once)
-    working = batch * (EXPONENTIAL_WORK if sums_exponentials else WORK)
+    working = batch * _work(row, sums_exponentials=sums_exponentials)
     exchange = IN_CLUSTER + PER_CLUSTER_BLOCK * cluster
     return trips * _trip_time(replace(row, exchanges=exchanges), cluster, min(rows, at_once), working, exchange, device)
+
+
+def _work(row: Row, *, sums_exponentials: bool) -> float:
+    """A thread's time for an access."""
+    return (EXPONENTIAL_WORK if sums_exponentials else WORK) if row.is_double else FLOAT_WORK
 
 
 def _trip_time(row: Row, sharing: int, at_once: int, working: float, exchange: float, device: DeviceInfo) -> float:

@@ -391,7 +391,7 @@ class InnerPersistentScheduler:
             shape = choose_grid_shape(row, found.rows, room, device, may_wait=isinstance(near, Refused))
             if shape is not None and (best is None or shape.time < 0.95 * best[0].time):
                 best = shape, inputs_only, placed
-        if accesses.misaligned and all(r.tensor.dtype.itemsize == 8 for r in found.reads):
+        if accesses.misaligned and (all(r.tensor.dtype.itemsize == 8 for r in found.reads) or _are_alone(found, near)):
             most = math.inf if best is None else best[0].time
             cut = self._cut_over_grid(segment, found, row, near, most, inputs, device)
             if cut is not None:
@@ -459,8 +459,8 @@ class InnerPersistentScheduler:
         inputs: SegmentInputs,
         device: DeviceInfo,
     ) -> InnerPersistentParams | None:
-        """Parameters for rows of Doubles that begin anywhere and lie in the shared memory of groups, where those should be
-        faster than clusters that hold them there, and take no longer than `most` microseconds."""
+        """Parameters for rows that begin anywhere and lie in the shared memory of groups, where those should be faster than
+        clusters that hold them there, and take no longer than `most` microseconds."""
         accesses = found.accesses
         placed = () if found.is_single else rows_to_place(found.reads, accesses.vectorized, accesses.vector, device)
         if not placed:
@@ -505,7 +505,7 @@ class InnerPersistentScheduler:
             accesses.aligned_to,
             exponentials,
             shape.resident,
-            in_turn=exponentials,
+            in_turn=exponentials or not row.is_double,
             reasons=(
                 f"a row of {found.length} elements lies in the shared memory of a group of {shape.sharing} blocks of the grid, "
                 f"{shape.threads} threads with {shape.batch} accesses of {accesses.vector} each; {shape.groups} groups go over "
@@ -518,6 +518,18 @@ class InnerPersistentScheduler:
         """See Scheduler."""
         assert isinstance(params, InnerPersistentParams)
         return schedule_rows(segment, params)
+
+
+def _are_alone(found: Rows, near: InnerPersistentParams | Refused) -> bool:
+    """Whether rows of two tensors of Floats beside weights fill the shared memory of the processors of the largest clusters:
+    nothing is loaded while the blocks of one wait for one another, and sixteen find no room on the last processors."""
+    return (
+        isinstance(near, InnerPersistentParams)
+        and bool(near.in_shared)
+        and (near.cluster, near.resident) == (16, 1)
+        and [r.tensor.dtype.itemsize for r in found.reads] == [4, 4]
+        and len(found.along) > len(found.reads)
+    )
 
 
 def _is_narrow(segment: Fusion) -> bool:
