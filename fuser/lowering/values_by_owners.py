@@ -203,6 +203,9 @@ def _moved(before: Sequence[Stmt], owner: If, told: Sequence[_Told], behind: Seq
     sizes = {t.target.size for t in wide}
     if len(sizes) != 1 or not (size := sizes.pop()).is_const:
         return None
+    # What follows is told in one place: that of an owner's only element.
+    if len({(t.at, t.found.size) for t in wide}) != 1:
+        return None
     found = {t.found for t in told}
     if any(b in found for s in walk(tuple(before)) for b, _ in stmt_writes(s)):
         # Threads have several results each, one after the other.

@@ -26,7 +26,7 @@ OWN, BESIDE = buffer("own", 1), buffer("beside", 1)
 FOUND = buffer("found", 32, MemoryType.shared)
 OUT = Buffer("out", Float, GLOBAL_MEMORY, N)
 
-TELL: Stmt = If(OWNER, (Store(FOUND, ELEMENT * 4 + LANE, Load(OWN, const(0))),), role=Role.owner)
+TELL = If(OWNER, (Store(FOUND, ELEMENT * 4 + LANE, Load(OWN, const(0))),), role=Role.owner)
 READ = For(COLUMN, const(0), const(8), const(1), (Store(SUM, COLUMN, Load(FOUND, COLUMN * 4 + LANE)),), unroll=True)
 
 
@@ -119,4 +119,20 @@ def test_owners_of_several_results_tell_them_as_they_are() -> None:
     """The second half of the results is joined by the same threads, under a test of their own."""
     first = If(OWNER, (Store(FOUND, ELEMENT * 4 + LANE + 16, Load(OWN, const(0))),), role=Role.owner)
     body = (Allocate(FOUND), first, TELL, READ, Allocate(ROOT), over(root(Load(SUM, INDEX))), out(ROOT))
+    assert values_by_owners(body) is body
+
+
+def test_owners_of_two_reductions_in_other_places_tell_them_as_they_are() -> None:
+    """The warps of a block in a group have the rows of one in turn, those of the other backward."""
+    work = over(root(Load(SUM, INDEX)))
+    other = Buffer("other", Float, MemoryType.shared, const(32))
+    total = buffer("total")
+    half = over(root(Load(total, INDEX), HALF))
+    of_other = Store(other, (7 - ELEMENT) * 4 + LANE, Load(BESIDE, const(0)))
+    both = If(OWNER, (*TELL.then, of_other), role=Role.owner)
+    read = For(
+        COLUMN, const(0), const(8), const(1), (Store(total, COLUMN, Load(other, COLUMN * 4 + LANE)),), unroll=True
+    )
+    head = (Allocate(FOUND), Allocate(other), both, READ, read)
+    body = (*head, Allocate(ROOT), Allocate(HALF), work, half, out(ROOT), out(HALF))
     assert values_by_owners(body) is body

@@ -205,6 +205,13 @@ def test_long_rows_lie_over_the_grid(rows: int, length: int) -> None:
     )
 
 
+@pytest.mark.parametrize("define", DEFINITIONS)
+@pytest.mark.parametrize(("rows", "threads"), [(2, 64), (3, 128)])
+def test_warps_have_statistics_of_different_rows(define: Definition, rows: int, threads: int) -> None:
+    """The last warps join what the first ones do not."""
+    check(define, rows, 3 * threads - 5, sharing=3, threads=threads, at_once=rows, in_cluster=False)
+
+
 def test_means_of_large_values() -> None:
     check(moments_both_ways, 30, 40, sharing=2, side_by_side=4, at_once=2)
 
