@@ -43,9 +43,17 @@ clusters 13.1 to 19; 4x32x112x112 over 132 blocks 13.8, over 66 13.7, over clust
 SECTOR = 32
 """Bytes of a row that a block takes at least: memory is read in such pieces."""
 
-MOST_SHARING = (1, 2, 4, 8, 16)
+NARROW = 1.2e-7
+"""What each byte takes longer that is moved in pieces of one sector; in those of two, an eighth of that, and so on (H200: f32
+8x256x28x28 (accesses across, threads, blocks, unrolled) (4, 512, 6, 9) 11.2 us, (2, 512, 3, 9) 12.4; bf16 32x512x14x14 10.2 and
+11.4; f32 1x512x31x33 (8, 256, 6, 6) and (4, 256, 3, 6) 7.3, (2, 128, 2, 8) 7.7)."""
+
+SHARING = (2, 3, 4, 5, 6, 7, 8, 16)
+"""Blocks of a cluster: any number, so that as many clusters as there are lines have processors of their own (H200: 16 lines of
+f16 8x256x28x28 over clusters of six 8.5 us, of eight, one of which finds no room, 8.9; 16 of f32 11.2 and 12.2; 32 of f32
+1x512x31x33 over clusters of three 7.4, of four 7.9)."""
 THREADS = (128, 256, 512)
-MOST_AT_ONCE = 8
+MOST_AT_ONCE = 10
 """Accesses of a thread in flight."""
 
 WARP = 32
@@ -96,7 +104,9 @@ def shape_time(
     instructions = PER_EXACT_ELEMENT if work.is_exact else PER_ELEMENT
     issued = accesses * work.vector * instructions * INSTRUCTION * warps * EXPOSED
     turns = -(-accesses // MOST_AT_ONCE)
-    return moving + issued + TURN * (turns - 1) + PER_WARP * warps + exchange
+    moved = work.rows * -(-work.columns // work.vector) * work.moved
+    narrow = moved * NARROW * (SECTOR / (across * work.loaded)) ** 3
+    return moving + narrow + issued + TURN * (turns - 1) + PER_WARP * warps + exchange
 
 
 def grid_time(work: Work, across: int, along: int, sharing: int, device: DeviceInfo) -> float:
@@ -122,7 +132,7 @@ def choose_cluster_shape(
     least = min(max(widths), max(1, SECTOR // (work.vector * widest)))
     for across in sorted(w for w in widths if least <= w <= WARP):
         tiles = -(-accesses // across)
-        for sharing in (s for s in MOST_SHARING if 2 <= s <= device.max_cluster):
+        for sharing in (s for s in SHARING if s <= device.max_cluster):
             fit = math.floor(device.sm_count * CLUSTERED[sharing] / sharing)
             for threads in THREADS:
                 along = threads // across
@@ -165,11 +175,9 @@ def _shape(
         return None
     per_sm = -(-tiles // fit)
     waves = -(-per_sm // min(per_sm, resident))
-    # A few clusters more than have processors of their own make two on some wait, but not the memory; only sums in Double hold
-    # them up much (H200: f32 8x256x28x28 in 32 clusters of four blocks, of which it holds 30 apart: the median block ends after
-    # 12.5 us, the last after 15; bf16 in 16 clusters of eight, of which it holds 15, 9.4 us, in eight of more threads 9.2).
-    is_shared = work.is_exact or tiles > A_FEW_MORE * fit
-    at_once = min(per_sm if is_shared else max(1.0, tiles / fit), resident)
+    # A few clusters more than have processors of their own make two on some wait, but not the memory.
+    is_few = tiles <= A_FEW_MORE * fit
+    at_once = min(per_sm if not is_few else max(TWO_ON_SOME, tiles / fit) if per_sm > 1 else 1.0, resident)
     busy = min(tiles, fit) * sharing
     exchange = IN_CLUSTER + PER_CLUSTER_BLOCK * sharing + BESIDE * (at_once - 1)
     mean = min(tiles / fit, at_once)
@@ -179,6 +187,10 @@ def _shape(
 
 A_FEW_MORE = 1.25
 """So many times as many clusters as have processors of their own are not yet two on each."""
+
+TWO_ON_SOME = 1.4
+"""What the few processors with two blocks take longer: they have the rate of the memory for themselves in the end (H200, by
+stamps: f16 8x256x28x28 in 16 clusters of eight, of which it holds 15: the median block ends after 4.9 us, the last one 5.9)."""
 
 SCRATCH = 48
 """Bytes of shared memory for a thread's part of the results, at most about."""

@@ -160,7 +160,7 @@ class OuterPersistentScheduler:
             made = _in_cluster(loops, near, work, keeps=keeps)
             if near.turns == 1 and ONE_TURN:
                 groups, capacity = dim_groups(graph, reference), near.sharing * near.along * near.unroll
-                bounds = row_bounds(segment, graph, reduced, inputs, capacity, loops.order, groups, parts=False)
+                bounds = row_bounds(segment, graph, reduced, inputs, capacity, loops.order, groups, exactly=True)
                 if not isinstance(bounds, Refused):
                     return replace(made, one_turn=True, bounds=bounds)
             return made

@@ -158,6 +158,7 @@ def row_bounds(
     least: int = 1,
     *,
     parts: bool = True,
+    exactly: bool = False,
 ) -> tuple[tuple[str, int, int, int], ...] | Refused:
     """(input, dim, low, high) for each reduced dim of unknown extent, so that the product of the highs is at most `capacity`.
 
@@ -165,12 +166,13 @@ def row_bounds(
     where a row is one dim. A row that fills them is asked for exactly: then no access needs a test. So is the length of the
     parts that it has apart from one another, as that of a channel's images: each access divides by it to find its part, and a
     division by a number that is not known takes twenty instructions. Not if `parts` is False: what is known is computed
-    early, and held in registers.
+    early, and held in registers. With `exactly` all are: only the last access of a thread needs a test, though blocks that
+    share a row find by a division where theirs begins.
     """
     mine = [groups[d] for d in order if groups[d] in reduced]
     sizes = {g: inputs.evaluate(g.extent) for g in mine}
     result: list[tuple[str, int, int, int]] = []
-    exact = math.prod(sizes.values()) == capacity
+    exact = exactly or math.prod(sizes.values()) == capacity
     along = [d for d in order if groups[d] in reduced and not groups[d].is_broadcast]
     runs = runs_of(order, [d for d in order if groups[d].is_broadcast], along)
     known = {groups[d] for d in along[-runs[-1] :]} if parts and len(runs) > 1 else set[Group]()
@@ -191,7 +193,7 @@ def row_bounds(
         if place is None:
             return Refused(f"no input has the reduced dim {g.name}, or none with an extent whose bounds are followed")
         others = math.prod(sizes[m] for m in mine if m is not g)
-        limit = room if others == 1 or g is mine[0] else sizes[g]
+        limit = room if not exactly and (others == 1 or g is mine[0]) else sizes[g]
         low = sizes[g] if exact or g in known else 1
         if g is mine[0] and all(m is g or m in known or m.is_broadcast for m in mine):
             low = max(low, -(-least // others))

@@ -46,9 +46,9 @@ PER_DOUBLE_THREAD = 0.0008
 """What a thread adds that joins Doubles with their rests (H200: rms_norm f64 8x128256 over 32 blocks of 512 threads 11.0 us,
 over 16 of 1024 11.8, over 63 of 256 11.7)."""
 
-CLUSTERED = {1: 1.0, 2: 1.0, 4: 0.91, 8: 0.91, 16: 0.85}
-"""The part of the SMs that clusters use: each lies within a part of the device (an H200 holds 30 of four blocks, 15 of eight
-and seven of sixteen, with a block an SM)."""
+CLUSTERED = {1: 1.0, 2: 1.0, 3: 0.89, 4: 0.91, 5: 0.84, 6: 0.78, 7: 0.8, 8: 0.91, 16: 0.85}
+"""The part of the SMs that clusters use: each lies within a part of the device (an H200 holds 39 of three blocks, 30 of four,
+22 of five, 17 of six, 15 of seven or eight and seven of ten to sixteen, with a block an SM)."""
 
 PIECEWISE = 0.5
 """What is left of a pass over a row that waits for one piece after the other: the rest is done while others come."""

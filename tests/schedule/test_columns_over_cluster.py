@@ -54,6 +54,25 @@ def test_few_columns_of_many_rows_are_left_to_the_grid() -> None:
     assert small.time < grid_time(Work(5168, 100, 4, 8, 16), 32, 16, 132, H200)
 
 
+def test_as_many_blocks_as_leave_each_cluster_its_own_processors() -> None:
+    """Sixteen lines of columns: an H200 holds fifteen clusters of eight blocks, but seventeen of six."""
+    shape = choose(6272, 256)
+    assert shape is not None
+    assert (shape.across, shape.sharing) == (2, 6)
+
+
+def test_rows_are_read_in_pieces_of_more_than_a_sector_where_there_is_much_of_them() -> None:
+    def across(rows: int, columns: int) -> int:
+        shape = choose(rows, columns)
+        assert shape is not None
+        return shape.across
+
+    assert across(6272, 512) == 4
+    assert across(500, 512) == 2
+    work = Work(6272, 512, 8, 16, 32)
+    assert shape_time(work, 2, 256, 3, 96, 1, 2.0) > shape_time(work, 4, 128, 6, 96, 1, 2.0)
+
+
 def test_more_of_everything_takes_longer() -> None:
     work = Work(8000, 256, 8, 16, 32)
     base = shape_time(work, 4, 64, 8, 64, 1, 2.0)
