@@ -175,11 +175,11 @@ class StatementWriter:
                 # Nobody reads the old value: the thread goes on at once.
                 counter = f"reinterpret_cast<unsigned int*>(&{values.element(buffer, index)})"
                 line(f"{indent}atomicInc({counter}, (unsigned int)({values.integer(wrap - 1)}));")
-            case AtomicAdd(symbol, buffer, index, amount, acquire):
+            case AtomicAdd(symbol, buffer, index, amount, acquire, _, release):
                 number = values.integer(amount)
                 narrow = number if self._kernel.index_bits == 32 or amount.is_const else f"(int)({number})"
-                function = "fuser_add_acquire" if acquire else "atomicAdd"
-                if acquire:
+                function = "fuser_add_acquire" if acquire else "fuser_add_release" if release else "atomicAdd"
+                if acquire or release:
                     values.functions[function] = None
                 call = f"{function}(&{values.element(buffer, index)}, {narrow});"
                 result = "" if symbol is None else f"const index_t {self._names.symbols.declare(symbol)} = "

@@ -22,7 +22,7 @@ Grammar
                | LoadIndex(symbol, buffer, index)         an integer becomes an index symbol
                | LetPhase(symbol, buffer, width)          how many elements behind an aligned address an argument begins
                | Prefetch(buffer, index)                  the line of an element is asked for; nothing waits for it
-               | AtomicAdd(symbol or None, buffer, index, amount: Int, acquire, wrap)   symbol receives the old value
+               | AtomicAdd(symbol or None, buffer, index, amount: Int, acquire, wrap, release)   symbol receives the old value
                | Fence()                                  orders this thread's writes for the device
                | BlockBarrier() | WarpBarrier()
                | RemoteStore(buffer, index, value, rank, told)  into the shared memory of another block of the cluster

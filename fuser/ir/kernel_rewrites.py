@@ -139,7 +139,7 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
                 return Prefetch(s.buffer, index(s.index))
             case AtomicAdd():
                 wrap = None if s.wrap is None else index(s.wrap)
-                return AtomicAdd(s.symbol, s.buffer, index(s.index), index(s.amount), s.acquire, wrap)
+                return AtomicAdd(s.symbol, s.buffer, index(s.index), index(s.amount), s.acquire, wrap, s.release)
             case RemoteStore():
                 return RemoteStore(s.buffer, index(s.index), value(s.value), index(s.rank), s.told)
             case (

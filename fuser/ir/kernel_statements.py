@@ -185,6 +185,9 @@ class AtomicAdd:
 
     With `wrap`, the element becomes 0 in the place of that number: the last one to count sets a counter back without knowing
     that it is. The amount is 1, and there is no symbol and no `acquire`: nothing waits for the old value.
+
+    With `release` it publishes what its thread did before, and the other threads of its block before the last barrier of the
+    block: no Fence is needed for that. There is no symbol, no `acquire` and no `wrap`.
     """
 
     symbol: Symbol | None
@@ -193,6 +196,7 @@ class AtomicAdd:
     amount: Int
     acquire: bool = False
     wrap: Int | None = None
+    release: bool = False
 
 
 @record(eq=False)

@@ -154,10 +154,11 @@ def print_stmt(stmt: Stmt) -> str:
             return f"let {symbol} = address of {buffer.name} % {width} elements"
         case Prefetch(buffer, index):
             return f"prefetch {buffer.name}[{index}]"
-        case AtomicAdd(symbol, buffer, index, amount, acquire, wrap):
+        case AtomicAdd(symbol, buffer, index, amount, acquire, wrap, release):
             result = "" if symbol is None else f"let {symbol} = "
             again = "" if wrap is None else f", 0 at {wrap}"
-            return f"{result}atomic_add{_acquire(acquire)} {buffer.name}[{index}], {amount}{again}"
+            how = " release" if release else _acquire(acquire)
+            return f"{result}atomic_add{how} {buffer.name}[{index}], {amount}{again}"
         case Fence():
             return "fence"
         case BlockBarrier(reason):

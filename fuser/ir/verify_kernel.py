@@ -184,13 +184,15 @@ class _Check(HeaderRules):
                 if not buffer.is_global or buffer not in self.buffers:
                     self._mark(stmt, f"{buffer.name} is no argument")
                 self._access(stmt, buffer, index, write=False)
-            case AtomicAdd(symbol, buffer, index, amount, acquire, wrap):
+            case AtomicAdd(symbol, buffer, index, amount, acquire, wrap, release):
                 self._counter(stmt, buffer, index)
                 self._integer(stmt, amount)
                 if wrap is not None:
                     self._integer(stmt, wrap)
                     if amount is not ONE or symbol is not None or acquire:
                         self._mark(stmt, "a counter that wraps counts by one, and nobody sees what it was")
+                if release and (symbol is not None or acquire or wrap is not None):
+                    self._mark(stmt, "what is added to publish something is not looked at")
                 self.written.add(buffer)
                 if symbol is not None:
                     self._define(stmt, symbol)

@@ -95,7 +95,7 @@ class BlockReduces:
         for beside in zip_longest(*(part.phases for part in parts), fillvalue=()):
             stmts = [s for phase in beside for s in phase]
             # What all of them store in stands at places of its own: else a barrier would have to come between.
-            collect += sorted(stmts, key=lambda s: not isinstance(s, Allocate))
+            collect += sorted(stmts, key=lambda s: not (isinstance(s, Allocate) and s.buffer.is_shared))
         return publish, collect
 
     def _block_parts(self, r: Reduce, *, is_told: bool) -> _Parts:

@@ -8,7 +8,7 @@ After:  one counter that every block adds to and waits for. It only grows: barri
 from __future__ import annotations
 
 from fuser.ir.integers import ONE, Int
-from fuser.ir.kernel import AtomicAdd, BlockBarrier, Fence, GridBarrier, SpinWait, Stmt
+from fuser.ir.kernel import AtomicAdd, BlockBarrier, GridBarrier, SpinWait, Stmt
 from fuser.lowering.parallel_axes import ParallelAxes, guarded
 from fuser.lowering.semaphores import Semaphores
 
@@ -30,13 +30,12 @@ class GridBarriers:
         blocks = self._axes.count_of(self._axes.grid)
         one_thread = self._axes.is_first_thread
         wait: list[Stmt] = [
-            AtomicAdd(None, self._semaphores.buffer, at, ONE),
+            AtomicAdd(None, self._semaphores.buffer, at, ONE, release=True),
             SpinWait(self._semaphores.buffer, at, blocks * (barrier.slot + 1), acquire=True),
         ]
         if not self._axes.active:
-            return [Fence(), *wait]
+            return wait
         return [
-            Fence(),
             BlockBarrier(barrier.reason),
             *guarded(one_thread, wait),
             BlockBarrier("all blocks have arrived"),

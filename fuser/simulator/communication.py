@@ -125,10 +125,20 @@ class Communication:
 
     # --- atomics ------------------------------------------------------------------------------------------------------
 
-    def atomic(self, shadow: Shadow, unit: int, record: int, *, is_update: bool, acquires: bool = False) -> None:
+    def atomic(
+        self,
+        shadow: Shadow,
+        unit: int,
+        record: int,
+        *,
+        is_update: bool,
+        acquires: bool = False,
+        releases: bool = False,
+    ) -> None:
         """The thread of `record` updates (AtomicAdd) or sees (SpinWait) an element: it acquires, then publishes.
 
         acquires   what it acquires is visible to it at once, and behind a barrier to the threads that it passes with
+        releases   it publishes what came before the last barrier of its block, and of its own thread all, fence or not
         """
         place = (shadow, unit, self._stores.get((shadow, unit), 0))
         log = self._logs.setdefault(place, [])
@@ -149,6 +159,9 @@ class Communication:
         published = None
         if is_update:
             published = self._published(block, column)
+            if releases:
+                published = np.maximum(published, self.clock.block_time[block])
+                published[column] = self.clock.advance()
             visible = self._versions[int(self._version_of[thread])]
             if any(position > known.get(other, 0) for other, position in visible.items()):
                 known = dict(known)

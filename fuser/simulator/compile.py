@@ -364,11 +364,11 @@ class _Compiler:
             case Prefetch(buffer, index):
                 # The element must be there; its value does not matter.
                 self._emit(f"_ = {self._value(Load(buffer, index), k)}")
-            case AtomicAdd(symbol, buffer, index, amount, acquire, wrap):
+            case AtomicAdd(symbol, buffer, index, amount, acquire, wrap, release):
                 view = self._visible(buffer)
                 place, added, bound = self._evaluate(k, index, amount, ZERO if wrap is None else wrap)
                 self._note(buffer, 1, writes=True)
-                how = f"acquire={acquire}" if wrap is None else f"wrap={bound}"
+                how = f"acquire={acquire}, release={release}" if wrap is None else f"wrap={bound}"
                 text = f"{view}.atomic_add({place}, {added}, {k}, {self._site('atomic add', buffer)}, {how})"
                 if symbol is None:
                     self._emit(text)

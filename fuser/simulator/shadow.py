@@ -10,7 +10,9 @@ Happens-before. Two accesses to one place, one of them a write, by two threads, 
     warp barrier      the same within a warp
     publication       access by thread X; Fence by X; then either an AtomicAdd by X itself, or a BlockBarrier (for threads
                       of one warp: a WarpBarrier) and then an AtomicAdd by a thread of X's block: the AtomicAdd *publishes*
-                      the access. A fence by another thread, or after the barrier, publishes nothing of X.
+                      the access. A fence by another thread, or after the barrier, publishes nothing of X. An AtomicAdd that
+                      releases (`release`) needs no fence: it publishes accesses of its own thread, and those of others of its
+                      block before the last BlockBarrier.
     acquisition       an AtomicAdd or SpinWait on the same element that comes later *acquires* what was published there.
                       It becomes visible to a thread Y at a Fence by Y, if Y acquired it itself before that fence, or a
                       thread of its block did and a BlockBarrier stands between. It happens before Y's later accesses.

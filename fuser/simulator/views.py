@@ -426,7 +426,15 @@ class MemoryView:
     # --- counters -----------------------------------------------------------------------------------------------------
 
     def atomic_add(
-        self, index: Index, amount: Index, lanes: Lanes, site: int, *, acquire: bool = False, wrap: Index | None = None
+        self,
+        index: Index,
+        amount: Index,
+        lanes: Lanes,
+        site: int,
+        *,
+        acquire: bool = False,
+        wrap: Index | None = None,
+        release: bool = False,
     ) -> Any:
         """Old values (int64) of Int32 elements to which each active thread adds its amount, in random order.
 
@@ -451,7 +459,7 @@ class MemoryView:
             data[position] = (total + 2**31) % 2**32 - 2**31
             if units is not None and record is not None and wave.communication is not None and self.shadow is not None:
                 wave.communication.atomic(
-                    self.shadow, int(units[lane]), int(record[lane]), is_update=True, acquires=acquire
+                    self.shadow, int(units[lane]), int(record[lane]), is_update=True, acquires=acquire, releases=release
                 )
         wave.clock.advance()
         wave.progress()

@@ -200,6 +200,10 @@ BROKEN: dict[str, tuple[tuple[Stmt, ...], str]] = {
     ),
     "complex literal of a real dtype": ((store(OUT, Literal(1j, FLOAT)),), "the complex literal 1j is Float"),
     "atomic on floats": ((AtomicAdd(None, OUT, ZERO, const(1)),), "out is Float, expected Int32"),
+    "looked at as it is published": (
+        (AtomicAdd(ROW, COUNTERS, ZERO, const(1), release=True),),
+        "what is added to publish something is not looked at",
+    ),
     "index from a float": ((LoadIndex(ROW, OUT, ZERO),), "out is Float, expected Int32"),
     "index from a float in a register": (
         (Allocate(n := registers("n32", FLOAT)), store(n, Literal(1.0, FLOAT)), LoadIndex(ROW, n, ZERO)),

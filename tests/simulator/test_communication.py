@@ -165,7 +165,7 @@ def test_a_fence_by_another_thread_publishes_nothing() -> None:
 
 
 def grid_wait(
-    semaphore_index: int = 0, without: str = "", arrivals: int = 0, *, acquire: bool = False
+    semaphore_index: int = 0, without: str = "", arrivals: int = 0, *, acquire: bool = False, release: bool = False
 ) -> tuple[Stmt, ...]:
     """All blocks wait for all; the counter is left at the number of blocks."""
     semaphore = SEMAPHORE
@@ -175,11 +175,11 @@ def grid_wait(
 
     return (
         *step("release fence", Fence()),
-        BlockBarrier(),
+        *step("release barrier", BlockBarrier()),
         If(
             equal(TX, 0),
             (
-                AtomicAdd(None, semaphore, as_int(semaphore_index), as_int(1)),
+                AtomicAdd(None, semaphore, as_int(semaphore_index), as_int(1), release=release),
                 SpinWait(semaphore, as_int(semaphore_index), GRID + arrivals, acquire),
             ),
         ),
@@ -231,6 +231,22 @@ def test_grid_wait(seed: int, interleave: bool) -> None:
     report.check()
     assert report.interleaved is interleave
     assert (run["out"] == 3).all()
+
+
+@both_ways
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_addition_that_releases_needs_no_fence(seed: int, interleave: bool) -> None:
+    report, run = run_neighbours(neighbours(grid_wait(without="release fence", release=True)), seed, interleave)
+    report.check()
+    assert (run["out"] == 3).all()
+
+
+@both_ways
+@pytest.mark.parametrize("seed", SEEDS)
+def test_it_releases_nothing_of_threads_that_it_has_not_met(seed: int, interleave: bool) -> None:
+    wait = tuple(s for s in grid_wait(without="release barrier", release=True) if not isinstance(s, Fence))
+    report, _ = run_neighbours(neighbours((*wait, Fence())), seed, interleave)
+    failure(report)
 
 
 @both_ways

@@ -49,6 +49,7 @@ class Oracle:
     fenced: np.ndarray = field(default_factory=lambda: np.zeros(ALL, int))
     block_published: np.ndarray = field(default_factory=lambda: np.zeros(ALL, int))
     warp_published: np.ndarray = field(default_factory=lambda: np.zeros(ALL, int))
+    passed: np.ndarray = field(default_factory=lambda: np.zeros(ALL, int))
     acquired: np.ndarray = field(default_factory=lambda: np.zeros((ALL, ALL), int))
     seen: np.ndarray = field(default_factory=lambda: np.zeros((ALL, ALL), int))
     block_acquired: np.ndarray = field(default_factory=lambda: np.zeros((BLOCKS, ALL), int))
@@ -79,6 +80,7 @@ class Oracle:
             members = slice(block * THREADS, (block + 1) * THREADS)
             self.before[members, members] = self.done[members]
             self.block_published[members] = self.warp_published[members] = self.fenced[members]
+            self.passed[members] = self.done[members]
             self.block_acquired[block] = np.maximum(self.block_acquired[block], self.acquired[members].max(0))
             self._share(np.arange(ALL)[members])
 
@@ -103,7 +105,7 @@ class Oracle:
             known = np.maximum(self.acquired[thread], self.block_acquired[thread // THREADS])
             self.visible[thread] = np.maximum(self.visible[thread], known)
 
-    def atomic(self, shadow: Shadow, unit: int, thread: int, *, acquires: bool) -> None:
+    def atomic(self, shadow: Shadow, unit: int, thread: int, *, acquires: bool, releases: bool) -> None:
         log = self.logs.setdefault((id(shadow), unit), np.zeros(ALL, int))
         self.acquired[thread] = np.maximum(self.acquired[thread], log)
         if acquires:
@@ -116,6 +118,9 @@ class Oracle:
         same_warp = members[members % THREADS // 32 == thread % THREADS // 32]
         published[same_warp] = self.warp_published[same_warp]
         published[thread] = self.fenced[thread]
+        if releases:
+            published[members] = np.maximum(published[members], self.passed[members])
+            published[thread] = self.done[thread]
         self.logs[id(shadow), unit] = np.maximum(np.maximum(log, published), self.visible[thread])
 
 
@@ -142,10 +147,17 @@ def oracle(monkeypatch: pytest.MonkeyPatch) -> Oracle:
         return write(self, units, record)
 
     def on_atomic(
-        self: Communication, shadow: Shadow, unit: int, record: int, *, is_update: bool, acquires: bool = False
+        self: Communication,
+        shadow: Shadow,
+        unit: int,
+        record: int,
+        *,
+        is_update: bool,
+        acquires: bool = False,
+        releases: bool = False,
     ) -> None:
-        found.atomic(shadow, unit, int(threads_of(record)[0]), acquires=acquires)
-        atomic(self, shadow, unit, record, is_update=is_update, acquires=acquires)
+        found.atomic(shadow, unit, int(threads_of(record)[0]), acquires=acquires, releases=releases)
+        atomic(self, shadow, unit, record, is_update=is_update, acquires=acquires, releases=releases)
 
     def on_block_barrier(self: Wave, lanes: Lanes, site: int) -> None:
         found.block_barrier(np.unique(threads_of(lanes.record) // THREADS))
@@ -205,7 +217,8 @@ def random_kernel(seed: int, *, communicates: bool, has_warp_barriers: bool) -> 
             return (WarpBarrier(),)
         if not communicates or kind < 0.6:
             return (BlockBarrier(),)
-        atomic = AtomicAdd(None, counters, as_int(chosen.randrange(2)), as_int(1), acquire=chosen.random() < 0.5)
+        counter, how = as_int(chosen.randrange(2)), chosen.choice(("acquire", "acquire", "release", ""))
+        atomic = AtomicAdd(None, counters, counter, as_int(1), how == "acquire", release=how == "release")
         steps = [Fence(), BlockBarrier(), one_thread(atomic, one_block=False), BlockBarrier(), Fence()]
         if chosen.random() < 0.4:
             del steps[chosen.randrange(5)]
@@ -248,7 +261,7 @@ def phased_kernel(seed: int) -> Kernel:
                 body.append(If(equal(BX, chosen.randrange(BLOCKS)), (inner,)))
             if chosen.random() < 0.5:
                 break
-        atomic = AtomicAdd(None, counters, as_int(0), as_int(1))
+        atomic = AtomicAdd(None, counters, as_int(0), as_int(1), release=chosen.random() < 0.3)
         steps = [Fence(), BlockBarrier(), If(equal(TX, lane), (atomic, atomic)), BlockBarrier(), Fence()]
         if chosen.random() < 0.15:
             del steps[chosen.randrange(5)]
