@@ -42,6 +42,9 @@ from fuser.ir.kernel import (
     WarpBarrier,
 )
 
+Plain = Store | If | For | Let | VectorMove | Allocate | LoadIndex | LetPhase | Prefetch | Comment
+"""What a thread executes for itself: operands say all."""
+
 
 class Scope(IntEnum):
     """With whom a statement itself communicates, nested statements excluded; each one reaches further than those before.
@@ -65,20 +68,9 @@ class Scope(IntEnum):
 
 def scope_of(stmt: Stmt) -> Scope:
     """With whom a statement communicates: whom it passes something to, takes something from, or waits for."""
+    if isinstance(stmt, Plain):
+        return Scope.operands
     match stmt:
-        case (
-            Store()
-            | If()
-            | For()
-            | Let()
-            | VectorMove()
-            | Allocate()
-            | LoadIndex()
-            | LetPhase()
-            | Prefetch()
-            | Comment()
-        ):
-            return Scope.operands
         case AsyncCopy() | AsyncCommit() | AsyncWait():
             return Scope.thread
         case Shuffle() | WarpBarrier():
@@ -98,20 +90,9 @@ def scope_of(stmt: Stmt) -> Scope:
 def is_collective(stmt: Stmt) -> bool:
     """Whether all lanes of a warp execute a statement together, or none of them: it may not come to stand under a test
     that they answer differently."""
+    if isinstance(stmt, Plain):
+        return False
     match stmt:
-        case (
-            Store()
-            | If()
-            | For()
-            | Let()
-            | VectorMove()
-            | Allocate()
-            | LoadIndex()
-            | LetPhase()
-            | Prefetch()
-            | Comment()
-        ):
-            return False
         case AsyncCopy() | AsyncCommit() | AsyncWait():
             return False
         case RemoteStore() | ExchangeInit() | AtomicAdd() | Fence() | SpinWait() | Post():
