@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from fuser.ir.device_info import DeviceInfo
 from fuser.schedule.reduction_space import (
     BLOCK,
@@ -38,18 +40,61 @@ _MOST_PARTS = 66
 # Bytes that an SM should have asked for where columns are read by element, threads of it that have statistics of Floats, and
 # most threads of a block for a column.
 _BYTES_ASKED, _RESIDENT_OF_STATISTICS, _MOST_ALONG = 60 << 10, 1536, 16
-# Turns of the only block of an SM from which on more threads are worth their joining (H200: var_mean f64 58498x64 columns 22.8
-# us in 14 turns of 256 threads on each SM, 18901x257 23.4 in ten turns of one block and 22.6 in five of two; 8652x64 columns
-# 11.1 in two turns, and 12.7 of twice as many threads).
+# Turns of the only block of an SM from which on a second one is worth its joining (H200: var_mean f64 18901x257 23.4 us in ten
+# turns of one block and 22.6 in five of two; 58498x64 columns, in seven turns of two, 19.0, of twice the threads 21.4).
 _TURNS_OF_MANY = 4
 # Bytes of an access so short that a thread has statistics of few columns, and accesses of such threads at once.
 _SHORT_ACCESS = 4
 _SHORT_UNROLL = 8
+# Threads of a block, most blocks of a cluster and least accesses side by side where a cluster shares columns; more threads are
+# for little data alone, in bytes. Bytes of a row that a block takes at least, and one in so many SMs that work without.
+_CLUSTERED = ((BLOCK, 16, 1), (LONG_BLOCK, 8, WARP // 2))
+_LITTLE, _LEAST_PIECE, _MOST_IDLE = 4 << 20, 16, 4
 
 
 def plan_columns(space: Space, device: DeviceInfo) -> ReductionPlan:
     """Neighbouring threads take neighbouring columns, the others of a block other rows. Without columns it is as with one."""
     columns = max(1, ceil_div(space.kept, space.vector))
+    plan = _plan_alone_or_shared(space, device, columns)
+    has_turns = space.reduced > plan.grid_reduce * plan.block_reduce * plan.unroll
+    is_idle = ceil_div(columns, plan.block_iterate) * _MOST_IDLE < device.sm_count
+    if space.may_split and (plan.grid_reduce > 1 or (has_turns and is_idle)):
+        return _plan_cluster(space, device, columns) or plan
+    return plan
+
+
+def _plan_cluster(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan | None:
+    """Few columns of little data: the blocks of a cluster share them, and have all their rows on their way at once.
+
+    They join their parts through shared memory, sooner than a last block does. Statistics of Doubles, which take longest to
+    join, may have two turns. None where no cluster does that, or too few SMs would work (H200: var_mean f64 1264x64 8.1 -> 6.1
+    us, f32 397x257 8.5 -> 5.3, sum f32 5880x64 7.3 -> 5.9).
+    """
+    most, turns_of_most = most_in_flight(space), 2 if space.heavy and space.exact else 1
+    large = space.kept * space.reduced * space.bytes_per_step > _LITTLE * space.vector
+    for threads, largest, narrowest in _CLUSTERED[:1] if large else _CLUSTERED:
+        clusters = [c for c in (2, 4, 8, 16) if c <= min(largest, device.max_cluster)]
+        for cluster, across in itertools.product(clusters, (WARP, WARP // 2, LINE, LINE // 2)):
+            blocks, along = ceil_div(columns, across) * cluster, threads // across
+            rows = ceil_div(ceil_div(space.reduced, cluster), along)
+            turns = ceil_div(rows, most)
+            is_wide = across >= narrowest and across * space.bytes_per_step >= _LEAST_PIECE
+            # No SM should have two blocks while others have none.
+            is_spread = device.sm_count * 2 <= blocks * 5 and blocks * 20 <= device.sm_count * 21
+            if is_wide and is_spread and turns <= turns_of_most:
+                unroll = even_unroll(ceil_div(rows, turns), most)
+                reasons = (
+                    f"{columns} accesses a row: {across} threads along the kept dims, {along} along the reduced ones",
+                    f"{blocks // cluster} blocks of columns leave SMs idle: the {cluster} blocks of a cluster share one",
+                    flight_words(space, device, unroll),
+                )
+                is_few = is_full(space, unroll)
+                return ReductionPlan(along, across, cluster, unroll, reasons, cluster=True, is_few=is_few)
+    return None
+
+
+def _plan_alone_or_shared(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan:
+    """Columns that a block has to itself, or shares with others, the last of which joins all parts."""
     if space.reduced <= FEW_ROWS:
         return _plan_few_rows(space, device, columns)
     if space.by_element:
@@ -57,14 +102,14 @@ def plan_columns(space: Space, device: DeviceInfo) -> ReductionPlan:
     unroll = most_in_flight(space)
     if space.heavy and space.bytes_per_step <= _SHORT_ACCESS:
         unroll = min(unroll, _SHORT_UNROLL)
-    if space.brief:
-        return _plan_brief(space, device, columns)
     if (
         space.vector == 1
         and space.reduced <= _ROWS_OF_FEW * LONG_BLOCK // WARP
         and columns < 2 * WARP * device.sm_count
     ):
         return _plan_turn(space, device, columns)
+    if space.brief:
+        return _plan_brief(space, device, columns)
     wanted = device.sm_count
     across, may_split = _side_by_side(space, device, columns, unroll)
     # Blocks of which an SM has several have fewer threads to join each (H200: f64 432x5120 12.1 -> 10.3 us).
@@ -181,8 +226,6 @@ def _plan_elements(space: Space, device: DeviceInfo) -> ReductionPlan:
             # Of few columns more last blocks have fewer results to join.
             across, along = LINE, 2 * _MOST_ALONG
             blocks = ceil_div(space.kept, across)
-            if space.reduced * blocks >= _TURNS_OF_MANY * device.sm_count * along * unroll:
-                along *= 2
         wanted = device.sm_count * _BYTES_ASKED / (2 * size * unroll * along * across)
         # Bytes of few threads are not on their way while those add up what they have (H200: f64 36296x257 40.8 us in 512
         # threads of an SM that ask for 32 KB, 28.1 where they asked for 64).
@@ -225,6 +268,9 @@ def _alone(space: Space, device: DeviceInfo, columns: int, unroll: int) -> int:
     # Statistics take so long to join that half a line is better than half of the SMs (H200: f64 314x1000 8.5 us, 7.5).
     idle = 2 if space.heavy else 4
     across = line if ceil_div(columns, line) * idle >= device.sm_count else max(1, line // 2)
+    if space.heavy and ceil_div(columns, across) * 10 >= device.sm_count * 19:
+        # An SM has one such block at a time.
+        across *= 2
     turns = space.reduced / (unroll * (LONG_BLOCK // across))
     most = _TURNS_OF_HEAVY if space.heavy or space.exact else _TURNS
     return across if turns <= most and across <= columns else 0
@@ -241,7 +287,8 @@ def _narrow(space: Space, columns: int, across: int, wanted: int) -> int:
 
     def used(width: int) -> int:
         lines = max(1, ceil_div(columns, width))
-        return lines * max(1, wanted // lines)
+        # An SM has one such block at a time: others come when it is done.
+        return lines * max(1, wanted // lines) if lines <= wanted else lines * 9 // (10 * ceil_div(lines, wanted))
 
     least = WARP // 2 if space.exact else _line(space)
     widths = [w for w in (LINE, WARP // 2, WARP) if least <= w <= across] or [across]

@@ -73,6 +73,9 @@ _LITTLE = 4 << 20
 # bytes do three times, but is ready at once (H200: sum bf16 61460x5120 in wider rows 182 us by eight, 205 by element, 346x50257
 # 29.6 and 16.6; f32 1525x16384 32.8 and 34.0, 320x50257 31.7 and 22.5).
 _MANY_ROWS = 2048
+# Columns of which statistics are read so whatever the number of rows, and bytes of any number of columns (H200: var_mean bf16
+# 42966x257 27.7 us by eight, 18.3 by element, 4140x1000 19.3 and 11.7, 30157x1000 31.4 and 35.9, 4824x5120 23.9 and 26.1).
+_SHORT_ROW, _LITTLE_OF_HEAVY = 512, 16 << 20
 # Bytes of an access of statistics of little data and few rows.
 _BRIEF_ACCESS = 8
 # Registers of a thread that joins statistics of Doubles, of a warp, a block or the grid (variances of the sums of 4096 rows of
@@ -186,7 +189,9 @@ class ReductionScheduler:
             accesses = choose_accesses(graph, segment, row, inputs, min(limit, short), may_cut=False, may_follow=False)
         element = max((size for size, dims in reads if dims == largest), default=4)
         # What all elements of an access share would be read for each of them.
-        by_element = not inner and accesses.misaligned and shared == 0 and (element > 2 or reduced_count < _MANY_ROWS)
+        is_short = heavy and (kept_count <= _SHORT_ROW or moved <= _LITTLE_OF_HEAVY)
+        by_element = not inner and accesses.misaligned and shared == 0
+        by_element = by_element and (element > 2 or is_short or reduced_count < _MANY_ROWS)
         if by_element:
             accesses = RowAccesses(1, ())
         brief = not inner and heavy and FEW_ROWS < reduced_count <= BRIEF_ROWS and moved <= _LITTLE

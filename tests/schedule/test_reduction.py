@@ -456,8 +456,11 @@ def test_blocks_share_columns_where_one_would_take_many_turns(
 
 def test_accesses_of_rows_that_begin_anywhere_are_a_word_where_they_are_few() -> None:
     fusion = reduction("var_mean", [0], 2, D.BFloat16)
-    few, many = (propose(fusion, [described((rows, 257), D.BFloat16)], H200) for rows in (6230, 100_000))
-    assert (few.vector, few.misaligned) == (1, False)
+    few, short, little, many = (
+        propose(fusion, [described(shape, D.BFloat16)], H200)
+        for shape in ((6230, 257), (100_000, 257), (4140, 1001), (30_157, 1001))
+    )
+    assert {(p.vector, p.misaligned) for p in (few, short, little)} == {(1, False)}
     assert (many.vector, many.misaligned) == (8, True)
 
 
