@@ -27,6 +27,9 @@ REGISTERS_BESIDE = 48
 """The same where it reads several rows of wider elements than 16 bits, or more than `MOST_SHARED` bytes for a vector beside
 them (gradient of softmax f32 13x128256 at any address spills in forty). One row in one pass beside Floats does without."""
 
+REGISTERS_TOGETHER = 64
+"""The same of two rows beside Floats in one pass: with 48, 1256x50257 takes 98.1 us, 92.3 with 56 in as many threads (H200)."""
+
 LEAST_REGISTERS_BESIDE = 72
 """Registers that ptxas must be able to give where anything is read beside a row (layer_norm bf16 5x1000003 in blocks of
 992 threads, with 64 each, spills twelve bytes)."""
@@ -63,6 +66,23 @@ padded over four blocks 14.5 us, over two 15.5; f32 26x50257 over eight 10.8, ov
 TOGETHER = 0.85
 MOST_SHARED = 16
 """What threads get done that work on several rows at once, where what these share takes more than so many bytes a vector."""
+
+FEW_TOGETHER = {1: 0.7, 2: 0.8, 3: 0.94}
+"""What so few blocks of an SM get done with rows together in one pass: each takes long over each stage, and more of them are
+less often in the same (H200: layer_norm f16 1256x50257 beside Floats over eight blocks of 160 threads, six on an SM, 92.3 us,
+over four of 320 with three 98.1, over two of 640 with two 109.1, over four of 416 116; 168x50257 21.3, 21.8, 26.0 and 26.9)."""
+
+TOGETHER_AT_ONCE = {1: 0.7, 2: 1.0, 3: 0.85}
+"""What threads get done that test so many accesses of such rows together (H200: 1256x50257 over four blocks, ten accesses of
+320 threads 98.1 us, nine of 352 98.8, eleven of 288 137; over eight ten of 160 92.3, nine of 192 121; bf16 2500x33333 over four
+ten of 224 129, eleven of 192 161)."""
+
+WANTED_THREADS_TOGETHER, LEAST_TOGETHER, LEAST_EACH = 960, 8, 2
+"""Threads of an SM with rows together in one pass; accesses of one, at least; blocks for each SM (fewer were not measured)."""
+
+MOST_TOGETHER = 8
+"""Blocks that share rows together, at most: an H200 holds few clusters of sixteen at once (layer_norm f16 536x250003 beside
+Floats 280 us, one row over eight blocks 231; 21x250003 24.7 and 19.4)."""
 
 TESTED = 0.4
 """What threads take longer that test each access of a group, some of which are left out."""
@@ -144,12 +164,15 @@ def choose_cut_shape(
     # Few rows leave places of an SM empty (H200: layer_norm f16 21x250003 off by one beside Floats over sixteen blocks of 256
     # threads, room for six on an SM, 22.9 us, of 512 with room for three 19.6). Not counted for Doubles.
     counts = itemsize <= 4
+    # Rows together in one pass wait for one another as often as one row alone.
+    tells_once = is_wide and exchanges == 1
     spreads: list[_Spread] = []
     for cluster in (1, 2, 4, 8, 16):
         if cluster > device.max_cluster or vectors < cluster * 2 * WARP:
             break
         for together in (1, 2) if beside and is_worth_it else (1,):
-            spreads.append(_spread(cluster, together, vectors, rows, vector, loaded, beside, device))
+            if together == 1 or not tells_once or cluster <= MOST_TOGETHER:
+                spreads.append(_spread(cluster, together, vectors, rows, vector, loaded, beside, device, tells_once))
     at_once = REALIGNED_AT_ONCE if is_realigned else AT_ONCE
     # What may be best first: it spares the others. Of equals the one with fewer blocks, and rows at once, is taken.
     best: tuple[tuple[float, int, int], CutShape] | None = None
@@ -158,22 +181,28 @@ def choose_cut_shape(
         if spread.most < least:
             break
         cluster, together = spread.cluster, spread.together
-        is_light = is_wide and together == 1 and exchanges == 1
-        holds_more = loaded > itemsize >= 4 or (beside * vector > MOST_SHARED and not is_light)
-        registers = (REGISTERS_BESIDE if holds_more else REGISTERS) + more
+        shares = tells_once and together > 1
+        holds_more = loaded > itemsize >= 4 or (beside * vector > MOST_SHARED and not tells_once)
+        registers = (REGISTERS_TOGETHER if shares else REGISTERS_BESIDE if holds_more else REGISTERS) + more
         for batch in range(max(2, -(-vectors // (cluster * device.max_threads_per_block))), 33):
             threads = -(-vectors // (cluster * batch * WARP)) * WARP
             if beside and threads * LEAST_REGISTERS_BESIDE > device.registers_per_sm:
                 continue
+            if shares and (batch < LEAST_TOGETHER or spread.each < LEAST_EACH):
+                continue
             held = threads * batch * vector * loaded * together
-            resident = _resident(threads, held, registers, device)
+            resident = _resident(threads, held, registers, device, is_packed=shares)
             if not resident:
                 continue
-            score = _score(spread, threads, batch, resident, held, vectors, exchanges, wanted, least, counts=counts)
+            enough = WANTED_THREADS_TOGETHER if shares and not is_realigned else wanted
+            score = _score(spread, threads, batch, resident, held, vectors, exchanges, enough, least, counts=counts)
             present = min(resident, math.ceil(spread.each))
             if is_wide and present * held >= WANTED_IN_FLIGHT:
                 score /= max(1.0, present * threads / (wanted * together)) ** CROWDED
-            key = score * at_once[cut_unrolled(batch)], -cluster, -together
+            if shares:
+                score *= FEW_TOGETHER.get(resident, 1.0)
+            tested = TOGETHER_AT_ONCE if shares else at_once
+            key = score * tested[cut_unrolled(batch)], -cluster, -together
             if best is None or key > best[0]:
                 best = key, CutShape(threads, batch, cluster, together, resident, resident * held)
                 least = key[0]
@@ -226,11 +255,12 @@ def cut_params(
     )
 
 
-def _resident(threads: int, held: int, registers: int, device: DeviceInfo) -> int:
-    """Blocks of `threads` with `held` bytes of rows each that an SM holds."""
+def _resident(threads: int, held: int, registers: int, device: DeviceInfo, *, is_packed: bool = False) -> int:
+    """Blocks of `threads` with `held` bytes of rows each that an SM holds. `is_packed`: whether the warps of several blocks
+    fill its quarters together."""
     if held + SCRATCH > device.shared_per_block_optin or threads > device.max_threads_per_block:
         return 0
-    warps = -(-threads // (WARP * QUARTERS)) * QUARTERS
+    warps = -(-threads // WARP) if is_packed else -(-threads // (WARP * QUARTERS)) * QUARTERS
     return min(
         device.shared_per_sm // (held + SCRATCH),
         device.max_threads_per_sm // (warps * WARP),
@@ -248,6 +278,7 @@ class _Spread:
     places   SMs on which such clusters find room
     is_lone  whether each block has an SM for itself, however many find room there
     waits    what blocks take longer than one by itself
+    tells_once  whether rows together exchange no more often than one row
     """
 
     cluster: int
@@ -257,6 +288,7 @@ class _Spread:
     places: float
     is_lone: bool
     waits: float
+    tells_once: bool = False
 
     @property
     def each(self) -> float:
@@ -265,30 +297,40 @@ class _Spread:
 
 
 def _spread(
-    cluster: int, together: int, vectors: int, rows: int, vector: int, loaded: int, beside: int, device: DeviceInfo
+    cluster: int,
+    together: int,
+    vectors: int,
+    rows: int,
+    vector: int,
+    loaded: int,
+    beside: int,
+    device: DeviceInfo,
+    tells_once: bool,
 ) -> _Spread:
-    waits = _waits(cluster, vectors * vector * loaded)
+    waits = _waits(cluster, vectors * vector * loaded * (together if tells_once else 1))
     most = 1.0 / (1.0 + waits) / (1.0 + SHARED * beside / loaded / 2 / together)
-    if together > 1 and beside * vector > MOST_SHARED:
+    if together > 1 and beside * vector > MOST_SHARED and not tells_once:
         most *= TOGETHER
     groups, places = _groups(rows, vector, together), device.sm_count * CLUSTERED.get(cluster, 1.0)
     is_lone = groups <= int(places) // cluster
     if is_lone:
-        most *= _busy(groups, cluster, together, 1, places)
-    return _Spread(cluster, together, most * rows / (groups * together), groups, places, is_lone, waits)
+        most *= _busy(groups, cluster, together, 1, places, tells_once)
+    return _Spread(cluster, together, most * rows / (groups * together), groups, places, is_lone, waits, tells_once)
 
 
-def _busy(groups: int, cluster: int, together: int, resident: int, places: float) -> float:
+def _busy(groups: int, cluster: int, together: int, resident: int, places: float, tells_once: bool) -> float:
     """How much of the device has something to do, with so many blocks `resident` on an SM."""
     slots = resident * int(places) // cluster
     waves = groups / max(slots, 1)
-    if waves < 2 and together > 1:
+    if waves < 2 and together > 1 and not tells_once:
         return 0.0  # nothing else runs while a block waits for its own rows
     if waves <= 1:
         # All blocks are there at once: the SM with most of them is done last.
         each = groups * cluster / places
         return each / math.ceil(each)
-    return waves / math.ceil(waves) if waves < FEW_WAVES else 1.0
+    # Blocks of rows together that an SM has places for are done at different times.
+    is_even = waves >= FEW_WAVES or (together > 1 and tells_once)
+    return 1.0 if is_even else waves / math.ceil(waves)
 
 
 def _waits(cluster: int, nbytes: int) -> float:
@@ -337,7 +379,7 @@ def _score(
         score *= (1.0 + spread.waits) / (1.0 + spread.waits * ALL_WAIT)
     if spread.is_lone:
         return score
-    return score * _busy(spread.groups, cluster, spread.together, resident, spread.places)
+    return score * _busy(spread.groups, cluster, spread.together, resident, spread.places, spread.tells_once)
 
 
 def _tested(threads: int, batch: int, cluster: int, vectors: int) -> float:

@@ -378,6 +378,9 @@ def test_claims_are_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (50257, 1903, 8, 2, 4, 2, (640, 10, 1, 1)),  # layer_norm, weights of 16 bits: 140 us, 146 with 544 threads
         (50257, 1256, 4, 2, 8, 2, (640, 10, 2, 2)),  # weights of 32 bits: 118 us, 126 in one block
+        (50257, 1256, 4, 2, 8, 1, (160, 10, 8, 2)),  # in one pass: 92 us, 98 over four blocks, 109 over two
+        (50257, 400, 4, 2, 8, 1, (160, 10, 8, 2)),  # 39 us, 42 over four, 50 over two in two passes
+        (50257, 168, 4, 2, 8, 1, (320, 10, 4, 2)),  # fewer rows: 21.8 us, 21.3 over eight, 28.4 one row at a time
         (50257, 3560, 8, 4, 0, 1, (640, 5, 2, 1)),  # gradient of softmax: 291 us, 375 over four blocks
         (16385, 12000, 8, 2, 4, 2, (256, 9, 1, 1)),  # layer_norm: 289 us, 275 with 224 threads, 360 over two blocks
         (250003, 198, 8, 2, 2, 1, (512, 8, 8, 1)),  # rms_norm: 73 us, 89 over sixteen blocks, 90 over four
