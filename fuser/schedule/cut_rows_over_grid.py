@@ -56,6 +56,9 @@ MOST_ACCESSES, MOST_FLOAT_ACCESSES = 24, 8
 """Accesses of a thread; more of Floats spill where each part of a row is waited for by itself."""
 MOST_RESIDENT = 2
 """Blocks of an SM; one where exponentials are summed, as each block joins those of all (softmax 10x250003 31.1 us with two)."""
+IN_TURNS = 0.6
+"""What is left of that work where a processor has blocks of two groups in several trips (softmax 23x128256 in two trips over 22
+blocks of 384 threads 25.0 us)."""
 MORE_TRIPS = 2
 """Trips over the rows beside the fewest that are possible, up to which shapes are compared."""
 
@@ -90,7 +93,8 @@ def choose_cut_grid_shape(
     # One binary serves all blocks of a rung.
     least_registers = (DOUBLES_REGISTERS if loaded > 8 else 0) if row.is_double else REGISTERS
     work = _work(row, sums_exponentials=sums_exponentials)
-    for resident in range(1, (1 if sums_exponentials else MOST_RESIDENT) + 1):
+    joins_all = sums_exponentials and row.is_cut
+    for resident in range(1, (1 if joins_all else MOST_RESIDENT) + 1):
         blocks = resident * device.sm_count
         room = min(device.shared_per_block_optin, device.shared_per_sm // resident) - SCRATCH
         at_once = blocks // max(2, -(-accesses * row.vector * loaded // room))
@@ -107,7 +111,9 @@ def choose_cut_grid_shape(
             for batch in range(2, (MOST_ACCESSES if row.is_double else MOST_FLOAT_ACCESSES) + 1):
                 threads = -(-mine // (batch * WARP)) * WARP
                 elements = batch * row.vector
-                registers = REGISTERS + (2 * elements if sums_exponentials and elements <= MOST_HELD else 0)
+                if sums_exponentials and not row.is_cut and elements > MOST_HELD:
+                    break
+                registers = REGISTERS + (2 * elements if joins_all and elements <= MOST_HELD else 0)
                 most = min(device.registers_per_sm // (registers * resident), device.max_threads_per_block)
                 if threads > most or threads * batch * row.vector * loaded > room:
                     continue
@@ -116,6 +122,8 @@ def choose_cut_grid_shape(
                 warps = threads // WARP * per_sm
                 working = batch * work
                 working *= -(-warps // QUARTERS) * QUARTERS / warps * (1.0 if cut_unrolled(batch) > 1 else SINGLE)
+                if sums_exponentials and resident > 1 and trips > 1:
+                    working *= IN_TURNS
                 exchange = IN_GROUP + PER_BLOCK * sharing + PER_THREAD * threads
                 time = trips * _trip_time(row, sharing, groups, working, exchange, device)
                 if best is None or time < best.time:

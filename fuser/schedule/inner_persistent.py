@@ -365,7 +365,13 @@ class InnerPersistentScheduler:
             and found.rows * near.cluster > device.sm_count
         ):
             # They keep exponentials of Double, which groups compute again (H200: softmax f64 68x16384 11.7 to 14.8 us, 18.0).
-            return None
+            # Few very long rows had better use all processors (23x128256 over clusters of sixteen 31.9 us, over groups 25.0).
+            blocks = found.rows * near.cluster
+            few = LEAST_WAVES * device.sm_count < blocks and found.rows <= MOST_OF_DOUBLES
+            if accesses.misaligned or found.length < LEAST_OF_DOUBLES or not few:
+                return None
+            row = Row(found.length, vector, found.moved, 1, is_double, is_cut=False)
+            return self._cut_over_grid(segment, found, row, Refused("any"), math.inf, inputs, device)
         # Of many rows clusters are faster (H200: layer_norm f16 484x128256 83.2 us, over groups in one pass 97.9).
         is_told_once = found.rows * FEW_BLOCKS <= device.sm_count and joins_statistics(segment)
         one_pass = exponentials or is_told_once
@@ -598,6 +604,9 @@ address beside Floats 10.7 us, so 10.1, 271x1024 5.3 both ways). Later blocks te
 MOST_PREFETCHED = 512 * 1024
 """Bytes of it up to which (H200: rms_norm bf16 83x50257 padded 21.2 -> 18.6 us, 198x250003 73.0 -> 71.8, layer_norm bf16
 16x128256 11.6 -> 10.9; 42x250003 with two MB of weights 29.6 -> 30.9)."""
+
+LEAST_OF_DOUBLES, MOST_OF_DOUBLES, LEAST_WAVES = 100_000, 128, 1
+"""Elements and most rows of exponentials of Doubles that lie over groups where clusters need more than so many waves."""
 
 MOST_IN_REGISTERS, MOST_IN_SHARED = 32, 16
 """Accesses of a thread of a group; in shared memory each is a piece that is waited for by itself."""

@@ -126,3 +126,25 @@ def test_proposals_fit(define: object, rows: int, columns: int) -> None:
     kernel = KernelCompiler(H200).compile(fusion, given)
     assert kernel.resources is not None
     assert kernel.resources.spill_bytes == kernel.resources.stack_bytes == 0
+
+
+@pytest.mark.skipif(not is_available(), reason="no NVRTC")
+def test_few_very_long_rows_of_exponentials_that_clusters_take_in_waves() -> None:
+    """23 rows over two groups on each processor in two trips; shorter rows stay in registers, which keep exponentials."""
+    fusion = fusion_of(softmax_of_doubles)
+
+    def proposed(rows: int, columns: int) -> InnerPersistentParams:
+        bound = bind_inputs(fusion, [described(Double, rows, columns)])
+        params = InnerPersistentScheduler().propose(fusion, SegmentInputs(bound.tensors, bound.evaluate), H200)
+        assert isinstance(params, InnerPersistentParams)
+        return params
+
+    params = proposed(23, 128_256)
+    assert (params.threads, params.batch, params.cluster, params.blocks, params.in_grid) == (384, 8, 22, 12, 2)
+    assert params.one_pass
+    assert params.in_turn
+    kernel = KernelCompiler(H200).compile(fusion, [described(Double, 23, 128_256)])
+    assert kernel.resources is not None
+    assert kernel.resources.spill_bytes == kernel.resources.stack_bytes == 0
+    assert not proposed(68, 16_384).in_grid
+    assert not proposed(1000, 128_256).in_grid
