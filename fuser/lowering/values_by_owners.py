@@ -203,12 +203,10 @@ def _moved(before: Sequence[Stmt], owner: If, told: Sequence[_Told], behind: Seq
     sizes = {t.target.size for t in wide}
     if len(sizes) != 1 or not (size := sizes.pop()).is_const:
         return None
+    first, element = wide[0], wide[0].element
+    assert element is not None
     # What follows is told in one place: that of an owner's only element.
-    if len({(t.at, t.found.size) for t in wide}) != 1:
-        return None
-    found = {t.found for t in told}
-    if any(b in found for s in walk(tuple(before)) for b, _ in stmt_writes(s)):
-        # Threads have several results each, one after the other.
+    if len({(t.at, _at(t, element), t.found.size) for t in wide}) != 1:
         return None
     moving = _Moved(size.value, {t.target: t.own for t in told}, frozenset(owner.condition.symbols))
     work: list[Stmt] = []
@@ -227,8 +225,6 @@ def _moved(before: Sequence[Stmt], owner: If, told: Sequence[_Told], behind: Seq
     tells_more = sum(b.dtype.itemsize for b in values) > sum(t.found.dtype.itemsize for t in wide if t not in results)
     if not moving.calls or tells_more or any(b.size is ONE for b in values):
         return None
-    first, element = wide[0], wide[0].element
-    assert element is not None
     shared = {b: Buffer(f"{b.name}_told", b.dtype, MemoryType.shared, first.found.size) for b in values}
     unused = {t.found for t in told} - {t.found for t in results}
     then = (
@@ -238,11 +234,7 @@ def _moved(before: Sequence[Stmt], owner: If, told: Sequence[_Told], behind: Seq
         *(_under(moving.tests[b], Store(shared[b], first.at, Load(moving.own[b], ZERO))) for b in values),
     )
     common = [Store(t.target, ZERO, Load(t.found, t.read_at)) for t in results if t.element is None]
-    of_each = [
-        Store(t.target, element, Load(t.found, t.read_at.substitute({t.element: element})))
-        for t in results
-        if t.element is not None
-    ]
+    of_each = [Store(t.target, element, Load(t.found, _at(t, element))) for t in results if t.element is not None]
     of_each += [_under(moving.tests[b], Store(b, element, Load(shared[b], first.read_at))) for b in values]
     return (
         *_in_place_of(before, unused, [Allocate(b) for b in shared.values()]),
@@ -252,6 +244,11 @@ def _moved(before: Sequence[Stmt], owner: If, told: Sequence[_Told], behind: Seq
         For(element, ZERO, size, ONE, tuple(of_each), unroll=True),
         *rest,
     )
+
+
+def _at(told: _Told, element: Symbol) -> Int:
+    """The place that an element of a result is read at."""
+    return told.read_at if told.element is None else told.read_at.substitute({told.element: element})
 
 
 def _in_place_of(body: Sequence[Stmt], unused: Set[Buffer], made: Sequence[Stmt]) -> Iterator[Stmt]:
