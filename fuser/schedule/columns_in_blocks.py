@@ -14,7 +14,7 @@ Copies of the rows live outside the loops over B and U, those of what all rows s
 
 from __future__ import annotations
 
-from fuser.ir.enums import ParallelType
+from fuser.ir.enums import CacheOp, ParallelType
 from fuser.ir.fusion import Pointwise, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.params import InnerOuterParams
@@ -42,6 +42,8 @@ class ColumnsPass(SidesPass):
         late, copies, _ = self.compute(p.in_shared)
         if p.in_shared and p.rows > MOST_HELD:
             self._read_again(copies, late)
+        if p.sharing > 1 and not p.in_cluster:
+            self._keep_reads_last(copies)
         row, column = self.reductions()
         reference = row[0]
         for name in (reference, *column):
@@ -70,6 +72,17 @@ class ColumnsPass(SidesPass):
             elif p.ahead:
                 b.load_ahead(name, best_effort=True)
         return b
+
+    def _keep_reads_last(self, copies: dict[str, str]) -> None:
+        """Rows that are read into registers leave the second-level cache last, as in `reads_last`. Asynchronous copies stand
+        beside tests, where they cannot say so."""
+        b = self.builder
+        graph = b.graph()
+        along = frozenset(map(graph.group, self.along))
+        for name in sorted(b.input_names & copies.keys() - self.placed.keys()):
+            own = {graph.group(d) for d in b.state(name).tensor.visible if not d.is_broadcast}
+            if own & along and own - along:
+                b.set_cache_op(copies[name], CacheOp.evict_last)
 
     def _read_again(self, copies: dict[str, str], late: set[str]) -> None:
         """What each row has one of is read again by each use: registers would hold it for all rows at once."""

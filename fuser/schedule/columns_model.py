@@ -44,9 +44,9 @@ DEVICE_RATE = 4.1e6
 """Bytes a microsecond of a whole device."""
 TWO_KERNELS_RATE = 1.4e6
 """What two kernels move, one for the rows and one for the columns, one after the other."""
-SIDE_BY_SIDE, OF_DOUBLE_PAIRS, SIDE_BY_SIDE_RATE = 6.0, 0.4, 2.27e6
+SIDE_BY_SIDE, OF_DOUBLE_PAIRS, SIDE_BY_SIDE_RATE, DOUBLE_PAIRS_RATE = 5.7, 0.15, 2.27e6, 1.95e6
 """Two such kernels that run side by side, beside the bytes, with Doubles, and what they move: one finds in a cache what the
-other has read (H200: 24 shapes of 0.1 to 74 MB took 5.6 to 36.8 us)."""
+other has read (H200: 24 shapes of 0.1 to 74 MB took 5.6 to 36.8 us; of 0.2 to 5 MB, on the same processors, 5.8 to 8.7)."""
 BY_ELEMENT = {2: 0.55, 4: 0.75, 8: 0.75}
 """The part of that where rows begin anywhere, by bytes of an element (H200: bf16 300x50257 75.7 us, 100003x257 162.7, by one
 kernel 103.3; f32 10776x257 26.0, by one 28.5)."""
@@ -57,12 +57,13 @@ EXACT = 0.25
 """What a cluster may be estimated to take longer than those: it is known better."""
 WORTH = 0.92
 """The part of their time that a group is expected to take at most: estimates are coarse."""
-RELATIVE = 0.9
-"""What a group takes of what is estimated, beside two kernels side by side (H200: seven shapes, 0.82 to 1.02)."""
+RELATIVE = 0.87
+"""What a group takes of what is estimated, beside two kernels side by side (H200: fifteen shapes, 0.8 to 1.02)."""
 MARGIN = 1.12
 """Registers of a thread of a group, over those that are counted."""
-MEETING = 3.0
-"""An exchange of all blocks of the grid, and what follows it."""
+MEETING, OF_WARP = 2.75, 0.02
+"""An exchange of all blocks of the grid, and what follows it; what each warp of a block adds, which has sums to join (H200:
+bf16 3x250003 in 960 threads 9.73 us, in 640 and 480 9.34, in 320 9.28)."""
 OF_ROW, OF_PAIRS, OF_DOUBLES = 0.15, 0.25, 0.06
 """What each row adds to that: of sums that 16 bits are left of, of those with what their roundings lost, of Doubles."""
 HIDDEN = 1.3
@@ -107,7 +108,8 @@ def side_by_side_time(length: int, rows: int, vector: int, load: Load) -> float:
     base = SIDE_BY_SIDE + (OF_DOUBLE_PAIRS if load.is_double else 0.0)
     if vector == 1 and rows > length:
         base += MANY_BY_ELEMENT
-    rate = SIDE_BY_SIDE_RATE * (BY_ELEMENT.get(min(load.read_sizes, default=0), 1.0) if vector == 1 else 1.0)
+    rate = DOUBLE_PAIRS_RATE if load.is_double else SIDE_BY_SIDE_RATE
+    rate *= BY_ELEMENT.get(min(load.read_sizes, default=0), 1.0) if vector == 1 else 1.0
     return base + rows * length * load.moved / rate
 
 
@@ -190,6 +192,7 @@ def choose_group_shape(
             return found
         found = None
     of_element = DOUBLE_ELEMENT if load.is_double else ELEMENT
+    of_element_alone = DOUBLE_ALONE if load.is_double else ELEMENT_ALONE
     of_row = OF_DOUBLES if load.is_double else OF_PAIRS if load.pairs > 1 else OF_ROW
     # What the roundings of Doubles lose is kept from a row's statistics to its results.
     statistics = load.statistic_registers * (4 if load.is_double else 1)
@@ -215,7 +218,9 @@ def choose_group_shape(
                     continue
                 trips = -(-rows // at_once)
                 at_once = -(-rows // trips)
-                meeting = MEETING + at_once * (of_row + length / sharing * of_element) - (HIDDEN if ahead else 0.0)
+                meeting = MEETING + OF_WARP * threads / WARP - (HIDDEN if ahead else 0.0)
+                of_thread = batch * (width * of_element_alone + ACCESS_ALONE)
+                meeting += at_once * (of_row + max(length / sharing * of_element, of_thread))
                 time = LAUNCH + LATENCY + bytes_moved / DEVICE_RATE + trips * meeting
                 if time < best:
                     best = time

@@ -13,10 +13,10 @@ from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.kernel import AsyncCopy, ExchangeWait, GridBarrier, walk
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.schedule.columns_model import choose_cluster_shape, choose_group_shape
+from fuser.schedule.columns_model import choose_cluster_shape, choose_group_shape, side_by_side_time
 from fuser.schedule.params import InnerOuterParams, Refused, SegmentInputs
 from fuser.schedule.segment import segment_fusion
-from fuser.schedule.sides import Found, find_sides
+from fuser.schedule.sides import Found, Load, find_sides
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import run_on
 from tests.schedule.test_inner_outer_persistent import (
@@ -32,7 +32,7 @@ from tests.schedule.test_inner_outer_persistent import (
 )
 
 H200 = DeviceInfo.preset("H200")
-Float, BFloat16 = DataType.Float, DataType.BFloat16
+Float, BFloat16, Double = DataType.Float, DataType.BFloat16, DataType.Double
 
 
 def found_for(define: Definition, rows: int, length: int, dtype: DataType = Float) -> Found:
@@ -203,6 +203,74 @@ def test_long_rows_lie_over_the_grid(rows: int, length: int) -> None:
         choose_group_shape(length, rows, found.vector, found.load, replace(H200, registers_per_thread=32, sm_count=2))
         is None
     )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "length", "is_near"),
+    [
+        (BFloat16, 4, 7168, True),
+        (BFloat16, 12, 3072, False),
+        (BFloat16, 3, 16384, False),
+        (Float, 2, 3072, True),
+        (Float, 8, 3072, False),
+        (Float, 2, 16384, False),
+    ],
+)
+def test_two_kernels_that_share_processors_are_faster_than_a_cluster_with_much_to_do(
+    dtype: DataType, rows: int, length: int, is_near: bool
+) -> None:
+    """As on an H200."""
+    found = found_for(layer_norm_backward, rows, length, dtype)
+    apart = side_by_side_time(length, rows, found.vector, found.load)
+    shape = choose_cluster_shape(length, rows, found.vector, found.load, H200, apart)
+    assert (shape is not None) is is_near
+
+
+DOUBLES = Load(
+    loaded=16,
+    moved=24,
+    row_registers=8,
+    held_registers=12,
+    kept_registers=0,
+    sums=2,
+    own_registers=46,
+    read_sizes=(8, 8),
+    weight_sizes=(8,),
+    column_registers=8,
+    sum_bytes=16,
+    statistics=2,
+    statistic_registers=4,
+    is_double=True,
+)
+"""Of the gradients of layer_norm."""
+
+
+@pytest.mark.parametrize(("rows", "length", "vector"), [(3, 50257, 1), (8, 50257, 1), (5, 65536, 2), (5, 128256, 2)])
+def test_long_rows_of_doubles_lie_over_the_grid_in_the_place_of_two_kernels(
+    rows: int, length: int, vector: int
+) -> None:
+    """As on an H200."""
+    apart = side_by_side_time(length, rows, vector, DOUBLES)
+    assert choose_group_shape(length, rows, vector, DOUBLES, H200, apart) is not None
+    assert choose_group_shape(length, rows, vector, DOUBLES, H200, 0.8 * apart) is None
+
+
+def test_few_warps_have_sums_to_join() -> None:
+    """Two accesses of 960 threads take longer than six of 320."""
+    found = found_for(layer_norm_backward, 3, 65, BFloat16)
+    assert found.vector == 1
+    shape = choose_group_shape(250_003, 3, 1, found.load, H200)
+    assert shape is not None
+    assert shape.threads <= 640
+    assert shape.batch >= 3
+
+
+def test_rows_over_the_grid_leave_the_second_cache_last() -> None:
+    """Those in registers: nothing can be said where asynchronous copies stand beside tests."""
+    far = check(layer_norm_backward, 6, 128, sharing=2, vector=4, in_cluster=False).source
+    assert "fuser_load_last(" in far
+    near = check(layer_norm_backward, 6, 128, sharing=2, vector=4, side_by_side=6).source
+    assert "fuser_load_last(" not in near
 
 
 @pytest.mark.parametrize("define", DEFINITIONS)
