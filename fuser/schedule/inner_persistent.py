@@ -41,14 +41,17 @@ from fuser.schedule.reduced_dims import accepts_reductions
 from fuser.schedule.row_loops import schedule_rows
 from fuser.schedule.row_shapes import (
     BYTES_PER_THREAD,
+    EVEN_CLUSTER,
     MOST_CUT,
     MOST_FIRST,
     REGISTERS_FOR_ADDRESSES,
     REGISTERS_FOR_DOUBLES,
     RowShape,
+    are_uneven,
     choose_row_shape,
     for_few_blocks,
     over_idle_processors,
+    over_uneven_processors,
     row_shape_at_once,
     shape_of_exponentials,
 )
@@ -184,7 +187,12 @@ class InnerPersistentScheduler:
             )
             if shaped is not None:
                 shape, inputs_only, per_element = shaped, False, kept_bytes(segment)
-        is_few = few is not None or shaped is not None
+        even: RowShape | None = None
+        if few is None and shaped is None and sums_exponentials and narrowest <= 4 and not accesses.misaligned:
+            once = kept_bytes(segment, one_pass=True)
+            even = over_uneven_processors(length, rows, vector, once, loaded, narrowest, device)
+            shape, inputs_only = (even, False) if even is not None else (shape, inputs_only)
+        is_few = few is not None or shaped is not None or even is not None
         in_shared = rows_to_place(reads, accesses.vectorized, vector, device)
         lies_in_place = len(reads) == 1 and costly_types(segment) == {reads[0].tensor.dtype}
         is_crowded = isinstance(shape, Refused) or shape.is_crowded(
@@ -274,8 +282,12 @@ class InnerPersistentScheduler:
             # Blocks that wait for one another had better do so once.
             one_pass = True
             per_element = kept_bytes(segment, inputs_only=inputs_only, one_pass=True)
-            shape = shaped or choose_row_shape(
-                spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0, wanted=wanted
+            shape = (
+                shaped
+                or even
+                or choose_row_shape(
+                    spread, rows, vector, per_element, loaded, narrowest, device, is_cut=cut > 0, wanted=wanted
+                )
             )
         if isinstance(shape, Refused):
             return shape
@@ -372,6 +384,8 @@ class InnerPersistentScheduler:
                 return None
             row = Row(found.length, vector, found.moved, 1, is_double, is_cut=False)
             return self._cut_over_grid(segment, found, row, Refused("any"), math.inf, inputs, device)
+        if isinstance(near, InnerPersistentParams) and near.cluster == EVEN_CLUSTER and are_uneven(found.rows, device):
+            return None
         # Of many rows clusters are faster (H200: layer_norm f16 484x128256 83.2 us, over groups in one pass 97.9).
         is_told_once = found.rows * FEW_BLOCKS <= device.sm_count and joins_statistics(segment)
         one_pass = exponentials or is_told_once
