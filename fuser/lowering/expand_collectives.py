@@ -151,7 +151,8 @@ class _Expander:
 
     def _reduced(self, reduces: Sequence[Reduce]) -> list[Stmt]:
         """Reductions over the same threads and blocks."""
-        before, reduces, after = widened(reduces, self.axes, self.joins)
+        are_posted = bool(reduces[0].grid_axes) and self.posts.is_for(reduces)
+        before, reduces, after = widened(reduces, self.axes, self.joins, are_posted=are_posted)
         return [*before, *self._expanded(reduces), *after]
 
     def _expanded(self, reduces: Sequence[Reduce]) -> list[Stmt]:

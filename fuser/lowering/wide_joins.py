@@ -24,12 +24,13 @@ from fuser.lowering.parallel_axes import WARP, ParallelAxes
 Double, Float = DataType.Double, DataType.Float
 
 
-def is_joined_wide(r: Reduce, axes: ParallelAxes) -> bool:
-    """Whether threads of a warp that are neighbours join pairs of Floats, and go on with the result.
+def is_joined_wide(r: Reduce, axes: ParallelAxes, *, are_posted: bool = False) -> bool:
+    """Whether threads of a warp that are neighbours join pairs of Floats, and go on with the result. `are_posted`: or those of
+    blocks, which post it.
 
     Blocks of a group or a cluster have lanes for each of many rows, and join few pairs a thread: as Doubles they take as long.
     """
-    if r.combine != COMBINE or r.partials[0].dtype is not Float or r.grid_axes or r.cluster_axes:
+    if r.combine != COMBINE or r.partials[0].dtype is not Float or (r.grid_axes and not are_posted) or r.cluster_axes:
         return False
     reduced = [p for p in axes.active if p in r.block_axes]
     count, total = axes.count_of(reduced), axes.block_threads
@@ -39,13 +40,16 @@ def is_joined_wide(r: Reduce, axes: ParallelAxes) -> bool:
     return count.value >= WARP and total.value % WARP == 0
 
 
-def widened(reduces: Sequence[Reduce], axes: ParallelAxes, joins: Joins) -> tuple[list[Stmt], list[Reduce], list[Stmt]]:
-    """Statements before, the reductions to be made, and statements behind them."""
+def widened(
+    reduces: Sequence[Reduce], axes: ParallelAxes, joins: Joins, *, are_posted: bool = False
+) -> tuple[list[Stmt], list[Reduce], list[Stmt]]:
+    """Statements before, the reductions to be made, and statements behind them. `are_posted`: blocks post what
+    they have."""
     before: list[Stmt] = []
     after: list[Stmt] = []
     made: list[Reduce] = []
     for r in reduces:
-        if not is_joined_wide(r, axes):
+        if not is_joined_wide(r, axes, are_posted=are_posted):
             made.append(r)
             continue
         total, rest = r.partials

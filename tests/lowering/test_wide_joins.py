@@ -8,7 +8,7 @@ import pytest
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import ParallelType
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.kernel import Shuffle, walk
+from fuser.ir.kernel import Post, Shuffle, walk
 from fuser.ir.schedule import ScheduleBuilder
 from tests.harness import Lowered, run
 from tests.kernel_corpus import BX, GX, GY, SERIAL, schedule_axes
@@ -43,6 +43,25 @@ def shuffled(made: Lowered) -> set[DataType]:
 def test_neighbours_join_doubles(block: int, types: tuple[ParallelType, ...], expected: set[DataType]) -> None:
     """Whole warps of a block do; fewer threads, and those whose blocks join a sum, keep pairs."""
     assert shuffled(lowered(block, types)[0]) <= expected
+
+
+def test_blocks_post_doubles() -> None:
+    """A word more than a Float and less to do than for a pair, in the block that posts and in the one that joins."""
+    b = FusionBuilder()
+    r = b.reduction("sum", b.input_tensor(Float, [-1]), [0], Float)
+    b.add_output(r)
+    s = ScheduleBuilder(b.freeze())
+    s.split(r.name, 0, 5, False)
+    s.split(r.name, 1, 64)
+    s.reorder(r.name, {1: 2})
+    schedule_axes(s, r.name, (GX, BX))
+    made = Lowered.of(s)
+    assert shuffled(made) == {Double}
+    (post,) = (stmt for stmt in walk(made.kernel.body) if isinstance(stmt, Post))
+    assert [value.dtype for value in post.values] == [Double]
+    x = np.random.default_rng(0).standard_normal(3000).astype(np.float32)
+    x[:2] = 2.0**30, -(2.0**30)
+    assert run(made, [x]).check()[r.name] == np.float32(x.astype(np.float64).sum())
 
 
 def test_what_pairs_lose_is_kept() -> None:
