@@ -14,8 +14,6 @@ few do without. Texts here are device functions as in `device_functions.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import TRUE, Cond, equal, less_equal, prove_less
 from fuser.ir.kernel import THREAD_SYMBOLS, Call, For, If, Stmt, Store, Value, value_operands, walk
@@ -41,25 +39,21 @@ def is_worth_a_table(body: tuple[Stmt, ...]) -> bool:
 
 @record(eq=False)
 class Fill:
-    """The table is filled in front of `body[at]`, if `condition` holds."""
+    """The table is filled behind `body[at - 1]`, if `condition` holds."""
 
     body: tuple[Stmt, ...]
     at: int
     condition: Cond
 
 
-def fills_of_table(body: tuple[Stmt, ...], is_held: Callable[[Stmt], bool]) -> tuple[Fill, ...]:
-    """Where a kernel that needs the table fills it: once, by all threads.
-
-    `is_held`: of reads whose values are named behind them, so that a branch behind would wait for all of them in every trip
-    (H200: cross_entropy f64 101x50257 24.2 us with the table filled before its loop, 25.8 inside).
-    """
+def fills_of_table(body: tuple[Stmt, ...]) -> tuple[Fill, ...]:
+    """Where a kernel that needs the table fills it: once, by all threads."""
     first = next(i for i, s in enumerate(body) if _exponentials((s,)))
     loop = body[first]
     if isinstance(loop, For) and not loop.unroll and _is_uniform(loop):
         inner = next(i for i, s in enumerate(loop.body) if _exponentials((s,)))
         behind = _behind_reads(loop.body[:inner])
-        if behind and not is_held(loop.body[behind - 1]):
+        if behind:
             fill = Fill(loop.body, behind, equal(loop.symbol, loop.start))
             if prove_less(loop.start, loop.stop):
                 return (fill,)

@@ -11,10 +11,9 @@ from fuser.codegen.exponentials import BY_POWERS, fills_of_table, is_worth_a_tab
 from fuser.codegen.names import BUILTINS, Names
 from fuser.codegen.preamble import preamble, signature
 from fuser.codegen.statements import StatementWriter
-from fuser.codegen.tested_reads import only_read_into, tested_tree
 from fuser.codegen.values import ValueWriter
 from fuser.ir.dtypes import DataType
-from fuser.ir.kernel import Buffer, ExtentParameter, For, If, Kernel, ScalarParameter, TensorParameter, VectorMove, walk
+from fuser.ir.kernel import Buffer, ExtentParameter, Kernel, ScalarParameter, TensorParameter, VectorMove, walk
 from fuser.ir.kernel_accesses import stmt_writes
 from fuser.records import record
 
@@ -47,12 +46,7 @@ def generate_cuda(kernel: Kernel) -> CudaSource:
     has_doubles = any(isinstance(p, TensorParameter) and p.buffer.dtype is DataType.Double for p in kernel.parameters)
     instead = BY_POWERS if has_doubles and is_worth_a_table(kernel.body) else {}
     values = ValueWriter(names, kernel.index_bits, instead, common_counts(kernel))
-    reads = only_read_into(kernel.body)
-    fills = (
-        fills_of_table(kernel.body, lambda s: isinstance(s, (For, If)) and bool(tested_tree(s, reads)))
-        if instead
-        else ()
-    )
+    fills = fills_of_table(kernel.body) if instead else ()
     statements = StatementWriter(kernel, names, values, alignments, fills)
     statements.body(kernel.body, "  ")
     head = signature(kernel, names, written, values.functions)

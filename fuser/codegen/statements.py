@@ -109,10 +109,19 @@ class StatementWriter:
     def body(self, body: tuple[Stmt, ...], indent: str) -> None:
         """A list of statements."""
         fills = {f.at: f.condition for f in self._fills if f.body is body}
+        if 0 in fills:
+            self._fill(fills[0], indent)
         for k, stmt in enumerate(body):
-            if k in fills:
-                self._fill(fills[k], indent)
+            read: tuple[Buffer, ...] = ()
+            if isinstance(stmt, (For, If)) and not self._in_tree:
+                read = tested_tree(stmt, self._only_read_into)
+            self._in_tree |= bool(read)
             self._stmt(stmt, indent)
+            self._in_tree &= not read
+            if k + 1 in fills:
+                # Reads are named behind that: else a branch would wait for all of them in every trip.
+                self._fill(fills[k + 1], indent)
+            self.lines += [indent + text for buffer in read for text in self._tested_reads.held(buffer)]
 
     def _fill(self, condition: Cond, indent: str) -> None:
         self._values.functions[FILL_EXP_TABLE] = None
@@ -120,12 +129,6 @@ class StatementWriter:
         self.lines.append(f"{indent}{test}{FILL_EXP_TABLE}();")
 
     def _stmt(self, stmt: Stmt, indent: str) -> None:
-        if isinstance(stmt, (For, If)) and not self._in_tree and (read := tested_tree(stmt, self._only_read_into)):
-            self._in_tree = True
-            self._stmt(stmt, indent)
-            self._in_tree = False
-            self.lines += [indent + text for buffer in read for text in self._tested_reads.held(buffer)]
-            return
         values = self._values
         line = self.lines.append
         match stmt:
