@@ -73,6 +73,7 @@ def choose_accesses(
     may_cut: bool = True,
     may_follow: bool = True,
     least: int = 0,
+    least_vectors: int = LEAST_VECTORS,
 ) -> RowAccesses:
     """Accesses along a row, whose dims (slowest first) end in the fastest one; up to `limit` elements.
 
@@ -83,7 +84,7 @@ def choose_accesses(
     fastest = row[-1]
     vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
     length = math.prod(inputs.evaluate(g.extent) for g in row)
-    if not may_cut or limit == 1 or length < LEAST_VECTORS * limit:
+    if not may_cut or limit == 1 or length < least_vectors * limit:
         return RowAccesses(vector, vectorized)
     along = _reads_along(graph, segment, fastest, inputs, limit)
     if not along or (vector * 2 >= limit and all(name in vectorized for name in along)):

@@ -255,12 +255,14 @@ def _many_exponentials(
     if not summed or max(summed) > 4 or len(sizes) != 1 or not rows.inner or rows.block_outer or rows.grid_reduce > 1:
         return rows, 0
     (itemsize,) = sizes
-    if rows.misaligned and length * itemsize <= MOST_SINGLE_BYTES:
+    # Of two bytes a vector from any address is two accesses for eight.
+    is_whole = itemsize < 4 and rows.vector > 1 and length % rows.vector == 0 and not rows.aligned_to
+    if rows.misaligned and length * itemsize <= MOST_SINGLE_BYTES and not is_whole:
         # Vectors from any address are three accesses, and shifts; the ends of a row take tests.
         alone = replace(rows, vector=1, vectorized=(), misaligned=False, aligned_to="")
     else:
         alone = rows
-    if alone.misaligned or count <= FEW_ROWS * device.sm_count or length * itemsize > MOST_ROW_BYTES:
+    if (alone.misaligned and not is_whole) or count <= FEW_ROWS * device.sm_count or length * itemsize > MOST_ROW_BYTES:
         return rows, 0
     found = choose_exponential_rows(count, length, alone.vector, itemsize, MOST_BLOCKS, device)
     if found is None:

@@ -56,6 +56,9 @@ HELD, MOST_HELD = 32, 64
 """Elements of a turn that a thread holds together, and of 16 bits that it may read in one."""
 LEAST_BYTES = 16
 """Of a row that threads side by side read: half of what memory reads together."""
+LEAST_OF_VECTORS = 4
+"""Threads that read vectors of 16 bytes (H200: losses bf16 100003x64 (4, 2) 11.2 us, (2, 4) 11.4 and 12.5, 51107x64 off by an
+element 9.1 and 10.6)."""
 MOST_TURNS = 16
 WARP = 32
 
@@ -79,7 +82,7 @@ def choose_exponential_rows(
     """The loops that should take least time for `rows` of `length` elements of `itemsize` bytes, read by `vector`."""
     steps = ceil_div(length, vector)
     mosts = [max(1, held // vector) for held in (HELD, MOST_HELD)[: 2 if itemsize < 4 else 1]]
-    least = max(1, LEAST_BYTES // (vector * itemsize))
+    least = max(LEAST_OF_VECTORS if vector > 1 else 1, LEAST_BYTES // (vector * itemsize))
     nbytes = rows * length * itemsize
     best: ExponentialRows | None = None
     for threads in THREADS:

@@ -38,7 +38,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.schedule_propagation import origins
 from fuser.records import record
 from fuser.runtime.variants import REGISTERS_PER_SM
-from fuser.schedule.alignment import RowAccesses, choose_accesses, one_run
+from fuser.schedule.alignment import LEAST_VECTORS, RowAccesses, choose_accesses, one_run
 from fuser.schedule.held_doubles import plan_held_doubles
 from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
 from fuser.schedule.plan_columns import BRIEF_ROWS, FEW_ROWS
@@ -67,6 +67,8 @@ from fuser.schedule.total_reductions import rfactor_totals
 _ACCUMULATORS = 32
 # Bytes of an access where results are as many as reads, or where an access that begins anywhere would be two.
 _SHORT_ACCESS = 4
+# Vectors of a row that are read from any address where its ends cut none.
+_LEAST_WHOLE = 8
 # Bytes of inputs whose accesses are short rather than two in one.
 _LITTLE = 4 << 20
 # Rows from which on columns of two bytes that begin anywhere are read by several: an access of one element takes as long as its
@@ -177,7 +179,21 @@ class ReductionScheduler:
         row = _fastest_groups([groups[d] for d in order], reduced)
         heavy = any(isinstance(e, Welford) for e in reductions)
         # The lanes of a row's last vector would have seen fewer values than others: counts would not be in common.
-        accesses = choose_accesses(graph, segment, row, inputs, limit, may_cut=not (inner and heavy), may_follow=inner)
+        is_held = any(isinstance(e, ExpSum) for e in reductions)
+        # Of two bytes a vector from any address is two accesses for eight, of which no end of a row cuts any.
+        is_whole = (
+            inner and is_held and all(size < 4 for size, _ in reads) and reduced_count % (_LEAST_WHOLE * limit) == 0
+        )
+        accesses = choose_accesses(
+            graph,
+            segment,
+            row,
+            inputs,
+            limit,
+            may_cut=not (inner and heavy),
+            may_follow=inner,
+            least_vectors=_LEAST_WHOLE if is_whole else LEAST_VECTORS,
+        )
         run = one_run(graph, segment, row, extent, inputs) if inner else row
         run_dims = 0
         if len(run) < len(row):
@@ -212,7 +228,7 @@ class ReductionScheduler:
             is_plain=registers == 1 and not accesses.misaligned,
             brief=brief,
             by_element=by_element,
-            held=_HELD if any(isinstance(e, ExpSum) for e in reductions) else 0,
+            held=_HELD if is_held else 0,
             wide=any(size > 4 for size, _ in reads),
             may_split=len(set(stage_levels(as_defined(segment)).values())) == 1
             and not _full_size_outputs(segment, graph, reduced),

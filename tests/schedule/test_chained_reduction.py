@@ -539,7 +539,10 @@ def test_rows_in_shared_memory(most: int, monkeypatch: pytest.MonkeyPatch) -> No
         (7776, 1024, 1024, Float, False),
         (200, 1024, 1025, Float, False),
         (7776, 3000, 3001, Float, False),
-        (7776, 1024, 1025, BFloat16, True),
+        (7776, 1024, 1025, BFloat16, False),
+        (7776, 64, 65, BFloat16, False),
+        (7776, 1021, 1025, BFloat16, True),
+        (7776, 70, 71, BFloat16, True),
         (7776, 3000, 3001, BFloat16, False),
     ],
 )
