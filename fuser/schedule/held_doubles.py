@@ -32,6 +32,9 @@ LEAST_STEPS = 128
 REGISTERS = 64, 80, 96, 112
 """Of a thread, of which ptxas takes one or another: a shape should do well with each. Blocks of four hundred threads and more
 have to do with the fewest."""
+ASKED, ASKING = 80, 128
+"""Registers that eight accesses of a thread do with, and threads of a block that is given no more where that saves a wave
+(H200: losses 1313x7168, 657 blocks of which ptxas leaves room for four an SM)."""
 TOGETHER = 1.06
 """What rows of several warps take longer in one block: the threads of all wait for one another."""
 
@@ -59,8 +62,22 @@ def plan_held_doubles(space: Space, device: DeviceInfo) -> ReductionPlan | None:
         f"{steps} accesses a row, {shape.accesses} in flight a thread: {shape.threads} threads a row",
         f"{shape.rows} rows a block, about {shape.time:.1f} us",
     )
-    is_few = ceil_div(space.kept, shape.rows) <= device.sm_count
-    return ReductionPlan(shape.threads, shape.rows, 1, shape.accesses, reasons, is_few=is_few)
+    blocks = ceil_div(space.kept, shape.rows)
+    is_few = blocks <= device.sm_count
+    resident = 0 if is_few else _asked(blocks, shape.threads * shape.rows, device)
+    return ReductionPlan(shape.threads, shape.rows, 1, shape.accesses, reasons, is_few=is_few, resident=resident)
+
+
+def _asked(blocks: int, threads: int, device: DeviceInfo) -> int:
+    """Blocks that an SM must have room for, so that there is a wave less; 0 where that makes no difference."""
+    if threads > ASKING:
+        return 0
+    fewest, most = (device.registers_per_sm // (r * threads) for r in (max(REGISTERS), ASKED))
+    return (
+        most
+        if ceil_div(blocks, most * device.sm_count) < ceil_div(blocks, fewest * device.sm_count) <= FEW_WAVES
+        else 0
+    )
 
 
 def choose_held_shape(space: Space, device: DeviceInfo) -> HeldShape:

@@ -252,6 +252,7 @@ class ReductionScheduler:
             cluster=plan.cluster,
             few=plan.is_few,
             one_turn=plan.one_turn,
+            resident=plan.resident,
             posted=posted_sums(space, plan, device),
             streaming=_streams(space, plan, moved, device),
             reasons=plan.reasons,
@@ -290,6 +291,8 @@ class ReductionScheduler:
         if params.posted:
             builder.post_results()
             builder.ask_blocks_per_sm(params.posted)
+        elif params.resident:
+            builder.ask_blocks_per_sm(params.resident)
         elif params.few:
             # Else ptxas holds so few registers that a thread's reads wait for one another.
             builder.ask_blocks_per_sm(max(1, _resident(segment) // (params.block_reduce * params.block_iterate)))

@@ -85,3 +85,13 @@ def test_losses_are_one_kernel_without_spills(rows: int, columns: int) -> None:
     (kernel,) = program.kernels.values()
     assert kernel.resources is not None
     assert kernel.resources.spill_bytes == kernel.resources.stack_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("kept", "reduced", "resident"),
+    [(1313, 7168, 6), (1200, 3072, 6), (700, 7168, 0), (100_003, 1000, 0), (101, 50_257, 0)],
+)
+def test_registers_are_asked_for_where_that_saves_a_wave(kept: int, reduced: int, resident: int) -> None:
+    found = plan_held_doubles(space(kept, reduced), H200)
+    assert found is not None
+    assert found.resident == resident
