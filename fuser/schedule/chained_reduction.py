@@ -60,7 +60,7 @@ STREAMED_BLOCKS = 2048
 """Blocks that go over streamed rows where each has several: fewer partial results, and fewer ends of blocks."""
 TRIPS = 4
 """Rows of such a block, at least: else the last blocks would be long on their own."""
-FEW_BLOCKS = (32, 64, 128, 256, 1024)
+FEW_BLOCKS = (4, 32, 64, 128, 256, 1024)
 """Bounds of blocks that kernels are compiled for: the last one has as many posts a thread as it needs, and no workspace."""
 FEW_ROWS = 2
 """Rows of a processor of which there are few: each is worked on from the start."""

@@ -18,11 +18,13 @@ SHAPES = ((512, 1), (256, 2), (512, 2), (256, 4))
 """Threads of a block that has a part of a row, and blocks of an SM."""
 RATE, WIDE_RATE, MEMORY_RATE = 25e3, 3.6e3, 3.9e6
 """Exponentials of Floats and of Doubles, and what memory reads."""
-TURN, ELEMENT, WIDE_ELEMENT, POST = 0.6, 0.009, 0.06, 0.45
+TURN, ELEMENT, WIDE_ELEMENT, POST = 0.6, 0.009, 0.02, 0.45
 """From the first access of a turn to where it has come, an element of a thread, of Floats and of Doubles, and how much longer
 a post takes than an exchange of a cluster."""
 OVERLAP = 2.7
 """Power of a mean that says how far exponentials and reads hide one another."""
+WIDE_WARP = 0.01
+"""What a warp of a processor takes to join the pairs of its lanes, of Doubles."""
 LEAST_GAIN, LEAST_SHARE = 0.7, 0.07
 """What has to be saved, of a time that is estimated."""
 LOOP_REGISTERS, WIDE_REGISTERS = 40, 48
@@ -47,7 +49,9 @@ def posted_losses(
     rows: ReductionParams, count: int, length: int, itemsize: int, device: DeviceInfo
 ) -> ReductionParams | None:
     """Loops of `count` rows of exponentials over all processors; None where `rows`, a cluster or a block each, does as well."""
-    if rows.block_iterate > 1 or rows.block_outer or not rows.inner or count < 2 or count > device.sm_count:
+    # Of Doubles two rows of a processor leave as much of the second wave to others as one leaves of the first.
+    most_rows = device.sm_count * (2 if itemsize > 4 else 1)
+    if rows.block_iterate > 1 or rows.block_outer or not rows.inner or not 2 <= count <= most_rows:
         return None
     steps = ceil_div(length, rows.vector)
     if not rows.cluster:
@@ -63,7 +67,14 @@ def posted_losses(
             continue
         unroll = ceil_div(part, threads * ceil_div(part, threads * most))
         loops = replace(
-            rows, block_reduce=threads, grid_reduce=parts, unroll=unroll, cluster=False, few=False, posted=each
+            rows,
+            block_reduce=threads,
+            grid_reduce=parts,
+            unroll=unroll,
+            cluster=False,
+            few=False,
+            resident=0,
+            posted=each,
         )
         time = POST + _time(loops, count, length, itemsize, device)
         if best is None or time < best[0]:
@@ -83,4 +94,5 @@ def _time(rows: ReductionParams, count: int, length: int, itemsize: int, device:
     rate, element = (WIDE_RATE, WIDE_ELEMENT) if itemsize > 4 else (RATE, ELEMENT)
     working = blocks * rows.block_reduce * each / rate
     moving = count * length * itemsize / MEMORY_RATE
-    return turns * TURN + each * element + (working**OVERLAP + moving**OVERLAP) ** (1 / OVERLAP)
+    joining = blocks * rows.block_reduce // 32 * WIDE_WARP if itemsize > 4 else 0.0
+    return turns * TURN + each * element + joining + (working**OVERLAP + moving**OVERLAP) ** (1 / OVERLAP)

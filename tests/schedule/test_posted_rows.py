@@ -40,6 +40,7 @@ IN_CLUSTERS = replace(IN_CLUSTERS, cluster=True, few=True)
         (2, 16_384, 128, 4, 16, False),
         (1, 250_003, 512, 8, 16, False),
         (789, 50_257, 256, 5, 1, False),
+        (180, 128_256, 256, 7, 1, True),
     ],
 )
 def test_blocks_share_rows_where_processors_are_idle_for_long(
