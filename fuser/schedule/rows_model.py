@@ -65,7 +65,7 @@ FIXED_NS, OF_BLOCK = 7500.0, 4.0
 """A kernel's launch, the wait of the grid and the sums after it, without the bytes of parts, and what each block adds: all
 count themselves at one address, and parts are summed up one after another."""
 OF_COLUMN = 40.0
-"""Cycles for a column's sum that a thread has, and others of its block, too: they join them when all trips are made."""
+"""Cycles for a word of a column's sum that a thread has, and others of its block, too: they join when all trips are made."""
 PARTS_RATE = 0.75
 """The same for parts, which are written, and read again."""
 JOINED_WIDE = 8
@@ -232,7 +232,8 @@ def pass_time(
     moved = rows * length * load.moved / (MEMORY_RATE * device.memory_bytes_per_ns)
     working = ((trips * trip) ** OF_MEMORY + moved**OF_MEMORY) ** (1 / OF_MEMORY)
     parts = blocks * length * load.sums * (2 * PARTIAL_BYTES if load.is_double else PARTIAL_BYTES)
-    joined = batch * vector * load.sums * OF_COLUMN / CYCLES if side_by_side > 1 else 0.0
+    words = 2 if load.sum_bytes > PARTIAL_BYTES else 1
+    joined = batch * vector * load.sums * words * OF_COLUMN / CYCLES if side_by_side > 1 else 0.0
     return FIXED_NS + OF_BLOCK * blocks + joined + working + 2 * parts / (PARTS_RATE * device.memory_bytes_per_ns)
 
 

@@ -110,5 +110,7 @@ def test_what_takes_time(itemsize: int) -> None:
     assert time(threads=128) > base, "three quarters of the joins are for nothing"
     assert time(blocks=132) > base
     assert time(ahead=False) > base
+    twice = replace(load, sum_bytes=8)
+    assert (pass_time(32, 9, 8, 1, 264, 257, 20_000, 1, twice, H200, ahead=True) > base) == (load.sum_bytes == 4)
     more = replace(load, operations=2 * load.operations)
     assert pass_time(32, 9, 8, 1, 264, 257, 20_000, 1, more, H200, ahead=True) > base
