@@ -62,7 +62,10 @@ class NestStorage(NestStatistics):
                 stmts += self._fill(step.count, Literal(0, step.count.dtype))
                 for buffer in (*(step.sums or ()), step.shift, step.lost):
                     if buffer is not None:
-                        stmts += [Allocate(buffer), *self._fill(buffer, Literal(0.0, buffer.dtype))]
+                        stmts.append(Allocate(buffer))
+                    # A shift that all threads of a result have is chosen before it is used.
+                    if buffer is not None and not (buffer is step.shift and step.firsts):
+                        stmts += self._fill(buffer, Literal(0.0, buffer.dtype))
                 stmts += self._read_firsts(leader, accumulator, nest)
         group = self.accumulators[leader].group if leader in self.accumulators else None
         if group is not None and group.depth == depth:
