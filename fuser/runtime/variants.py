@@ -15,6 +15,7 @@ Bounds by kind of kernel
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable
@@ -33,6 +34,7 @@ REGISTERS_PER_SM = 65536
 _QUARTER = 128  # threads that give each of the four schedulers of an SM one warp more
 
 
+@functools.cache
 def rung_of(block: int) -> tuple[int, int]:
     """(largest block of the rung that `block` threads fall in, registers a thread may have there).
 

@@ -104,9 +104,13 @@ def shape_time(
     instructions = PER_EXACT_ELEMENT if work.is_exact else PER_ELEMENT
     issued = accesses * work.vector * instructions * INSTRUCTION * warps * EXPOSED
     turns = -(-accesses // MOST_AT_ONCE)
+    return moving + _narrow(work, across) + issued + TURN * (turns - 1) + PER_WARP * warps + exchange
+
+
+def _narrow(work: Work, across: int) -> float:
+    """What short runs of `across` accesses take longer."""
     moved = work.rows * -(-work.columns // work.vector) * work.moved
-    narrow = moved * NARROW * (SECTOR / (across * work.loaded)) ** 3
-    return moving + narrow + issued + TURN * (turns - 1) + PER_WARP * warps + exchange
+    return moved * NARROW * (SECTOR / (across * work.loaded)) ** 3
 
 
 def grid_time(work: Work, across: int, along: int, sharing: int, device: DeviceInfo) -> float:
@@ -132,17 +136,33 @@ def choose_cluster_shape(
     least = min(max(widths), max(1, SECTOR // (work.vector * widest)))
     for across in sorted(w for w in widths if least <= w <= WARP):
         tiles = -(-accesses // across)
+        narrow = _narrow(work, across)
         for sharing in (s for s in SHARING if s <= device.max_cluster):
             fit = math.floor(device.sm_count * CLUSTERED[sharing] / sharing)
+            rows = -(-work.rows // sharing)
+            if fit < 1 or (
+                best is not None and narrow + _least_time(work, across, sharing, rows, tiles, tiles / fit) >= best.time
+            ):
+                continue
             for threads in THREADS:
                 along = threads // across
-                rows = -(-work.rows // sharing)
-                if fit < 1 or along < 2 or rows < along or threads > device.max_threads_per_block:
+                if along < 2 or rows < along or threads > device.max_threads_per_block:
                     continue
                 shape = _shape(work, across, along, sharing, tiles, fit, registers_of, kept_bytes, device)
                 if shape is not None and (best is None or shape.time < best.time):
                     best = shape
     return best
+
+
+def _least_time(work: Work, across: int, sharing: int, rows: int, tiles: int, each: float) -> float:
+    """Less than what any number of threads takes beside short runs: as if all of a processor's blocks, `each` of them on
+    average, were there at once, and no thread idle."""
+    elements = rows * across * work.vector
+    instructions = PER_EXACT_ELEMENT if work.is_exact else PER_ELEMENT
+    issued = elements / WARP * max(1.0, each) * instructions * INSTRUCTION * EXPOSED
+    share = rows * across * work.moved
+    moving = share * max(max(1.0, each) / SM_RATE, min(1.0, each) * tiles * sharing / DEVICE_RATE)
+    return moving + issued + IN_CLUSTER + PER_CLUSTER_BLOCK * sharing
 
 
 def _shape(

@@ -186,7 +186,9 @@ def choose_cut_shape(
         registers = (REGISTERS_TOGETHER if shares else REGISTERS_BESIDE if holds_more else REGISTERS) + more
         for batch in range(max(2, -(-vectors // (cluster * device.max_threads_per_block))), 33):
             threads = -(-vectors // (cluster * batch * WARP)) * WARP
-            if beside and threads * LEAST_REGISTERS_BESIDE > device.registers_per_sm:
+            used = vectors / (threads * batch * cluster)
+            # As `_score` would find.
+            if spread.most * used < least or (beside and threads * LEAST_REGISTERS_BESIDE > device.registers_per_sm):
                 continue
             if shares and (batch < LEAST_TOGETHER or spread.each < LEAST_EACH):
                 continue
@@ -195,7 +197,9 @@ def choose_cut_shape(
             if not resident:
                 continue
             enough = WANTED_THREADS_TOGETHER if shares and not is_realigned else wanted
-            score = _score(spread, threads, batch, resident, held, vectors, exchanges, enough, least, counts=counts)
+            score = _score(
+                spread, threads, batch, resident, held, vectors, used, exchanges, enough, least, counts=counts
+            )
             present = min(resident, math.ceil(spread.each))
             if is_wide and present * held >= WANTED_IN_FLIGHT:
                 score /= max(1.0, present * threads / (wanted * together)) ** CROWDED
@@ -276,6 +280,7 @@ class _Spread:
     most     speed if all else is at its best
     groups   lots of rows that are worked on at once
     places   SMs on which such clusters find room
+    each     blocks for each of those
     is_lone  whether each block has an SM for itself, however many find room there
     waits    what blocks take longer than one by itself
     tells_once  whether rows together exchange no more often than one row
@@ -286,14 +291,10 @@ class _Spread:
     most: float
     groups: int
     places: float
+    each: float
     is_lone: bool
     waits: float
     tells_once: bool = False
-
-    @property
-    def each(self) -> float:
-        """Blocks for each of those SMs."""
-        return self.groups * self.cluster / self.places
 
 
 def _spread(
@@ -315,7 +316,9 @@ def _spread(
     is_lone = groups <= int(places) // cluster
     if is_lone:
         most *= _busy(groups, cluster, together, 1, places, tells_once)
-    return _Spread(cluster, together, most * rows / (groups * together), groups, places, is_lone, waits, tells_once)
+    most = most * rows / (groups * together)
+    each = groups * cluster / places
+    return _Spread(cluster, together, most, groups, places, each, is_lone, waits, tells_once)
 
 
 def _busy(groups: int, cluster: int, together: int, resident: int, places: float, tells_once: bool) -> float:
@@ -350,6 +353,7 @@ def _score(
     resident: int,
     held: int,
     vectors: int,
+    used: float,
     exchanges: int,
     wanted: int,
     least: float,
@@ -359,9 +363,9 @@ def _score(
     """Speed, as a share of what memory allows; 0 where it is less than `least` whatever the rest says.
 
     held     bytes of rows of a block
+    used     the part of the accesses of its threads that are inside the row
     """
     cluster = spread.cluster
-    used = vectors / (threads * batch * cluster)
     each = spread.each
     present = min(resident, each) if counts else resident
     score = spread.most * used * min(present * held * used, WANTED_IN_FLIGHT) / WANTED_IN_FLIGHT

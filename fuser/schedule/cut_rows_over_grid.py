@@ -9,7 +9,6 @@ Doubles and the exchanges follow one another. All times are microseconds.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
@@ -107,6 +106,11 @@ def choose_cut_grid_shape(
             if sharing < 2:
                 continue
             per_sm = -(-groups * sharing // device.sm_count)
+            moving = _moving(row, sharing, groups, device)
+            # However many threads a block has.
+            least_time = trips * (moving + LATENCY_TOGETHER + row.exchanges * (IN_GROUP + PER_BLOCK * sharing))
+            if best is not None and least_time >= best.time:
+                continue
             mine = -(-accesses // sharing)
             for batch in range(2, (MOST_ACCESSES if row.is_double else MOST_FLOAT_ACCESSES) + 1):
                 threads = -(-mine // (batch * WARP)) * WARP
@@ -125,7 +129,7 @@ def choose_cut_grid_shape(
                 if sums_exponentials and resident > 1 and trips > 1:
                     working *= IN_TURNS
                 exchange = IN_GROUP + PER_BLOCK * sharing + PER_THREAD * threads
-                time = trips * _trip_time(row, sharing, groups, working, exchange, device)
+                time = trips * (moving + working + LATENCY_TOGETHER + row.exchanges * exchange)
                 if best is None or time < best.time:
                     best = CutGridShape(threads, batch, sharing, groups, resident, time)
     return best
@@ -139,7 +143,8 @@ def cut_cluster_time(
     trips = rows / at_once if rows > 2 * at_once else -(-rows // at_once)
     working = batch * _work(row, sums_exponentials=sums_exponentials)
     exchange = IN_CLUSTER + PER_CLUSTER_BLOCK * cluster
-    return trips * _trip_time(replace(row, exchanges=exchanges), cluster, min(rows, at_once), working, exchange, device)
+    moving = _moving(row, cluster, min(rows, at_once), device)
+    return trips * (moving + working + LATENCY_TOGETHER + exchanges * exchange)
 
 
 def _work(row: Row, *, sums_exponentials: bool) -> float:
@@ -147,8 +152,7 @@ def _work(row: Row, *, sums_exponentials: bool) -> float:
     return (EXPONENTIAL_WORK if sums_exponentials else WORK) if row.is_double else FLOAT_WORK
 
 
-def _trip_time(row: Row, sharing: int, at_once: int, working: float, exchange: float, device: DeviceInfo) -> float:
-    """Of `at_once` rows over `sharing` blocks each; a processor computes for `working` microseconds."""
+def _moving(row: Row, sharing: int, at_once: int, device: DeviceInfo) -> float:
+    """The time of what moves of `at_once` rows over `sharing` blocks each."""
     busy = min(sharing * at_once, device.sm_count)
-    moving = row.elements * at_once * row.moved / min(SM_RATE * busy, DEVICE_RATE)
-    return moving + working + LATENCY_TOGETHER + row.exchanges * exchange
+    return row.elements * at_once * row.moved / min(SM_RATE * busy, DEVICE_RATE)

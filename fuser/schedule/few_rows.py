@@ -140,6 +140,17 @@ class FewShape:
     one_pass: bool = False
 
 
+@record
+class _Share:
+    """What the blocks of a row have to do, however many threads they have: `per_sm` of them on a processor; the time of what
+    moves, of instructions, and of the way through shared memory."""
+
+    per_sm: int
+    moving: float
+    working: float
+    passing: float
+
+
 def few_time(
     few: FewRows,
     threads: int,
@@ -152,14 +163,25 @@ def few_time(
 ) -> float:
     """Of rows over as many blocks each, `fit` of which have processors of their own. `one_pass`: of those whose statistics may
     be of one."""
+    return _time(few, _share(few, cluster, fit), threads, batch, cluster, in_shared=in_shared, one_pass=one_pass)
+
+
+def _share(few: FewRows, cluster: int, fit: int) -> _Share:
     per_sm = -(-few.rows // fit)
-    warps = per_sm * -(-threads // WARP)
     share = few.length * (few.moved + few.shared) / cluster
     # A few processors with more rows than the others have the device's rate for themselves in the end.
     moving = max(share / SM_RATE, per_sm * share / MOST_RATE, few.rows * few.length * few.moved / DEVICE_RATE)
     instructions = (EXACT_INSTRUCTIONS if few.is_exact else INSTRUCTIONS) + BESIDE_INSTRUCTIONS * few.is_searched
     working = few.length / cluster * per_sm * instructions * INSTRUCTION
-    passing = few.length / cluster * per_sm * IN_SHARED if in_shared else 0.0
+    return _Share(per_sm, moving, working, few.length / cluster * per_sm * IN_SHARED)
+
+
+def _time(
+    few: FewRows, share: _Share, threads: int, batch: int, cluster: int, *, in_shared: bool, one_pass: bool
+) -> float:
+    per_sm, moving, working = share.per_sm, share.moving, share.working
+    warps = per_sm * -(-threads // WARP)
+    passing = share.passing if in_shared else 0.0
     if few.in_double:
         ways = _ONE_PASS if one_pass else _TWO_PASSES
         time = LATENCY + max(moving, working) + passing + ways.base + warps * ways.warp
@@ -202,7 +224,13 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo,
         fit = fitting(cluster, device) if cluster <= device.max_cluster else 0
         if fit < 1 or (cluster > 1 and few.length < cluster * few.vector * WARP):
             break
-        per_sm = -(-few.rows // fit)
+        share = _share(few, cluster, fit)
+        per_sm = share.per_sm
+        # What a shape has to take less than.
+        limit = math.inf if best is None else best.time
+        limit -= LEAST_OF_CLUSTER if best is not None and best.cluster == 1 < cluster and is_alone(few, 1) else 0.0
+        if per_sm > MOST_PER_SM or LATENCY + max(share.moving - HIDDEN, share.working) >= limit:
+            continue
         accesses = -(-few.length // (few.vector * cluster))
         may_once = few.in_double or (cluster == 1 and is_alone(few, per_sm))
         passes = (False, True) if may_once else (False,)
@@ -211,14 +239,11 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo,
             batch = -(-accesses // threads)
             # Of so many threads with as many accesses some would have none.
             threads = max(min(threads, WARP), -(-accesses // (batch * WARP)) * WARP)
-            if threads > max(WARP, 2 * accesses) or per_sm > MOST_PER_SM:
+            if threads > max(WARP, 2 * accesses):
                 continue
             for in_shared, one_pass in itertools.product(places, passes):
-                time = few_time(few, threads, batch, cluster, fit, in_shared=in_shared, one_pass=one_pass)
-                gain = (
-                    LEAST_OF_CLUSTER if best is not None and best.cluster == 1 < cluster and is_alone(few, 1) else 0.0
-                )
-                if best is not None and time >= best.time - gain:
+                time = _time(few, share, threads, batch, cluster, in_shared=in_shared, one_pass=one_pass)
+                if time >= limit:
                     continue
                 if in_shared:
                     registers, shared = SHARED_REGISTERS, batch * threads * few.vector * placed + SCRATCH
@@ -227,7 +252,7 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo,
                 if batch > (MOST_IN_SHARED if in_shared else MOST_ACCESSES) or registers > device.registers_per_thread:
                     continue
                 if per_sm <= _resident(threads, registers, shared, device):
-                    best = FewShape(threads, batch, cluster, registers, time, in_shared, one_pass)
+                    best, limit = FewShape(threads, batch, cluster, registers, time, in_shared, one_pass), time
     return best
 
 

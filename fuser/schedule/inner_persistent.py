@@ -396,6 +396,7 @@ class InnerPersistentScheduler:
         row = Row(found.length + found.cut, vector, found.moved, exchanges, is_double, accesses.misaligned, in_pairs)
         in_shared = () if found.is_single else found.placed(device)
         best: tuple[GridShape, bool, tuple[str, ...]] | None = None
+        asked: set[Room] = set()
         for inputs_only, placed in ((False, ()), (True, ()), (True, in_shared)):
             room = _room(
                 segment,
@@ -408,6 +409,9 @@ class InnerPersistentScheduler:
             )
             if placed and pieces > 1:
                 room = replace(room, pieces=pieces, registers=room.registers + EXACT_REGISTERS)
+            if room in asked:
+                continue
+            asked.add(room)
             shape = choose_grid_shape(row, found.rows, room, device, may_wait=isinstance(near, Refused))
             if shape is not None and (best is None or shape.time < 0.95 * best[0].time):
                 best = shape, inputs_only, placed
@@ -432,11 +436,13 @@ class InnerPersistentScheduler:
             time = near_time(row, found.rows, near.cluster, near.threads, near.batch, room, device)
             if is_exact and not near.in_place:
                 time *= EXACT_NEAR
+            if not is_worth_it(shape, time):
+                return None
             few = few_held_rows(segment, found, Refused("any other"), device)
             if few is not None and (few.threads, few.batch, few.cluster) == (near.threads, near.batch, near.cluster):
                 time = min(time, few.time)
-            if not is_worth_it(shape, time):
-                return None
+                if not is_worth_it(shape, time):
+                    return None
             others = f", {time:.1f} over {near.cluster} blocks"
         capacity = shape.threads * shape.batch * shape.sharing * vector - found.cut
         bounds = found.bounds(segment, inputs, capacity, parts=False)
