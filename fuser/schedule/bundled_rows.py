@@ -24,6 +24,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.layout import ACCESS_BYTES, Argument, arguments_of
 from fuser.schedule.params import InnerPersistentParams, Refused, SegmentInputs
 from fuser.schedule.pointwise import cache_arguments
+from fuser.schedule.room_for_exchanges import DRIVER, EXCHANGES
 from fuser.schedule.rows import Rows, runs_of
 from fuser.schedule.rows_over_grid import DEVICE_RATE, SM_RATE
 from fuser.schedule.stages import keep_stages
@@ -39,8 +40,6 @@ LEAST_BUSY = 0.6
 other, whose places follow from the first; along all parts in turn each takes two divisions (20.3 us for bf16 64x2048x7x7)."""
 MOST_PARTS = 64
 """Elements of a thread: each has code of its own."""
-SCRATCH_BYTES = 1024
-"""Of shared memory, for what the threads of a row join."""
 WARP = 32
 
 
@@ -66,7 +65,7 @@ def propose_bundle(
         return None
     threads = -(-part // WARP) * WARP
     element = sum(a.tensor.dtype.itemsize for a in along)
-    shared = vector * found.length * element + SCRATCH_BYTES
+    shared = vector * found.length * element + EXCHANGES
     if (
         part < LEAST_BUSY * threads
         or found.length > MOST_PARTS * part
@@ -75,7 +74,7 @@ def propose_bundle(
     ):
         return None
     blocks = rows // vector
-    resident = min(device.shared_per_sm // (shared + SCRATCH_BYTES), device.max_threads_per_sm // (threads * vector))
+    resident = min(device.shared_per_sm // (shared + DRIVER), device.max_threads_per_sm // (threads * vector))
     busy = min(blocks, device.sm_count)
     per_sm = -(-blocks // device.sm_count)
     waves = -(-per_sm // max(1, min(per_sm, resident)))

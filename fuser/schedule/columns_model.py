@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
+from fuser.schedule.room_for_exchanges import BESIDE_COLUMNS
 from fuser.schedule.sides import Load
 
 LAUNCH = 3.3
@@ -76,8 +77,6 @@ MOST_DOUBLES, THREADS_OF_DOUBLES = 6, 384
 """Elements of a row that a thread has at most, and threads of a block: each has registers of its own for their sums."""
 MOST_AT_ONCE, FEW_AT_ONCE, FOR_EACH = 16, 4, 1.6
 """Rows in shared memory at once, those of which statistics stay in registers, and what each of more takes, if they are all."""
-SCRATCH = 8 * 1024
-"""Bytes of shared memory for exchanges."""
 MOST_ROWS_AT_ONCE = 5
 """Rows of a thread: each has code of its own."""
 MOST_ELEMENTS = 48
@@ -242,7 +241,7 @@ def _doubles_in_shared(length: int, rows: int, load: Load, device: DeviceInfo) -
         held = load.own_registers + batch * (load.column_registers + _registers(load.weight_sizes, 1))
         held += _registers(load.kept_sizes, 1)
         row_bytes = threads * batch * load.loaded
-        room = device.shared_per_block_optin - SCRATCH
+        room = device.shared_per_block_optin - BESIDE_COLUMNS
         for at_once in range(min(rows, MOST_AT_ONCE), 0, -1):
             trips = -(-rows // at_once)
             # What each of few rows has one of stays in registers beside its statistics; so does what a trip begins with.

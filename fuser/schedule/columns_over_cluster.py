@@ -12,6 +12,7 @@ import math
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
+from fuser.schedule.room_for_exchanges import OF_COLUMN_THREAD
 from fuser.schedule.rows_over_grid import CLUSTERED, DEVICE_RATE
 
 SM_RATE = 45e3
@@ -182,7 +183,7 @@ def _shape(
     turns = -(-accesses // MOST_AT_ONCE)
     unroll = max(2, -(-accesses // turns))
     registers = registers_of[unroll]
-    shared = (turns - 1) * unroll * threads * kept_bytes + SCRATCH * threads
+    shared = (turns - 1) * unroll * threads * kept_bytes + OF_COLUMN_THREAD * threads
     if registers > device.registers_per_thread or shared > device.shared_per_block_optin:
         return None
     resident = min(
@@ -211,6 +212,3 @@ A_FEW_MORE = 1.25
 TWO_ON_SOME = 1.4
 """What the few processors with two blocks take longer: they have the rate of the memory for themselves in the end (H200, by
 stamps: f16 8x256x28x28 in 16 clusters of eight, of which it holds 15: the median block ends after 4.9 us, the last one 5.9)."""
-
-SCRATCH = 48
-"""Bytes of shared memory for a thread's part of the results, at most about."""

@@ -14,7 +14,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
 from fuser.schedule.alignment import RowAccesses
 from fuser.schedule.params import InnerPersistentParams
-from fuser.schedule.rows_in_shared import SCRATCH
+from fuser.schedule.room_for_exchanges import BESIDE_ROW
 
 LEAST_BYTES, LEAST_BYTES_BESIDE = 16 * 1024, 32 * 1024
 """Bytes of a row from which it lies in shared memory, and the same where something is read beside it (H200, bf16 rows of 8193:
@@ -262,11 +262,11 @@ def cut_params(
 def _resident(threads: int, held: int, registers: int, device: DeviceInfo, *, is_packed: bool = False) -> int:
     """Blocks of `threads` with `held` bytes of rows each that an SM holds. `is_packed`: whether the warps of several blocks
     fill its quarters together."""
-    if held + SCRATCH > device.shared_per_block_optin or threads > device.max_threads_per_block:
+    if held + BESIDE_ROW > device.shared_per_block_optin or threads > device.max_threads_per_block:
         return 0
     warps = -(-threads // WARP) if is_packed else -(-threads // (WARP * QUARTERS)) * QUARTERS
     return min(
-        device.shared_per_sm // (held + SCRATCH),
+        device.shared_per_sm // (held + BESIDE_ROW),
         device.max_threads_per_sm // (warps * WARP),
         device.registers_per_sm // (registers * warps * WARP),
         device.max_blocks_per_sm,

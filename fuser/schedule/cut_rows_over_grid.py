@@ -14,7 +14,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
 from fuser.schedule.cut_rows import cut_unrolled
-from fuser.schedule.rows_in_shared import SCRATCH
+from fuser.schedule.room_for_exchanges import BESIDE_ROW
 from fuser.schedule.rows_over_grid import (
     CLUSTERED,
     DEVICE_RATE,
@@ -95,7 +95,7 @@ def choose_cut_grid_shape(
     joins_all = sums_exponentials and row.is_cut
     for resident in range(1, (1 if joins_all else MOST_RESIDENT) + 1):
         blocks = resident * device.sm_count
-        room = min(device.shared_per_block_optin, device.shared_per_sm // resident) - SCRATCH
+        room = min(device.shared_per_block_optin, device.shared_per_sm // resident) - BESIDE_ROW
         at_once = blocks // max(2, -(-accesses * row.vector * loaded // room))
         if at_once < 1:
             continue

@@ -13,6 +13,7 @@ import math
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
+from fuser.schedule.room_for_exchanges import BESIDE_ROW
 from fuser.schedule.rows_over_grid import CLUSTERED, DEVICE_RATE, SM_RATE
 
 ELEMENT, SINGLE_ELEMENT = 0.01, 0.03
@@ -81,8 +82,6 @@ THREADS = (32, 64, 128, 256, 512, 1024)
 MOST_ACCESSES, MOST_IN_SHARED = 32, 48
 SHARED_REGISTERS = 48
 """Registers of a thread whose row lies in shared memory, and the accesses that it may have of it."""
-SCRATCH = 2048
-"""Bytes of a block's shared memory beside the row."""
 IN_SHARED = 3.6e-5
 """What an element of an SM takes longer that passes through shared memory (the same, 4x32x112x112 over two 11.4 us)."""
 MOST_PER_SM = 4
@@ -246,7 +245,7 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo,
                 if time >= limit:
                     continue
                 if in_shared:
-                    registers, shared = SHARED_REGISTERS, batch * threads * few.vector * placed + SCRATCH
+                    registers, shared = SHARED_REGISTERS, batch * threads * few.vector * placed + BESIDE_ROW
                 else:
                     registers, shared = _registers(few, batch, held, overhead), 0
                 if batch > (MOST_IN_SHARED if in_shared else MOST_ACCESSES) or registers > device.registers_per_thread:

@@ -11,6 +11,7 @@ import math
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
 from fuser.runtime.variants import rung_of
+from fuser.schedule.room_for_exchanges import BESIDE_ROW
 from fuser.schedule.sides import Found, Load
 
 BESIDE, JOIN = 5.3, 3.0
@@ -19,8 +20,6 @@ EACH_ROW, LEAST_ROW = 0.05, 1.2
 """What a row takes beside its bytes, and at least: its threads wait for one another twice."""
 TEMPORARIES, OF_DOUBLES = 8, 2
 """Registers beside those that are counted, and for each access of one Double, with a test and an address."""
-SCRATCH = 2048
-"""Bytes of shared memory for joins, and what the driver takes."""
 PIECES = 6
 """Accesses of a thread, each of which is waited for by itself, that are best where nothing else decides."""
 IDLE = 20
@@ -84,7 +83,7 @@ def _shape(found: Found, vector: int, threads: int, batch: int, device: DeviceIn
     kept = sum(-(-vector * size // 4) for size in load.kept_sizes)
     registers = load.own_registers + TEMPORARIES + OF_DOUBLES * batch * (vector == 1 and load.is_double)
     registers += batch * (vector * load.column_registers + weights) + kept
-    held = TRIPS * threads * batch * vector * load.loaded + SCRATCH
+    held = TRIPS * threads * batch * vector * load.loaded + BESIDE_ROW
     if registers > rung_of(threads)[1] or held > device.shared_per_block_optin:
         return None
     return SharedRows(vector, threads, batch, registers, shared_rows_time(found.length, found.rows, load, device))

@@ -22,6 +22,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.params import InnerPersistentParams
 from fuser.schedule.reads import InputRead
+from fuser.schedule.room_for_exchanges import BESIDE_ROW
 from fuser.schedule.stages import is_cheap, kept_between, reduced_groups_of, row_reductions
 
 BESIDE_BYTES = 64
@@ -34,9 +35,6 @@ UNROLLED = 4
 
 REGISTERS = 40
 """Registers of a thread, about: an access, its elements on their way through the arithmetic, statistics, addresses."""
-
-SCRATCH = 2048
-"""Bytes of a block's shared memory beside the row: slots of its reductions, and what the driver takes."""
 
 WANTED_IN_FLIGHT = 96 * 1024
 """Bytes per SM from which more do not help: twice what latency times bandwidth is, because stages and stores take turns."""
@@ -134,10 +132,10 @@ def choose_shared_shape(
 
 def _shared_shape(threads: int, batch: int, cluster: int, access_bytes: int, device: DeviceInfo) -> SharedShape | None:
     held = threads * batch * access_bytes
-    if held + SCRATCH > device.shared_per_block_optin or threads > device.max_threads_per_block:
+    if held + BESIDE_ROW > device.shared_per_block_optin or threads > device.max_threads_per_block:
         return None
     resident = min(
-        device.shared_per_sm // (held + SCRATCH),
+        device.shared_per_sm // (held + BESIDE_ROW),
         device.max_threads_per_sm // threads,
         device.registers_per_sm // (REGISTERS * threads),
         device.max_blocks_per_sm,

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
+from fuser.schedule.room_for_exchanges import BESIDE_ROW
 
 DEVICE_RATE = 4.1e6
 """What an H200 reads and writes."""
@@ -242,7 +243,7 @@ def _resident(threads: int, held: int, room: Room, device: DeviceInfo) -> int:
     resident = min(device.max_threads_per_sm // threads, device.max_blocks_per_sm)
     registers = room.registers
     if room.in_shared:
-        shared = threads * held + SCRATCH
+        shared = threads * held + BESIDE_ROW
         if shared > device.shared_per_block_optin:
             return 0
         resident = min(resident, device.shared_per_sm // shared)
@@ -263,8 +264,6 @@ def _resident(threads: int, held: int, room: Room, device: DeviceInfo) -> int:
 
 SMALLEST_RUNG = 256
 """Threads of the smallest block that a binary is made for."""
-SCRATCH = 2048
-"""Bytes of a block's shared memory beside the row: slots of its reductions, and what the driver takes."""
 
 REGISTER_STEP = 8
 """Registers of a thread come in multiples of this."""

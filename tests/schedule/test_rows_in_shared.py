@@ -18,7 +18,8 @@ from fuser.ir.kernel import AsyncCopy, AsyncWait, walk
 from fuser.runtime import nvrtc
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.params import InnerPersistentParams, Params, Refused, SegmentInputs
-from fuser.schedule.rows_in_shared import SCRATCH, choose_shared_shape
+from fuser.schedule.room_for_exchanges import BESIDE_ROW
+from fuser.schedule.rows_in_shared import choose_shared_shape
 from fuser.simulator.device import SimulatorDevice
 from tests.harness import run_on
 from tests.schedule.test_inner_persistent import (
@@ -38,7 +39,7 @@ SMALL = replace(H200, sm_count=16, registers_per_thread=33, max_threads_per_bloc
 
 def device_for(held: int, resident: int) -> DeviceInfo:
     """A small device: a block holds `held` bytes of a row at most, and an SM `resident` such blocks."""
-    room = held + SCRATCH
+    room = held + BESIDE_ROW
     return replace(SMALL, shared_per_block_optin=room, shared_per_sm=resident * room)
 
 
@@ -172,11 +173,11 @@ def test_what_cannot_be_copied_while_threads_go_on_stays_in_registers() -> None:
 def test_shapes(length: int, loaded: int, exchanges: int) -> None:
     shape = choose_shared_shape(length, 4, loaded, exchanges, H200)
     if shape is None:
-        assert length * loaded > 16 * (H200.shared_per_block_optin - 4 * SCRATCH)
+        assert length * loaded > 16 * (H200.shared_per_block_optin - 4 * BESIDE_ROW)
         return
     assert shape.threads * shape.batch * shape.cluster * 4 >= length
     held = shape.threads * shape.batch * 4 * loaded
-    assert held + SCRATCH <= H200.shared_per_block_optin
+    assert held + BESIDE_ROW <= H200.shared_per_block_optin
     assert shape.resident * held == shape.in_flight <= H200.shared_per_sm
 
 
