@@ -65,6 +65,8 @@ class _Moved:
     forbidden   symbols that owners and others have different values of
     tests       under which an array was set
     element     index of the arrays' elements in the loop at hand; None outside of loops
+    of_element  single registers that were set for the element at hand: owners have no other's
+    of_last     those of a loop before, which say something of its last element
     calls       operations for each element
     """
 
@@ -73,11 +75,14 @@ class _Moved:
     forbidden: frozenset[Symbol]
     tests: dict[Buffer, Tests] = field(default_factory=dict[Buffer, Tests])
     element: Symbol | None = None
+    of_element: set[Buffer] = field(default_factory=set[Buffer])
+    of_last: set[Buffer] = field(default_factory=set[Buffer])
     calls: int = 0
 
     def copy(self) -> _Moved:
         """One that statements may be added to, and be dropped with them."""
-        return _Moved(self.size, dict(self.own), self.forbidden, dict(self.tests), calls=self.calls)
+        of_last = set(self.of_last)
+        return _Moved(self.size, dict(self.own), self.forbidden, dict(self.tests), of_last=of_last, calls=self.calls)
 
     def statement(self, stmt: Stmt, under: Tests) -> list[Stmt] | None:
         """The statement for one element, or None if it reads or does anything else."""
@@ -90,6 +95,11 @@ class _Moved:
                 made = self.value(value, under)
                 if made is None or not self._is_place(buffer, index) or self.tests.get(buffer, under) != under:
                     return None
+                if buffer.size is ONE and self.element is not None:
+                    if buffer in self.own and buffer not in self.of_element | self.of_last:
+                        return None
+                    self.of_element.add(buffer)
+                self.of_last.discard(buffer)
                 if buffer not in self.tests:
                     self.tests[buffer] = under
                     self.own[buffer] = Buffer(f"{buffer.name}_own", buffer.dtype, MemoryType.local, ONE)
@@ -105,6 +115,8 @@ class _Moved:
                 self.element = symbol
                 inside = self.body(body, under)
                 self.element = None
+                self.of_last |= self.of_element
+                self.of_element.clear()
                 return inside
             case _:
                 return None
@@ -134,7 +146,7 @@ class _Moved:
                 return Call(op, found, compute, dtype) if len(found) == len(args) else None
             case Load(buffer=buffer, index=index):
                 tests = self.tests.get(buffer, ())
-                is_set = buffer in self.own and under[: len(tests)] == tests
+                is_set = buffer in self.own and buffer not in self.of_last and under[: len(tests)] == tests
                 return Load(self.own[buffer], ZERO) if is_set and self._is_place(buffer, index) else None
             case _:
                 return None
@@ -220,6 +232,7 @@ def _moved(before: Sequence[Stmt], owner: If, told: Sequence[_Told], behind: Seq
         work += made
     rest = tuple(behind[count:])
     read = {b for s in walk(rest) for b, _ in stmt_reads(s)}
+    used = read | {b for s in walk(rest) for b, _ in stmt_writes(s)}
     results = [t for t in told if t.found in read or (t.target in read and t.target not in moving.tests)]
     values = [b for b in moving.tests if b in read]
     tells_more = sum(b.dtype.itemsize for b in values) > sum(t.found.dtype.itemsize for t in wide if t not in results)
@@ -239,7 +252,7 @@ def _moved(before: Sequence[Stmt], owner: If, told: Sequence[_Told], behind: Seq
     return (
         *_in_place_of(before, unused, [Allocate(b) for b in shared.values()]),
         replace(owner, then=then),
-        *(s for s in behind[:count] if isinstance(s, Allocate) and s.buffer in read),
+        *(s for s in behind[:count] if isinstance(s, Allocate) and s.buffer in used),
         *common,
         For(element, ZERO, size, ONE, tuple(of_each), unroll=True),
         *rest,

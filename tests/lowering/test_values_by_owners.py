@@ -7,7 +7,7 @@ import pytest
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GLOBAL_MEMORY, MemoryType
 from fuser.ir.integers import Cond, Int, const, equal, less, symbol
-from fuser.ir.kernel import Allocate, Buffer, Call, For, If, Load, Role, Stmt, Store, Value, walk
+from fuser.ir.kernel import Allocate, Buffer, Call, For, If, Literal, Load, Role, Stmt, Store, Value, walk
 from fuser.lowering.values_by_owners import values_by_owners
 
 LANE, POSITION, INDEX, COLUMN = symbol("tid_x", 0, 3), symbol("tid_y", 0, 63), symbol("i", 0, 7), symbol("e", 0, 7)
@@ -107,6 +107,26 @@ def test_a_temporary_that_is_read_later_stays() -> None:
     assert values_by_owners(body) != body
     later = (*body, out(BESIDE, const(0)))
     assert values_by_owners(later) is later
+
+
+def test_what_is_of_several_columns_stays() -> None:
+    """A sum over the columns of a thread, or a value of its last one: an owner has one column."""
+    total = Load(BESIDE, const(0))
+    added = over(Store(BESIDE, const(0), Call("add", (total, Load(SUM, INDEX)), Float, Float)))
+    last = over(root(Load(SUM, INDEX), BESIDE, const(0)))
+    first = Store(BESIDE, const(0), Literal(0.0, Float))
+    scaled = over(root(Call("mul", (Load(SUM, INDEX), total), Float, Float)))
+    for work in ((first, added), (last,)):
+        body = (Allocate(FOUND), TELL, READ, Allocate(ROOT), Allocate(BESIDE), *work, scaled, out(ROOT))
+        assert all(not stores_of((s,), "root_told") for s in values_by_owners(body))
+
+
+def test_registers_that_are_set_later_are_there() -> None:
+    late = over(Store(HALF, INDEX, Load(WEIGHT, INDEX)))
+    body = (Allocate(FOUND), TELL, READ, Allocate(ROOT), Allocate(HALF), over(root(Load(SUM, INDEX))), out(ROOT), late)
+    found = values_by_owners(body)
+    assert found != body
+    assert body[4] in found
 
 
 def test_a_result_that_others_read_stays_told() -> None:
