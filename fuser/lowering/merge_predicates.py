@@ -114,11 +114,12 @@ def _depends(stmt: Stmt, before: tuple[Stmt, ...]) -> bool:
     written = {b for s in walk(before) for b, _ in stmt_writes(s)}
     used = {b for s in walk((stmt,)) for b, _ in (*stmt_reads(s), *stmt_writes(s))}
     into = {b for s in walk((stmt,)) for b, _ in stmt_writes(s)}
+    declared = {s.buffer for s in walk(before) if isinstance(s, Allocate)}
     return (
         not all(b.is_register for b in written)
         or any(scope_of(s) > Scope.operands for s in walk(before))
         or any(defined_symbol(s) is not None and not isinstance(s, For) for s in walk(before))
-        or not used.isdisjoint(written)
+        or not used.isdisjoint(written | declared)
         or any(_touched(b, before) for b in into)
     )
 

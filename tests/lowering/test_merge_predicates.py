@@ -145,12 +145,16 @@ def test_what_a_test_uses_does_not_begin_before_it() -> None:
 
 
 def test_reads_stay_behind_what_they_need() -> None:
-    """An index that is only known there, and what is written to memory before."""
+    """An index or a register that is only known there, and what is written to memory before."""
     condition = less(INDEX, N)
     *_, first = sum_of_parts("a", condition)
     *_, second = sum_of_parts("b", condition)
     k = symbol("k", 0)
-    for between in (Let(k, INDEX + 1), Store(S, const(0), Literal(0.0, DataType.Float))):
+    reads = second.then[0]
+    assert isinstance(reads, For)
+    assert isinstance(reads.body[0], Store)
+    declared = Allocate(reads.body[0].buffer)
+    for between in (Let(k, INDEX + 1), Store(S, const(0), Literal(0.0, DataType.Float)), declared):
         late = If(condition, (between, *second.then), second.orelse, Role.unswitch)
         (whole,) = merge_predicates((first, late))
         assert isinstance(whole, If)
