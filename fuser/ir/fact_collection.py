@@ -162,11 +162,13 @@ def _with_run(name: str, described: TensorDescriptor, facts: list[Fact], run: Se
 
     Dims of one element, whose strides may be any numbers, are told to lie where the schedule has merged them: dense around the
     next dim of the run, or inside the last one that has more. Those in no vector lie around what has a stride of 1, too.
+    Of a run that ends in another dim there is nothing to tell: two would be told around each other.
     """
     told = stride_facts(f for f in facts if getattr(f, "tensor", None) == name)
     ones = {d for d, n in enumerate(described.sizes) if n == 1}
     units = [d for d, s in enumerate(described.strides) if s == 1 and d not in ones]
-    if len(units) != 1 or not run:
+    wide = [d for d in run if d not in ones]
+    if len(units) != 1 or not run or wide[-1:] not in ([], units):
         return facts
     inside: list[int] = []
     while isinstance(fact := told.get((name, inside[-1] if inside else units[0])), DenseStride):
