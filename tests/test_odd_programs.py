@@ -462,3 +462,49 @@ def test_rows_apart_behind_a_dim_of_one_element() -> None:
     for stride in (5, 77):
         (found,) = program.run([storage.view((5, 1, 5), (5, stride, 1))])
         np.testing.assert_allclose(found.numpy(), rows[:25].reshape(5, 1, 5).sum(2), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [DataType.Half, DataType.Float])
+@pytest.mark.parametrize(
+    ("shape", "stride"), [((33, 1, 33), 33), ((33, 1, 33), 1), ((33, 1, 33), 77), ((8, 1, 129), 129)]
+)
+@pytest.mark.parametrize("keeps_rows", [True, False])
+def test_a_kept_dim_of_one_element_between_those_of_a_row(
+    dtype: DataType, shape: tuple[int, ...], stride: int, keeps_rows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accesses go from one part of a row to the next in the input; the output's are apart by a number that is one now."""
+
+    def define(fd: FusionDefinition) -> None:
+        o = fd.ops
+        x = o.cast(fd.define_tensor([-1] * 3, [False] * 3, dtype), DataType.Float)
+        fd.add_output(normalised(fd, x, [0, 2]) if keeps_rows else o.sum(o.mul(x, x), [0, 2]))
+
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    array = RNG.normal(size=(shape[0], shape[2])).astype(dtype.numpy)
+    with FusionDefinition() as fd:
+        define(fd)
+    placed = place(small_simulator(), array.reshape(shape), (shape[2], stride, 1))
+    found = fd.execute([placed])[0].numpy()
+    wide = array.astype("f8")
+    expected = ((wide - wide.mean()) / np.sqrt(wide.var() + 1)).reshape(shape) if keeps_rows else (wide * wide).sum()
+    np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), rtol=1e-4, atol=1e-6)
+
+
+def test_the_only_row_in_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows share it, and the registers of a stage are filled from its copy."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    with FusionDefinition() as fd:
+        o = fd.ops
+        x = fd.define_tensor([-1, -1], True, DataType.Half)
+        f, g = (o.cast(x, DataType.Float) for _ in range(2))
+        same = o.maximum(f, g)
+        mean = o.mul(o.broadcast(o.sum(o.mul(g, g), [0, 1]), [True, True]), 1 / 129**2)
+        scaled = o.cast(o.mul(g, o.rsqrt(o.add(mean, 1.0))), DataType.Half)
+        fd.add_output(o.reshape(same, [43, 1, 9, 1, 43]))
+        fd.add_output(o.mul(o.cast(scaled, DataType.Double), o.cast(o.frac(same), DataType.Double)))
+    array = RNG.normal(size=(129, 129)).astype("f2")
+    again, found = fd.execute([place(small_simulator(), array)])
+    wide = array.astype("f8")
+    np.testing.assert_array_equal(again.numpy().ravel(), array.ravel())
+    expected = wide / np.sqrt((wide * wide).mean() + 1) * (wide - np.trunc(wide))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=2e-3, atol=1e-6)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from fuser.ir.fusion import Fusion, memory_order
+from fuser.ir.fusion import Fusion, Tensor, memory_order
+from fuser.ir.integers import ONE
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.records import record
 from fuser.schedule.layout import Argument, arguments_of
@@ -94,6 +95,9 @@ def choose_accesses(
     sizes = {g: inputs.evaluate(g.extent) for g in row}
     if not all(_is_one_run(a, row, sizes) for a in arguments if a.name in along or a.name in outputs):
         return RowAccesses(vector, vectorized)
+    own = [o.tensor for o in segment.outputs if o.alias_of is None and o.tensor.name in outputs]
+    if any(_is_parted(graph, t, row) for t in own):
+        return RowAccesses(vector, vectorized)
     to = row_to_follow(arguments, row, sizes, limit, outputs)
     if to == "" and not outputs and may_follow and length >= LEAST_FOLLOWED * limit:
         to = _input_to_follow([a for a in arguments if a.name in along], row, limit)
@@ -129,6 +133,15 @@ def _outputs_along(
         if dim is not None and not t.visible[dim].is_broadcast and graph.group(t.visible[dim]) is fastest:
             names.append(t.name)
     return tuple(names)
+
+
+def _is_parted(graph: IterationGraph, tensor: Tensor, row: Sequence[Group]) -> bool:
+    """Whether another dim lies between those of the row: the strides around it are multiples of its extent, which may be one
+    now, but which kernels do not know to be that."""
+    dims = [tensor.visible[d] for d in memory_order(tensor.stride_order)]
+    groups = [graph.group(d) for d in dims if not d.is_broadcast and d.extent is not ONE]
+    first = next((i for i, g in enumerate(groups) if g in row), len(groups))
+    return any(g not in row for g in groups[first:])
 
 
 def row_to_follow(

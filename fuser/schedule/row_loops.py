@@ -60,7 +60,8 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     if params.beside_ahead:
         updated = {o.alias_of.name for o in segment.outputs if o.alias_of is not None}
         for argument, copy in copies.items():
-            if argument not in updated and is_shared_by_rows(builder, argument):
+            # Where there is one row, all rows share it; that in shared memory is copied from there.
+            if argument not in (*updated, *params.in_shared) and is_shared_by_rows(builder, argument):
                 builder.set_cache_op(copy, CacheOp.read_only)
     if params.in_turn:
         for row in placed:
