@@ -7,7 +7,7 @@ After:  one thread of every block posts what the block has: pairs of words, the 
 
 That takes the time of one store and one read. Where the block that arrives last goes on (`expand_grid`), a fence, the addition
 to a counter, a barrier and reads of the partials follow one another: 2300 cycles, with posts 1000 (H200). A block waits, which
-others must have room beside: only one does, or those of one cluster.
+others must have room beside: only one does, or those of one cluster, or all blocks are on the device at once (`post_results`).
 """
 
 from __future__ import annotations

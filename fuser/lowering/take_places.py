@@ -39,7 +39,7 @@ def _in_list(stmts: tuple[Stmt, ...], made: Buffer, private: AbstractSet[str]) -
             for s in stmts
         )
     written = [k for k, s in enumerate(stmts) if _touches(s, made, writes=True)]
-    if len(written) != 1:
+    if len(written) != 1 or not all(_is_moved(s, made) for s in walk(stmts)):
         return stmts
     (at,) = written
     for row in [s.buffer for s in stmts[:at] if isinstance(s, Allocate) and s.buffer.is_shared]:
@@ -49,6 +49,17 @@ def _in_list(stmts: tuple[Stmt, ...], made: Buffer, private: AbstractSet[str]) -
             kept = tuple(s for s in stmts if not (isinstance(s, Allocate) and s.buffer is made))
             return _renamed(kept, made, row)
     return stmts
+
+
+def _is_moved(stmt: Stmt, made: Buffer) -> bool:
+    """Whether a statement that accesses a buffer moves it, and does nothing else: `_renamed` knows others not."""
+    match stmt:
+        case VectorMove() | Store(value=Load()):
+            return True
+        case Store():
+            return not _reads(stmt, made)
+        case _:
+            return not (_reads(stmt, made) or _writes(stmt, made))
 
 
 def _touches(stmt: Stmt, buffer: Buffer, *, writes: bool) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Int, const, less, symbol
-from fuser.ir.kernel import Allocate, Buffer, For, If, Load, Role, Stmt, Store, VectorMove, walk
+from fuser.ir.kernel import Allocate, Buffer, Call, For, If, Load, Role, Stmt, Store, VectorMove, walk
 from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 from fuser.lowering.take_places import take_places
 
@@ -64,6 +64,14 @@ def test_the_last_reader_writes_in_place() -> None:
     body = take_places(kernel(made()), PRIVATE)
     assert buffers_of(body) == {"row", "held", "out"}
     assert any(b is ROW for s in walk((body[-1],)) for b, _ in stmt_reads(s))
+
+
+def test_what_is_computed_with_keeps_its_place() -> None:
+    """It would be read where nothing is written any more."""
+    new, i = made(), symbol("i3", 0, 7)
+    changed = Store(HELD, ZERO, Call("neg", (Load(new, 4 * THREAD),), DataType.Float, DataType.Float))
+    body = (*kernel(new), For(i, ZERO, const(8), ONE, (changed,)))
+    assert take_places(body, PRIVATE) == body
 
 
 def test_inside_of_a_loop_over_rows_and_by_element_at_their_ends() -> None:
