@@ -177,7 +177,7 @@ def keeps_computed(shape: PassShape, vector: int, load: Load, device: DeviceInfo
         return False
     more = size_registers(load.computed_sizes, vector) - load.row_registers
     block = -(-shape.threads * shape.side_by_side // WARP) * WARP
-    registers = shape.registers + shape.batch * shape.rows * max(0, more)
+    registers = shape.registers + shape.batch * shape.rows * max(0, more) + load.unpacked_registers
     return registers <= _granted(shape.per_sm, block, device)
 
 

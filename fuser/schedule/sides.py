@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 
+from fuser.ir.dtypes import DataType
 from fuser.ir.enums import LoadStoreOpType
 from fuser.ir.fusion import (
     ExpSum,
@@ -53,7 +54,8 @@ class Load:
     `kept_sizes` of what stages keep. `column_registers`: of the sums of one column; `sum_bytes` of each. `statistics`: how
     many a row has, which take `statistic_registers` while a row is worked on. `pairs`: 2 if with what their roundings lost.
     `operations`: of an element, with its additions to sums, each of which is four where roundings are kept. `computed_sizes`:
-    bytes of an element of what stages share as they use it.
+    bytes of an element of what stages share as they use it. `unpacked_registers`: what conversions of an access need beside its
+    elements and theirs (a BFloat16 is the upper half of its Float).
     """
 
     loaded: int
@@ -74,6 +76,7 @@ class Load:
     is_double: bool = False
     operations: int = 16
     computed_sizes: tuple[int, ...] = ()
+    unpacked_registers: int = 0
 
 
 @record
@@ -463,6 +466,7 @@ def find_sides(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Found 
         is_double=is_double,
         operations=operations_of(segment, graph, sides),
         computed_sizes=computed_sizes(segment, graph, sides),
+        unpacked_registers=vector if any(t.dtype is DataType.Half for t in read) else 0,
     )
     vectorized = tuple(n for n in vectorized if n not in sums)
     return Found(

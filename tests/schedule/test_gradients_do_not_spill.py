@@ -1,4 +1,4 @@
-"""Gradients of layer norm whose rows begin anywhere: what threads are given is what their kernels take."""
+"""Gradients of layer norm, of rows that begin anywhere or are converted: what threads are given is what their kernels take."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ from benchmarks.norm_cases import layer_norm_backward
 from fuser import DataType
 from fuser.runtime.nvrtc import is_available
 
-BFloat16, Float, Double = DataType.BFloat16, DataType.Float, DataType.Double
+Half, BFloat16, Float, Double = DataType.Half, DataType.BFloat16, DataType.Float, DataType.Double
 
 
 @pytest.mark.skipif(not is_available(), reason="needs NVRTC")
 @pytest.mark.parametrize(
     ("rows", "length", "dtype"),
-    [(9, 50257, Float), (40, 50257, Double), (100_003, 257, BFloat16), (20_000, 333, BFloat16), (20_000, 333, Float)],
+    [
+        (4096, 1024, Half),
+        (2048, 4096, Half),
+        (9, 50257, Float),
+        (40, 50257, Double),
+        (100_003, 257, BFloat16),
+        (20_000, 333, BFloat16),
+        (20_000, 333, Float),
+    ],
 )
 def test_nothing_spills(rows: int, length: int, dtype: DataType) -> None:
     for launch in compile_case(layer_norm_backward(rows, length, dtype)).launches():
