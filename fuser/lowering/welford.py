@@ -15,7 +15,7 @@ from fuser.ir.enums import MemoryType
 from fuser.ir.integers import FALSE, ONE, ZERO, Cond, Int, Symbol, equal
 from fuser.ir.kernel import Allocate, Buffer, Call, Cast, For, If, IndexValue, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
-from fuser.lowering.common_shift import choose_shift
+from fuser.lowering.common_shift import choose_shift, without_noise
 from fuser.lowering.exact_welford import (
     add_difference,
     add_exactly,
@@ -168,7 +168,9 @@ def unshift(
         left = exact_squares((mean, m2, rest, step.lost), e, moved, Load(step.fraction, ZERO), count)
         return [
             *differences((mean, rest), e, Load(shift, e), count, name),
-            Store(m2, e, call("maximum", left, Literal(0.0, dtype))),
+            Store(
+                m2, e, without_noise(left, Load(m2, e)) if step.firsts else call("maximum", left, Literal(0.0, dtype))
+            ),
             *exact_mean((mean, rest), e, Load(shift, e), Load(step.fraction, ZERO), count, name),
         ]
 
