@@ -508,3 +508,15 @@ def test_the_only_row_in_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(again.numpy().ravel(), array.ravel())
     expected = wide / np.sqrt((wide * wide).mean() + 1) * (wide - np.trunc(wide))
     np.testing.assert_allclose(found.numpy(), expected, rtol=2e-3, atol=1e-6)
+
+
+def test_rows_beside_a_dim_of_one_element_with_their_stride(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last dim, of one element, has a stride of 1 like the rows' own: no vector begins at its index."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    with FusionDefinition() as fd:
+        fd.add_output(normalised(fd, fd.ops.cast(fd.define_tensor([-1] * 3, True, DataType.Half), DataType.Float), [1]))
+    x = RNG.random((16, 16, 1)).astype("f2")
+    (found,) = fd.execute([place(small_simulator(), x, (16, 1, 0))])
+    wide = x.astype("f8")
+    expected = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-5)

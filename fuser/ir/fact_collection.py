@@ -161,7 +161,7 @@ def _with_run(name: str, described: TensorDescriptor, facts: list[Fact], run: Se
     """The facts of an argument such that the dims merged into its vectors (`run`, slowest first) are neighbours where they are.
 
     Dims of one element, whose strides may be any numbers, are told to lie where the schedule has merged them: dense around the
-    next dim of the run, or inside the last one that has more. Those in no vector lie around what has a stride of 1, too.
+    next dim of the run, or inside the last one that has more. Those in no vector have a stride of 0: none begins behind one.
     Of a run that ends in another dim there is nothing to tell: two would be told around each other.
     """
     told = stride_facts(f for f in facts if getattr(f, "tensor", None) == name)
@@ -173,10 +173,12 @@ def _with_run(name: str, described: TensorDescriptor, facts: list[Fact], run: Se
     inside: list[int] = []
     while isinstance(fact := told.get((name, inside[-1] if inside else units[0])), DenseStride):
         inside.append(fact.inner)
-    if not inside and ones.isdisjoint(run):
+    around = {f.inner for f in told.values() if isinstance(f, DenseStride)}
+    apart = [d for d in ones - around - set(run) if isinstance(told.get((name, d)), UnitStride)]
+    if not inside and not apart and ones.isdisjoint(run):
         return facts
     told[name, units[0]] = UnitStride(name, units[0])
-    for dim in inside:
+    for dim in (*inside, *apart):
         told[name, dim] = ZeroStride(name, dim)
     for dim, inner in pairwise(run):
         if dim in ones or dim in units or isinstance(told.get((name, dim)), DenseStride):
