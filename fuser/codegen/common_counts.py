@@ -1,8 +1,8 @@
 """Counts by which a thread divides several Doubles: their reciprocal is computed once.
 
-A quotient of Doubles takes thirty operations or more, each in the time of two of Floats. By a count, the
-rounded reciprocal and the remainder give the same rounding in four (H200: layer_norm backward f64 74x250003, where all
-threads compute the means of three rows at once, 183.6 us, so 177.6).
+A quotient of Doubles takes thirty operations or more, each in the time of two of Floats. By a count, the rounded reciprocal and
+the remainder give the same rounding in four, but for quotients below the normal numbers, which may be a unit off (H200:
+layer_norm backward f64 74x250003, where all threads compute the means of three rows at once, 183.6 us, so 177.6).
 """
 
 from __future__ import annotations
