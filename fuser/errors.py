@@ -1,7 +1,7 @@
 """Error classes: one base per family, and under it one class per builtin type that callers catch.
 
     FuserError
-      DefinitionError   a call while defining a fusion       (…RuntimeError, …TypeError, …ValueError, NotSupportedError)
+      DefinitionError   a call while defining a fusion       (…RuntimeError, …TypeError, …ValueError, NotSupportedError, …)
       InputError        what was handed to execute           (InputRuntimeError, InputTypeError, InputValueError, …)
       SchedulingError   a schedule that cannot be applied or lowered
       CompilationError  NVRTC refused the text; carries the log
@@ -46,11 +46,25 @@ class DefinitionRuntimeError(DefinitionError, RuntimeError):
 
 
 class DefinitionTypeError(DefinitionError, TypeError):
-    """A definition call that matches no overload."""
+    """A call that matches no overload."""
+
+
+class DefinitionAttributeError(DefinitionError, AttributeError):
+    """A name that is no op, or no attribute of a value. `name` is the name."""
+
+    def __init__(self, message: str, name: str, *, location: SourceLocation | None = None) -> None:
+        super().__init__(message, location=location)
+        self.name = name
+        # Known, so that the interpreter does not look for similar names once more.
+        self.obj = None
 
 
 class DefinitionValueError(DefinitionError, ValueError):
     """A definition call with a value outside its domain."""
+
+
+class DefinitionIndexError(DefinitionError, IndexError):
+    """A position that a sequence of a definition does not have."""
 
 
 class DefinitionAssertionError(DefinitionError, AssertionError):
@@ -71,6 +85,10 @@ class InputRuntimeError(InputError, RuntimeError):
 
 class InputTypeError(InputError, TypeError):
     """An input of a kind that cannot be used."""
+
+
+class ElementTypeError(InputTypeError):
+    """An array whose elements are of a type that is not supported."""
 
 
 class InputValueError(InputError, ValueError):
@@ -97,12 +115,24 @@ class LaunchError(FuserError, RuntimeError):
     """A launch outside the limits of the kernel or the device, or a failed driver call."""
 
 
+class LaunchLimitError(LaunchError):
+    """Sizes that the device cannot launch. `resource` is what there is too much of: "block", "grid.y", "shared", ..."""
+
+    def __init__(self, message: str, *, resource: str = "", location: SourceLocation | None = None) -> None:
+        super().__init__(message, location=location)
+        self.resource = resource
+
+
 class LaunchTypeError(LaunchError, TypeError):
     """An argument of a raw kernel that does not fit its declaration."""
 
 
 class LaunchValueError(LaunchError, ValueError):
     """An argument of a raw kernel outside the range of its declared type."""
+
+
+class LaunchMemoryError(LaunchError, MemoryError):
+    """Memory that the device does not have; the message says how much was asked for."""
 
 
 class VariantUnavailableError(LaunchError):

@@ -16,7 +16,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
-from fuser.errors import InputRuntimeError, InputValueError
+from fuser.errors import InputRuntimeError, InputTypeError, InputValueError
 
 if TYPE_CHECKING:
     import logging
@@ -90,6 +90,25 @@ def _parse_log(text: str) -> str:
     return text.lower()
 
 
+def _parse_traceback(text: str) -> str:
+    if text not in TRACEBACKS:
+        raise ValueError(f"expected one of {', '.join(TRACEBACKS)}")
+    return text
+
+
+def _parse_switch(text: str) -> bool:
+    if text.lower() not in SWITCH:
+        raise ValueError(f"expected one of {', '.join(SWITCH)}")
+    return SWITCH[text.lower()]
+
+
+def _parse_bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+)([KMGT]?)", text.upper())
+    if found is None or int(found[1]) == 0:
+        raise ValueError("expected a number of bytes, as in 1000000, 500M or 2G")
+    return int(found[1]) * 1024 ** " KMGT".index(found[2] or " ")
+
+
 def _parse_version(text: str) -> tuple[int, int]:
     if re.fullmatch(r"\d+\.\d+", text) is None:
         raise ValueError("expected major.minor, as in 13.0")
@@ -114,9 +133,13 @@ def _members(text: str, known: Iterable[str]) -> frozenset[str]:
 
 
 VERIFY_CHECKS: dict[str, str] = {
-    "passes": "check the IR after every pass against what that pass ensures; a proposal that cannot be lowered is an error",
+    "passes": "check the IR after every pass against what that pass ensures; a stage that fails on a segment is an error",
     "proofs": "re-prove with SymPy every cancelled index, dropped predicate and claimed divisibility",
 }
+
+SWITCH = {"on": True, "off": False, "1": True, "0": False}
+
+TRACEBACKS = ("short", "full")
 
 LOG_LEVELS = ("error", "warning", "info", "debug")
 
@@ -195,6 +218,46 @@ LOG: Option[str] = Option(
     " | ".join(LOG_LEVELS),
     "Least severe message that is printed to stderr: compiled or cached and how long, cache misses with their reason.",
 )
+TRACEBACK: Option[str] = Option(
+    "traceback",
+    "FUSER_TRACEBACK",
+    _parse_traceback,
+    "short",
+    " | ".join(TRACEBACKS),
+    "Frames of this package in the traceback of an error: none, or all; an InternalError always has all.",
+)
+CACHE: Option[bool] = Option(
+    "cache",
+    "FUSER_CACHE",
+    _parse_switch,
+    True,
+    " | ".join(SWITCH),
+    "Whether binaries and programs are kept on disk for later processes, and taken from there.",
+)
+CACHE_DIR: Option[str | None] = Option(
+    "cache_dir",
+    "FUSER_CACHE_DIR",
+    _parse_path,
+    None,
+    "a folder that only you can write",
+    "Where the disk cache lies. Unset: fuser under XDG_CACHE_HOME, else under ~/.cache.",
+)
+CACHE_SIZE: Option[int] = Option(
+    "cache_size",
+    "FUSER_CACHE_SIZE",
+    _parse_bytes,
+    2**30,
+    "bytes; K, M, G and T multiply by powers of 1024",
+    "How much the disk cache may hold; above it, what was used longest ago is taken away. Unset: 1G.",
+)
+PROGRESS: Option[bool] = Option(
+    "progress",
+    "FUSER_PROGRESS",
+    _parse_switch,
+    True,
+    " | ".join(SWITCH),
+    "Whether a compilation that takes longer than two seconds says on a terminal how far it is.",
+)
 EXPECT_NVRTC: Option[tuple[int, int] | None] = Option(
     "expect_nvrtc",
     "FUSER_EXPECT_NVRTC",
@@ -222,9 +285,13 @@ def _check_names(environ: Mapping[str, str]) -> None:
     known = {option.env for option in OPTIONS}
     unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
     if unknown:
+        from difflib import get_close_matches
+
+        like = dict.fromkeys(close for name in unknown for close in get_close_matches(name, sorted(known), 1, 0.8))
+        meant = f"did you mean {' and '.join(like)}? " if like else ""
         raise InputValueError(
-            f"Unknown option{'s' if len(unknown) > 1 else ''} in the environment: {', '.join(unknown)}. "
-            f"Known are {', '.join(sorted(known))}"
+            f"Unknown option{'s' if len(unknown) > 1 else ''} in the environment: {', '.join(unknown)}; {meant}"
+            f"known are {', '.join(sorted(known))}"
         )
 
 
@@ -340,20 +407,37 @@ class OptionLists(NamedTuple):
         ]
 
 
+def _meant(name: str, known: Iterable[str], others: Iterable[str], other_list: str) -> str:
+    """`; did you mean fast_math?`, or which list knows the name."""
+    from difflib import get_close_matches
+
+    if name in others:
+        return f"; it is one of _{other_list}_options"
+    like = get_close_matches(str(name), list(known), 1)
+    return f"; did you mean {like[0]}?" if like else ""
+
+
 def check_option_lists(enable: Iterable[str] | None, disable: Iterable[str] | None) -> OptionLists:
     """The lists of one execution on top of FUSER_ENABLE and FUSER_DISABLE; None is an empty list.
 
-    Raises InputRuntimeError `Unrecognized enable_option: <x>` or `Unrecognized disable_option: <x>`. Names without
-    meaning here are logged at debug level.
+    Raises InputTypeError for one text, InputRuntimeError `Unrecognized enable_option: <x>` or
+    `Unrecognized disable_option: <x>` for an unknown name. Names without meaning here are logged at debug level.
     """
+    for what, names in (("_enable_options", enable), ("_disable_options", disable)):
+        if isinstance(names, str):
+            raise InputTypeError(f"{what} is a sequence of names, got the text {names!r}: write [{names!r}]")
     enabled = [] if enable is None else list(enable)
     disabled = [] if disable is None else list(disable)
     for name in enabled:
         if name not in ENABLE_OPTIONS:
-            raise InputRuntimeError(f"Unrecognized enable_option: {name}")
+            raise InputRuntimeError(
+                f"Unrecognized enable_option: {name}{_meant(name, ENABLE_OPTIONS, DISABLE_OPTIONS, 'disable')}"
+            )
     for name in disabled:
         if name not in DISABLE_OPTIONS:
-            raise InputRuntimeError(f"Unrecognized disable_option: {name}")
+            raise InputRuntimeError(
+                f"Unrecognized disable_option: {name}{_meant(name, DISABLE_OPTIONS, ENABLE_OPTIONS, 'enable')}"
+            )
     lists = OptionLists(ENABLE.get().union(enabled), DISABLE.get().union(disabled))
     for name in enabled + disabled:
         toggle = ENABLE_OPTIONS.get(name) or DISABLE_OPTIONS[name]
@@ -382,7 +466,18 @@ def check_stages(patterns: Iterable[str], stages: Sequence[str]) -> None:
     """Raise InputValueError, listing the stages, for an item of FUSER_DUMP that names none of those there can be."""
     for pattern in patterns:
         if not select_stages([_without_segment(pattern)], stages):
-            raise InputValueError(f"{DUMP.env}: no stage is called {pattern!r}; the stages are {', '.join(stages)}")
+            raise InputValueError(
+                f"{DUMP.env}: no stage is called {pattern!r}; {like_stages(pattern, stages)}the stages are {', '.join(stages)}"
+            )
+
+
+def like_stages(name: str, stages: Iterable[str]) -> str:
+    """`did you mean 'kernel.cu'? `, or nothing if no stage or pass is spelled like the name."""
+    from difflib import get_close_matches
+
+    spellings = [spelling for stage in stages for spelling in _stage_spellings(stage)]
+    like = get_close_matches(name, spellings, n=1, cutoff=0.8)
+    return f"did you mean {like[0]!r}? " if like else ""
 
 
 def _without_segment(stage: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from types import CodeType
 from typing import NamedTuple
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -25,12 +26,17 @@ class SourceLocation(NamedTuple):
         return f"{place}\n    {text}" if text else place
 
 
+def is_of_package(code: CodeType) -> bool:
+    """Whether code is this package's, the methods of its records included."""
+    return code.co_filename.startswith(_PACKAGE) or code.co_filename == "<record>"
+
+
 def caller_location() -> SourceLocation | None:
     """The innermost frame that is not this package's, or None if every frame is."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - inspect.stack() costs milliseconds a call
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith(_PACKAGE):
+        if not is_of_package(code):
             return SourceLocation(code.co_filename, frame.f_lineno, code.co_name)
         frame = frame.f_back
     return None

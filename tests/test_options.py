@@ -62,7 +62,10 @@ def test_unknown_variable_lists_the_known_ones() -> None:
     known = ", ".join(sorted(row.env for row in options.OPTIONS))
     with pytest.raises(InputValueError) as caught:
         options.check_environment({"FUSER_DMUP": "1", "HOME": "/root"})
-    assert str(caught.value) == f"Unknown option in the environment: FUSER_DMUP. Known are {known}"
+    assert (
+        str(caught.value)
+        == f"Unknown option in the environment: FUSER_DMUP; did you mean FUSER_DUMP? known are {known}"
+    )
 
 
 def test_first_use_of_an_option_reports_unknown_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +78,8 @@ def test_first_use_of_an_option_reports_unknown_variables(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("enable", "disable", "message"),
     [
-        (["fma"], None, "Unrecognized enable_option: fma"),
+        (["fma"], None, "Unrecognized enable_option: fma; it is one of _disable_options"),
+        (["fastmath"], None, "Unrecognized enable_option: fastmath; did you mean fast_math?"),
         (None, ["fuse"], "Unrecognized disable_option: fuse"),
     ],
 )
