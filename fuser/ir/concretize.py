@@ -1,5 +1,5 @@
-"""What is known of a fusion when inputs are bound: dims that turn out to have one element, and which dims a reshape makes of
-which.
+"""What is known of a fusion when inputs are bound: dims that turn out to have one element, slices that turn out to take a whole
+dim, and which dims a reshape makes of which.
 
 Results of `full`, `iota`, `expand`, `slice`, `pad` and `cat` may have extents that are known only when inputs are bound. Where
 such an extent is 1 the dim combines with any other, as one that was written as 1 would.
@@ -7,13 +7,25 @@ such an extent is 1 the dim combines with any other, as one that was written as 
     Before:  t1 = full([c0]);  t2 = add(t0[t0_size0], t1[c0])       constraint c0 == t0_size0
     After:   t1 = full([1]);   t2 = add(t0[t0_size0], t1[b 1])      no constraint, for c0 = 1
 
+A slice whose end is clamped to the extent takes all of a dim where it would end behind it: the result has that very dim, which
+nothing reads at other indices then.
+
+    Before:  t1 = slice(t0[t0_size0, t0_size1], [1, 0], [n, 4096])      t1[.., min(4096, t0_size1)]
+    After:   t1[.., t0_size1], for t0_size1 <= 4096
+
+Where only such dims meet, the result's extent is that of the first that is not 1.
+
+    Before:  t2 = add(t0[c0], t1[c1]);  t2[select(c0 == 1, c1, c0)]
+    After:   t2[c1], for c0 = 1; t2[c0] and constraint c0 == c1, for c0 > 1
+
 A reshape of symbolic extents is resolved: for t0 of [4, 6], t1 = reshape(t0, [2, 2, c0]) splits the first dim of t0 and keeps
 the second. What follows holds for every shape of equal `resolutions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import assert_never
 
@@ -28,6 +40,7 @@ from fuser.ir.fusion import (
     Full,
     Fusion,
     Gather,
+    GatherKind,
     Iota,
     Permute,
     Pointwise,
@@ -47,30 +60,59 @@ from fuser.ir.fusion import (
     tensor_inputs,
 )
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import Int, Symbol, const
+from fuser.ir.integer_nodes import Environment
+from fuser.ir.integers import ONE, ZERO, Int, Select, Symbol, replaced
 from fuser.ir.reshape_dims import Resolution, resolve
 from fuser.ir.scans import SCANS
+from fuser.ir.user_names import extent_text, value_name
 from fuser.ir.views import view_chain, viewed
 
 # Per input tensor: (size, stride) of each dim.
 Layouts = Mapping[str, Sequence[tuple[int, int]]]
 
 
-def dynamic_extents(fusion: Fusion) -> tuple[Int, ...]:
-    """Extents of factories, expansions and resizes that are known only when inputs are bound: they may turn out to be 1."""
-    found: dict[Int, None] = {}
+def dynamic_extents(fusion: Fusion) -> tuple[tuple[Int, Int], ...]:
+    """Pairs of an extent that is known only when inputs are bound and what it may turn out to be equal to: 1, for extents of
+    factories, expansions and resizes; the extent of the dim that is sliced, for a slice that may take all of it; those of the
+    operands, where all of them may be 1."""
+    found: dict[tuple[Int, Int], None] = {}
     for expr in fusion.exprs:
         match expr:
-            case Full() | Iota():
-                found.update({d.extent: None for d in expr.output.logical if not d.extent.is_const})
+            case Full() | Iota() | Random():
+                found.update({(d.extent, ONE): None for d in expr.output.logical if not d.extent.is_const})
             case Expand():
-                found.update({e: None for e in _expanded_extents(expr) if e is not None and not e.is_const})
+                found.update({(e, ONE): None for e in _expanded_extents(expr) if e is not None and not e.is_const})
             case Resize():
-                sizes = zip(expr.input.visible, expr.output.visible, strict=True)
-                found.update({b.extent: None for a, b in sizes if b.extent is not a.extent and not b.extent.is_const})
+                sizes = list(zip(expr.input.visible, expr.output.visible, strict=True))
+                made = [(a, b.extent) for a, b in sizes if b.extent is not a.extent and not b.extent.is_const]
+                found.update({(e, ONE): None for _, e in made})
+                if expr.fill is None:
+                    found.update({(e, a.extent): None for a, e in made if not a.is_broadcast})
+            case Pointwise() | Gather():
+                for joined, extents in _joined_extents(expr):
+                    found.update({(e, ONE): None for e in (*extents, joined)})
+                    found.update({(joined, e): None for e in extents})
             case _:
                 pass
     return tuple(found)
+
+
+def _joined_extents(expr: Pointwise | Gather) -> Iterator[tuple[Int, list[Int]]]:
+    """Extents of the result that are a choice between those of the operands, with these; see `joined_extent`."""
+    if isinstance(expr, Gather) and expr.kind is not GatherKind.take_along_axis:
+        return
+    for i, d in enumerate(expr.output.visible):
+        if not d.is_broadcast:
+            sources = [t.visible[i] for t in tensor_inputs(expr)]
+            extents = [s.extent for s in sources if not s.is_broadcast]
+            if d.extent not in extents:
+                yield d.extent, extents
+
+
+def equal_extents(pairs: Sequence[tuple[Int, Int]], extents: Mapping[str, int]) -> frozenset[tuple[Int, Int]]:
+    """Those of `dynamic_extents(fusion)` that are equal for these values of the extent symbols."""
+    values = Environment(extents)
+    return frozenset((e, other) for e, other in pairs if e.compute(values) == other.compute(values))
 
 
 def _expanded_extents(expr: Expand) -> list[Int | None]:
@@ -79,7 +121,7 @@ def _expanded_extents(expr: Expand) -> list[Int | None]:
     result: list[Int | None] = []
     for i, d in enumerate(expr.output.visible):
         source = expr.input.visible[i - added] if i >= added else None
-        result.append(d.extent if source is None or (source.is_broadcast and not d.is_broadcast) else None)
+        result.append(d.extent if source is None or source.extent is not d.extent else None)
     return result
 
 
@@ -113,8 +155,8 @@ def _resolution(fusion: Fusion, expr: Reshape, extents: Mapping[str, int], layou
     zeros = [n == 0 and (e.is_const or s is not None) for n, e, s in zip(new_sizes, new, given, strict=False)]
     if found is None or (0 in sizes and not any(zeros)):
         raise InputRuntimeError(
-            f"Total element counts across view operation must match: {source.name} of shape {sizes} cannot become "
-            f"[{', '.join(map(str, new))}]" + (f" = {new_sizes}" if len(new_sizes) == len(new) else ""),
+            f"Total element counts across view operation must match: {value_name(fusion, source)} of shape {sizes}, "
+            f"{math.prod(sizes)} elements, cannot become {_shape_text(fusion, new, new_sizes)}",
             location=output.location,
         )
     if found.is_empty:
@@ -128,32 +170,49 @@ def _resolution(fusion: Fusion, expr: Reshape, extents: Mapping[str, int], layou
     return replace(found, copies=True) if dims is None else found
 
 
+def _shape_text(fusion: Fusion, extents: Sequence[Int], sizes: Sequence[int]) -> str:
+    """`[x.size(0)//5, 5] = [2, 5]`, or what of it says something."""
+    text = f"[{', '.join(extent_text(fusion, e) for e in extents)}]"
+    return text if len(sizes) != len(extents) or text == str(sizes) else f"{text} = {sizes}"
+
+
 def concretize(fusion: Fusion, extents: Mapping[str, int], resolved: tuple[Resolution, ...] | None = None) -> Fusion:
-    """The fusion for these values of the extent symbols, under the same names; itself if no dynamic extent is 1 and every
-    reshape is resolved.
+    """The fusion for these values of the extent symbols, under the same names; itself if no dynamic extent is 1 or that of the
+    dim it is cut from, and every reshape is resolved.
 
     `resolved`: the resolutions for these inputs; found for dense ones if they are not given.
     """
-    ones = frozenset(e for e in dynamic_extents(fusion) if e.evaluate(extents) == 1)
+    equal = equal_extents(dynamic_extents(fusion), extents)
     reshapes = reshapes_of(fusion)
     if resolved is None:
         resolved = resolutions(fusion, extents, {})
     changed = any(not e.is_resolved or r.copies for e, r in zip(reshapes, resolved, strict=True))
-    if not ones and not changed:
+    if not equal and not changed:
         return fusion
-    return _Rebuild(fusion, ones, dict(zip((e.output for e in reshapes), resolved, strict=True))).run()
+    return _Rebuild(fusion, equal, dict(zip((e.output for e in reshapes), resolved, strict=True))).run()
 
 
 class _Rebuild:
     """The exprs of a fusion made anew by a builder, which infers dims from operands."""
 
-    def __init__(self, fusion: Fusion, ones: frozenset[Int], resolved: Mapping[Tensor, Resolution]) -> None:
+    def __init__(
+        self, fusion: Fusion, equal: frozenset[tuple[Int, Int]], resolved: Mapping[Tensor, Resolution]
+    ) -> None:
         self.resolved = resolved
         self.fusion = fusion
-        self.ones = ones
+        self.equal = equal
+        self.ones = frozenset(e for e, other in equal if other is ONE)
         # A scalar that is 1 is 1 wherever an extent mentions it. An input's size stays a symbol: its dim never broadcasts.
-        self.known = {e: 1 for e in ones if isinstance(e, Symbol) and e.name in fusion.extent_scalars}
-        self.builder = FusionBuilder()
+        self.known: dict[Int, Int] = {
+            e: ONE
+            for e in self.ones
+            if isinstance(e, Select) or (isinstance(e, Symbol) and e.name in fusion.extent_scalars)
+        }
+        # So is an extent that is a dim's: in the order of exprs, so that one of a slice of a slice is that of the first dim.
+        for e, other in dynamic_extents(fusion):
+            if (e, other) in equal and e not in self.ones and other.weight < e.weight:
+                self.known.setdefault(e, replaced(other, self.known))
+        self.builder = FusionBuilder(is_concrete=True)
         self.builder.inputs = list(fusion.inputs)
         self.builder.extent_scalars = dict(fusion.extent_scalars)
         self.builder.next_number = next_number(fusion)
@@ -203,7 +262,7 @@ class _Rebuild:
         return self.scalars.get(scalar, scalar)
 
     def _extent(self, extent: Int) -> Int:
-        return const(1) if extent in self.ones else extent.substitute(self.known)
+        return ONE if extent in self.ones else replaced(extent, self.known)
 
     def _given(self, extent: Int, scalar: Scalar | None) -> Scalar | None:
         """The scalar an extent was given as; None where it is a constant now."""
@@ -245,9 +304,11 @@ class _Rebuild:
                 source = get[expr.input]
                 added = expr.output.ndim - source.ndim
                 extents: list[Int | None] = []
-                for i, d in enumerate(expr.output.visible):
-                    kept = i >= added and expr.input.visible[i - added].extent is d.extent
-                    extents.append(None if kept else self._extent(d.extent))
+                for i, (d, scalar) in enumerate(zip(expr.output.visible, expr.extents, strict=True)):
+                    # Of a dim that was not known to have one element the result has the dim's extent, not that asked for.
+                    asked = d.extent if scalar is None else b.extent_of_scalar(scalar)
+                    kept = i >= added and expr.input.visible[i - added].extent is asked
+                    extents.append(None if kept else self._extent(asked))
                 scalars = [self._given(d.extent, s) for d, s in zip(expr.output.visible, expr.extents, strict=True)]
                 return (b.expand(source, extents, scalars),)
             case Permute():
@@ -305,12 +366,25 @@ class _Rebuild:
         source = self.tensors[expr.input]
         windows: list[Window] = []
         extents: list[Int] = []
+        wholes: list[bool] = []
         for a, b, new, w in zip(expr.input.visible, expr.output.visible, source.visible, expr.windows, strict=True):
+            wholes.append(expr.fill is None and (b.extent, a.extent) in self.equal and b.extent not in self.ones)
+            if wholes[-1]:
+                windows.append(Window(ZERO, ZERO, new.extent))
+                extents.append(new.extent)
+                continue
             # A dim of an input goes by its symbol, though that is 1 elsewhere: a window ends where its dim does.
             end = new.extent if w.end is a.extent else self._extent(w.end)
             windows.append(Window(self._extent(w.offset), self._extent(w.begin), end))
             extents.append(new.extent if a.extent is b.extent else self._extent(b.extent))
-        scalars = [(self._resolved(first), self._resolved(second)) for first, second in expr.scalars]
+            if expr.fill is not None:
+                self.builder.require_padded(len(extents) - 1, extents[-1])
+            else:
+                self.builder.require_inside(len(extents) - 1, windows[-1].offset, extents[-1], new.extent)
+        scalars = [
+            (None, None) if whole else (self._resolved(first), self._resolved(second))
+            for whole, (first, second) in zip(wholes, expr.scalars or [(None, None)] * len(wholes), strict=True)
+        ]
         return self.builder.resize(
             source, windows, extents, None if expr.fill is None else self._operand(expr.fill), scalars
         )

@@ -7,6 +7,9 @@ from dataclasses import replace
 from fuser.errors import DefinitionValueError
 from fuser.records import record
 
+INSTRUCTION_BYTES = 16
+"""Of one machine instruction, from compute capability 7.0 on."""
+
 
 @record
 class DeviceInfo:
@@ -28,6 +31,7 @@ class DeviceInfo:
     warp_size: int = 32
     max_access_bytes: int = 16
     max_cluster: int = 16
+    instruction_cache_bytes: int = 131072
 
     @property
     def compute_capability(self) -> tuple[int, int]:

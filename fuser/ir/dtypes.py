@@ -11,8 +11,10 @@ Grammar
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+import sys
+from difflib import get_close_matches
+from enum import Enum, EnumType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fuser.errors import DefinitionRuntimeError
 
@@ -25,7 +27,28 @@ def attach_entries(enum: type[Enum], docs: dict[str, str]) -> None:
     setattr(enum, "__entries", {m.name: (m, docs.get(m.name, "")) for m in enum})
 
 
-class DataType(Enum):
+class Named(EnumType):
+    """Says which member was meant by a name that is none."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            found = cls.__dict__.get("_member_map_", {}).get(name)
+            if found is not None:
+                return found
+            message = f"{cls.__name__} has no member {name!r}"
+            if name.startswith("_"):
+                raise AttributeError(message)
+            like = _BY_SPELLING.get(name.lower())
+            if not isinstance(like, cls):
+                close = get_close_matches(name, cls.__members__, n=1, cutoff=0.8)
+                like = cls.__members__[close[0]] if close else None
+            meant = f"; did you mean {like!r}?" if like is not None else f"; they are {', '.join(cls.__members__)}"
+            # With a name, the interpreter does not look for similar names once more.
+            raise AttributeError(f"{message}{meant}", name=name, obj=None)
+
+
+class DataType(Enum, metaclass=Named):
     """Element type of a tensor or scalar."""
 
     Double = 0
@@ -49,8 +72,19 @@ class DataType(Enum):
     # Identity hash: members are singletons, and Enum's own hash of the name is measurably slower.
     __hash__ = object.__hash__
 
+    def __eq__(self, other: object) -> bool:
+        """Whether another spelling means this dtype: `x.dtype == np.float32`, `x.dtype == "float32"`."""
+        if self is other:
+            return True
+        found = None if isinstance(other, DataType) else as_dtype(other)
+        return NotImplemented if found is None else found is self
+
     def __repr__(self) -> str:
         return f"DataType.{self.name}"
+
+    def __call__(self) -> DataType:
+        """Itself: `tensor.dtype()` is `tensor.dtype`."""
+        return self
 
     @property
     def itemsize(self) -> int:
@@ -150,6 +184,53 @@ _BY_NUMPY_NAME = {
 def from_numpy_name(name: str) -> DataType | None:
     """The DataType stored as the NumPy (or torch) dtype of that name, or None (int8, uint8, ...)."""
     return _BY_NUMPY_NAME.get(name)
+
+
+def numpy_names() -> tuple[str, ...]:
+    """Names of the dtypes that NumPy (with ml_dtypes) and torch share, one for each DataType that is stored."""
+    return tuple(_BY_NUMPY_NAME)
+
+
+_BY_SPELLING: dict[str, DataType] = {
+    **_BY_NUMPY_NAME,
+    "half": DataType.Half,
+    "double": DataType.Double,
+}
+
+AMBIGUOUS_SPELLINGS: dict[str, tuple[str, str]] = {
+    "float": ("float64", "float32"),
+    "int": ("int64", "int32"),
+    "complex": ("complex128", "complex64"),
+}
+"""Names that NumPy and torch read differently: what each takes them for."""
+
+
+def as_dtype(value: object) -> DataType | None:
+    """The DataType that a user names: itself, NumPy's name of it (`"float32"`), a dtype of NumPy, torch or JAX (`np.float32`,
+    `np.dtype("f4")`, `torch.float32`), or a Python type (`float` is Double, as Python's floats are).
+
+    None for anything else: names that libraries read differently (`"float"`), dtypes without a DataType (int8), foreign byte
+    order, None.
+    """
+    if isinstance(value, DataType):
+        return value
+    if isinstance(value, str):
+        return _BY_SPELLING.get(value)
+    kind = type(value)
+    if kind.__name__ == "dtype" and kind.__module__ == "torch":
+        return _BY_NUMPY_NAME.get(str(value).removeprefix("torch."))
+    for python_type, dtype in _PYTHON_TYPES:
+        if value is python_type:
+            return dtype
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    if isinstance(value, type) and issubclass(value, numpy.generic):
+        return _BY_NUMPY_NAME.get(value.__name__.removesuffix("_"))
+    # JAX's scalar types are classes that carry the dtype.
+    stored: Any = getattr(value, "dtype", None) if isinstance(value, type) else value
+    is_native = isinstance(stored, numpy.dtype) and stored.isnative
+    return _BY_NUMPY_NAME.get(stored.name) if is_native else None
 
 
 def scalar_type(value: object) -> DataType:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import Enum
 from keyword import iskeyword
 
-from fuser.ir.dtypes import attach_entries
+from fuser.ir.dtypes import Named, attach_entries
 
 
-class ParallelType(Enum):
+class ParallelType(Enum, metaclass=Named):
     """What a loop axis becomes: devices, blockIdx, threadIdx, or a kind of loop."""
 
     mesh_x = 0
@@ -58,7 +58,7 @@ BLOCK_TYPES = (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z)
 THREAD_TYPES = GRID_TYPES + BLOCK_TYPES
 
 
-class MemoryType(Enum):
+class MemoryType(Enum, metaclass=Named):
     """Where a tensor lives."""
 
     local = 0

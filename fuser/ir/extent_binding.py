@@ -8,8 +8,9 @@ from typing import NamedTuple
 from fuser.errors import InputRuntimeError
 from fuser.ir.fusion import ExtentOp, Fusion, Scalar, ScalarOp
 from fuser.ir.integer_nodes import Environment
-from fuser.ir.integers import Int
+from fuser.ir.integers import ZERO, Int, maximum
 from fuser.ir.scalar_evaluation import Number, evaluate_scalar_op, rounded_number
+from fuser.ir.user_names import extent_text, input_name
 
 
 class Binding(NamedTuple):
@@ -43,7 +44,8 @@ def bind_extents(fusion: Fusion, inputs: Sequence[tuple[int, ...] | Number]) -> 
         for d, (n, domain) in enumerate(zip(value, spec.visible, strict=True)):
             if domain.extent.is_const and domain.extent.value != n:
                 raise InputRuntimeError(
-                    f"Expected input {index}, {spec.name}, to have size {domain.extent} in dim {d}, but got {n}",
+                    f"Expected input {index}, {input_name(fusion, index)}, to have size {domain.extent} in dim {d}, but got "
+                    f"{n}",
                     location=spec.location,
                 )
             bound.extents[f"{spec.name}_size{d}"] = n
@@ -74,9 +76,21 @@ def check_constraints(fusion: Fusion, extents: Mapping[str, int]) -> None:
     values = Environment(extents)
     for constraint in fusion.constraints:
         left, right = constraint.left.compute(values), constraint.right.compute(values)
+        if left != right and constraint.right is maximum(constraint.left, ZERO):
+            raise InputRuntimeError(
+                f"{constraint.what} ({extent_text(fusion, constraint.left)} is {left}, and must not be negative)",
+                location=constraint.location,
+            )
         if left != right:
             raise InputRuntimeError(
                 f"{constraint.what}: a conflict was found with 2 different sizes, {left} and {right} "
-                f"({constraint.left} and {constraint.right})",
+                f"({extent_text(fusion, constraint.left)} and {extent_text(fusion, constraint.right)})"
+                + (_BROADCAST_HINT if 1 in (left, right) else ""),
                 location=constraint.location,
             )
+
+
+_BROADCAST_HINT = (
+    ": a dim that is defined as -1 is not broadcast where it happens to be 1; define that dim as 1, or make it with "
+    "fd.ops.broadcast_in_dim or fd.ops.expand"
+)

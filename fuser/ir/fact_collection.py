@@ -1,13 +1,14 @@
 """Which facts a scheduled fusion asks for, and which of them hold for the arguments at hand.
 
-Always asked: the layout of every input, the bound that allows 32-bit indices, that the launch can count its blocks and threads
-where their number depends on extents, and that an output written in place overlaps no other input. A vectorized copy asks for
-the alignment and divisibility of its argument, `ask_extent_within` for a bound. Nothing else enters a kernel's key.
+Always asked: the layout of every input and which of its dims have one element, the bound that allows 32-bit indices, that the
+launch can count its blocks and threads where their number depends on extents, and that an output written in place overlaps no
+other input. A vectorized copy asks for the alignment and divisibility of its argument, `ask_extent_within` for a bound. Nothing
+else enters a kernel's key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from fuser.ir.enums import ParallelType
@@ -16,6 +17,7 @@ from fuser.ir.facts import (
     DenseStride,
     Disjoint,
     ExtentDivisible,
+    ExtentIs,
     Fact,
     Facts,
     IndexBound,
@@ -30,7 +32,7 @@ from fuser.ir.facts import (
     stride_facts,
     those_that_hold,
 )
-from fuser.ir.fusion import Tensor, is_copy, memory_order, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import IterDomain, Tensor, is_copy, memory_order, tensor_inputs, tensor_outputs
 from fuser.ir.integers import ONE, Int, Symbol
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.schedule_propagation import merged_dims
@@ -59,6 +61,7 @@ def collect_facts(
     for t in scheduled.fusion.input_tensors:
         if not t.is_cpu:
             facts += layout_facts(t.name, tensors[t.name])
+            facts += _ones(t, tensors[t.name])
     for t, width in vectorized_arguments(scheduled):
         described = tensors.get(t.name)
         if described is None:  # an output: its storage is ours, its extents are the inputs'
@@ -78,6 +81,12 @@ def collect_facts(
         if all(holds(f, tensors, evaluate) for f in bounds):
             kept.update(bounds)
     return frozenset(kept)
+
+
+def _ones(tensor: Tensor, described: TensorDescriptor) -> list[Fact]:
+    """The dims of one element, as such: schedules leave them and their strides out of account, which may be any numbers."""
+    dims = enumerate(zip(tensor.visible, described.sizes, strict=True))
+    return [ExtentIs(tensor.name, i, 1) for i, (d, n) in dims if n == 1 and isinstance(d.extent, Symbol)]
 
 
 def declared_facts(scheduled: ScheduleBuilder, *, index_bits: int | None = None) -> Facts:
@@ -130,18 +139,38 @@ def _output_vector_facts(
     scheduled: ScheduleBuilder, tensor: Tensor, width: int, evaluate: Callable[[Int], int]
 ) -> list[Fact]:
     """The fastest extent that is divisible, as a fact about the input that has it."""
-    owners = {
+    owners: dict[Int, tuple[str, int]] = {
         d.extent: (t.name, i)
         for t in scheduled.fusion.input_tensors
         if not t.is_cpu
         for i, d in enumerate(t.visible)
-        if not d.extent.is_const
+        if isinstance(d.extent, Symbol)
     }
+    # What the output's own symbols are equal to is asked for where no input has these.
+    extent = asked_of_output(tensor, width, owners, evaluate, lambda d: [d.extent])
+    if extent is None:
+        graph = scheduled.exact_graph()
+        extent = asked_of_output(tensor, width, owners, evaluate, lambda d: [m.extent for m in graph.same_dims(d)])
+    return [] if extent is None else [ExtentDivisible(*owners[extent], width)]
+
+
+def asked_of_output(
+    tensor: Tensor,
+    width: int,
+    owned: Container[Int],
+    evaluate: Callable[[Int], int],
+    extents: Callable[[IterDomain], Iterable[Int]],
+) -> Int | None:
+    """The extent that is asked to be divisible where vectors of `width` are stored: the fastest that is, of those that are
+    `owned` by dims of inputs. Nothing is asked of an expression: that says nothing about what it is made of.
+
+    extents  what is known to be the extent of a dim
+    """
     for dim in reversed(memory_order(tensor.stride_order)):
-        extent = tensor.visible[dim].extent
-        if extent in owners and evaluate(extent) % width == 0:
-            return [ExtentDivisible(*owners[extent], width)]
-    return []
+        for extent in extents(tensor.visible[dim]):
+            if extent in owned and evaluate(extent) % width == 0:
+                return extent
+    return None
 
 
 def _dims_of_vectors(scheduled: ScheduleBuilder, tensor: Tensor) -> list[int]:
@@ -197,22 +226,36 @@ def _with_run(name: str, described: TensorDescriptor, facts: list[Fact], run: Se
 def _vector_facts(tensor: Tensor, width: int, described: TensorDescriptor, layout: frozenset[Fact]) -> list[Fact]:
     nbytes = width * tensor.dtype.itemsize
     facts: list[Fact] = [Aligned(tensor.name, nbytes)]
-    # The divisor of the linear index may come from any dim; the fastest that has it is enough.
-    order = sorted(range(len(described.sizes)), key=lambda d: (described.strides[d], -d))
-    for d in order:
-        if ZeroStride(tensor.name, d) in layout or described.sizes[d] == 1:
+    zero = [d for d in range(len(described.sizes)) if ZeroStride(tensor.name, d) in layout]
+    facts += [ExtentDivisible(tensor.name, d, width) for d in asked_of_input(tensor, width, described, zero)]
+    order = _fastest_first(described)
+    facts += [
+        StrideDivisible(tensor.name, d, nbytes) for d in order if described.strides[d] != 1 and described.sizes[d] != 1
+    ]
+    return facts
+
+
+def asked_of_input(tensor: Tensor, width: int, described: TensorDescriptor, zero: Collection[int] = ()) -> list[int]:
+    """Dims whose extents are asked to be divisible where vectors of `width` are read, as far as they are.
+
+    The divisor of the linear index may come from any dim but those of stride 0 (`zero`): the fastest that has it is enough.
+    """
+    dims: list[int] = []
+    for d in _fastest_first(described):
+        if d in zero or described.sizes[d] == 1:
             continue
         extent = tensor.visible[d].extent
         if not isinstance(extent, Symbol) and extent.multiple % width != 0:
             # An intermediate's extent that is an expression: a fact about it says nothing about what it is made of.
             continue
-        facts.append(ExtentDivisible(tensor.name, d, width))
+        dims.append(d)
         if described.sizes[d] % width == 0:
             break
-    facts += [
-        StrideDivisible(tensor.name, d, nbytes) for d in order if described.strides[d] != 1 and described.sizes[d] != 1
-    ]
-    return facts
+    return dims
+
+
+def _fastest_first(described: TensorDescriptor) -> list[int]:
+    return sorted(range(len(described.sizes)), key=lambda d: (described.strides[d], -d))
 
 
 def _disjoint_facts(scheduled: ScheduleBuilder) -> list[Fact]:

@@ -16,17 +16,31 @@ Grammar
            | LaunchBound(limit, products)            blocks along y or z, or threads of a block, are at most limit
            | Disjoint(tensor, other)                 the bytes of two arguments do not overlap
 
-Lowering may use nothing else about the first inputs. Every fact holds vacuously for a tensor without elements, but for
-those about one extent.
+Lowering may use nothing else about the first inputs. Every fact holds vacuously for a tensor without elements, `Disjoint` if
+either has none, but for those about one extent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import Int
 from fuser.records import record
+
+
+def byte_span(sizes: Sequence[int], strides: Sequence[int], itemsize: int, address: int = 0) -> tuple[int, int]:
+    """Addresses [first, past the last) of the stored bytes; empty for a tensor without elements."""
+    low = high = 0
+    for n, s in zip(sizes, strides, strict=True):
+        if n == 0:
+            return address, address
+        span = (n - 1) * s
+        if span < 0:
+            low += span
+        else:
+            high += span
+    return address + low * itemsize, address + (high + 1) * itemsize
 
 
 @record
@@ -54,14 +68,7 @@ class TensorDescriptor:
     @property
     def byte_range(self) -> tuple[int, int]:
         """Addresses [first, past the last) of the stored bytes; empty for a tensor without elements."""
-        if self.numel == 0:
-            return self.address, self.address
-        low = high = 0
-        for n, s in zip(self.sizes, self.strides, strict=True):
-            span = (n - 1) * s
-            low, high = (low + span, high) if span < 0 else (low, high + span)
-        itemsize = self.dtype.itemsize
-        return self.address + low * itemsize, self.address + (high + 1) * itemsize
+        return byte_span(self.sizes, self.strides, self.dtype.itemsize, self.address)
 
 
 @record
@@ -246,7 +253,7 @@ def holds(
         case Disjoint(_, other):
             a, b = t.byte_range, tensors[other].byte_range
             is_unplaced = t.address == 0 or tensors[other].address == 0
-            return is_unplaced or a[1] <= b[0] or b[1] <= a[0]
+            return is_unplaced or b[0] == b[1] or a[1] <= b[0] or b[1] <= a[0]
 
 
 def first_broken(

@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -482,8 +482,9 @@ def expr_outputs(expr: Expr) -> tuple[Val, ...]:
 
 
 def next_number(fusion: Fusion) -> int:
-    """The first n from which on no value is called t<n>: inputs that nothing reads count as well."""
-    names = [v.name for e in fusion.exprs for v in expr_outputs(e)] + [v.name for v in fusion.inputs]
+    """The first n from which on no value is called t<n> or c<n>: constants and inputs that nothing reads count as well."""
+    values = (v for e in fusion.exprs for v in (*expr_inputs(e), *extent_operands(e), *expr_outputs(e)))
+    names = [v.name for v in (*fusion.inputs, *values)]
     return 1 + max((int(n[1:]) for n in names if n[1:].isdecimal()), default=0)
 
 
@@ -620,6 +621,10 @@ class Fusion:
     constraints: tuple[ExtentConstraint, ...] = ()
     # (symbol name -> scalar name) of scalars used as extents
     extent_scalars: dict[str, str] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickles and copies have the fields; what follows from them is found anew."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @cached_property
     def structure(self) -> Structure:

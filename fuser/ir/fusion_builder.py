@@ -62,7 +62,7 @@ class FusionBuilder(ViewBuilder):
         return largest, total
 
     def scan(self, op: str, tensor: Tensor, dim: int, init: Scalar | None = None) -> Tensor:
-        """A running fold along visible dim `dim` (non-negative; neither of kind broadcast nor expanded), from `init`."""
+        """A running fold along visible dim `dim` (non-negative; not of kind broadcast), from `init`."""
         output = self.tensor(tensor.dtype, [(d.extent, d.kind, False) for d in tensor.visible])
         self.exprs.append(Scan(op, tensor, init, output, dim))
         return output
@@ -130,9 +130,14 @@ class FusionBuilder(ViewBuilder):
 
     def _live_positions(self) -> set[int]:
         needed: set[Val] = {o.tensor for o in self.outputs}
-        # Scalars that only extents mention: a pass may have made those.
+        # Scalars that only extents and constraints mention: a pass may have made those.
         named: set[str] = set()
         live: set[int] = set()
+        bounds: dict[int | None, set[str]] = {}
+        for i, c in self.constraints if self.extent_scalars else ():
+            symbols = {s.name for s in (*c.left.symbols, *c.right.symbols)}
+            bounds.setdefault(i, set()).update(self.extent_scalars[s] for s in symbols if s in self.extent_scalars)
+        named.update(bounds.get(None, ()))
         for i in range(len(self.exprs) - 1, -1, -1):
             expr = self.exprs[i]
             outputs = expr_outputs(expr)
@@ -145,4 +150,5 @@ class FusionBuilder(ViewBuilder):
                 extents = [d.extent for v in outputs if isinstance(v, Tensor) for d in v.logical]
                 symbols = {s.name for e in (*extents, *expr_extents(expr)) for s in e.symbols}
                 named.update(self.extent_scalars[s] for s in symbols if s in self.extent_scalars)
+                named.update(bounds.get(i, ()))
         return live

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from fuser.errors import DefinitionRuntimeError
+from fuser.ir.dim_pairs import dim_pairs
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import (
     COPIES,
@@ -20,20 +21,30 @@ from fuser.ir.fusion import (
     Output,
     Pointwise,
     Random,
+    Reshape,
     Scalar,
     ScalarOp,
     Tensor,
     Val,
     row_major_order,
+    tensor_inputs,
+    tensor_outputs,
 )
-from fuser.ir.integers import Int, const, symbol
+from fuser.ir.integer_nodes import select_atom
+from fuser.ir.integers import FALSE, ONE, TRUE, Int, const, equal, symbol
+from fuser.ir.views import runs_of
 from fuser.source_location import SourceLocation, caller_location
 
 
 class ValueBuilder:
-    """Names, values and constraints; see FusionBuilder, which stands on top."""
+    """Names, values and constraints; see FusionBuilder, which stands on top.
 
-    def __init__(self) -> None:
+    is_concrete  whether inputs are bound: every dim that turns out to have one element then is known to, and dims that meet
+                 are equal. Before that, the extent where only such dims meet is a choice between theirs
+    """
+
+    def __init__(self, *, is_concrete: bool = False) -> None:
+        self.is_concrete = is_concrete
         self.inputs: list[Val] = []
         self.exprs: list[Expr] = []
         self.outputs: list[Output] = []
@@ -41,6 +52,10 @@ class ValueBuilder:
         # output asks for it.
         self.constraints: list[tuple[int | None, ExtentConstraint]] = []
         self.extent_scalars: dict[str, str] = {}
+        self._sizes: dict[tuple[Tensor, int], Scalar] = {}
+        # Dims of the first so many exprs that may turn out to have one element and meet other sizes then.
+        self._late: set[IterDomain] = set()
+        self._looked_at = 0
         self.next_number = 0
         # Names that the next results take instead of fresh ones, when a fusion is rebuilt under its old names.
         self.given_names: deque[str] = deque()
@@ -138,12 +153,16 @@ class ValueBuilder:
         return output
 
     def size(self, tensor: Tensor, dim: int) -> Scalar:
-        """Extent of visible dim `dim` as an Int scalar; a constant where the extent is one."""
+        """Extent of visible dim `dim` as an Int scalar, the one that was made for it if there is one; a constant where the
+        extent is one."""
         extent = tensor.visible[dim].extent
         if extent.is_const:
             return Scalar(self.new_name("c"), DataType.Int, extent.value, extent, self.here())
-        output = Scalar(self.new_name("c"), DataType.Int, None, extent, self.here())
-        self.exprs.append(ExtentOp(tensor, dim, output))
+        output = self._sizes.get((tensor, dim))
+        if output is None or self.given_names:
+            output = Scalar(self.new_name("c"), DataType.Int, None, extent, self.here())
+            self.exprs.append(ExtentOp(tensor, dim, output))
+            self._sizes[tensor, dim] = output
         return output
 
     def pointwise(self, op: str, inputs: Sequence[Val], dtype: DataType) -> Tensor:
@@ -171,9 +190,8 @@ class ValueBuilder:
         if not concrete:
             return const(1), IterKind.broadcast, False
         chosen = next((d for d in concrete if d.extent.is_const), concrete[0])
-        for other in concrete:
-            if other.extent is chosen.extent:
-                continue
+        differing = [d for d in concrete if d.extent is not chosen.extent]
+        for other in differing:
             if other.extent.is_const and chosen.extent.is_const:
                 sizes = [str(d.extent) for d in operands]
                 raise DefinitionRuntimeError(
@@ -181,7 +199,36 @@ class ValueBuilder:
                     location=self.here(),
                 )
             self._require_equal(chosen.extent, other.extent, f"{op}, dim {position}")
-        return chosen.extent, IterKind.iteration, False
+        if not differing or chosen.extent.is_const:
+            return chosen.extent, IterKind.iteration, False
+        fixed = next((d for d in concrete if self._is_fixed(d)), None)
+        if fixed is not None:
+            return fixed.extent, IterKind.iteration, False
+        joined = chosen.extent if self.is_concrete else joined_extent([d.extent for d in concrete])
+        if joined is not chosen.extent:
+            self._require_equal(joined, chosen.extent, f"{op}, dim {position}")
+        return joined, IterKind.iteration, False
+
+    def _is_fixed(self, dim: IterDomain) -> bool:
+        """Whether a dim stays what it is where it has one element, as those of inputs do: it meets no other size then.
+
+        Others are made by factories, expansions, resizes, and reshapes that are resolved when inputs are bound.
+        """
+        exprs, self._looked_at = self.exprs[self._looked_at :], len(self.exprs)
+        for e in exprs:
+            if isinstance(e, (ScalarOp, ExtentOp)):
+                continue
+            for output in tensor_outputs(e):
+                fixed: set[IterDomain] = set()
+                for source in tensor_inputs(e):
+                    pairs = dim_pairs(e, source, output)
+                    fixed.update(b for a, b in pairs if not a.is_broadcast and a not in self._late)
+                if isinstance(e, Reshape) and e.is_resolved:
+                    for run in runs_of(e):
+                        if fixed.issuperset(output.produced[i] for i in run.inputs):
+                            fixed.update(output.logical[j] for j in run.outputs)
+                self._late.update(d for d in output.logical if d not in fixed and not d.extent.is_const)
+        return dim not in self._late
 
     def _factory_dims(self, extents: Sequence[Int]) -> list[tuple[Int, IterKind, bool]]:
         return [(e, IterKind.broadcast if e.is_const and e.value == 1 else IterKind.iteration, False) for e in extents]
@@ -217,3 +264,16 @@ class ValueBuilder:
         given = tuple(scalars) or (None,) * len(extents)
         self.exprs.append(Random(distribution, parameters, output, given, state))
         return output
+
+
+def joined_extent(extents: Sequence[Int]) -> Int:
+    """The extent of dims that are equal, but for those that turn out to be 1: the first that is not."""
+    joined = extents[-1]
+    for e in reversed(extents[:-1]):
+        is_one = equal(e, ONE)
+        if e is joined or is_one is FALSE:
+            joined = e
+        elif is_one is not TRUE:
+            # One atom, so that what is made of it can be made of the one that is chosen.
+            joined = select_atom(is_one, joined, e)
+    return joined

@@ -79,7 +79,9 @@ class ViewBuilder(ValueBuilder):
                         location=self.here(),
                     )
                 self._require_equal(d.extent, extent, f"expand, dim {i}")
-                dims.append((extent if extent.is_const else d.extent, d.kind, d.expanded))
+                # One that turns out to be 1 is expanded.
+                is_asked = extent.is_const or not (self.is_concrete or self._is_fixed(d))
+                dims.append((extent if is_asked else d.extent, d.kind, d.expanded))
         output = self.tensor(tensor.dtype, dims)
         self.exprs.append(Expand(tensor, output, tuple(scalars) or (None,) * len(extents)))
         return output
@@ -224,8 +226,13 @@ class ViewBuilder(ValueBuilder):
         ends: Sequence[Int],
         scalars: Sequence[tuple[Scalar | None, Scalar | None]] = (),
     ) -> Tensor:
-        """Elements [start, end) of each dim; 0 <= start <= end <= extent is the caller's business."""
+        """Elements [start, end) of each dim; 0 <= start <= end <= extent is the caller's business.
+
+        But that a part of a known number of elements lies inside of its dim is a constraint, where that is not known.
+        """
         extents = [end - start for start, end in zip(starts, ends, strict=True)]
+        for i, (d, start, extent) in enumerate(zip(tensor.visible, starts, extents, strict=True)):
+            self.require_inside(i, start, extent, d.extent)
         windows = [Window(start, ZERO, extent) for start, extent in zip(starts, extents, strict=True)]
         return self.resize(tensor, windows, extents, None, scalars)
 
@@ -246,14 +253,31 @@ class ViewBuilder(ValueBuilder):
         extents: list[Int] = []
         for i, (d, left, right) in enumerate(zip(tensor.visible, lefts, rights, strict=True)):
             extent = d.extent + left + right
-            what = f"pad of dim {i}: Invalid resized domain extent"
+            what = _padded(i)
             if extent.is_const and extent.value < 0:
                 raise DefinitionRuntimeError(f"{what}: {d.extent} + {left} + {right} is negative", location=self.here())
-            if extent.lo is None or extent.lo < 0:
-                self._require_equal(extent, maximum(extent, ZERO), what)
+            self.require_padded(i, extent)
             extents.append(extent)
             windows.append(Window(-left, maximum(left, ZERO), minimum(left + d.extent, extent)))
         return self.resize(tensor, windows, extents, fill, scalars)
+
+    def require_padded(self, dim: int, extent: Int) -> None:
+        """The extent of a padded dim must not be negative: a constraint, where that is not known."""
+        self._require_natural(extent, _padded(dim))
+
+    def require_inside(self, dim: int, start: Int, extent: Int, whole: Int) -> None:
+        """A part of a known extent must lie inside of its dim: constraints, where that is not known.
+
+        Parts whose bounds are clamped to the dim need none, and their extents are not known.
+        """
+        if extent.is_const and extent is not ZERO:
+            part = _part_text(start, extent.value, whole)
+            self._require_natural(start, f"slice of dim {dim}: {part} begins before the dim")
+            self._require_natural(whole - start - extent, f"slice of dim {dim}: {part} ends behind the dim")
+
+    def _require_natural(self, extent: Int, what: str) -> None:
+        if extent.lo is None or extent.lo < 0:
+            self._require_equal(extent, maximum(extent, ZERO), what)
 
     def cat(self, tensors: Sequence[Tensor], dim: int, bounds: Sequence[Int]) -> Tensor:
         """Parts of tensors of one shape side by side along `dim`: the k-th ends where bounds[k] says."""
@@ -280,3 +304,16 @@ class ViewBuilder(ValueBuilder):
         output = self.tensor(tensor.dtype, dims)
         self.exprs.append(Gather(kind, tensor, index, output, dim))
         return output
+
+
+def _part_text(start: Int, extent: int, whole: Int) -> str:
+    """A part of so many elements as a subscript names it: from the start of the dim, or from its end."""
+    from_end = start - whole
+    if not start.is_const and not from_end.is_const:
+        return "it"
+    first = start.value if start.is_const else from_end.value
+    return f"position {first}" if extent == 1 else f"the part from {first} to {first + extent - 1}"
+
+
+def _padded(dim: int) -> str:
+    return f"pad of dim {dim}: Invalid resized domain extent"

@@ -223,7 +223,7 @@ class Inliner:
     def __init__(self, builder: ScheduledFusion) -> None:
         self.builder = builder
         self.reason = ""
-        graph = IterationGraph(builder.exprs, builder.tensors)
+        graph = builder.exact_graph()
         self.sharing = share_loops(builder, graph)
 
     def inline(self, name: str, position: int | None) -> int:

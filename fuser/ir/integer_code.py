@@ -1,13 +1,11 @@
-"""What integer expressions turn into: C text, Python and NumPy functions, SymPy expressions, plain data."""
+"""What integer expressions turn into: C text, Python and NumPy functions, SymPy expressions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Callable, Container, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fuser.ir.integer_nodes import (
-    FALSE,
-    TRUE,
     AllOf,
     AnyOf,
     Compare,
@@ -17,31 +15,17 @@ from fuser.ir.integer_nodes import (
     Max,
     Min,
     Mod,
-    Monomial,
     Select,
     Symbol,
     SymbolQuotient,
     Truth,
     Xor,
-    compare_node,
-    const,
-    extremum_atom,
-    factor_order,
-    floor_div_atom,
-    junction_node,
-    mod_atom,
-    select_atom,
-    symbol,
-    xor_atom,
 )
 from fuser.ir.integer_rules import has_plain_division
-from fuser.ir.integer_sums import sort_sum
 from fuser.ir.integer_text import ATOM_LEVEL, DIVISION_LEVEL, SUM_LEVEL, Printer
 
 if TYPE_CHECKING:
     import sympy
-
-Data: TypeAlias = "str | int | tuple[Data, ...]"
 
 # ------------------------------------------------------------------------------------------------------------- C text
 
@@ -49,9 +33,10 @@ Data: TypeAlias = "str | int | tuple[Data, ...]"
 class _CPrinter(Printer):
     """C text for signed integers; division rounds towards minus infinity whatever the sign of the numerator."""
 
-    def __init__(self, names: Callable[[Symbol], str], suffix: str) -> None:
+    def __init__(self, names: Callable[[Symbol], str], suffix: str, unrolled: Container[Symbol] = ()) -> None:
         self.names = names
         self.suffix = suffix
+        self.unrolled = unrolled
 
     def name(self, symbol: Symbol) -> str:
         return self.names(symbol)
@@ -61,6 +46,19 @@ class _CPrinter(Printer):
 
     def truth(self, value: bool) -> str:
         return "true" if value else "false"
+
+    def comparison(self, node: Compare) -> str:
+        # What becomes a number alone on the left: the rest is the same in every iteration, and computed once.
+        numbers = [
+            (monomial, -coefficient)
+            for monomial, coefficient in node.operand.terms
+            if coefficient < 0 and all(isinstance(f, Symbol) and f in self.unrolled for f in monomial)
+        ]
+        rest = [(m, c) for m, c in node.operand.terms if (m, -c) not in numbers]
+        limit = node.operand.constant + 1
+        if node.kind != ">=" or not numbers or len(rest) + (limit != 0) < 2:
+            return super().comparison(node)
+        return f"{self.side(0, numbers)} < {self.side(limit, rest)}"
 
     def quotient(self, numerator: Int, divisor: Int) -> tuple[str, int]:
         x, d = self.operand(numerator), self.operand(divisor)
@@ -93,14 +91,20 @@ class _CPrinter(Printer):
         return (" && " if every else " || ").join(parts)
 
 
-def to_c(expression: Int | Cond, names: Callable[[Symbol], str] | None = None, suffix: str = "") -> str:
+def to_c(
+    expression: Int | Cond,
+    names: Callable[[Symbol], str] | None = None,
+    suffix: str = "",
+    unrolled: Container[Symbol] = (),
+) -> str:
     """C text of an expression or condition over signed integers.
 
-    `names` gives the C name of a symbol (its own name by default), `suffix` follows every literal ("LL"). Divisions of
+    `names` gives the C name of a symbol (its own name by default), `suffix` follows every literal ("LL"). `unrolled` are
+    counters that become numbers when their loops are unrolled. Divisions of
     a numerator that is not proved nonnegative get a form that still rounds towards minus infinity. The text is not
     parenthesised as a whole.
     """
-    printer = _CPrinter(names or (lambda s: s.name), suffix)
+    printer = _CPrinter(names or (lambda s: s.name), suffix, unrolled)
     return printer.expression(expression) if isinstance(expression, Int) else printer.condition(expression)
 
 
@@ -327,120 +331,3 @@ def to_sympy(expression: Int | Cond) -> sympy.Basic:
                 raise TypeError(f"expected a condition, got {type(node).__name__}")
 
     return convert(expression) if isinstance(expression, Int) else decide(expression)
-
-
-# --------------------------------------------------------------------------------------------------------------- data
-
-# An absent bound of a symbol, as data hold only strings and ints.
-_OPEN: Final = ""
-
-
-def to_data(expression: Int | Cond) -> Data:
-    """Nested tuples of strings and ints from which `from_data` rebuilds the expression (JSON lists serve as well)."""
-    match expression:
-        case Symbol(lo=lo, hi=hi, below=below):
-            return (
-                "symbol",
-                expression.name,
-                _OPEN if lo is None else lo,
-                _OPEN if hi is None else hi,
-                expression.multiple,
-                _OPEN if below is None else to_data(below),
-            )
-        case SymbolQuotient():
-            return ("unit", to_data(expression.symbol))
-        case FloorDiv():
-            return ("//", to_data(expression.numerator), to_data(expression.divisor))
-        case Mod():
-            return ("%", to_data(expression.numerator), to_data(expression.divisor))
-        case Min():
-            return ("min", *(to_data(a) for a in expression.arguments))
-        case Max():
-            return ("max", *(to_data(a) for a in expression.arguments))
-        case Select():
-            return ("select", to_data(expression.condition), to_data(expression.chosen), to_data(expression.otherwise))
-        case Xor():
-            return ("^", to_data(expression.left), to_data(expression.right))
-        case Int():
-            if not expression.terms:
-                return expression.constant
-            terms = (("*", c, *(to_data(factor) for factor in m)) for m, c in expression.terms)
-            return ("+", expression.constant, *terms)
-        case Truth():
-            return ("true",) if expression.value else ("false",)
-        case Compare():
-            return (expression.kind, to_data(expression.operand))
-        case AllOf():
-            return ("and", *(to_data(a) for a in expression.arguments))
-        case AnyOf():
-            return ("or", *(to_data(a) for a in expression.arguments))
-        case _:
-            raise TypeError(f"expected an integer expression or a condition, got {type(expression).__name__}")
-
-
-def from_data(data: Any) -> Int | Cond:
-    """The expression that `to_data` wrote, node by node, no rule applied. ValueError for data of another form."""
-    if isinstance(data, int):
-        return const(data)
-    match data:
-        case ["symbol", str(name), lo, hi, int(multiple), below]:
-            return symbol(
-                name,
-                None if lo == _OPEN else lo,
-                None if hi == _OPEN else hi,
-                multiple=multiple,
-                below=None if below == _OPEN else _int_from(below),
-            )
-        case ["unit", data_of_symbol]:
-            whole = from_data(data_of_symbol)
-            if not isinstance(whole, Symbol):
-                raise ValueError(f"expected a symbol, got {whole}")
-            return whole.unit
-        case ["//", numerator, divisor]:
-            return floor_div_atom(_int_from(numerator), _int_from(divisor))
-        case ["%", numerator, divisor]:
-            return mod_atom(_int_from(numerator), _int_from(divisor))
-        case ["min" | "max" as name, _, *_]:
-            return extremum_atom(Min if name == "min" else Max, [_int_from(argument) for argument in data[1:]])
-        case ["select", condition, chosen, otherwise]:
-            return select_atom(_cond_from(condition), _int_from(chosen), _int_from(otherwise))
-        case ["^", left, right]:
-            return xor_atom(_int_from(left), _int_from(right))
-        case ["+", int(constant), *terms]:
-            return sort_sum(constant, dict(_term_from(term) for term in terms))
-        case ["true"]:
-            return TRUE
-        case ["false"]:
-            return FALSE
-        case [">=" | "==" | "!=" as kind, operand]:
-            return compare_node(kind, _int_from(operand))
-        case ["and" | "or" as name, *arguments]:
-            return junction_node(AllOf if name == "and" else AnyOf, [_cond_from(a) for a in arguments])
-        case _:
-            raise ValueError(f"not the data of an integer expression: {data!r}")
-
-
-def _term_from(data: Any) -> tuple[Monomial, int]:
-    match data:
-        case ["*", int(coefficient), _, *_]:
-            factors = [_int_from(factor) for factor in data[2:]]
-            for factor in factors:
-                if factor.terms != (((factor,), 1),):
-                    raise ValueError(f"{factor} cannot be a factor of a term: it is a sum itself")
-            return tuple(sorted(factors, key=factor_order)), coefficient
-        case _:
-            raise ValueError(f"not the data of a term: {data!r}")
-
-
-def _int_from(data: Any) -> Int:
-    node = from_data(data)
-    if not isinstance(node, Int):
-        raise ValueError(f"expected an expression, got the condition {node}")
-    return node
-
-
-def _cond_from(data: Any) -> Cond:
-    node = from_data(data)
-    if isinstance(node, Int):
-        raise ValueError(f"expected a condition, got the expression {node}")
-    return node

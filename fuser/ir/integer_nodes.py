@@ -26,12 +26,14 @@ process.
 
 from __future__ import annotations
 
-import threading
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, TypeAlias
 
+from fuser import locks
+from fuser.errors import DefinitionTypeError
 from fuser.ir.integer_ranges import Bound, greatest, least, product_range
+from fuser.tracebacks import short_traceback
 
 Monomial: TypeAlias = "tuple[Int, ...]"
 Terms: TypeAlias = "tuple[tuple[Monomial, int], ...]"
@@ -116,6 +118,14 @@ class Int:
 
         def __setattr__(self, name: str, value: object) -> NoReturn:
             raise AttributeError(f"integer expressions are immutable, cannot set {name!r}")
+
+    if not TYPE_CHECKING:
+
+        @short_traceback
+        def __truediv__(self, other: object) -> NoReturn:
+            raise DefinitionTypeError("integer expressions and extents are divided by //")
+
+        __rtruediv__ = __truediv__
 
     @property
     def is_const(self) -> bool:
@@ -560,7 +570,7 @@ _sums: dict[tuple[int, Terms], Int] = {}
 _atoms: dict[_Key, Any] = {}
 _conditions: dict[_Key, Any] = {}
 # A symbol with a known divisor enters two tables at once.
-_symbol_lock = threading.Lock()
+_symbol_lock = locks.lock()
 
 
 def const(value: int) -> Int:

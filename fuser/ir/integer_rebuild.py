@@ -1,8 +1,9 @@
-"""Nodes made again: by the makers with new values (substitution), or just as they were (pickling)."""
+"""Nodes made again: by the makers with new values (substitution), or just as they were (files and pickles)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from fuser.ir.integer_choices import exclusive_or, extremum, select
 from fuser.ir.integer_conditions import all_of, any_of, compare
@@ -18,10 +19,10 @@ from fuser.ir.integer_nodes import (
     Max,
     Min,
     Mod,
+    Monomial,
     Select,
     Symbol,
     SymbolQuotient,
-    Terms,
     Truth,
     Xor,
     as_int,
@@ -41,6 +42,11 @@ from fuser.ir.integer_sums import sort_sum
 def substitute(node: Int, values: Mapping[Symbol, Int | int]) -> Int:
     """`node` with symbols replaced, simplified again."""
     return _replace(node, {name: as_int(value) for name, value in values.items()})
+
+
+def replaced(node: Int, values: Mapping[Int, Int]) -> Int:
+    """The same with any atoms (or the whole) in place of symbols: `min(a, b) + 3` with a for `min(a, b)` is `a + 3`."""
+    return _replace(node, dict(values))
 
 
 def substitute_condition(node: Cond, values: Mapping[Symbol, Int | int]) -> Cond:
@@ -99,44 +105,95 @@ def _replace_in(node: Cond, known: dict[Int, Int]) -> Cond:
             return node
 
 
-def pickle_node(node: Int | Cond) -> tuple[Callable[..., object], tuple[object, ...]]:
-    """A maker and its arguments that give this very node again, for `__reduce__`. No rule is applied."""
+Part = Int | Cond | str | int | bool | None
+
+
+def parts_of(node: Int | Cond) -> tuple[str, tuple[Part, ...]]:
+    """A word for what a node is, and the nodes, numbers and names that it is made of: `from_parts` makes it again.
+
+    Those of a sum are its constant, then for each term the coefficient, the number of factors and the factors.
+    """
     match node:
         case Symbol():
-            return _symbol_again, (node.name, node.lo, node.hi, node.multiple, node.below)
+            return "symbol", (node.name, node.lo, node.hi, node.multiple, node.below)
         case SymbolQuotient():
-            return getattr, (node.symbol, "unit")
+            return "unit", (node.symbol,)
         case FloorDiv():
-            return floor_div_atom, (node.numerator, node.divisor)
+            return "//", (node.numerator, node.divisor)
         case Mod():
-            return mod_atom, (node.numerator, node.divisor)
-        case Min() | Max():
-            return extremum_atom, (type(node), node.arguments)
+            return "%", (node.numerator, node.divisor)
+        case Min():
+            return "min", node.arguments
+        case Max():
+            return "max", node.arguments
         case Select():
-            return select_atom, (node.condition, node.chosen, node.otherwise)
+            return "select", (node.condition, node.chosen, node.otherwise)
         case Xor():
-            return xor_atom, (node.left, node.right)
+            return "^", (node.left, node.right)
         case Int():
-            return _sum_again, (node.constant, node.terms)
+            parts: list[Part] = [node.constant]
+            for monomial, coefficient in node.terms:
+                parts += (coefficient, len(monomial), *monomial)
+            return "+", tuple(parts)
         case Truth():
-            return _truth_again, (node.value,)
+            return "truth", (node.value,)
         case Compare():
-            return compare_node, (node.kind, node.operand)
+            return node.kind, (node.operand,)
         case AllOf():
-            return junction_node, (AllOf, node.arguments)
+            return "and", node.arguments
         case AnyOf():
-            return junction_node, (AnyOf, node.arguments)
+            return "or", node.arguments
         case _:
-            raise TypeError(f"expected an expression or a condition, got {type(node).__name__}")
+            raise TypeError(f"expected an integer expression or a condition, got {type(node).__name__}")
 
 
-def _symbol_again(name: str, lo: int | None, hi: int | None, multiple: int, below: Int | None) -> Symbol:
-    return symbol(name, lo, hi, multiple=multiple, below=below)
+def from_parts(word: str, parts: Sequence[Part]) -> Int | Cond:
+    """The node of `parts_of`, the interned one; no rule is applied. ValueError for parts of another form."""
+    match word, parts:
+        case "symbol", [str(name), int() | None as lo, int() | None as hi, int(multiple), Int() | None as below]:
+            return symbol(name, lo, hi, multiple=multiple, below=below)
+        case "unit", [Symbol() as whole]:
+            return whole.unit
+        case "//", [Int() as numerator, Int() as divisor]:
+            return floor_div_atom(numerator, divisor)
+        case "%", [Int() as numerator, Int() as divisor]:
+            return mod_atom(numerator, divisor)
+        case "min" | "max", [Int(), *_] if all(isinstance(a, Int) for a in parts):
+            return extremum_atom(Min if word == "min" else Max, cast("Sequence[Int]", parts))
+        case "select", [Cond() as condition, Int() as chosen, Int() as otherwise]:
+            return select_atom(condition, chosen, otherwise)
+        case "^", [Int() as left, Int() as right]:
+            return xor_atom(left, right)
+        case "+", [int(constant), *terms]:
+            return sort_sum(constant, _terms_again(terms))
+        case "truth", [bool(value)]:
+            return TRUE if value else FALSE
+        case ">=" | "==" | "!=", [Int() as operand]:
+            return compare_node(word, operand)
+        case "and" | "or", [Cond(), *_] if all(isinstance(a, Cond) for a in parts):
+            return junction_node(AllOf if word == "and" else AnyOf, cast("Sequence[Cond]", parts))
+        case _:
+            raise ValueError(f"{word!r} of {list(parts)!r} is no integer expression")
 
 
-def _sum_again(constant: int, terms: Terms) -> Int:
-    return sort_sum(constant, dict(terms))
+def _terms_again(parts: Sequence[Part]) -> dict[Monomial, int]:
+    terms: dict[Monomial, int] = {}
+    at = 0
+    while at < len(parts):
+        match parts[at : at + 2]:
+            case [int(coefficient), int(count)] if count >= 1 and at + 2 + count <= len(parts):
+                factors = parts[at + 2 : at + 2 + count]
+            case _:
+                raise ValueError(f"{list(parts[at:])!r} is no term of a sum")
+        for factor in factors:
+            if not isinstance(factor, Int) or factor.terms != (((factor,), 1),):
+                raise ValueError(f"{factor} cannot be a factor of a term")
+        # As `factors` are sorted by name in every process, so they are again.
+        terms[cast("Monomial", tuple(factors))] = coefficient
+        at += 2 + count
+    return terms
 
 
-def _truth_again(value: bool) -> Cond:
-    return TRUE if value else FALSE
+def pickle_node(node: Int | Cond) -> tuple[Callable[..., object], tuple[object, ...]]:
+    """A maker and its arguments that give this very node again, for `__reduce__`."""
+    return from_parts, parts_of(node)

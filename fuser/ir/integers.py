@@ -14,20 +14,17 @@ This module is the name under which the project uses them. The parts, each impor
     integer_rules        normal form: sums, division, recombination
     integer_choices      normal form: minimum, maximum, selection, differing bits
     integer_conditions   comparisons and their combinations; `RULES`
-    integer_rebuild      substitution, pickling
+    integer_rebuild      substitution, parts to write and read
     integer_text         infix text
-    integer_code         C text, compiled functions, SymPy, data
+    integer_code         C text, compiled functions, SymPy
 """
 
 from fuser.ir.integer_attributes import DERIVED
 from fuser.ir.integer_choices import exclusive_or, maximum, minimum, select
 from fuser.ir.integer_code import (
-    Data,
     compile_function,
     compile_vectorized,
-    from_data,
     to_c,
-    to_data,
     to_sympy,
 )
 from fuser.ir.integer_conditions import (
@@ -68,7 +65,7 @@ from fuser.ir.integer_nodes import (
     const,
     symbol,
 )
-from fuser.ir.integer_rebuild import pickle_node, substitute, substitute_condition
+from fuser.ir.integer_rebuild import from_parts, parts_of, pickle_node, replaced, substitute, substitute_condition
 from fuser.ir.integer_rules import (
     Rule,
     add,
@@ -94,7 +91,6 @@ __all__ = [
     "Compare",
     "Cond",
     "Const",
-    "Data",
     "FloorDiv",
     "Int",
     "Max",
@@ -118,21 +114,22 @@ __all__ = [
     "const",
     "equal",
     "exclusive_or",
-    "from_data",
+    "from_parts",
     "less",
     "less_equal",
     "maximum",
     "minimum",
     "negate",
     "not_equal",
+    "parts_of",
     "prove_divisible",
     "prove_less",
     "prove_less_equal",
+    "replaced",
     "select",
     "split_multiples",
     "symbol",
     "to_c",
-    "to_data",
     "to_sympy",
 ]
 

@@ -29,7 +29,7 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import Int
+from fuser.ir.integers import ONE, Int
 from fuser.records import record
 
 
@@ -81,10 +81,15 @@ class GroupSwizzle:
 GroupTransform = GroupSplit | GroupMerge | GroupSwizzle
 
 
+def as_it_is(extent: Int) -> Int:
+    return extent
+
+
 class IterationGraph:
     """Groups of the iteration domains of some tensors.
 
-    `resolving`: the resolving view. `rewrite` maps extents (facts, canonical symbols).
+    `resolving`: the resolving view. `rewrite` maps extents (facts, canonical symbols). `links`: dims that are the same, though
+    no expr says so.
     """
 
     def __init__(
@@ -93,7 +98,7 @@ class IterationGraph:
         tensors: Iterable[Tensor],
         *,
         resolving: bool = False,
-        rewrite: Callable[[Int], Int] = lambda e: e,
+        rewrite: Callable[[Int], Int] = as_it_is,
         links: Iterable[tuple[IterDomain, IterDomain]] = (),
     ) -> None:
         # Of each dim, in order of first sight, the one that stands for its class; and the classes of more than one.
@@ -119,8 +124,8 @@ class IterationGraph:
             for sibling in outputs[1:]:
                 for a, b in zip(outputs[0].produced, sibling.produced, strict=True):
                     self._union(a, b)
-        if resolving:
-            for a, b in links:
+        for a, b in links:
+            if resolving or a.is_broadcast == b.is_broadcast:
                 self._union(a, b)
         products = [p for expr in reshapes for p in _products(expr)]
         self._reshaped = {d for p in products for d in p}
@@ -214,7 +219,11 @@ class IterationGraph:
         concrete = [m for m in members if not m.is_broadcast]
         chosen = next((m for m in concrete if m.extent.is_const), (concrete or members)[0])
         has_broadcast = len(concrete) < len(members)
-        return Group(chosen.name, self._rewrite(chosen.extent), not concrete, has_broadcast=has_broadcast)
+        extent = self._rewrite(chosen.extent)
+        # What is known to have one element is like a broadcast dim: whoever needs the element has it. Not where it is combined
+        # with others along the dim: there every worker counts.
+        is_broadcast = not concrete or (extent is ONE and not any(m.is_reduction for m in members))
+        return Group(chosen.name, extent, is_broadcast, has_broadcast=has_broadcast)
 
     def _derived(self, d: IterDomain, promoted: Mapping[Group, Group] | None = None) -> Group:
         t = d.definition

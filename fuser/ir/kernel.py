@@ -19,7 +19,7 @@ Grammar
                | For(symbol, start, stop, step, body, unroll)
                | If(condition, then, orelse, role)
                | Shuffle(dst, dst_index, src: value, kind, lane: Int, width)
-               | LoadIndex(symbol, buffer, index)         an integer becomes an index symbol
+               | LoadIndex(symbol, buffer, index, given)  an integer becomes an index symbol
                | LetPhase(symbol, buffer, width)          how many elements behind an aligned address an argument begins
                | Prefetch(buffer, index)                  the line of an element is asked for; nothing waits for it
                | AtomicAdd(symbol or None, buffer, index, amount: Int, acquire, wrap, release)   symbol receives the old value
@@ -76,6 +76,7 @@ from fuser.ir.kernel_statements import (
     ExchangeWait,
     Fence,
     For,
+    GivenIndex,
     GridBarrier,
     If,
     Let,
@@ -141,6 +142,7 @@ __all__ = [
     "LetPhase",
     "Literal",
     "Load",
+    "GivenIndex",
     "LoadIndex",
     "Parameter",
     "Post",

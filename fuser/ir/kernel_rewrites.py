@@ -134,7 +134,7 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
             case Shuffle():
                 return Shuffle(s.dst, index(s.dst_index), value(s.src), s.kind, index(s.lane), s.width)
             case LoadIndex():
-                return LoadIndex(s.symbol, s.buffer, index(s.index))
+                return LoadIndex(s.symbol, s.buffer, index(s.index), s.given)
             case Prefetch():
                 return Prefetch(s.buffer, index(s.index))
             case AtomicAdd():

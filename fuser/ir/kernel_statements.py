@@ -13,6 +13,7 @@ from fuser.ir.enums import CacheOp, ParallelType
 from fuser.ir.integers import Cond, Int, Symbol
 from fuser.ir.kernel_values import Buffer, Literal, Value
 from fuser.records import record
+from fuser.source_location import SourceLocation
 
 
 class Role(Enum):
@@ -150,6 +151,14 @@ class Shuffle:
     width: int = 32
 
 
+@record
+class GivenIndex:
+    """An index that the user's data hold, for dim `dim` of the operand of the op at `location`: nothing bounds it."""
+
+    dim: int
+    location: SourceLocation | None
+
+
 @record(eq=False)
 class LoadIndex:
     """Read an Int32 element of shared or device memory, or an integer in a register, into an index symbol."""
@@ -157,6 +166,7 @@ class LoadIndex:
     symbol: Symbol
     buffer: Buffer
     index: Int
+    given: GivenIndex | None = None
 
 
 @record(eq=False)
@@ -329,7 +339,8 @@ class Reduce:
     On entry every element of the register arrays `partials` holds the thread's own partial (the identity where it has
     none). Afterwards every thread of the block holds the result, for `block_axes` alone. With `grid_axes` the result is
     valid in the last block of each group (`grid_broadcast` False: consumers run under `last_block == 1`), or in all
-    blocks (`grid_broadcast` True: the kernel is cooperative).
+    blocks (`grid_broadcast` True: the kernel is cooperative). Where the last blocks of another collective come to this one
+    alone, `last_block` is known behind their test, too: it is 0 in all other blocks.
 
     combine: name of a pointwise row (add, mul, maximum, minimum, logical_or, ...), "welford" for a triple
     (mean, m2, count), where one count may stand for all elements, "welford_exact" for these and the rest of the mean,

@@ -19,6 +19,13 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.integers import Int, Symbol
 from fuser.records import record
 
+LIMIT_REMEDIES = {
+    "block": "split the axis, as in tv.split(axis, 128), and bind the inner axis alone to threads",
+    "grid": "split the axis, or bind it to grid_x, which takes 2**31 - 1 blocks",
+    "shared": "split the axes of the tensor and inline it, so that a block holds a part of it",
+}
+"""What to do about a schedule that needs more than the device has, by what there is too much of."""
+
 
 @record
 class ExtentOf:

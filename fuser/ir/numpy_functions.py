@@ -5,7 +5,7 @@ result in the dtype that the op's rule says. They never warn. Floats may also be
 `clongdouble`: with wider arrays the same functions are the reference of a narrower computation.
 
 Conventions
-    integers wrap; x / 0 and x % 0 are 0; the smallest integer over -1 wraps to itself
+    integers wrap; the smallest integer over -1 wraps to itself; x / 0 and x % 0 have all bits set (`_over_zero`)
     Bool arithmetic is that of the integers 0 and 1 converted back with `!= 0`
     of two zeros `maximum` is +0 if either is, `minimum` is -0 if either is
 """
@@ -126,6 +126,13 @@ def _complex_rsqrt(x: Array) -> Array:
     return 1 / np.sqrt(x)
 
 
+def _complex_log2(x: Array) -> Array:
+    z: Array = np.asarray(np.log(x))
+    angle = np.asarray(np.imag(z))
+    base = np.log(angle.dtype.type(2))
+    return complex_(np.real(z) / base, angle / base)
+
+
 def _sigmoid(x: Array) -> Array:
     # 1 / (1 + exp(-x)) overflows where the result is still subnormal; exp(-|x|) does not.
     t = np.exp(-np.abs(x))
@@ -160,6 +167,7 @@ def _reciprocal(x: Array) -> Array:
 abs_ = per_kind(floating=np.abs, integer=np.abs, boolean=identity, cplx=np.abs)
 neg = per_kind(floating=np.negative, integer=np.negative, boolean=identity, cplx=np.negative)
 frac = per_kind(floating=_frac, integer=_zero, boolean=_zero)
+log2 = in_double(per_kind(floating=np.log2, cplx=_complex_log2))
 rsqrt = in_double(per_kind(floating=_rsqrt, cplx=_complex_rsqrt))
 reciprocal = per_kind(floating=_reciprocal, cplx=np.reciprocal)
 sigmoid = in_double(per_kind(floating=_sigmoid, cplx=_complex_sigmoid))
@@ -198,21 +206,30 @@ def _guarded(divisor: Array) -> tuple[Array, Array]:
     return zero, np.where(zero, divisor.dtype.type(1), divisor)
 
 
+def _over_zero(x: Array) -> Array:
+    """x / 0 and x % 0: all bits of a division of 64 bits set, or of 32 where that many hold both operands.
+
+    So torch and other compilers for GPUs give it, who leave it to the machine.
+    """
+    low = x.astype(np.uint32)
+    return np.where(low == x, np.uint32(0xFFFFFFFF).astype(x.dtype), x.dtype.type(-1))
+
+
 def _truncated_quotient(x: Array, y: Array) -> Array:
     zero, safe = _guarded(y)
     q = np.floor_divide(x, safe)
     inexact = (q * safe != x) & ((x < 0) != (safe < 0))
-    return np.where(zero, x.dtype.type(0), q + inexact.astype(x.dtype))
+    return np.where(zero, _over_zero(x), q + inexact.astype(x.dtype))
 
 
 def _truncated_remainder(x: Array, y: Array) -> Array:
     zero, safe = _guarded(y)
-    return np.where(zero, x.dtype.type(0), np.fmod(x, safe))
+    return np.where(zero, _over_zero(x), np.fmod(x, safe))
 
 
 def _floored_remainder(x: Array, y: Array) -> Array:
     zero, safe = _guarded(y)
-    return np.where(zero, x.dtype.type(0), np.remainder(x, safe))
+    return np.where(zero, _over_zero(x), np.remainder(x, safe))
 
 
 def _integer_power(x: Array, y: Array) -> Array:
@@ -325,7 +342,8 @@ def numpy_cast(array: Array, dtype: DataType) -> Array:
     with np.errstate(all="ignore"):
         if dtype is DataType.Bool:
             return array != 0
-        if target.itemsize == 2 and source.itemsize > 4:
+        if target.itemsize == 2 and source.kind in "iuf" and not np.can_cast(source, np.float32):
+            # ml_dtypes goes through float32, which would round a second time.
             return _round_to_odd(array).astype(target)
         if source.kind not in "biufc" and target.kind != "f":
             return array.astype(np.float32).astype(target)  # ml_dtypes converts to few types directly
@@ -333,7 +351,7 @@ def numpy_cast(array: Array, dtype: DataType) -> Array:
 
 
 def _round_to_odd(array: Array) -> Array:
-    """`array` (8 bytes or wider) in float32, inexact results rounded to the neighbour whose last bit is set.
+    """`array` (of a type that float32 cannot hold) in float32, inexact results rounded to the neighbour whose last bit is set.
 
     Rounding such a value again to 16 bits gives what one rounding of the original gives.
     """

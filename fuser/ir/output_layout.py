@@ -1,27 +1,37 @@
 """Memory order of outputs: a function of the definition alone, so that equal definitions give equal strides.
 
-An output takes the layout of the input it updates in place. Any other inherits from its reference input: of the inputs
-it depends on, the one with the most dims that are neither broadcast nor expanded. The dims of the reference that map
-exactly onto the output become, fastest first, the output's fastest dims; the rest stay in logical order outside them. What
-a reshape makes of a dim is in its place; what it makes of several is in the place of the innermost.
-Inputs that tie and disagree give a row-major output.
+An output is row major, unless the definition says otherwise (docs/decisions/0014-memory-order-of-outputs.md):
+1. An output that updates an input lies as that does; an input that is returned, and a result of `stride_order`, as given.
+2. Of the inputs, and results of `stride_order`, that the output depends on, those count that have every one of its dims, in an
+   order of memory in which a view of them could show the output's dims: ops keep dims apart, and what a reshape merges lies
+   side by side. If these agree, the output lies as they do.
+
+Dims of extent 1 lie anywhere, and say nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeAlias, TypeGuard
+
 from fuser.ir.dim_pairs import dim_pairs, displaced_dims
 from fuser.ir.fusion import (
+    Expr,
     Fusion,
     IterDomain,
+    Permute,
     Pointwise,
     Reshape,
     Tensor,
+    TensorExpr,
     memory_order,
     row_major_order,
     tensor_inputs,
     tensor_outputs,
 )
+from fuser.ir.live_order import exprs_below
 from fuser.ir.views import runs_of
+from fuser.records import record
 
 
 def output_stride_order(fusion: Fusion, output: Tensor) -> tuple[int, ...]:
@@ -32,120 +42,123 @@ def output_stride_order(fusion: Fusion, output: Tensor) -> tuple[int, ...]:
 def output_stride_orders(fusion: Fusion) -> dict[Tensor, tuple[int, ...]]:
     """`output_stride_order` of every output."""
     aliases = {o.tensor: o.alias_of for o in fusion.outputs if o.alias_of is not None}
-    groups = _exact_groups(fusion)
-    made = _made_of(fusion, groups)
     orders: dict[Tensor, tuple[int, ...]] = {}
     for output in fusion.output_tensors:
         target = aliases.get(output)
         if target is not None:
             orders[output] = target.stride_order
         elif (
-            _is_given(fusion, output)
+            gives_order(fusion.definitions.get(output))
             or output in fusion.input_tensors
             or output.stride_order != row_major_order(output.ndim)
         ):
             orders[output] = output.stride_order
         else:
-            orders[output] = _inherited_order(output, _reference_inputs(fusion, output), groups, made)
+            orders[output] = _inherited_order(fusion, output)
     return orders
 
 
-def _is_given(fusion: Fusion, output: Tensor) -> bool:
-    """Whether the definition says the memory order itself."""
-    expr = fusion.definitions.get(output)
+def gives_order(expr: Expr | None) -> TypeGuard[Pointwise]:
+    """Whether the definition says the memory order of the result itself."""
     return isinstance(expr, Pointwise) and expr.op == "stride_order"
 
 
-def _reference_inputs(fusion: Fusion, output: Tensor) -> list[Tensor]:
-    """The inputs that `output` depends on with the most dims that hold more than one stored element."""
-    found: dict[Tensor, None] = {}
-    seen: set[Tensor] = set()
-    pending = [output]
-    while pending:
-        tensor = pending.pop()
-        if tensor in seen:
+def _inherited_order(fusion: Fusion, output: Tensor) -> tuple[int, ...]:
+    row_major = row_major_order(output.ndim)
+    stored = [d for d in output.visible if not d.is_broadcast]
+    below = [e for e in exprs_below([output], fusion.definitions) if isinstance(e, TensorExpr)]
+    read = {t for e in below for t in tensor_inputs(e)}
+    sources = [t for t in fusion.input_tensors if t in read]
+    sources += [tensor_outputs(e)[0] for e in below if gives_order(e)]
+    if all(t.stride_order == row_major_order(t.ndim) for t in sources) and not any(
+        isinstance(e, Permute) for e in below
+    ):
+        return row_major  # nothing else puts dims in another order
+    places = _places_below(output, below)
+    found = [s for s in (_shown(t, places, stored) for t in sources) if s is not None]
+    agreed = {tuple(d for d in dims if not d.is_broadcast) for dims in found}
+    if len(agreed) != 1 or agreed == {tuple(stored)}:
+        return row_major
+    # Dims of extent 1 that the source does not have are outermost.
+    dims = [*(d for d in output.visible if d not in found[0]), *found[0]]
+    return tuple(len(dims) - 1 - dims.index(d) for d in output.visible)
+
+
+# --- where dims of the output come from -------------------------------------------------------------------------------
+
+
+@record
+class _Part:
+    """One of the dims, slowest first, that a reshape merges into `whole`."""
+
+    whole: Place
+    index: int
+    count: int
+
+
+Place: TypeAlias = tuple[IterDomain | _Part, ...]
+"""What stands in the output for a dim, slowest first. Empty for a dim that is reduced or otherwise gone."""
+Places: TypeAlias = dict[IterDomain, Place | None]
+"""None for a dim that stands in several places, as both do in `x + transpose(x)`."""
+
+
+def _places_below(output: Tensor, below: Sequence[TensorExpr]) -> Places:
+    """The places of the dims of everything that `output` is computed from, by exprs in order."""
+    places: Places = {d: (d,) for d in output.visible}
+    for expr in reversed(below):
+        if gives_order(expr):
             continue
-        seen.add(tensor)
-        expr = fusion.definitions.get(tensor)
-        if expr is None:
-            found[tensor] = None
-        else:
-            pending.extend(tensor_inputs(expr))
-    inputs = [t for t in fusion.input_tensors if t in found]
-    counts = [sum(not d.is_broadcast and not d.expanded for d in t.visible) for t in inputs]
-    return [t for t, n in zip(inputs, counts, strict=True) if n == max(counts)]
-
-
-Groups = dict[IterDomain, IterDomain]
-MadeOf = dict[IterDomain, list[list[IterDomain]]]
-"""Per group: what reshapes have in its place on their other side, slowest first."""
-
-
-def _made_of(fusion: Fusion, groups: Groups) -> MadeOf:
-    found: MadeOf = {}
-    for e in fusion.tensor_exprs:
-        if isinstance(e, Reshape) and e.is_resolved:
-            for run in runs_of(e):
-                left = [groups[e.output.produced[i]] for i in run.inputs]
-                right = [groups[e.output.logical[j]] for j in run.outputs]
-                for a, b in () if run.is_kept else ((left, right), (right, left)):
-                    for i, group in enumerate(a):
-                        found.setdefault(group, []).append(b if i == len(a) - 1 else [])
-    return found
-
-
-def _in_place_of(group: IterDomain, wanted: set[IterDomain], made: MadeOf, seen: set[IterDomain]) -> list[IterDomain]:
-    """The wanted groups that stand for a group, slowest first."""
-    if group in wanted or group in seen:
-        return [group]
-    for parts in made.get(group, ()):
-        found = [g for p in parts for g in _in_place_of(p, wanted, made, seen | {group})]
-        if found and all(g in wanted for g in found):
-            return found
-    return []
-
-
-def _inherited_order(output: Tensor, references: list[Tensor], groups: Groups, made: MadeOf) -> tuple[int, ...]:
-    orders = {_order_after(output, reference, groups, made) for reference in references}
-    return orders.pop() if len(orders) == 1 else row_major_order(output.ndim)
-
-
-def _order_after(output: Tensor, reference: Tensor, groups: Groups, made: MadeOf) -> tuple[int, ...]:
-    remaining = list(range(output.ndim))
-    fastest_first: list[int] = []
-    wanted = {groups[d] for d in output.visible}
-    for source in reversed(memory_order(reference.stride_order)):
-        for group in reversed(_in_place_of(groups[reference.visible[source]], wanted, made, set())):
-            match = next((d for d in remaining if groups[output.visible[d]] is group), None)
-            if match is not None:
-                remaining.remove(match)
-                fastest_first.append(match)
-    fastest_first += reversed(remaining)
-    order = [0] * output.ndim
-    for rank, dim in enumerate(fastest_first):
-        order[dim] = rank
-    return tuple(order)
-
-
-def _exact_groups(fusion: Fusion) -> dict[IterDomain, IterDomain]:
-    """A representative of each dim's group: dims that ops iterate together, and those they resize; broadcast dims with
-    broadcast dims only."""
-    parent: dict[IterDomain, IterDomain] = {d: d for t in fusion.tensors for d in (*t.logical, *t.produced)}
-
-    def find(d: IterDomain) -> IterDomain:
-        while parent[d] is not d:
-            parent[d] = parent[parent[d]]
-            d = parent[d]
-        return d
-
-    for expr in fusion.tensor_exprs:
+        if isinstance(expr, Reshape) and expr.is_resolved:
+            _place_merged(expr, places)
         for producer in tensor_inputs(expr):
             for consumer in tensor_outputs(expr):
-                for a, b in dim_pairs(expr, producer, consumer):
-                    if a.is_broadcast == b.is_broadcast:
-                        parent[find(a)] = find(b)
                 # A sliced or padded dim keeps its place in memory.
-                for a, b in displaced_dims(expr, producer, consumer):
-                    if b is not None and a.is_broadcast == b.is_broadcast:
-                        parent[find(a)] = find(b)
-    return {d: find(d) for d in parent}
+                for a, b in (*dim_pairs(expr, producer, consumer), *displaced_dims(expr, producer, consumer)):
+                    if b in places and a.is_broadcast == b.is_broadcast:
+                        places[a] = places[b] if places.get(a, places[b]) == places[b] else None
+    return places
+
+
+def _place_merged(expr: Reshape, places: Places) -> None:
+    """Places of the dims of a reshape's operand from those of its result."""
+    for run in runs_of(expr):
+        whole: list[IterDomain | _Part] = []
+        is_clear = True
+        for j in run.outputs:
+            place = places.get(expr.output.logical[j], ())
+            is_clear &= place is not None
+            whole += place or ()
+        for i, position in enumerate(run.inputs):
+            one = tuple(whole) if len(run.inputs) == 1 else (_Part(tuple(whole), i, len(run.inputs)),)
+            places[expr.output.produced[position]] = one if is_clear else None
+
+
+def _shown(source: Tensor, places: Places, stored: Sequence[IterDomain]) -> list[IterDomain] | None:
+    """Dims of the output in the memory order of `source`, slowest first, if it has all that hold more than one element."""
+    found: list[IterDomain | _Part] = []
+    for d in memory_order(source.stride_order):
+        dim = source.visible[d]
+        place = () if dim.expanded else places.get(dim, ())
+        if place is None:
+            return None
+        found += place
+    joined = _joined(found)
+    dims = [p for p in joined if isinstance(p, IterDomain)]
+    is_clear = len(dims) == len(set(dims)) == len(joined)
+    return dims if is_clear and all(d in dims for d in stored) else None
+
+
+def _joined(places: Sequence[IterDomain | _Part]) -> Place:
+    """Parts that lie side by side, in order, as the whole that they are."""
+    found = list(places)
+    i = 0
+    while i < len(found):
+        first = found[i]
+        if isinstance(first, _Part) and first.index == 0:
+            parts = [_Part(first.whole, k, first.count) for k in range(first.count)]
+            if found[i : i + first.count] == parts:
+                found[i : i + first.count] = first.whole
+                i = 0
+                continue
+        i += 1
+    return tuple(found)

@@ -135,7 +135,9 @@ def operand_dtype(row: PointwiseOp, operands: Sequence[OperandClass]) -> DataTyp
         case DtypeRule.SELECT:
             condition = operands[0].dtype
             if condition is not DataType.Bool:
-                raise DefinitionRuntimeError(f"Condition should be of DataType Bool, not {condition.name}")
+                raise DefinitionRuntimeError(
+                    f"Condition should be of DataType Bool, not {condition.name}; compare it, as in x > 0"
+                )
             values = operands[1:]
             dtype = promoted_dtype(values)
         case unreachable:

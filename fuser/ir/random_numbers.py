@@ -104,7 +104,9 @@ def _unit(words: Words, lane: Array, compute: DataType) -> Array:
 def _uniform(unit: Array, low: Array, high: Array, dtype: DataType) -> Array:
     u = np.where(unit >= 1, unit.dtype.type(0), unit)
     rounded = np.asarray(numpy_cast(np.asarray(low + u * (high - low)), dtype))
-    return np.where(numpy_cast(rounded, compute_dtype(dtype)) >= high, numpy_cast(low, dtype), rounded)
+    # The upper end is what `dtype` makes of it, which may lie below the number given.
+    end = numpy_cast(np.asarray(numpy_cast(high, dtype)), compute_dtype(dtype))
+    return np.where(numpy_cast(rounded, compute_dtype(dtype)) >= end, numpy_cast(low, dtype), rounded)
 
 
 def _standard_normal(words: Words, lane: Array, compute: DataType) -> Array:

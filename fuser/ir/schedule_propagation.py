@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class PropagationVerbs(ScheduledFusion):
     """Transforms, parallel types and inlining of many tensors at once."""
 
-    def transform_like(self, reference: str, selected: Sequence[str] = ()) -> None:
+    def transform_like(self, reference: str, selected: Sequence[str] | None = None) -> None:
         """Give all (or the selected) tensors the loop domain of the reference, as far as their dims reach.
 
         A dim of the reference that a tensor lacks becomes a broadcast axis of its loop domain where it is merged with, or
@@ -36,7 +36,7 @@ class PropagationVerbs(ScheduledFusion):
             raise SchedulingError(
                 f"cannot transform other tensors like {reference}: two of its axes are the same dimension"
             )
-        names = [n for n in (selected or [t.name for t in self.tensors]) if n != reference]
+        names = [n for n in self._selected(selected) if n != reference]
         for name in names:
             if name not in self.siblings(reference) and name not in self.input_names and self.state(name).inline_at:
                 raise SchedulingError(f"cannot transform {name}: it is already inlined")
@@ -55,7 +55,7 @@ class PropagationVerbs(ScheduledFusion):
                     s.loop, s.parallel, s.extras = loop, parallel, extras
                 raise
         self._regroup()
-        self.records.append(Record("transform_like", reference, (tuple(selected),)))
+        self.records.append(Record("transform_like", reference, (_recorded(selected),)))
 
     def _transform_to(
         self, state: TensorState, targets: list[Group], source: TensorState, graph: IterationGraph
@@ -177,7 +177,7 @@ class PropagationVerbs(ScheduledFusion):
         self,
         reference: str,
         position: int = -1,
-        selected: Sequence[str] = (),
+        selected: Sequence[str] | None = None,
         types: frozenset[ParallelType] = frozenset(),
         propagate_padding: bool = True,
     ) -> None:
@@ -190,7 +190,7 @@ class PropagationVerbs(ScheduledFusion):
             parallel_type = source.parallel_type(axis)
             if not types or parallel_type in types:
                 wanted.setdefault(graph.group(axis), parallel_type)
-        for name in selected or [t.name for t in self.tensors]:
+        for name in self._selected(selected):
             state = self.state(name)
             if name == reference or name in self.input_names:
                 continue
@@ -199,22 +199,26 @@ class PropagationVerbs(ScheduledFusion):
                 if parallel_type is not None and not (parallel_type is ParallelType.serial and axis in state.parallel):
                     self._set_parallel(state, axis, parallel_type)
         self.records.append(
-            Record("parallelize_like", reference, (position, tuple(selected), types, propagate_padding))
+            Record("parallelize_like", reference, (position, _recorded(selected), types, propagate_padding))
         )
 
-    def inline_most(self, selected: Sequence[str] = (), limits: Sequence[tuple[str, int]] = ()) -> None:
-        """Compute each tensor at the deepest legal loop of its consumers; `limits`: (name, position) of some."""
+    def inline_most(self, selected: Sequence[str] | None = None, limits: Sequence[tuple[str, int]] = ()) -> None:
+        """Compute all (or the selected) tensors at the deepest legal loop of their consumers.
+
+        `limits`: (name, position) of some. Consumers come first, as what they share says where a producer may stand: tensors
+        that are to stand further out belong to the same call, with a limit.
+        """
         inliner = self._take_inliner()
         deepest = dict(limits)
         for name in self._reverse_order(selected):
             inliner.inline(name, deepest.get(name))
-        self.records.append(Record("inline_most", "", (tuple(selected), tuple(limits))))
+        self.records.append(Record("inline_most", "", (_recorded(selected), tuple(limits))))
         self._inlined = inliner, len(self.records)
 
     def inline_at(
-        self, reference: str, position: int = -1, best_effort: bool = False, selected: Sequence[str] = ()
+        self, reference: str, position: int = -1, best_effort: bool = False, selected: Sequence[str] | None = None
     ) -> None:
-        """Inline tensors at the position that matches `position` of the reference.
+        """Inline all (or the selected) tensors at the position that matches `position` of the reference.
 
         Raises SchedulingError where that is impossible and not `best_effort`.
         """
@@ -222,15 +226,10 @@ class PropagationVerbs(ScheduledFusion):
         count = position + len(state.loop) + 1 if position < 0 else position
         if not 0 <= count <= len(state.loop):
             raise SchedulingError(f"cannot inline at position {position} of {reference}: it has {len(state.loop)} axes")
-        graph = self.graph()
-        groups = [graph.group(a) for a in state.loop[:count]]
         inliner = self._take_inliner()
         before = {n: s.inline_at for n, s in self.states.items()}
         for name in self._reverse_order(selected):
-            loop = self.state(name).loop
-            wanted = 0
-            while wanted < len(loop) and graph.group(loop[wanted]) in groups:
-                wanted += 1
+            wanted = self.common_loops(name, reference, count)
             reached = inliner.inline(name, wanted)
             if reached < wanted and not best_effort:
                 for n, p in before.items():
@@ -239,8 +238,15 @@ class PropagationVerbs(ScheduledFusion):
                     f"cannot inline {name} at position {wanted} (position {count} of {reference}): "
                     f"{inliner.reason or 'it has no consumer that shares these loops'}"
                 )
-        self.records.append(Record("inline_at", reference, (position, best_effort, tuple(selected))))
+        self.records.append(Record("inline_at", reference, (position, best_effort, _recorded(selected))))
         self._inlined = inliner, len(self.records)
+
+    def common_loops(self, name: str, reference: str, count: int) -> int:
+        """How many of a tensor's outermost loops are among the `count` outermost of the reference."""
+        graph = self.graph()
+        groups = {graph.group(a) for a in self.state(reference).loop[:count]}
+        loop = self.state(name).loop
+        return next((k for k, axis in enumerate(loop) if graph.group(axis) not in groups), len(loop))
 
     def _take_inliner(self) -> Inliner:
         """The one of the verb before, if that inlined: nothing else has changed since. Else one that begins with what holds."""
@@ -249,10 +255,17 @@ class PropagationVerbs(ScheduledFusion):
         kept, self._inlined = self._inlined, None
         return kept[0] if kept is not None and kept[1] == len(self.records) else Inliner(self)
 
-    def _reverse_order(self, selected: Sequence[str]) -> list[str]:
+    def _reverse_order(self, selected: Sequence[str] | None) -> list[str]:
         names = [t.name for e in self.exprs for t in tensor_outputs(e)]
-        wanted = set(selected)
-        return [n for n in reversed(names) if not wanted or n in wanted]
+        wanted = set(names if selected is None else selected)
+        return [n for n in reversed(names) if n in wanted]
+
+    def _selected(self, selected: Sequence[str] | None) -> Sequence[str]:
+        return [t.name for t in self.tensors] if selected is None else selected
+
+
+def _recorded(selected: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if selected is None else tuple(selected)
 
 
 class _Unreachable(Exception):

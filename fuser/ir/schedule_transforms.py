@@ -9,6 +9,7 @@ from fuser.ir.enums import ParallelType
 from fuser.ir.facts import ExtentWithin
 from fuser.ir.integers import const
 from fuser.ir.scheduled_fusion import Record, ScheduledFusion, TensorState, merge_axes, split_axis
+from fuser.ir.user_names import value_name
 
 MOST_IN_CLUSTER = 16
 """Blocks of a cluster; above 8 a kernel has to opt in."""
@@ -47,7 +48,9 @@ class TransformVerbs(ScheduledFusion):
     def _split(self, name: str, axis: int, factor: int, inner_split: bool, aligned: str | None) -> int:
         """The position of the axis."""
         if factor <= 0:
-            raise SchedulingError(f"cannot split {name} by {factor}: the factor must be positive")
+            raise SchedulingError(
+                f"cannot split {value_name(self.fusion, self.state(name).tensor)} by {factor}: the factor must be positive"
+            )
         state = self.state(name)
         if not state.loop:
             raise SchedulingError(f"cannot split {name}: its rank is 0")

@@ -5,13 +5,14 @@ What verbs change and everyone asks; the verbs stand above (`fuser.ir.schedule`)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 from fuser.errors import SchedulingError
+from fuser.ir.axis_range import outside_text
 from fuser.ir.enums import GLOBAL_MEMORY, CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fuser.ir.facts import ExtentWithin
 from fuser.ir.fusion import (
@@ -30,8 +31,10 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.integers import Int
-from fuser.ir.iteration_graph import IterationGraph
+from fuser.ir.iteration_graph import IterationGraph, as_it_is
+from fuser.ir.user_names import value_name
 from fuser.records import record
+from fuser.source_location import SourceLocation
 
 if TYPE_CHECKING:
     from fuser.ir.inlining import Inliner
@@ -144,6 +147,8 @@ class ScheduledFusion:
         self.answers: dict[object, Any] = {}
         self.exprs = list(fusion.tensor_exprs)
         self.records: list[Record] = []
+        # By the number of a record, the user's line that asked for it.
+        self.places: dict[int, SourceLocation] = {}
         self.asked: list[ExtentWithin] = []
         # Blocks that must fit on a processor at once; 0: it does not matter.
         self.blocks_per_sm = 0
@@ -183,6 +188,10 @@ class ScheduledFusion:
             names = tuple(t.name for t in tensor_outputs(expr))
             for name in names:
                 self._siblings[name] = names
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickles and copies find what follows from the exprs anew."""
+        return {**self.__dict__, "answers": {}}
 
     @property
     def exprs(self) -> list[TensorExpr]:
@@ -230,6 +239,10 @@ class ScheduledFusion:
         inputs = [self.states[t.name].tensor for t in self.fusion.input_tensors]
         made = [t for e in self.exprs for t in tensor_outputs(e)]
         return list({t.name: t for t in inputs + made}.values())
+
+    def exact_graph(self, rewrite: Callable[[Int], Int] = as_it_is) -> IterationGraph:
+        """The exact view of the current tensors; `rewrite` maps extents."""
+        return IterationGraph(self.exprs, self.tensors, rewrite=rewrite, links=self.recomputed)
 
     def graph(self) -> IterationGraph:
         """The resolving view of the current tensors, rebuilt after a verb that changed them."""
@@ -292,13 +305,18 @@ class ScheduledFusion:
         self.states[new.name].tensor = new
         self._regroup()
 
+    def place_of(self, *arguments: object) -> SourceLocation | None:
+        """The user's line of the last record with one of these arguments, such as a parallel type; None if no line is known."""
+        for number in range(len(self.records) - 1, -1, -1):
+            if number in self.places and any(a in arguments for a in self.records[number].arguments):
+                return self.places[number]
+        return None
+
     def _axis_position(self, state: TensorState, axis: int) -> int:
         n = len(state.loop)
         position = axis + n if axis < 0 else axis
         if not 0 <= position < n:
-            raise SchedulingError(
-                f"Tried to access out of boundary index {axis}. total index: {n} (loop domain of {state.tensor.name})"
-            )
+            raise SchedulingError(outside_text("loop axis", axis, n, f" of {value_name(self.fusion, state.tensor)}"))
         return position
 
     @staticmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from fuser.ir.coarse_ops import ROUND_TO_BFLOAT16
 from fuser.ir.dim_pairs import dim_pairs, displaced_dims
 from fuser.ir.fusion import (
     COPIES,
@@ -24,7 +25,7 @@ from fuser.ir.fusion import (
 from fuser.ir.integers import ONE, Int
 from fuser.source_location import SourceLocation
 
-_COPIES = COPIES | {"cast"}
+_COPIES = COPIES | {"cast", ROUND_TO_BFLOAT16.name}
 
 
 class DimRules:

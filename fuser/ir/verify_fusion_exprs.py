@@ -222,8 +222,8 @@ class ExprRules(DimRules):
             if a.kind is not b.kind or b.expanded or self._same(a.extent) is not self._same(b.extent):
                 self._find(f"{output.name}: dim {a!r} of {source.name} cannot become {b!r}", output)
         scanned = source.visible[expr.dim]
-        if scanned.is_broadcast or scanned.expanded:
-            self._find(f"{output.name}: the scanned dim {scanned.name} has one stored element", output)
+        if scanned.is_broadcast:
+            self._find(f"{output.name}: the scanned dim {scanned.name} is broadcast", output)
 
     def _welford(self, expr: Welford) -> None:
         mean, m2, count = expr.mean, expr.m2, expr.count

@@ -25,7 +25,7 @@ import math
 from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
-from fuser.ir.integers import ONE, ZERO, Int, prove_divisible
+from fuser.ir.integers import ONE, ZERO, Int, Symbol, prove_divisible
 from fuser.ir.kernel import (
     Allocate,
     AsyncCommit,
@@ -52,6 +52,7 @@ from fuser.ir.kernel import (
     Receive,
     Reduce,
     RemoteStore,
+    Role,
     Scan,
     Shuffle,
     SpinWait,
@@ -334,6 +335,8 @@ class _Check(HeaderRules):
         self._body(stmt.orelse)
         if diverges:
             self.uniformity.leave()
+        # Blocks that do not come to a collective are not its last one: they know that without it.
+        self.symbols |= _known_behind(stmt)
 
     def _shuffle(self, stmt: Shuffle) -> None:
         self._value(stmt, stmt.src)
@@ -440,3 +443,11 @@ class _Check(HeaderRules):
             self._mark(stmt, f"{buffer.name} is {buffer.dtype.name}, expected Int32")
         if buffer.is_register:
             self._mark(stmt, f"{buffer.name} is in registers, expected shared or device memory")
+
+
+def _known_behind(stmt: Stmt) -> set[Symbol]:
+    """Last-block flags of the collectives to which only the last blocks of others come."""
+    if not isinstance(stmt, If) or stmt.role is not Role.last_block:
+        return set()
+    flags = {s.last_block for s in stmt.then if isinstance(s, Reduce) and s.last_block is not None}
+    return flags.union(*map(_known_behind, stmt.then))

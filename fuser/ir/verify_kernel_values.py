@@ -135,9 +135,10 @@ class ValueRules:
             self.written.add(buffer)
         elif buffer.is_register:
             self.register_reads.setdefault(buffer, stmt)
-        if index.hi is not None and index.hi < 0:
-            self._mark(stmt, f"{buffer.name}[{index}] is below the buffer")
         # Code that touches a tensor of no elements never runs: the grid, or a loop around it, is empty.
+        runs = all(s.hi is None or s.hi >= 0 for s in index.symbols)
+        if runs and index.hi is not None and index.hi < 0:
+            self._mark(stmt, f"{buffer.name}[{index}] is below the buffer")
         size = buffer.size.value if buffer.size.is_const else 0
         if size and index.lo is not None and index.lo + width > size:
             self._mark(stmt, f"{buffer.name}[{index}] is past its end, it has {buffer.size} elements")

@@ -37,7 +37,6 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.inlining import share_loops
-from fuser.ir.iteration_graph import IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.scheduled_fusion import TensorState
 
@@ -59,7 +58,7 @@ def verify_schedule(builder: ScheduleBuilder, made_by: str = "schedule") -> None
     if findings:
         raise SchedulingError("; ".join(findings[:_MOST_FINDINGS]))
     # Raises for an inline position that the shared loops do not allow.
-    share_loops(builder, IterationGraph(builder.exprs, builder.tensors))
+    share_loops(builder, builder.exact_graph())
 
 
 # --- structure --------------------------------------------------------------------------------------------------------

@@ -47,6 +47,22 @@ def test_inline_most_takes_the_deepest_position() -> None:
     assert s.state(out).inline_at == 0
 
 
+def test_a_limit_holds_a_tensor_further_out() -> None:
+    """Consumers come first: what the tensor is computed from stands where it does."""
+    b = FusionBuilder()
+    x = b.input_tensor(Float, [-1, -1])
+    y = b.pointwise("neg", [x], Float)
+    z = b.pointwise("exp", [y], Float)
+    out = b.pointwise("abs", [z], Float)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    s.split(out.name, 1, 4)
+    s.transform_like(out.name)
+    assert [s.common_loops(z.name, out.name, n) for n in range(4)] == [0, 1, 2, 3]
+    s.inline_most(limits=[(z.name, s.common_loops(z.name, out.name, 1))])
+    assert [s.state(t.name).inline_at for t in (y, z)] == [3, 1]
+
+
 def test_different_loops_stop_it() -> None:
     s, y, out = chain()
     s.split(out, 1, 4)

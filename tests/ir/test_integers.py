@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import os
 import pickle
 import re
@@ -39,13 +38,14 @@ from fuser.ir.integers import (
     const,
     equal,
     exclusive_or,
-    from_data,
+    from_parts,
     less,
     less_equal,
     maximum,
     minimum,
     negate,
     not_equal,
+    parts_of,
     prove_divisible,
     prove_less,
     prove_less_equal,
@@ -53,7 +53,6 @@ from fuser.ir.integers import (
     split_multiples,
     symbol,
     to_c,
-    to_data,
     to_sympy,
 )
 
@@ -287,17 +286,18 @@ def test_errors() -> None:
     with pytest.raises(ValueError) as parameter:
         compile_function([x + symbol("y")], [x])
     assert str(parameter.value) == "no parameter for the symbols y"
-    with pytest.raises(ValueError) as data:
-        from_data(("@", 1, 2))
-    assert str(data.value) == "not the data of an integer expression: ('@', 1, 2)"
-    with pytest.raises(ValueError) as data:
-        from_data(("+", 0, ("true",)))
-    assert str(data.value) == "not the data of a term: ('true',)"
-    with pytest.raises(ValueError) as data:
-        from_data(("+", 0, ("*", 3, to_data(symbol("N", multiple=8)))))
-    assert str(data.value) == "N cannot be a factor of a term: it is a sum itself"
-    with pytest.raises(ValueError):
-        from_data(("and", 0))
+    for word, parts in [("@", (1, 2)), ("symbol", ("x", 0)), ("%", (x, TRUE)), ("and", ()), ("min", (x, TRUE))]:
+        with pytest.raises(ValueError) as form:
+            from_parts(word, parts)
+        assert str(form.value) == f"{word!r} of {list(parts)!r} is no integer expression"
+    for parts, text in [
+        ((0, 3, 1, symbol("N", multiple=8)), "N cannot be a factor of a term"),
+        ((0, 3, 1, TRUE), "True cannot be a factor of a term"),
+        ((0, 3, 2, x), "[3, 2, x] is no term of a sum"),
+    ]:
+        with pytest.raises(ValueError) as form:
+            from_parts("+", parts)
+        assert str(form.value) == text
     with pytest.raises(AttributeError):
         x.lo = 3
     with pytest.raises(AttributeError):
@@ -672,8 +672,7 @@ def test_simplified_expressions_keep_their_value(case: tuple[list[Symbol], dict[
 @settings(max_examples=150, deadline=None)
 def test_building_again_gives_the_same_object(case: tuple[list[Symbol], dict[Symbol, int], Tree]) -> None:
     node = build(case[2])
-    assert from_data(to_data(node)) is node
-    assert from_data(json.loads(json.dumps(to_data(node)))) is node
+    assert from_parts(*parts_of(node)) is node
     assert node.substitute({}).evaluate(case[1]) == node.evaluate(case[1])
     assert pickle.loads(pickle.dumps(node)) is node
     assert node - node is ZERO
@@ -704,9 +703,10 @@ def test_conditions_keep_their_truth(case: tuple[list[Symbol], dict[Symbol, int]
         assert node.evaluate(values) == expected
         assert node.substitute(dict(values.items())) is (TRUE if expected else FALSE)
         assert evaluate_c(to_c(node), named) == expected
+        assert evaluate_c(to_c(node, unrolled=set(symbols[:2])), named) == expected
         assert eval(str(node), {"select": lambda c, a, b: a if c else b, **named}) == expected
         assert compile_function([node], symbols)(*values.values()) == (expected,)
-        assert from_data(to_data(node)) is node
+        assert from_parts(*parts_of(node)) is node
 
 
 def test_vectorized_functions_equal_scalar_ones() -> None:
@@ -771,6 +771,11 @@ def test_c_text() -> None:
     assert to_c(x // 8 + x % 8) == "x % 8 + x / 8"
     assert to_c((x + 1) // n * 3) == "3*((x + 1) / N)"
     assert to_c(s // 8) == "s / 8 - (s % 8 < 0)"
+    i, m = symbol("i", 0, 14), symbol("M")
+    assert to_c(less(512 * i + x, m)) == "512*i + x < M"
+    assert to_c(less(512 * i + x, m), unrolled={i}) == "512*i < M - x"
+    assert to_c(less_equal(m, 512 * i + x), unrolled={i}) == "M <= 512*i + x"
+    assert to_c(less(512 * i, m), unrolled={i}) == "512*i < M"
     assert to_c(s % 8) == "(s % 8 + 8) % 8"
     assert to_c(n // 8 + x) == "N / 8 + x"
     assert to_c(minimum(x, 4)) == "(4 < x ? 4 : x)"
@@ -858,7 +863,7 @@ total = const(3)
 for k, s in enumerate(symbols):
     total = total + s * (k + 2) // 7 * symbols[k - 1] + minimum(s, symbols[k - 2] % 5) - s % (k + 3)
 conditions = all_of(*(any_of(less(s, total), equal(s, k)) for k, s in enumerate(symbols)))
-print(total, conditions, to_data(total), to_c(total), to_c(conditions))
+print(total, conditions, parts_of(total), to_c(total), to_c(conditions))
 """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import Fusion, Tensor, tensor_outputs
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import const, exclusive_or, symbol
+from fuser.ir.integers import ONE, const, exclusive_or, symbol
 from fuser.ir.iteration_graph import Group, IterationGraph, leaves, unify
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.indexing import Indexer
@@ -41,6 +41,21 @@ def test_resolving_view_joins_a_broadcast_with_what_resolves_it() -> None:
     g = graph_of(fusion, resolving=True)
     assert g.group(wide.logical[0]) is g.group(x.logical[0])
     assert not g.group(wide.logical[0]).is_broadcast
+
+
+def test_dims_known_to_have_one_element_are_like_broadcast_ones_unless_they_are_reduced() -> None:
+    b = FusionBuilder()
+    x, y = b.input_tensor(Float, [-1]), b.input_tensor(Float, [-1])
+    kept, total = b.pointwise("neg", [x], Float), b.reduction("sum", y, [0], Float)
+    b.add_output(kept)
+    b.add_output(total)
+    fusion = b.freeze()
+    g = IterationGraph(fusion.tensor_exprs, fusion.tensors, rewrite=lambda _: ONE)
+    assert g.group(x.logical[0]) is g.group(kept.logical[0])
+    assert g.group(x.logical[0]).is_broadcast
+    assert g.split(g.group(x.logical[0]), const(128), True).inner.is_broadcast
+    assert not g.group(y.logical[0]).is_broadcast
+    assert not graph_of(fusion).group(x.logical[0]).is_broadcast
 
 
 def test_permute_and_reduction_keep_dims_apart() -> None:

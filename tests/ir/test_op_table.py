@@ -38,6 +38,7 @@ from tests.accuracy import (
     operand_dtype_of,
     pointwise_cases,
 )
+from tests.single_rounding import NARROW, WIDE, around_ties
 
 D = DataType
 
@@ -272,7 +273,7 @@ def test_dtype_rules(name: str, operands: str, operand: DataType, result: DataTy
         ("bitwise_not", "Half[n]", "bitwise_not(): Integer or boolean input is required, got Half"),
         ("bitwise_left_shift", "Bool[n] Bool[n]", "bitwise_left_shift(): input must have integral type, got Bool, Bool"),
         ("mod", "Float[n] Float[n]", "mod(): input must have integral type, got Float, Float"),
-        ("where", "Int[n] Int[n] Int[n]", "Condition should be of DataType Bool, not Int"),
+        ("where", "Int[n] Int[n] Int[n]", "Condition should be of DataType Bool, not Int; compare it, as in x > 0"),
         ("silu", "Int[n]", "silu(): floating input is required, got Int"),
         ("tanh", "ComplexFloat[n]", "tanh(): complex operands are not supported, got ComplexFloat"),
         ("lt", "ComplexFloat[n] Float[n]", "lt(): complex operands are not supported, got ComplexFloat, Float"),
@@ -418,15 +419,16 @@ def test_rank_0_and_empty_arrays(name: str):
 # --- values by hand ---------------------------------------------------------------------------------------------------
 
 LOW32, LOW64 = -(2**31), -(2**63)
+ONES32 = 2**32 - 1
 
 
 @pytest.mark.parametrize(
     ("name", "x", "y", "want"),
     [
-        ("div", [7, -7, 7, -7, LOW64, 5, -5], [2, 2, -2, -2, -1, 0, 0], [3, -3, -3, 3, LOW64, 0, 0]),
-        ("fmod", [7, -7, 7, -7, LOW64, 5], [3, 3, -3, -3, -1, 0], [1, -1, 1, -1, 0, 0]),
-        ("mod", [7, -7, 7, -7, LOW64, 5], [3, 3, -3, -3, -1, 0], [1, -1, 1, -1, 0, 0]),
-        ("remainder", [7, -7, 7, -7, LOW64, 5, -6], [3, 3, -3, -3, -1, 0, 3], [1, 2, -2, -1, 0, 0, 0]),
+        ("div", [7, -7, 7, -7, LOW64, 5, -5], [2, 2, -2, -2, -1, 0, 0], [3, -3, -3, 3, LOW64, ONES32, -1]),
+        ("fmod", [7, -7, 7, -7, LOW64, 5], [3, 3, -3, -3, -1, 0], [1, -1, 1, -1, 0, ONES32]),
+        ("mod", [7, -7, 7, -7, LOW64, 5], [3, 3, -3, -3, -1, 0], [1, -1, 1, -1, 0, ONES32]),
+        ("remainder", [7, -7, 7, -7, LOW64, 5, -6], [3, 3, -3, -3, -1, 0, 3], [1, 2, -2, -1, 0, ONES32, 0]),
         ("pow", [2, -1, -1, 1, 3, 0, 0, 7, 2], [10, -3, -4, -9, -1, 0, -1, 0, 64], [1024, -1, 1, 1, 0, 1, 0, 1, 0]),
         ("add", [2**63 - 1, LOW64], [1, -1], [LOW64, 2**63 - 1]),
         ("mul", [2**62, LOW64], [2, -1], [LOW64, LOW64]),
@@ -440,6 +442,15 @@ LOW32, LOW64 = -(2**31), -(2**63)
 def test_integer_semantics(name: str, x: list[int], y: list[int], want: list[int]):
     got = _evaluate(name, [np.array(x, np.int64), np.array(y, np.int64)])
     assert got.tolist() == want
+
+
+def test_division_by_zero_sets_all_bits_of_the_division():
+    """Of one of 32 bits where both operands are so short, as on a GPU."""
+    x = [0, 7, 2**32 - 1, 2**32, 2**63 - 1, -1, LOW64]
+    want = [ONES32, ONES32, ONES32, -1, -1, -1, -1]
+    for name in ("div", "mod", "fmod", "remainder"):
+        assert _evaluate(name, [np.array(x), np.zeros(7, np.int64)]).tolist() == want
+        assert _evaluate(name, [np.array([0, 7, -7, LOW32], np.int32), np.zeros(4, np.int32)]).tolist() == [-1] * 4
 
 
 def test_int32_has_its_own_width():
@@ -522,6 +533,13 @@ def test_numpy_cast():
     assert numpy_cast(np.array([1e300, NAN]), D.Int32).dtype == np.int32  # no warning
     assert numpy_cast(np.array([3.0]).astype(D.BFloat16.numpy), D.ComplexDouble).tolist() == [3 + 0j]
     assert numpy_cast(np.array([True, False]), D.Half).tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("target", NARROW, ids=lambda d: d.name)
+@pytest.mark.parametrize("source", WIDE, ids=lambda d: d.name)
+def test_casts_to_16_bits_round_once(source: D, target: D):
+    values, bits = around_ties(source, target)
+    np.testing.assert_array_equal(numpy_cast(values, target).view(np.uint16), bits)
 
 
 def test_evaluate_scalar():

@@ -71,6 +71,18 @@ def test_elements_take_the_words_in_turn() -> None:
     assert [lanes_of(d) for d in FLOATS] == [4, 2, 4, 4]
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.5, 3.7), (-3.7, 0.3), (0.3, 5.1)])
+@pytest.mark.parametrize("dtype", [D.Half, D.BFloat16], ids=lambda d: d.name)
+def test_uniform_numbers_reach_from_the_lower_end_to_right_below_the_upper_one(
+    dtype: DataType, low: float, high: float
+) -> None:
+    """Both ends as the type rounds them: 3.7 is below 3.7 in Half and above it in BFloat16."""
+    u = draw(Distribution.uniform, 1 << 17, dtype, (low, high))
+    first, end = (np.asarray(v).astype(dtype.numpy) for v in (low, high))
+    assert u.min() == first
+    assert u.max() == np.nextafter(end, first)
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
 def test_moments(dtype: DataType) -> None:
     n = 1 << 18

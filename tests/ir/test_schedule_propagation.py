@@ -43,5 +43,28 @@ def test_parallelize_like_takes_positions_types_and_tensors() -> None:
     s.parallelize(out, 1, BX)
     s.parallelize_like(out, 1)
     assert list(s.state(cached).parallel.values()) == [GX]
-    s.parallelize_like(out, -1, (), frozenset([BX]))
+    s.parallelize_like(out, -1, None, frozenset([BX]))
     assert sorted(p.name for p in s.state(cached).parallel.values()) == ["block_x", "grid_x"]
+
+
+def test_an_empty_selection_is_no_tensor() -> None:
+    """None is all of them: a scheduler that has nothing to say about any tensor changes none."""
+    s, x, out = pointwise(-1, -1)
+    cached = s.cache_after(x)
+    s.split(out, 0, 4)
+    s.parallelize(out, 0, GX)
+    s.transform_like(out, [])
+    s.parallelize_like(out, selected=[])
+    s.inline_most([])
+    s.inline_at(out, 1, selected=[])
+    state = s.state(cached)
+    assert (len(state.loop), dict(state.parallel), state.inline_at) == (2, {}, 0)
+    again = ScheduleBuilder(s.fusion)
+    again.replay(s.records)
+    assert again.state(cached).inline_at == 0
+    for replayed in (s, again):
+        replayed.transform_like(out)
+        replayed.parallelize_like(out)
+        replayed.inline_most()
+        state = replayed.state(cached)
+        assert (len(state.loop), list(state.parallel.values()), state.inline_at) == (3, [GX], 3)
