@@ -1,20 +1,45 @@
-"""Give every output its memory order (fuser.ir.output_layout).
+"""Give every output its memory order (fuser.ir.output_layout); all that no output shows is row major.
 
 Before: t1 = neg(t0), t0 in column-major order, t1 row major by default
 After:  t1 in column-major order
+
+Before: t1 = stride_order(t0, [0, 1]);  t2 = reshape(t1, [-1]), t1 not an output
+After:  t1 = set(t0), row major: the reshape is a view of it
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from fuser.ir.fusion import Expr, ExtentOp, Fusion, Output, ScalarOp, Tensor, map_expr, memory_order
-from fuser.ir.output_layout import output_stride_orders
+from fuser.ir.fusion import (
+    Expr,
+    ExtentOp,
+    Fusion,
+    Output,
+    Pointwise,
+    ScalarOp,
+    Tensor,
+    map_expr,
+    memory_order,
+    row_major_order,
+)
+from fuser.ir.output_layout import gives_order, output_stride_orders
 
 
 def assign_output_layouts(fusion: Fusion) -> Fusion:
-    """Outputs with the stride order that their definition implies."""
-    return with_stride_orders(fusion, output_stride_orders(fusion))
+    """Outputs with the stride order that their definition implies, and row-major intermediates."""
+    orders = output_stride_orders(fusion)
+    if any(gives_order(e) and e.output not in orders for e in fusion.exprs):
+        exprs: list[Expr] = []
+        for e in fusion.exprs:
+            if gives_order(e) and e.output not in orders:
+                orders[e.output] = row_major_order(e.output.ndim)
+                exprs.append(Pointwise("set", e.inputs, e.output))
+            else:
+                exprs.append(e)
+        fusion = replace(fusion, exprs=tuple(exprs))
+    return with_stride_orders(fusion, orders)
 
 
 def with_stride_orders(fusion: Fusion, orders: Mapping[Tensor, tuple[int, ...]]) -> Fusion:

@@ -119,6 +119,6 @@ def _narrow_numbers(fusion: Fusion) -> dict[Val, DataType]:
         else:
             continue
         kind = kinds.pop() if len(kinds) == 1 else None
-        if kind in _NARROW:
+        if kind is not None and kind in _NARROW:
             found[expr.output] = kind
     return found

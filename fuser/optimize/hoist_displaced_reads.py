@@ -8,6 +8,12 @@ views and concatenations commute with it: what they compute is computed again, o
 computed tensor (a reduction, a gather) ends a segment.
 
 Behind a pad of a computed tensor a Resize remains that moves nothing and fills what is outside; the parts of a Cat need none.
+
+A Squeeze of a dim that is known to have one element, though it is not broadcast, is such a read as well, of element 0, where
+a reduction runs over this dim together with others that its operand does not have: threads are spread over those.
+
+Before: t2 = sum(mul(t0[n, b 1], t1[n, m]), [0, 1]); t3 = squeeze(t0, [0, 1])     constraint n == 1
+After:  t4 = slice(t0, 0:1); t3 = squeeze(t4, [0, 1])
 """
 
 from __future__ import annotations
@@ -27,6 +33,7 @@ from fuser.ir.fusion import (
     Output,
     Permute,
     Pointwise,
+    Reducing,
     Resize,
     Scalar,
     ScalarOp,
@@ -36,9 +43,10 @@ from fuser.ir.fusion import (
     expr_outputs,
     map_expr,
     next_number,
+    tensor_outputs,
 )
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.integers import ZERO, Int, maximum, minimum
+from fuser.ir.integers import ONE, ZERO, Int, maximum, minimum
 from fuser.records import record
 
 # Chains of slices of slices recompute more and more; past this many exprs the rest stay where they are.
@@ -75,17 +83,44 @@ class Frame:
 
 def hoist_displaced_reads(fusion: Fusion) -> Fusion:
     """The same outputs, with displaced reads at inputs as far as they can go."""
-    if not any(isinstance(e, (Resize, Gather)) and e.input not in fusion.inputs for e in fusion.exprs):
+    picking = _picking_squeezes(fusion)
+    if not picking and not any(isinstance(e, (Resize, Gather)) and e.input not in fusion.inputs for e in fusion.exprs):
         return fusion
-    return _Hoist(fusion).run()
+    return _Hoist(fusion, picking).run()
+
+
+def _picking_squeezes(fusion: Fusion) -> frozenset[Squeeze]:
+    """Squeezes that read the only element of a dim along which others go, together with dims that the operand does not have."""
+    squeezes = [e for e in fusion.exprs if isinstance(e, Squeeze) and any(_picked(e))]
+    if not squeezes:
+        return frozenset()
+    graph = fusion.resolved_dims
+    reduced = [
+        {graph.group(d) for d in tensor_outputs(e)[0].produced if d.is_reduction}
+        for e in fusion.exprs
+        if isinstance(e, Reducing)
+    ]
+    found: set[Squeeze] = set()
+    for e in squeezes:
+        own = {graph.group(d) for d in e.input.visible if not d.is_broadcast}
+        picked = {graph.group(d) for d, gone in zip(e.input.visible, _picked(e), strict=True) if gone}
+        if any(groups & picked and not groups <= own for groups in reduced):
+            found.add(e)
+    return frozenset(found)
+
+
+def _picked(expr: Squeeze) -> list[bool]:
+    """Per dim of the operand, whether its only element is taken though it is not broadcast."""
+    return [gone and not d.is_broadcast for d, gone in zip(expr.input.visible, expr.flags, strict=True)]
 
 
 class _Hoist:
     """One use: `run()`."""
 
-    def __init__(self, fusion: Fusion) -> None:
+    def __init__(self, fusion: Fusion, picking: frozenset[Squeeze]) -> None:
         self.fusion = fusion
-        self.builder = FusionBuilder()
+        self.picking = picking
+        self.builder = FusionBuilder(is_concrete=True)
         self.builder.inputs = list(fusion.inputs)
         self.builder.extent_scalars = dict(fusion.extent_scalars)
         self.builder.next_number = next_number(fusion)
@@ -115,6 +150,9 @@ class _Hoist:
                 case Gather():
                     self.builder.location = expr.output.location
                     is_hoisted = self._gathered(expr)
+                case Squeeze() if expr in self.picking:
+                    self.builder.location = expr.output.location
+                    is_hoisted = self._squeezed(expr)
                 case _:
                     pass
             changed = changed or is_hoisted
@@ -200,6 +238,12 @@ class _Hoist:
         if found is not None and expr.fill is not None:
             found = self._filled(found, frame.windows, expr.fill)
         return self._replace(expr.output, found)
+
+    def _squeezed(self, expr: Squeeze) -> bool:
+        source, picked = self._new(expr.input), _picked(expr)
+        extents = tuple(ONE if one else d.extent for d, one in zip(source.visible, picked, strict=True))
+        part = self._operand(source, Frame(tuple(Window(ZERO, ZERO, e) for e in extents), extents), expands=False)
+        return part is not None and self._replace(expr.output, self._made(self.builder.squeeze(part, expr.flags)))
 
     def _filled(self, tensor: Tensor, windows: Sequence[Window], fill: Scalar) -> Tensor:
         """`fill` outside of the windows, which say nothing else."""

@@ -20,6 +20,7 @@ from fuser.optimize.remove_dead_code import remove_dead_code
 from fuser.optimize.round_as_floats import round_as_floats
 from fuser.optimize.split_reshaped_dims import split_reshaped_dims
 from fuser.optimize.uncancelled_sums import uncancelled_sums
+from fuser.optimize.undo_squeezes import undo_squeezes
 from fuser.optimize.use_coarse_ops import use_coarse_ops
 
 PASSES: tuple[Callable[[Fusion], Fusion], ...] = (
@@ -32,6 +33,7 @@ PASSES: tuple[Callable[[Fusion], Fusion], ...] = (
     fuse_exp_sums,
     exact_exponents,
     drop_exact_roundings,
+    undo_squeezes,
     compute_before_broadcast,
     common_divisors,
     contract_products,

@@ -86,6 +86,8 @@ class Parts:
                 if known is None or d.extent.is_const:
                     self._parts[self._find(d)] = [d.extent]
         self._whole = {self._find(d) for d in whole}
+        # This ends: a change cuts some part, or replaces parts by simpler ones that there are. All parts have more than one
+        # element, so that there are no more of them than the elements of a tensor have factors.
         changed = True
         while changed:
             changed = False
@@ -136,36 +138,45 @@ class Parts:
 
 
 def common_parts(sides: Sequence[Sequence[Int]]) -> tuple[list[list[Int]], list[list[Int]]] | None:
-    """Two lists of extents with one product, each extent cut so that the pieces of both are the same; None if impossible."""
-    pieces: tuple[list[list[Int]], list[list[Int]]] = ([[] for _ in sides[0]], [[] for _ in sides[1]])
-    rest = [list(sides[0]), list(sides[1])]
-    while rest[0] and rest[1]:
-        a, b = rest[0][-1], rest[1][-1]
-        if a is b:
-            taken = a
-        elif len(rest[0]) == 1 == len(rest[1]):
-            taken = a if a.is_const else b
-        elif a.is_const and b.is_const:
-            taken = a if a.value < b.value else b
-            if max(a.value, b.value) % taken.value:
-                return None
-        elif len(rest[0]) == 1:
-            taken = b
-        elif len(rest[1]) == 1:
-            taken = a
-        else:
+    """Two lists of extents with one product, each extent cut so that the pieces of both are the same; None if impossible.
+
+    Pieces are found from the innermost out. Of two extents that are equal the simpler one is the piece.
+    """
+    rest = list(sides[0]), list(sides[1])
+    pieces: tuple[list[list[Int]], list[list[Int]]] = ([[] for _ in rest[0]], [[] for _ in rest[1]])
+
+    def put(side: int, position: int, piece: Int) -> None:
+        pieces[side][position].insert(0, piece)
+
+    while len(rest[0]) > 1 and len(rest[1]) > 1:
+        # Equal extents are told apart by where they stand: only these two are compared.
+        a, b = rest[0].pop(), rest[1].pop()
+        if a is not b and not (a.is_const and b.is_const):
             return None
-        is_end = len(rest[0]) == 1 == len(rest[1])
-        for k, e in enumerate((a, b)):
-            pieces[k][len(rest[k]) - 1].insert(0, taken)
-            if e is taken or is_end:
-                rest[k].pop()
-            elif len(rest[k]) == 1:
-                # What is left of it are the other side's remaining dims.
-                rest[k][0] = product(rest[1 - k][:-1]) if rest[1 - k][-1] is taken else e // taken
-            else:
-                rest[k][-1] = const(e.value // taken.value)
-    return pieces if not rest[0] and not rest[1] else None
+        taken = a if a is b or a.value < b.value else b
+        for side, e in enumerate((a, b)):
+            put(side, len(rest[side]), taken)
+            if e is not taken:
+                if e.value % taken.value:
+                    return None
+                rest[side].append(const(e.value // taken.value))
+    if not rest[0] or not rest[1]:
+        return pieces if not rest[0] and not rest[1] else None
+    if len(rest[0]) == 1 == len(rest[1]):
+        for side in (0, 1):
+            put(side, 0, min(rest[0][0], rest[1][0], key=_simplicity))
+        return pieces
+    # What is left of one extent are all those that are left of the other side.
+    one = 0 if len(rest[0]) == 1 else 1
+    for position in reversed(range(len(rest[1 - one]))):
+        put(one, 0, rest[1 - one][position])
+        put(1 - one, position, rest[1 - one][position])
+    return pieces
+
+
+def _simplicity(e: Int) -> tuple[bool, int, str]:
+    """A total order of extents, constants first."""
+    return not e.is_const, e.weight, e.order
 
 
 def _whole_dims(e: Expr) -> list[IterDomain]:
@@ -197,7 +208,7 @@ class _Rebuild:
     def __init__(self, fusion: Fusion, parts: Parts) -> None:
         self.fusion = fusion
         self.parts = parts
-        self.builder = FusionBuilder()
+        self.builder = FusionBuilder(is_concrete=True)
         self.builder.inputs = list(fusion.inputs)
         self.builder.extent_scalars = dict(fusion.extent_scalars)
         self.builder.next_number = next_number(fusion)

@@ -23,6 +23,7 @@ from fuser.optimize.remove_dead_code import remove_dead_code
 from fuser.optimize.round_as_floats import round_as_floats
 from fuser.optimize.split_reshaped_dims import split_reshaped_dims
 from fuser.optimize.uncancelled_sums import uncancelled_sums
+from fuser.optimize.undo_squeezes import undo_squeezes
 from fuser.optimize.use_coarse_ops import use_coarse_ops
 from tests.fusion_corpus import CORPUS, RAGGED
 from tests.random_fusions import generate
@@ -59,6 +60,7 @@ def test_passes_keep_the_meaning() -> None:
         fuse_exp_sums,
         exact_exponents,
         drop_exact_roundings,
+        undo_squeezes,
         compute_before_broadcast,
         common_divisors,
         contract_products,

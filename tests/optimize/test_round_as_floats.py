@@ -88,3 +88,11 @@ def test_it_rounds_as_a_cast_does() -> None:
     with np.errstate(all="ignore"):
         want = -x.astype(ml_dtypes.bfloat16).astype(np.float32)
     np.testing.assert_array_equal(np.asarray(found), want)
+
+
+def test_the_rounding_of_an_expansion_is_one() -> None:
+    """It has one stored element where its operand has, as casts do."""
+    fusion = fusion_of(lambda fd, x: rounded(fd, fd.ops.expand(fd.ops.broadcast(x, [True, False, False]), [3, -1, -1])))
+    found = round_as_floats(fusion)
+    assert found is not fusion
+    verify_fusion(found)

@@ -54,7 +54,7 @@ def ints(*values: int | Int) -> list[Int]:
     return [v if isinstance(v, Int) else const(v) for v in values]
 
 
-N, M = symbol("n", 0), symbol("m", 0)
+N, M, K = symbol("n", 0), symbol("m", 0), symbol("k", 0)
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,29 @@ N, M = symbol("n", 0), symbol("m", 0)
         (ints(N, 6), ints(N * 6), ([[N], [6]], [[N, 6]])),
         (ints(N, M), ints(N * M), ([[N], [M]], [[N, M]])),
         (ints(N, M), ints(M, N), None),
+        # Equal extents are told apart by where they stand.
+        (ints(N, 3, 3), ints(N * 9), ([[N], [3], [3]], [[N, 3, 3]])),
+        (ints(N, 3, 3), ints(N * 3, 3), ([[N], [3], [3]], [[N, 3], [3]])),
+        (ints(N, N), ints(N * N), ([[N], [N]], [[N, N]])),
+        # What is left of an extent that nothing divides are the extents left of the other side.
+        (ints(N, 3, 3), ints(K), ([[N], [3], [3]], [[N, 3, 3]])),
+        (ints(N, M, M, M), ints(K), ([[N], [M], [M], [M]], [[N, M, M, M]])),
+        (ints(K), ints(M, M), ([[M, M]], [[M], [M]])),
+        # The simpler of two extents that are equal; a constant is simplest.
+        (ints(N * M, 3), ints(K, 3), ([[K], [3]], [[K], [3]])),
+        (ints(N, 6), ints(4, 6), ([[4], [6]], [[4], [6]])),
+        (ints(6, N, 2), ints(8, 3), None),
+        (ints(2, N, 12), ints(K, 6), ([[2], [N], [2, 6]], [[2, N, 2], [6]])),
     ],
 )
 def test_common_parts(left: list[Int], right: list[Int], expected: Any) -> None:
-    found = common_parts([left, right])
-    if expected is None:
-        assert found is None
-    else:
-        assert found == tuple([ints(*p) for p in side] for side in expected)
+    for sides in ([left, right], [right, left]):
+        found = common_parts(sides)
+        if expected is None:
+            assert found is None
+        else:
+            wanted = tuple([ints(*p) for p in side] for side in expected)
+            assert found == (wanted if sides[0] is left else wanted[::-1])
 
 
 def test_runs() -> None:
@@ -90,6 +105,103 @@ def test_runs() -> None:
     found = resolve([4, 6], [6, 4], [False, True], [True, True])
     assert found is not None
     assert found.runs == (Run((0, 1), (0, 1), ((4, 6), (6, 4))),)
+
+
+# Dims of one extent, static or not, declared or made: (declared extents, shape of the input, what is flattened).
+def neg(fd: FusionDefinition, x: Any) -> Any:
+    return fd.ops.neg(x)
+
+
+def squared(fd: FusionDefinition, x: Any) -> Any:
+    """[.., n] -> [.., n, n]: both dims are one symbol."""
+    flags = [False] * x.ndim
+    return fd.ops.broadcast(x, [*flags, True]) - fd.ops.broadcast(x, [*flags[1:], True, False])
+
+
+def expanded(fd: FusionDefinition, x: Any) -> Any:
+    """[.., n, 1] -> [.., n, n]."""
+    return fd.ops.neg(fd.ops.expand(x, [-1] * (x.ndim - 1) + [x.size(x.ndim - 2)]))
+
+
+def filled(fd: FusionDefinition, x: Any) -> Any:
+    n = x.size(0)
+    return fd.ops.full([n, n, n], 1.0, D.Float)
+
+
+REPEATED = [
+    (neg, [-1, -1, 3, 3], (4, 6, 3, 3)),
+    (neg, [-1, 5, 5], (3, 5, 5)),
+    (neg, [-1, -1, -1, 5, 5], (3, 3, 3, 5, 5)),
+    (neg, [3, 3, -1, 3], (3, 3, 2, 3)),
+    (squared, [-1], (8,)),
+    (squared, [-1, -1], (3, 5)),
+    (squared, [-1, 3, 3], (2, 3, 3)),
+    (expanded, [-1, 1], (8, 1)),
+    (expanded, [-1, -1, 1], (4, 6, 1)),
+    (filled, [-1], (3,)),
+]
+
+
+@pytest.mark.parametrize(("made", "declared", "shape"), REPEATED)
+@pytest.mark.parametrize("also", ["alone", "unflattened", "argument", "both"])
+def test_flattening_dims_of_one_extent(made: Any, declared: list[int], shape: tuple[int, ...], also: str) -> None:
+    """One kernel, also where the values are returned unflattened; the argument flattened is a view, or a copy of its own."""
+
+    def body(fd: FusionDefinition) -> Any:
+        x = fd.define_tensor(declared, [True if n != 1 else None for n in declared])
+        y = made(fd, x)
+        found = [fd.ops.reshape(y, [-1])]
+        found += [y] if also in ("unflattened", "both") else []
+        found += [fd.ops.reshape(x, [-1])] if also in ("argument", "both") else []
+        return tuple(found)
+
+    fd = define(body)
+    gap = values(*shape[:-1], shape[-1] + 2)[..., : shape[-1]]
+    for x in (values(*shape), gap):
+        check(fd, x)
+        if also in ("alone", "unflattened"):
+            assert len(kernels(fd, x)) == 1
+
+
+def test_rows_of_dims_of_one_extent() -> None:
+    """Parts that two reshapes ask for, of dims that have one extent in common."""
+
+    def body(fd: FusionDefinition) -> Any:
+        x = fd.define_tensor([-1, -1, 3, 3], True)
+        rows = fd.ops.reshape(x, [x.size(0), -1])
+        return fd.ops.sum(rows * rows, [1]), fd.ops.reshape(x, [-1]), fd.ops.reshape(fd.ops.neg(rows), [-1, 3])
+
+    check(define(body), values(4, 6, 3, 3), tolerance=1e-5)
+
+
+def test_parts_of_dims_that_are_one_another_end() -> None:
+    """Each of three dims is a reshape of the next: they take the simplest of their extents and keep it."""
+
+    def body(fd: FusionDefinition) -> Any:
+        x, y, z = fd.define_tensor([-1, -1], True), fd.define_tensor([-1, -1], True), fd.define_tensor([-1, -1], True)
+        sources = [fd.ops.reshape(t, [-1, 2, 2]) for t in (x, y, z)]
+        one = fd.ops.reshape(sources[0], [y.size(0), 4]) * y
+        two = fd.ops.reshape(sources[1], [z.size(0), 4]) * z
+        three = fd.ops.reshape(sources[2], [x.size(0), 4]) * x
+        return one, two, three, fd.ops.reshape(one, [-1]), fd.ops.reshape(three, [-1, 2, 2])
+
+    check(define(body), *(values(6, 4) for _ in range(3)))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("cut", [0, 1])
+def test_a_scanned_dim_is_whole(dim: int, cut: int) -> None:
+    """A scan goes along a whole dim, whatever is made of that before or after; its other dims may be cut."""
+
+    def body(fd: FusionDefinition) -> Any:
+        x = fd.define_tensor([-1, -1], True)
+        y = fd.ops.cumsum(fd.ops.neg(x), dim)
+        shapes = [[3, 2, 8], [6, 2, 4]]
+        return fd.ops.exp(fd.ops.reshape(y, shapes[cut])), fd.ops.cumsum(
+            fd.ops.reshape(fd.ops.reshape(x, [2, 24]), [6, 8]), dim
+        )
+
+    check(define(body), values(6, 8), tolerance=1e-3)
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
