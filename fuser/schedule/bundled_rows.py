@@ -54,6 +54,9 @@ def propose_bundle(
     if len(kept) != 1 or any(o.alias_of is not None for o in segment.outputs):
         return None
     along = [a for a in arguments_of(found.graph, segment, inputs) if any(g in found.reduced for g in a.strides)]
+    if not along:
+        # Rows of one element, or of one that is seen many times: there are no parts to copy.
+        return None
     widest = max(a.tensor.dtype.itemsize for a in along)
     vector = ACCESS_BYTES // widest
     names = {a.name for a in along}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from fuser.ir.fact_collection import asked_of_input, asked_of_output
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion, IterDomain, Tensor, memory_order
 from fuser.ir.integers import Int, Symbol
@@ -142,6 +143,7 @@ class AccessWidths:
         arguments: Sequence[Argument],
         sizes: Mapping[Group, int],
     ) -> None:
+        self.graph = graph
         self.arguments = arguments
         self.sizes = sizes
         self.evaluate = inputs.evaluate
@@ -149,7 +151,9 @@ class AccessWidths:
             o.tensor: o.alias_of for o in segment.outputs if o.alias_of is not None and segment.uses(o.alias_of)
         }
         self.written = {o.tensor for o in segment.outputs if o.alias_of is not None}
+        self.read = frozenset(segment.input_tensors)
         self.owned = {d.extent for t in segment.input_tensors if not t.is_cpu for d in t.visible}
+        self._found: dict[tuple[Group | int, ...], Mapping[str, int]] = {}
         self.extents: dict[Group, set[Int]] = {g: set() for g in sizes}
         for t in segment.tensors:
             for d in t.logical:
@@ -157,18 +161,40 @@ class AccessWidths:
                 if not d.is_broadcast and group in self.extents:
                     self.extents[group].add(d.extent)
 
-    def along(self, run: Sequence[Group], limit: int) -> dict[str, int]:
+    def along(self, run: Sequence[Group], limit: int) -> Mapping[str, int]:
         """Widths by name of argument: powers of two up to `limit`."""
+        asked = (*run, limit)
+        found = self._found.get(asked)
+        if found is None:
+            found = self._found[asked] = self._along(run, limit)
+        return found
+
+    def _along(self, run: Sequence[Group], limit: int) -> dict[str, int]:
         solid = [g for g in run if self.sizes[g] != 1]
         while solid and limit > 1:
             known = {e for e in self.owned if isinstance(e, Symbol) and self.evaluate(e) % limit == 0}
             widths = self._widths(solid, limit, known)
-            wide = [a.tensor for a in self.arguments if widths[a.name] >= limit]
-            asked = known & {d.extent for t in wide for d in t.visible if isinstance(d.extent, Symbol)}
-            if self._widths(solid, limit, asked) == widths:
+            asked = known.intersection(
+                e for a in self.arguments if widths[a.name] >= limit for e in self._asked(a, limit)
+            )
+            if len(asked) == len(known) or self._widths(solid, limit, asked) == widths:
                 return widths
             limit //= 2
         return {a.name: 1 for a in self.arguments}
+
+    def _asked(self, a: Argument, width: int) -> list[Int]:
+        """Extents that are asked to be divisible where an argument is accessed in vectors of a width."""
+        if a.tensor in self.read:
+            zero = [d for d, s in enumerate(a.described.strides) if s == 0]
+            return [a.tensor.visible[d].extent for d in asked_of_input(a.tensor, width, a.described, zero)]
+        symbols = {e for e in self.owned if isinstance(e, Symbol)}
+        extent = asked_of_output(a.tensor, width, symbols, self.evaluate, lambda d: [d.extent])
+        if extent is None:
+            extent = asked_of_output(a.tensor, width, symbols, self.evaluate, self._extents_of)
+        return [] if extent is None else [extent]
+
+    def _extents_of(self, dim: IterDomain) -> Collection[Int]:
+        return sorted(self.extents.get(self.graph.group(dim), ()), key=str)
 
     def _widths(self, solid: Sequence[Group], limit: int, known: Collection[Symbol]) -> dict[str, int]:
         widths: dict[str, int] = {}
@@ -182,7 +208,7 @@ class AccessWidths:
         return widths
 
     def _width(self, a: Argument, solid: Sequence[Group], limit: int, known: Collection[Symbol]) -> int:
-        if a.stride(solid[-1]) != 1:
+        if a.stride(solid[-1]) != 1 or not all(map(self._is_one_extent, solid[1:])):
             return 1
         itemsize = a.tensor.dtype.itemsize
         width = min(limit, ACCESS_BYTES // itemsize)
@@ -197,6 +223,12 @@ class AccessWidths:
                 return width
             width //= 2
         return 1
+
+    def _is_one_extent(self, group: Group) -> bool:
+        """Whether lowering takes all extents of a dim for one: the strides around it follow from that of each argument. Symbols
+        that are equal are one to it; an expression, such as the extent of a pad, and a symbol are not."""
+        extents = self.extents[group]
+        return len(extents) == 1 or all(isinstance(e, Symbol) or e.is_const for e in extents)
 
     def _is_divisible(self, group: Group, width: int, known: Collection[Symbol]) -> bool:
         extents = self.extents[group]

@@ -139,8 +139,11 @@ class OuterPersistentScheduler:
         # A statistic is a mean, a sum of squares and a count; a sum or a mean may have what its rounding left over beside it.
         firsts = [tensor_outputs(e)[0] for e in reductions_of(segment)]
         joined = sum((2 + (t.name in wide)) * loops.vector * max(4, t.dtype.itemsize) + 8 for t in firsts)
-        two_passes = len(set(stage_levels(builder).values())) == 2
-        keeps = two_passes and loops.vector > 1 and all(t.name in loops.vectorized for t in rows_of)
+        levels = stage_levels(builder)
+        two_passes = len(set(levels.values())) == 2
+        # A pass that only reduces runs as the one before it: what that kept first would be needed first.
+        goes_back = any(has_rows(t) and levels.get(t.name) == 1 for t in segment.output_tensors)
+        keeps = two_passes and goes_back and loops.vector > 1 and all(t.name in loops.vectorized for t in rows_of)
         thread = Columns(loops.vector, loops.vector * sum(read), held, joined, keeps)
         shape = choose_outer_shape(rows, columns, thread, max(read), device)
         written = sum(t.dtype.itemsize for t in segment.output_tensors if has_rows(t))
@@ -169,13 +172,19 @@ class OuterPersistentScheduler:
         tiles = -(-columns // (shape.across * loops.vector))
         # Else no array is filled that could stay.
         stays = keeps and shape.unroll > 1
+        # Of one turn that is known to be the only one there is no loop: its rows stay where they are.
+        one_turn = stays and rows <= shape.sharing * shape.along * shape.unroll
+        one_turn = one_turn and all(g.extent.is_const for g in reduced)
         reasons = (
             f"{columns} columns are {tiles} lines of {shape.across} accesses: {shape.sharing} blocks share the rows of each, "
             f"{tiles * shape.sharing} on {device.sm_count} SMs",
             f"{shape.unroll} accesses in flight a thread: about {shape.registers} registers, "
             f"{shape.in_flight} bytes in flight per SM",
-            "the blocks wait for one another and go over their rows again, from the last to the first",
-            f"the rows of the first {shape.kept} turns stay in shared memory, those of the last in registers"
+            "the blocks wait for one another and go over their rows again"
+            + (", from the last to the first" if goes_back else ""),
+            "all rows are those of one turn, and stay in registers"
+            if one_turn
+            else f"the rows of the first {shape.kept} turns stay in shared memory, those of the last in registers"
             if stays
             else "no rows stay on chip",
         )
@@ -187,7 +196,10 @@ class OuterPersistentScheduler:
             unroll=shape.unroll,
             reasons=(),
         )
-        return OuterPersistentParams(made, 1, kept_turns=shape.kept, last_in_registers=stays, reasons=reasons)
+        loops_stay = stays and not one_turn
+        return OuterPersistentParams(
+            made, 1, kept_turns=shape.kept, last_in_registers=loops_stay, one_turn=one_turn, reasons=reasons
+        )
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""

@@ -41,6 +41,16 @@ class NoOpParams:
 
 
 @record
+class ExprEvalParams:
+    """Nothing to choose: a thread for each element.
+
+    reasons   why it came to that, in words
+    """
+
+    reasons: tuple[str, ...] = field(default=(), compare=False)
+
+
+@record
 class PointwiseParams:
     """Loops of a pointwise kernel.
 
@@ -360,6 +370,7 @@ class InnerOuterParams:
 
 Params = (
     NoOpParams
+    | ExprEvalParams
     | PointwiseParams
     | TransposeParams
     | ReductionParams

@@ -26,6 +26,7 @@ from fuser.schedule.reference import (
     tangled_dims,
     uncovered,
 )
+from fuser.schedule.text_length import most_repeated
 from fuser.schedule.windows import ask_for_unclamped, tested_groups
 
 BLOCK = 256
@@ -138,10 +139,7 @@ class PointwiseScheduler:
         ask_for_unclamped(builder)
         # What is read stays outside the loops of a thread's elements: all of its loads are issued before the first use.
         loads = [made for read, made in copies.items() if read not in builder.output_names]
-        computed = [t.name for e in builder.exprs for t in tensor_outputs(e) if t.name not in loads]
-        builder.inline_most(computed)
-        if loads:
-            builder.inline_at(name, len(types), best_effort=True, selected=loads)
+        builder.inline_most(limits=[(n, builder.common_loops(n, name, len(types))) for n in loads])
         return builder
 
 
@@ -205,6 +203,7 @@ class _Choice:
         self.widths = AccessWidths(graph, segment, inputs, self.arguments, sizes)
         self.device = device
         self.total = math.prod(sizes.values())
+        self.repeated = most_repeated(segment, device)
         self.weight = max((_WEIGHTS.get(e.op, 1) for e in segment.tensor_exprs if isinstance(e, Pointwise)), default=1)
         self.parts = joined_dims(order, sizes, self.arguments, tested_groups(graph, segment, inputs.evaluate))
         self.inputs = segment.input_tensors
@@ -422,6 +421,8 @@ class _Choice:
         unroll = 1
         while (in_flight * unroll < wanted or unroll < least) and unroll * vector * len(full) < MOST_ELEMENTS:
             unroll *= 2
+        while unroll > 1 and unroll * vector > self.repeated:
+            unroll //= 2
         per_wave = self.device.sm_count * self.device.max_threads_per_sm
         # Threads of single elements are soon done.
         waves = 1 if gathered else LEAST_WAVES if vector > 1 else LEAST_WAVES / 2

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from fuser.ir.fusion import (
-    ExpSum,
-    ExtentOp,
     Fusion,
     Reducing,
-    Reduction,
-    ScalarOp,
     Scan,
     Tensor,
-    Welford,
-    tensor_inputs,
     tensor_outputs,
 )
 from fuser.ir.iteration_graph import Group, IterationGraph
@@ -68,24 +62,9 @@ def accepts_reductions(segment: Fusion) -> Accepted | Refused:
 
 
 def _partial_output(graph: IterationGraph, segment: Fusion, reduced: frozenset[Group]) -> Tensor | None:
-    """An output with some of the reduced dims, or one with a broadcast dim of an input in place of a reduced dim, or None."""
+    """A computed output with some of the reduced dims, but not all of them, or None."""
     for t in segment.output_tensors:
         own = {graph.group(d) for d in t.visible if not d.is_broadcast} & reduced
-        if t in segment.input_tensors or (own and all(g in own or g.is_broadcast for g in reduced)):
-            continue
-        pending = [t]
-        while pending:
-            value = pending.pop()
-            if own or (value in segment.input_tensors and has_resolved_dim(graph, value, reduced)):
-                return t
-            expr = segment.definitions.get(value)
-            if expr is None or isinstance(expr, (ScalarOp, ExtentOp, Reduction, Welford, ExpSum)):
-                continue
-            if has_resolved_dim(graph, value, reduced):
-                pending += tensor_inputs(expr)
+        if own and t not in segment.input_tensors and not all(g in own or g.is_broadcast for g in reduced):
+            return t
     return None
-
-
-def has_resolved_dim(graph: IterationGraph, tensor: Tensor, reduced: frozenset[Group]) -> bool:
-    """Whether a tensor has a broadcast dim that meets a reduced dim somewhere."""
-    return any(d.is_broadcast and graph.group(d) in reduced for d in tensor.visible)

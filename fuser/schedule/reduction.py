@@ -18,6 +18,7 @@ own.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.dtypes import DataType
@@ -48,7 +49,6 @@ from fuser.schedule.posted_rows import posted_sums
 from fuser.schedule.reads import input_reads
 from fuser.schedule.reduced_dims import (
     accepts_reductions,
-    has_resolved_dim,
     reduced_groups,
     reductions_of,
     reference_reduction,
@@ -61,6 +61,7 @@ from fuser.schedule.reference import (
     resolving_graph,
 )
 from fuser.schedule.stages import as_defined, keep_stages, reduced_groups_of, row_reductions, split_stages, stage_levels
+from fuser.schedule.text_length import element_instructions, most_repeated
 from fuser.schedule.total_reductions import rfactor_totals
 
 # Accumulators of a thread along kept dims: more would push the loads in flight out of its registers.
@@ -165,6 +166,9 @@ class ReductionScheduler:
         limit = max(1, 16 // max([*(size for size, dims in reads if dims == largest), *outputs], default=4))
         while not inner and limit > 1 and limit * registers > _ACCUMULATORS:
             limit //= 2
+        most = most_repeated(segment, device)
+        while limit > most:
+            limit //= 2
         kept_count = math.prod(extent[g] for g in groups if g not in reduced)
         reduced_count = math.prod(extent[g] for g in groups if g in reduced)
         full = sum(size for size, dims in reads if dims == largest)
@@ -234,6 +238,11 @@ class ReductionScheduler:
             and not _full_size_outputs(segment, graph, reduced),
         )
         plan = plan_held_doubles(space, device) or plan_reduction(space, device)
+        if plan.unroll > max(1, most // vector):
+            words = (
+                f"{element_instructions(segment)} instructions an element: {most} of a thread are as many as are cached"
+            )
+            plan = replace(plan, unroll=max(1, most // vector), reasons=(*plan.reasons, words))
         return ReductionParams(
             order,
             inner,
@@ -276,7 +285,6 @@ class ReductionScheduler:
         graph = builder.graph()
         results = [tensor_outputs(e)[0] for e in row_reductions(builder)]
         name = max(results, key=lambda t: concrete_dims(graph, t)).name
-        separate_results(builder)
         copies = cache_arguments(builder)
         # An output that is itself the reference becomes a copy; the reduction goes on under the copy's source.
         definition = builder.definition(name)
@@ -325,15 +333,11 @@ class ReductionScheduler:
             around = next((i for i, axis in enumerate(axes) if axis.is_reduction), len(axes))
             limits = [(n, around) for n in sorted(held & _behind_reductions(builder))]
         apart = held.difference(n for n, _ in limits)
-        if rows_stay:
-            builder.inline_most([n for n in names if n not in apart and n not in loads], limits)
-            builder.inline_at(partial.get(name, name), steps.serial[0], True, loads)
-        elif params.unroll > 1:
-            # All loads of a step stand before the first use: they are kept outside the unrolled loop.
-            builder.inline_most([n for n in names if n not in apart and n not in loads], limits)
-            builder.inline_at(partial.get(name, name), steps.unrolled, True, loads)
-        else:
-            builder.inline_most([n for n in names if n not in apart], limits)
+        if rows_stay or params.unroll > 1:
+            # All loads of a step stand before the first use: they are kept outside the unrolled loop, or of the only step.
+            outside = steps.serial[0] if rows_stay else steps.unrolled
+            limits += [(n, builder.common_loops(n, partial.get(name, name), outside)) for n in loads]
+        builder.inline_most([n for n in names if n not in apart or n in loads], limits)
         return builder
 
     def _split_partials(self, builder: ScheduleBuilder, params: ReductionParams, steps: _Steps) -> dict[str, str]:
@@ -563,30 +567,6 @@ def _fastest_groups(order: list[Group], reduced: frozenset[Group]) -> list[Group
         if not group.is_broadcast or group is order[-1]:
             found.insert(0, group)
     return found
-
-
-def separate_results(builder: ScheduleBuilder) -> None:
-    """Recompute row results, such as a mean of shape [rows, 1], where full-size values read them.
-
-    Such an output would else take part in the loop over the row, because its broadcast dim is the dim it is broadcast to.
-    """
-    graph = builder.graph()
-    reduced = reduced_groups_of(builder)
-    resolved = {t.name for t in builder.tensors if has_resolved_dim(graph, t, reduced)}
-    for name in builder.output_names - builder.input_names:
-        if name not in resolved:
-            continue
-        uses = [tensor_outputs(e)[0].name for e in builder.uses(name)]
-        if uses:
-            builder.recompute(name, uses)
-        pending = [name]
-        while pending:
-            consumer = pending.pop()
-            definition = builder.definition(consumer)
-            assert definition is not None
-            for producer in {t.name for t in tensor_inputs(definition)}:
-                if producer in resolved:
-                    pending.append(builder.recompute(producer, [consumer]))
 
 
 def _full_size_outputs(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> bool:

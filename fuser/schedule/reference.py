@@ -168,7 +168,10 @@ def choose_vector(
             continue
         source = aliases.get(t.name)
         if source is not None:
-            if source.name in widths and widths[source.name] >= vector:
+            # It lies as the input does, whose dims may be others: in a transpose of it, say.
+            dim = fastest_dim(inputs.tensors[source.name])
+            follows = dim is not None and graph.group(t.visible[dim]) is fastest
+            if follows and widths.get(source.name, 1) >= vector:
                 names.append(t.name)
         else:
             last = t.visible[memory_order(t.stride_order)[-1]]

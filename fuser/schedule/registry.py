@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fuser.ir.enums import SchedulerType
 from fuser.schedule.chained_reduction import ChainedReductionScheduler
+from fuser.schedule.expr_eval import ExprEvalScheduler
 from fuser.schedule.inner_outer_persistent import InnerOuterPersistentScheduler
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.no_op import NoOpScheduler
@@ -27,6 +28,10 @@ SCHEDULERS: tuple[Scheduler, ...] = (
 )
 
 
+LAST_RESORT: Scheduler = ExprEvalScheduler()
+"""Takes any single expr that all others have refused or failed on. It is asked about nothing else."""
+
+
 def scheduler_of(scheduler_type: SchedulerType) -> Scheduler | None:
     """The scheduler of a type, or None if there is none."""
     return next((s for s in SCHEDULERS if s.type is scheduler_type), None)
@@ -34,4 +39,4 @@ def scheduler_of(scheduler_type: SchedulerType) -> Scheduler | None:
 
 def scheduler_for(params: Params) -> Scheduler:
     """The scheduler that proposes parameters of this class, and applies them."""
-    return next(s for s in SCHEDULERS if isinstance(params, s.params))
+    return next(s for s in (*SCHEDULERS, LAST_RESORT) if isinstance(params, s.params))

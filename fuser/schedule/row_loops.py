@@ -11,7 +11,7 @@ from fuser.schedule.held_rows import in_two_passes
 from fuser.schedule.params import InnerPersistentParams
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
 from fuser.schedule.reads_last import keep_reads_last
-from fuser.schedule.reduction import cut_trips, merge_runs, separate_results
+from fuser.schedule.reduction import cut_trips, merge_runs
 from fuser.schedule.reference import concrete_dims
 from fuser.schedule.rows import runs_of
 from fuser.schedule.rows_in_shared import (
@@ -36,7 +36,6 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     for tensor, dim, low, high in params.bounds:
         builder.ask_extent_within(tensor, dim, low, high)
     in_two_passes(builder, one_pass=params.one_pass)
-    separate_results(builder)
     if params.bundle:
         return schedule_bundle(builder, params, _reference_name(builder))
     copies = cache_arguments(builder)
@@ -175,13 +174,12 @@ def _is_one_row(builder: ScheduleBuilder, argument: str) -> bool:
 
 
 def is_shared_by_rows(builder: ScheduleBuilder, argument: str) -> bool:
-    """Whether all rows share an input."""
+    """Whether an argument is an input that all rows share. A displaced read (fuser.schedule.reads) is none."""
+    if argument not in builder.input_names:
+        return False
     graph = builder.graph()
     reduced = reduced_groups_of(builder)
-    state = builder.state(argument)
-    return argument in builder.input_names and all(
-        graph.group(d) in reduced for d in state.tensor.visible if not d.is_broadcast
-    )
+    return all(graph.group(d) in reduced for d in builder.state(argument).tensor.visible if not d.is_broadcast)
 
 
 def _reference_name(builder: ScheduleBuilder) -> str:

@@ -289,7 +289,8 @@ def inline_rows(
         return
     for name in placed:
         builder.inline_at(name, 2, selected=[name])
-        builder.load_ahead(name)
+        # As many rows as blocks go over them, which facts may say, leave no next row, and no loop.
+        builder.load_ahead(name, best_effort=True)
 
 
 def _of_a_row(builder: ScheduleBuilder) -> list[tuple[str, int]]:

@@ -163,11 +163,8 @@ class ScanScheduler:
         held = _transform(builder, name, scan.dim, params)
         vectorize(builder, copies, params.vectorized, misaligned=params.misaligned)
         loads = [copy for argument, copy in copies.items() if copy != argument]
-        others = [t.name for t in builder.tensors if t.name not in builder.input_names and t.name not in loads]
-        builder.inline_most(others)
-        # Loads are held from here on: all of a step's are issued before the first is used.
-        if loads:
-            builder.inline_at(name, held, best_effort=True, selected=loads)
+        # Loads are held from there on: all of a step's are issued before the first is used.
+        builder.inline_most(limits=[(n, builder.common_loops(n, name, held)) for n in loads])
         for argument, copy in copies.items() if params.ahead else ():
             if argument in builder.input_names:
                 builder.load_ahead(copy, best_effort=True)

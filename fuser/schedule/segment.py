@@ -2,7 +2,8 @@
 
 The whole fusion first; else exprs are taken in order, each segment growing as long as some scheduler accepts it. Runs of the
 definition order are acyclic whatever the graph. The length of a run is found by doubling and halving, so the number of
-questions to schedulers grows as n log n with the number of exprs.
+questions to schedulers grows as n log n with the number of exprs. An expr that no scheduler takes is a kernel of its own, made
+by the last resort (`expr_eval.py`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import (
+    Expr,
     ExtentOp,
     Fusion,
     IterDomain,
     Output,
     Pointwise,
+    Reducing,
     Reshape,
     Scalar,
     ScalarOp,
@@ -34,6 +37,7 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.integers import Symbol
+from fuser.ir.iteration_graph import Group
 from fuser.ir.live_order import exprs_below
 from fuser.ir.once import once
 from fuser.ir.views import ViewExpr, view_chain
@@ -42,7 +46,7 @@ from fuser.schedule.independent_outputs import independent_outputs
 from fuser.schedule.no_op import viewed_input
 from fuser.schedule.params import Accepted, Refused, Scheduler
 from fuser.schedule.reads import displaced_intermediate
-from fuser.schedule.registry import SCHEDULERS
+from fuser.schedule.registry import LAST_RESORT, SCHEDULERS
 
 
 @record(eq=False)
@@ -66,16 +70,27 @@ class Segment:
 class SizesRefused:
     """A scheduler that took the structure of a segment and not its sizes. `tensors`: names of what the segment computes.
 
-    is_whole  whether it may take parts of the segment: what it proposed for all of it cannot be lowered
+    parts   it may take a segment with one part of that many of these tensors. 2 where a stage failed on all of them: what it
+            fails on is alone after a few more attempts. 1: it takes none
     """
 
     scheduler: SchedulerType
     tensors: frozenset[str]
-    is_whole: bool = False
+    parts: int = 1
 
     def concerns(self, made: Set[str]) -> bool:
         """Whether the scheduler is not to be asked about a segment that computes these tensors."""
-        return self.tensors <= made if self.is_whole else not self.tensors.isdisjoint(made)
+        common = len(self.tensors & made)
+        return self.parts * common > len(self.tensors) if self.parts > 1 else common > 0
+
+
+class AcceptError(Exception):
+    """A scheduler raised an error, its cause, when it was asked about the structure of a segment."""
+
+    def __init__(self, fusion: Fusion, scheduler: SchedulerType) -> None:
+        super().__init__(f"{scheduler.name} cannot be asked about {fusion}")
+        self.fusion = fusion
+        self.scheduler = scheduler
 
 
 @record(eq=False)
@@ -135,15 +150,20 @@ def unfit_for(fusion: Fusion, without: Collection[SizesRefused]) -> frozenset[Sc
 
 @once
 def _answer(fusion: Fusion, scheduler: Scheduler) -> Accepted | Refused:
-    return scheduler.accepts(fusion)
+    try:
+        return scheduler.accepts(fusion)
+    except Exception as error:
+        raise AcceptError(fusion, scheduler.type) from error
 
 
-_OTHER_SIZES = "it does not take the sizes of a segment with some of these exprs"
+_OTHER_SIZES = "it does not take the sizes of a segment with some of these exprs, or has failed on it"
 
 
 def candidates(segment: Segment) -> Iterator[Scheduler]:
     """Every scheduler that takes the structure of a segment, in priority order: the next is for sizes the first refuses."""
     yield segment.scheduler
+    if segment.scheduler is LAST_RESORT:
+        return
     for scheduler in SCHEDULERS[SCHEDULERS.index(segment.scheduler) + 1 :]:
         if scheduler.type not in segment.unfit and not isinstance(_answer(segment.fusion, scheduler), Refused):
             yield scheduler
@@ -152,30 +172,50 @@ def candidates(segment: Segment) -> Iterator[Scheduler]:
 def segment_fusion(fusion: Fusion, without: Collection[SizesRefused] = ()) -> SegmentedFusion:
     """Segments of a fusion. `without`: refusals of the sizes at hand.
 
-    Raises SchedulingError (`Can not find a scheduler to schedule fusion segment`) for an expr that no scheduler accepts.
+    Raises AcceptError where a scheduler raises an error, SchedulingError for an expr that even the last resort does not take.
     """
     views = _returned_views(fusion) | _views_of_inputs(fusion)
     after = _views_of_results(fusion)
-    if not views and not after:
+    rest = _left_of(fusion, views)
+    if rest is fusion and not after:
         whole, refusals = choose_scheduler(fusion, without)
         if whole is not None:
             return SegmentedFusion(fusion, (Segment(fusion, whole, refusals, unfit=unfit_for(fusion, without)),))
     segments: list[Segment] = []
-    exprs = _ordered(fusion)
     if views:
         # Views come first: an input that is viewed and updated is still as it was.
         segments.append(_view_segment(fusion, views))
-    exprs = [e for e in exprs if not views.issuperset(tensor_outputs(e)) and e not in after]
-    last = tuple(_segment_of(fusion, after, without) for _ in after[:1])
-    if exprs and (views or after):
-        part, extents = sub_fusion(fusion, exprs)
+    exprs = [e for e in _ordered(rest) if e not in after]
+    last = tuple(_segment_of(rest, after, without) for _ in after[:1])
+    if exprs and (after or rest is not fusion):
+        part, extents = sub_fusion(rest, exprs)
         scheduler, why = choose_scheduler(part, without)
         if scheduler is not None:
             segments.append(Segment(part, scheduler, why, extents, unfit=unfit_for(part, without)))
             return SegmentedFusion(fusion, (*segments, *last))
-    apart = [] if views or after else _apart(fusion, fusion, without)
+    apart = [] if views or after else _apart(rest, rest, without)
     if apart:
         return SegmentedFusion(fusion, tuple(apart))
+    small = _smaller_reductions(rest, exprs)
+    others = [e for e in exprs if e not in small]
+    if small and choose_scheduler(sub_fusion(rest, others)[0], without)[0] is not None:
+        segments += _runs(rest, [e for e in exprs if e in small], without)
+        return SegmentedFusion(fusion, (*segments, _segment_of(rest, others, without), *last))
+    return SegmentedFusion(fusion, (*segments, *_runs(rest, exprs, without), *last))
+
+
+def _left_of(fusion: Fusion, made: frozenset[Tensor]) -> Fusion:
+    """What is left to compute where some tensors are made: of what only these need, and of what nobody does but for its size,
+    nothing is. The fusion itself if that is all of it."""
+    outputs = tuple(o for o in fusion.outputs if o.tensor not in made)
+    needed = set(_ordered(replace(fusion, outputs=outputs), made))
+    exprs = tuple(e for e in fusion.exprs if e in needed or not tensor_expr(e))
+    return fusion if len(exprs) == len(fusion.exprs) else replace(fusion, exprs=exprs, outputs=outputs)
+
+
+def _runs(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collection[SizesRefused]) -> list[Segment]:
+    """Segments of exprs taken in order, each as long as some scheduler accepts it."""
+    segments: list[Segment] = []
     start = 0
     while start < len(exprs):
         lots, end = _run_apart(fusion, exprs, start, without)
@@ -184,14 +224,56 @@ def segment_fusion(fusion: Fusion, without: Collection[SizesRefused] = ()) -> Se
             start = end
             continue
         end = _longest(fusion, exprs, start, without)
+        if end < len(exprs) and any(r.parts > 1 for r in without):
+            end = _seam(fusion, exprs, start, end)
         segments.append(_segment_of(fusion, exprs[start:end], without))
         start = end
-    return SegmentedFusion(fusion, (*segments, *last))
+    return segments
+
+
+def _seam(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, end: int) -> int:
+    """Where the end of a run leaves least to hand over, in its second half: there schedulers do not say where it ends."""
+    readers: dict[Tensor, int] = {}
+    for k, e in enumerate(exprs):
+        readers |= dict.fromkeys(tensor_inputs(e), k)
+    made = {t: k for k, e in enumerate(exprs) for t in tensor_outputs(e)}
+
+    def handed_over(at: int) -> int:
+        # What is reduced is small.
+        return sum(
+            0 if any(d.is_reduction for d in t.logical) else 1
+            for t, k in made.items()
+            if start <= k < at <= readers.get(t, -1)
+        )
+
+    return min(range(end, start + (end - start) // 2, -1), key=handed_over)
+
+
+def _smaller_reductions(fusion: Fusion, exprs: Collection[TensorExpr]) -> frozenset[TensorExpr]:
+    """Reductions of what has not all the dims of the largest, such as the number of labels that count, with all they need.
+
+    Results of all rows are no part of a kernel whose blocks have rows: they have to be complete before it starts.
+    """
+    graph = fusion.resolved_dims
+    below: dict[Expr | None, frozenset[Group]] = {}
+    for e in fusion.tensor_exprs:
+        dims = (d for t in (*tensor_inputs(e), *tensor_outputs(e)) for d in t.logical)
+        own = frozenset(g for g in map(graph.group, dims) if not g.is_broadcast)
+        needed = (fusion.definitions.get(t) for t in tensor_inputs(e))
+        below[e] = own.union(*(below[d] for d in needed if d in below))
+    reductions = [e for e in exprs if isinstance(e, Reducing)]
+    largest = max((below[e] for e in reductions), key=len, default=frozenset())
+    results = [t for e in reductions if below[e] < largest for t in tensor_outputs(e)]
+    needed_by_them = set(exprs_below(results, fusion.definitions))
+    return frozenset(e for e in exprs if e in needed_by_them)
 
 
 def _segment_of(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collection[SizesRefused]) -> Segment:
     part, extents = sub_fusion(fusion, exprs)
     scheduler, why = choose_scheduler(part, without)
+    if scheduler is None and LAST_RESORT.type not in unfit_for(part, without):
+        answer = LAST_RESORT.accepts(part)
+        scheduler = LAST_RESORT if not isinstance(answer, Refused) else None
     if scheduler is None:
         raise SchedulingError(
             f"Can not find a scheduler to schedule fusion segment {exprs[0]}: "
@@ -231,9 +313,10 @@ def _run_apart(
     """The lots of a run whose sizes were refused, and where it ends; nothing if there is no such run or it has none."""
     if not without:
         return [], start
-    end = _longest(fusion, exprs, start, ())
+    parts = [r for r in without if r.parts > 1]
+    end = _longest(fusion, exprs, start, parts)
     run, _ = sub_fusion(fusion, exprs[start:end])
-    scheduler, _ = choose_scheduler(run)
+    scheduler, _ = choose_scheduler(run, parts)
     fitting, _ = choose_scheduler(run, without)
     return (_apart(fusion, run, without) if scheduler is not fitting else []), end
 
@@ -274,7 +357,12 @@ def _returned_views(fusion: Fusion) -> frozenset[Tensor]:
 
 def _view_segment(fusion: Fusion, views: frozenset[Tensor]) -> Segment:
     """Views of inputs that are returned or read by kernels, and that no kernel has to make."""
-    exprs = [e for e in exprs_below(views, fusion.definitions) if not isinstance(e, (ScalarOp, ExtentOp))]
+    made = (t for e in fusion.tensor_exprs for t in tensor_outputs(e))
+    exprs = [
+        e
+        for e in exprs_below(filter(views.__contains__, made), fusion.definitions)
+        if not isinstance(e, (ScalarOp, ExtentOp))
+    ]
     inputs = tuple(t for t in fusion.input_tensors if any(t in tensor_inputs(e) for e in exprs))
     read = {t for e in fusion.tensor_exprs if views.isdisjoint(tensor_outputs(e)) for t in tensor_inputs(e)}
     outputs = [Output(t) for t in fusion.output_tensors if t in views]
@@ -302,8 +390,8 @@ def _longest(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, without: C
     return good
 
 
-def _ordered(fusion: Fusion) -> list[TensorExpr]:
-    """Exprs depth first from the outputs, so that chains stay together."""
+def _ordered(fusion: Fusion, made: Collection[Tensor] = ()) -> list[TensorExpr]:
+    """Exprs depth first from the outputs, so that chains stay together; none of those that only what is `made` needs."""
     seen: dict[TensorExpr, None] = {}
     definitions = fusion.definitions
 
@@ -312,7 +400,7 @@ def _ordered(fusion: Fusion) -> list[TensorExpr]:
         while stack:
             v, ready = stack.pop()
             expr = definitions.get(v)
-            if expr is None or expr in seen or not tensor_expr(expr):
+            if expr is None or v in made or expr in seen or not tensor_expr(expr):
                 continue
             if ready:
                 seen[expr] = None  # type: ignore[index]
@@ -396,8 +484,14 @@ def _scalar_exprs(
     for e in reversed(fusion.exprs):
         if isinstance(e, (ScalarOp, ExtentOp)) and e.output.name in needed:
             found.append(e)
-            if isinstance(e, ScalarOp):
-                needed.update(v.name for v in e.inputs)
+            match e:
+                case ScalarOp():
+                    needed.update(v.name for v in e.inputs)
+                case ExtentOp() if e.tensor not in members:
+                    asked = e.tensor.visible[e.dim].extent.symbols
+                    needed.update(fusion.extent_scalars[s.name] for s in asked if s.name in fusion.extent_scalars)
+                case _:
+                    pass
     return tuple(reversed(found))
 
 

@@ -31,7 +31,6 @@ from fuser.ir.wide_results import wide_results
 from fuser.records import record
 from fuser.schedule.params import Refused, SegmentInputs
 from fuser.schedule.reduced_dims import reduced_groups, reductions_of
-from fuser.schedule.reduction import separate_results
 from fuser.schedule.reference import choose_vector, dim_groups, dim_order, resolving_graph, tangled_dims, uncovered
 from fuser.schedule.rows import row_bounds
 from fuser.schedule.stages import as_defined, keep_stages
@@ -281,7 +280,6 @@ class SidesPass:
         stages share is kept as they use it, rather than computed again from those copies.
         """
         b = self.builder
-        separate_results(b)
         late = self._compute_apart()
         copies = self._cache(late)
         for name in in_shared:

@@ -215,6 +215,12 @@ def _plan_stages(
     return tuple(kept), stage, again
 
 
+@while_unchanged
+def computed_in_stages(builder: ScheduleBuilder) -> dict[str, int]:
+    """In how many stages full-size values are computed where none is kept; those of one stage are left out."""
+    return {name: 1 + len(later) for name, later in _plan_stages(builder, lambda name: False)[2].items()}
+
+
 def keep_stages(
     builder: ScheduleBuilder, *, few_registers: bool = False, inputs_only: bool = False, as_computed: bool = False
 ) -> tuple[Kept, ...]:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import MemoryType, ParallelType, SchedulerType
 from fuser.ir.fact_collection import GRID_LIMIT
-from fuser.ir.fusion import Fusion, Tensor, memory_order, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import Fusion, Tensor, memory_order, tensor_inputs
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
@@ -236,15 +236,13 @@ class TransposeScheduler:
                 most = {n: min(vector, ACCESS_BYTES // builder.state(n).tensor.dtype.itemsize) for n in names}
                 vectorize_by(builder, {n: n for n in names}, most)
         # All loads of a thread are issued before the first barrier: those along N stand in a nest of their own.
-        builder.inline_most([t.name for e in builder.exprs for t in tensor_outputs(e) if t.name not in loads.values()])
-        if staged_loads:
-            builder.inline_at(along_m[0], blocks + 1, best_effort=True, selected=staged_loads)
-        # What lacks a dim belongs to the threads of those that have it: it is loaded where they use it.
-        others = [n for n in loads.values() if n not in staged_loads]
-        for depth, has_all in ((blocks, True), (blocks + 1, False)):
-            chosen = [n for n in others if has_all == (not builder.state(n).extras)]
-            if chosen:
-                builder.inline_at(first_n, depth, best_effort=True, selected=chosen)
+        limits = [(n, builder.common_loops(n, along_m[0], blocks + 1)) for n in staged_loads]
+        for name in loads.values():
+            if name not in staged_loads:
+                # What lacks a dim belongs to the threads of those that have it: it is loaded where they use it.
+                depth = blocks + 1 if builder.state(name).extras else blocks
+                limits.append((name, builder.common_loops(name, first_n, depth)))
+        builder.inline_most(limits=limits)
         return builder
 
 

@@ -225,7 +225,8 @@ def test_one_kernel_for_many_row_counts() -> None:
     compiler = KernelCompiler(SimulatorDevice(info=H200))
     sources = {
         compiler.compile(fusion, [described(DataType.BFloat16, m, 1024), described(DataType.BFloat16, 1024)]).source
-        for m in (1, 2, 3, 7, 50, 131, 132, 133, 500, 1000, 4096, 16383, 100_003)
+        # A single row is a fact of its kernel, and has one of its own.
+        for m in (2, 3, 7, 50, 131, 132, 133, 500, 1000, 4096, 16383, 100_003)
     }
     assert len(sources) <= 3
 

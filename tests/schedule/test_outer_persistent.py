@@ -77,6 +77,16 @@ def softmax_of_columns(fd: FusionDefinition, dtype: DataType) -> None:
     fd.add_output(o.cast(o.div(e, o.sum(e, [0], keepdim=True)), dtype))
 
 
+def deviations_of_columns(fd: FusionDefinition, dtype: DataType) -> None:
+    """The second pass only reduces: nothing of the columns is written."""
+    x = fd.define_tensor(shape=[-1, -1], dtype=dtype, contiguity=True)
+    o = fd.ops
+    f = o.cast(x, Float)
+    apart = o.abs(o.sub(f, o.max(f, [0], keepdim=True)))
+    fd.add_output(o.sum(apart, [0]))
+    fd.add_output(o.max(apart, [0]))
+
+
 def arrays_for(define: Definition, rows: int, columns: int, dtype: DataType, offset: float = 0.0) -> list[Array]:
     rng = np.random.default_rng((rows, columns))
 
@@ -110,7 +120,10 @@ def expected_of(define: Definition, arrays: list[Array]) -> list[Array]:
         db, dw = first.sum(axes, keepdims=True), (first * hat).sum(axes, keepdims=True)
         n = x.size // x.shape[1]
         return [(first - db / n - hat * dw / n) * rstd, dw, db]
-    e = np.exp(first - first.max(0, keepdims=True))
+    apart = first - first.max(0, keepdims=True)
+    if define is deviations_of_columns:
+        return [-apart.sum(0), -apart.min(0)]
+    e = np.exp(apart)
     return [e / e.sum(0, keepdims=True)]
 
 
@@ -149,13 +162,14 @@ def check(
     return kernel
 
 
-DEFINITIONS: list[Definition] = [batch_norm, batch_norm_backward, softmax_of_columns]
-WAITS: dict[Definition, int] = {batch_norm: 1, batch_norm_backward: 1, softmax_of_columns: 1}
+DEFINITIONS: list[Definition] = [batch_norm, batch_norm_backward, softmax_of_columns, deviations_of_columns]
+WAITS: dict[Definition, int] = dict.fromkeys(DEFINITIONS, 1)
 
 
 @pytest.mark.parametrize("define", DEFINITIONS)
 @pytest.mark.parametrize(("rows", "columns"), [(700, 8), (300, 33), (1500, 3), (513, 64)])
-def test_any_shape(define: Definition, rows: int, columns: int) -> None:
+def test_any_shape(define: Definition, rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
     kernel = check(define, rows, columns)
     assert kernel.kernel_ir is not None
     assert sum(isinstance(s, SpinWait) for s in walk(kernel.kernel_ir.body)) == WAITS[define]
@@ -229,6 +243,28 @@ def test_rows_of_one_turn_are_read_once(define: Definition, rows: int, columns: 
     assert kernel.plan is not None
     assert kernel.plan.cluster is not None
     assert kernel.source.count("&t0[") == 1
+
+
+@pytest.mark.parametrize("dtype", [Half, Float])
+def test_one_turn_of_rows_whose_number_is_known(dtype: DataType) -> None:
+    """There is no loop over turns, so none that could keep what it loads: the rows stay where they were loaded to."""
+
+    def define(fd: FusionDefinition, dtype: DataType) -> None:
+        o = fd.ops
+        x = fd.define_tensor([128, -1], True, dtype)
+        e = o.exp(o.sub(x, o.max(x, [0], keepdim=True)))
+        fd.add_output(e)
+
+    device = replace(SMALL, sm_count=2)
+    fusion = fusion_of(define, dtype)
+    array = np.random.default_rng(0).random((128, 256 // dtype.itemsize)).astype(dtype.numpy)
+    kernel = KernelCompiler(SimulatorDevice(info=device)).compile(fusion, [described(array)])
+    assert kernel.plan is not None
+    assert kernel.plan.cooperative
+    assert kernel.source.count("&t0[") == 1
+    found = run_on(SimulatorDevice(info=device), kernel, fusion, [array])[fusion.output_tensors[0].name]
+    wide = array.astype("f8")
+    np.testing.assert_allclose(found.astype("f8"), np.exp(wide - wide.max(0)), rtol=2e-3 if dtype is Half else 1e-5)
 
 
 def test_rows_of_a_cluster_stay_on_chip() -> None:

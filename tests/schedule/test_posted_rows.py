@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.compile_case import compile_case
 from benchmarks.reduction_cases import cross_entropy, sum_over
-from fuser import DataType
+from fuser import DataType, FusionDefinition
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import H200
 from fuser.ir.kernel import AtomicAdd, Post, Receive, walk
@@ -24,10 +24,11 @@ from tests.schedule.test_chained_reduction import arrays_for, described, expecte
 from tests.schedule.test_chained_reduction import cross_entropy as losses
 
 Float, Double, BFloat16 = DataType.Float, DataType.Double, DataType.BFloat16
-IN_CLUSTERS = ReductionParams(
-    (0, 1), inner=True, block_reduce=512, block_iterate=1, vector=2, vectorized=("t0",), grid_reduce=16, unroll=8
+IN_CLUSTERS = replace(
+    ReductionParams((0, 1), True, 512, 1, 2, ("t0",), 16, unroll=8),
+    cluster=True,
+    few=True,
 )
-IN_CLUSTERS = replace(IN_CLUSTERS, cluster=True, few=True)
 
 
 @pytest.mark.parametrize(
@@ -104,3 +105,30 @@ def test_losses_of_posted_rows(dtype: DataType, rows: int, columns: int, monkeyp
     assert found[result.name].tobytes() == again[result.name].tobytes()
     bound = 1e-12 if dtype is Double else 2e-5
     np.testing.assert_allclose(found[result.name].astype(np.float64), expected_of(losses, arrays)[0], rtol=bound)
+
+
+@pytest.mark.parametrize("statistics", [1, 2])
+def test_sums_of_posted_rows_beside_their_own_results(statistics: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last block of all is one of those that are the last of a row, and every pass leaves a valid kernel."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    with FusionDefinition() as fd:
+        o = fd.ops
+        x = fd.define_tensor([-1, -1], True)
+        powers = [x, o.mul(x, x)][:statistics]
+        rows = [o.sum(t, [1]) for t in powers]
+        loss = o.mul(o.sum(rows[0] if statistics == 1 else o.mul(*rows), [0]), 0.25)
+        fd.add_output(loss)
+        fd.add_output(o.mul(rows[0], 2.0))
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    array = np.random.default_rng(0).random((3, 40_001), dtype=np.float32)
+    simulator = SimulatorDevice(info=replace(H200, sm_count=12, max_cluster=1))
+    kernel = KernelCompiler(simulator).compile(fusion, [described(array)])
+    assert kernel.plan is not None
+    assert kernel.plan.meetings == (Meeting.posts,)
+    found = run_on(simulator, kernel, fusion, [array])
+    wide = array.astype(np.float64)
+    total = wide.sum(1) if statistics == 1 else wide.sum(1) * (wide * wide).sum(1)
+    expected = (total.sum() / 4, 2 * wide.sum(1))
+    for t, value in zip(fusion.output_tensors, expected, strict=True):
+        np.testing.assert_allclose(found[t.name], value, rtol=2e-7)

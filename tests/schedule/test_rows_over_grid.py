@@ -247,6 +247,18 @@ def test_few_long_rows_use_the_whole_device(define: Definition, dtype: DataType,
     assert -(-resources.registers // 8) * 8 * params.threads * params.in_grid <= H200.registers_per_sm
 
 
+@pytest.mark.parametrize("dtype", [DataType.BFloat16, DataType.Float], ids=lambda d: d.name)
+@pytest.mark.parametrize("define", [softmax, layer_norm, add_norm], ids=lambda d: d.__name__)
+@pytest.mark.parametrize("rows", [1, 2])
+def test_what_is_proposed_for_few_long_rows_can_be_lowered(rows: int, define: Definition, dtype: DataType) -> None:
+    """One row is a fact of its kernel: no loop over rows is left, and no next row to copy."""
+    fusion = fuse_exp_sums(fusion_of(define, dtype))
+    shapes = shapes_of(define, rows, 1048576)
+    kernel = KernelCompiler(SimulatorDevice(info=H200)).compile(fusion, [described(dtype, *s) for s in shapes])
+    assert kernel.plan is not None
+    assert kernel.plan.cooperative
+
+
 def test_rows_that_clusters_serve_well_stay_there() -> None:
     for define, dtype, rows, length in (
         (softmax, DataType.BFloat16, 2048, 65536),
@@ -309,12 +321,20 @@ def test_shapes_are_left_out_by_the_least_they_take(
 
 @pytest.mark.skipif(not is_available(), reason="no NVRTC")
 @pytest.mark.parametrize("define", [softmax, add_norm, layer_norm])
-def test_registers_of_a_few_long_rows_of_floats_suffice(define: Definition) -> None:
-    """What is counted once filled all registers; three blocks of 128 threads were counted as less than two of 256."""
-    fusion = fuse_exp_sums(fusion_of(define, DataType.Float))
-    kernel = KernelCompiler(H200).compile(
-        fusion, [described(DataType.Float, *s) for s in shapes_of(define, 5, 1_000_000)]
-    )
+@pytest.mark.parametrize(
+    ("rows", "length", "dtype"),
+    [
+        (5, 1_000_000, DataType.Float),
+        (3, 4_000_000, DataType.Float),
+        (3, 4_000_000, DataType.BFloat16),
+        (3, 5_000_000, DataType.Float),
+    ],
+)
+def test_registers_of_a_few_long_rows_suffice(rows: int, length: int, dtype: DataType, define: Definition) -> None:
+    """What is counted once filled all registers; three blocks of 128 threads were counted as less than two of 256. Of rows in
+    registers, tests of 15 accesses kept a sum each from row to row."""
+    fusion = fuse_exp_sums(fusion_of(define, dtype))
+    kernel = KernelCompiler(H200).compile(fusion, [described(dtype, *s) for s in shapes_of(define, rows, length)])
     assert kernel.resources is not None
     assert kernel.resources.spill_bytes == 0
 

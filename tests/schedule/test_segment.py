@@ -105,6 +105,25 @@ def test_refusals_are_kept() -> None:
     assert all("is a segment_set: what reads it belongs to another kernel" in reason for _, reason in why)
 
 
+@pytest.mark.parametrize("factor_comes_first", [True, False])
+def test_sums_of_less_than_the_largest_dims_come_first(*, factor_comes_first: bool) -> None:
+    """All of a row is divided by a sum over rows: the kernel of the rows begins when that is there, and is one."""
+    with FusionDefinition() as fd:
+        o = fd.ops
+        x, labels = fd.define_tensor([-1, -1], True), fd.define_tensor([-1], True)
+        counted = o.broadcast(o.ne(labels, 0.0), [False, True])
+        scale = o.broadcast(o.sum(o.mul(labels, labels), [0]), [True, True])
+        e = o.exp(o.sub(x, o.max(x, [1], keepdim=True)))
+        full = o.div(e, o.sum(e, [1], keepdim=True))
+        scaled = o.mul(scale, full) if factor_comes_first else o.mul(full, scale)
+        fd.add_output(o.where(counted, scaled, 0.0))
+    assert fd.fusion is not None
+    segmented = segment_fusion(fd.fusion.ir_fusion)
+    check_cut(fd.fusion.ir_fusion)
+    assert types(segmented) == [SchedulerType.reduction, SchedulerType.inner_persistent]
+    assert [t.ndim for t in segmented.segments[0].fusion.output_tensors] == [0]
+
+
 def test_forced_boundary() -> None:
     """A segment_set that is returned, or read by nobody, needs no second kernel."""
     with FusionDefinition() as fd:
@@ -190,3 +209,45 @@ def test_extents_are_asked_of_what_a_segment_reads() -> None:
     asked = [e.tensor for e in part.exprs if isinstance(e, ExtentOp)]
     assert asked
     assert set(asked) <= set(part.input_tensors)
+
+
+def test_views_are_in_the_order_of_the_definition() -> None:
+    """Sets of tensors have an order of their own in every process; programs, and what is kept of them, must not."""
+    with FusionDefinition() as fd:
+        inputs = [fd.define_tensor([-1, -1], contiguity=True) for _ in range(12)]
+        for x in inputs:
+            fd.add_output(fd.ops.permute(x, [1, 0]))
+        fd.add_output(fd.ops.exp(inputs[0]))
+    assert fd.fusion is not None
+    views, _ = segment_fusion(fd.fusion.ir_fusion).segments
+    assert views.scheduler.type is NO_OP
+    names = [t.name for e in views.fusion.tensor_exprs for t in tensor_outputs(e)]
+    assert names == [t.name for t in fd.fusion.ir_fusion.output_tensors][:12]
+
+
+def test_kernels_compute_nothing_for_views_of_inputs() -> None:
+    with FusionDefinition() as fd:
+        o = fd.ops
+        x = fd.define_tensor([-1, -1])
+        y = o.permute(x, [1, 0])
+        fd.add_output(o.broadcast(y, [True, False, False]))
+        fd.add_output(o.exp(y))
+    assert fd.fusion is not None
+    views, rest = segment_fusion(fd.fusion.ir_fusion).segments
+    assert views.scheduler.type is NO_OP
+    assert rest.fusion.output_tensors == fd.fusion.ir_fusion.output_tensors[1:]
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_what_is_only_measured_is_in_no_segment(*, others: bool) -> None:
+    with FusionDefinition() as fd:
+        o = fd.ops
+        x = fd.define_tensor([-1])
+        y = o.exp(o.pad(x, [1, 2]))
+        fd.add_output(o.full([o.size(y, 0)], 1.0, Float))
+        if others:
+            fd.add_output(o.cumsum(x, 0))
+    assert fd.fusion is not None
+    segments = segment_fusion(fd.fusion.ir_fusion).segments
+    assert y.name not in {t.name for s in segments for e in s.fusion.tensor_exprs for t in tensor_outputs(e)}
+    assert [t for s in segments for t in s.fusion.output_tensors] == list(fd.fusion.ir_fusion.output_tensors)

@@ -1,0 +1,57 @@
+"""One expr as a kernel of its own, one thread for each element of its result: what is left where no other scheduler helps.
+
+It asks nothing of layouts, sizes or alignment, and uses none of what other schedules are made of: no copies in registers or
+shared memory, no vectors, no barriers, and nothing that threads or blocks do together. A thread that reduces or scans goes
+over all of it by itself. That any expr can be computed so is what keeps a valid program from being refused; it is slow, and
+not asked before all others have failed.
+"""
+
+from __future__ import annotations
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.enums import ParallelType, SchedulerType
+from fuser.ir.fusion import Fusion, Reshape, Scan, tensor_outputs
+from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.params import Accepted, ExprEvalParams, Params, ParamsClass, Refused, SegmentInputs
+
+BLOCK = 128
+"""Threads of a block: some for each of an SM's four schedulers. Nothing depends on it."""
+
+
+class ExprEvalScheduler:
+    """Accepts a single expr."""
+
+    type = SchedulerType.expr_eval
+    params: ParamsClass = ExprEvalParams
+
+    def accepts(self, segment: Fusion) -> Accepted | Refused:
+        """See Scheduler."""
+        if len(segment.tensor_exprs) != 1:
+            return Refused(f"it takes one expr, and here are {len(segment.tensor_exprs)}")
+        if isinstance(segment.tensor_exprs[0], Reshape):
+            return Refused("a reshape is a view")
+        return Accepted()
+
+    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
+        """See Scheduler."""
+        return ExprEvalParams()
+
+    def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
+        """See Scheduler."""
+        (expr,) = segment.tensor_exprs
+        builder = ScheduleBuilder(segment)
+        # Several results of one expr have the same dims and share its loops.
+        name = tensor_outputs(expr)[0].name
+        loop = builder.state(name).loop
+        apart = {d for d, axis in enumerate(loop) if axis.is_reduction or axis.is_broadcast}
+        if isinstance(expr, Scan):
+            apart.add(expr.dim)
+        kept = [d for d in range(len(loop)) if d not in apart]
+        builder.reorder(name, {d: p for p, d in enumerate([*kept, *sorted(apart)])})
+        for _ in kept[1:]:
+            builder.merge(name, 0, 1)
+        if kept:
+            builder.split(name, 0, BLOCK)
+            builder.parallelize(name, 0, ParallelType.grid_x)
+            builder.parallelize(name, 1, ParallelType.block_x)
+        return builder
