@@ -209,7 +209,7 @@ class NestBuilder(NestStatements):
         indices = dict(nest.indices)
         if parallel in THREAD_TYPES:
             # An extent-1 axis is computed by all workers alike: whoever stores it says which one writes.
-            indices[group] = ZERO if group.is_broadcast else self.context.threads[parallel]
+            indices[group] = ZERO if group.is_broadcast else self.context.thread_index(parallel)
             return self._body(node, depth + 1, Nest(indices, nest.serial, nest.vector))
         extent = group.extent
         if parallel is ParallelType.vectorize:

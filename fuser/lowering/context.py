@@ -30,6 +30,7 @@ from fuser.ir.kernel import THREAD_SYMBOLS, Buffer
 from fuser.ir.proofs import ProofLog
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.scheduled_fusion import TensorState
+from fuser.ir.user_names import value_name
 from fuser.records import record
 
 
@@ -44,7 +45,7 @@ class Storage:
 
 def canonical_symbols(builder: ScheduleBuilder, facts: Facts) -> dict[Symbol, Int]:
     """What each extent symbol stands for: one symbol per set of dims that are the same, with its known divisor and bounds."""
-    graph = IterationGraph(builder.exprs, builder.tensors)
+    graph = builder.exact_graph()
     divisors: dict[tuple[str, int], int] = {}
     fixed: dict[tuple[str, int], int] = {}
     # Where an extent is computed, what its bounds say of the symbol behind it.
@@ -69,37 +70,21 @@ def canonical_symbols(builder: ScheduleBuilder, facts: Facts) -> dict[Symbol, In
             if isinstance(dim.extent, Symbol):
                 owner.setdefault(dim.extent, []).append((t.name, d))
     result: dict[Symbol, Int] = {}
-    seen: set[IterDomain] = set()
-    for t in builder.tensors:
-        for dim in t.produced:
-            if dim in seen:
-                continue
-            members = [m for m in graph.same_dims(dim) if not m.is_broadcast]
-            seen.update(members)
-            symbols = list(dict.fromkeys(m.extent for m in members if isinstance(m.extent, Symbol)))
-            # What an op needs to be so many is checked before a launch.
-            constants = (
-                *(m.extent for m in members if m.extent.is_const),
-                *(asserted[s] for s in symbols if s in asserted),
-            )
-            constant = next(iter(constants), None)
-            if not symbols:
-                continue
-            places = [p for s in symbols for p in owner.get(s, ())]
-            value = constant if constant is not None else next((const(fixed[p]) for p in places if p in fixed), None)
-            if value is None:
-                first = symbols[0]
-                known = result.get(first)
-                base = known if isinstance(known, Symbol) else first
-                divisor = math.lcm(*(divisors.get(p, 1) for p in places))
-                bounds = [b for s in symbols for b in limits.get(s, ())]
-                low = max((lo for lo, _ in bounds if lo is not None), default=0)
-                high = min((hi for _, hi in bounds if hi is not None), default=None)
-                exact = high is not None and low >= high
-                multiple = math.lcm(divisor, base.multiple)
-                value = const(low) if exact else symbol(base.name, low, high, multiple=multiple)
-            for s in symbols:
-                result[s] = value
+    for symbols, constants in _equal_extents(builder, graph):
+        # What an op needs to be so many is checked before a launch.
+        constant = next(iter((*constants, *(asserted[s] for s in symbols if s in asserted))), None)
+        places = [p for s in symbols for p in owner.get(s, ())]
+        value = constant if constant is not None else next((const(fixed[p]) for p in places if p in fixed), None)
+        if value is None:
+            base = symbols[0]
+            divisor = math.lcm(*(divisors.get(p, 1) for p in places))
+            bounds = [b for s in symbols for b in limits.get(s, ())]
+            low = max((lo for lo, _ in bounds if lo is not None), default=0)
+            high = min((hi for _, hi in bounds if hi is not None), default=None)
+            exact = high is not None and low >= high
+            multiple = math.lcm(divisor, base.multiple)
+            value = const(low) if exact else symbol(base.name, low, high, multiple=multiple)
+        result.update(dict.fromkeys(symbols, value))
     for s, bounds in limits.items():
         if s not in result:  # no dim has it
             low = max((lo for lo, _ in bounds if lo is not None), default=s.lo)
@@ -108,6 +93,31 @@ def canonical_symbols(builder: ScheduleBuilder, facts: Facts) -> dict[Symbol, In
                 const(low) if low is not None and low == high else symbol(s.name, low, high, multiple=s.multiple)
             )
     return result
+
+
+def _equal_extents(builder: ScheduleBuilder, graph: IterationGraph) -> list[tuple[list[Symbol], list[Int]]]:
+    """Symbols that stand for the same extent, in order of first sight, and the constants that this extent is said to be.
+
+    Those of dims that are the same are equal; so are those of two such sets that have a symbol in common.
+    """
+    found: dict[Symbol, tuple[list[Symbol], list[Int]]] = {}
+    seen: set[IterDomain] = set()
+    for t in builder.tensors:
+        for dim in t.produced:
+            if dim in seen:
+                continue
+            members = [m for m in graph.same_dims(dim) if not m.is_broadcast]
+            seen.update(members)
+            merged = list(dict.fromkeys(m.extent for m in members if isinstance(m.extent, Symbol)))
+            constants = [m.extent for m in members if m.extent.is_const]
+            if not merged:
+                continue
+            known = {id(found[s]): found[s] for s in merged if s in found}
+            for others, values in known.values():
+                constants += values
+                merged = others + [s for s in merged if s not in others]
+            found.update(dict.fromkeys(merged, (merged, constants)))
+    return list({id(c): c for c in found.values()}.values())
 
 
 class LoweringContext:
@@ -119,7 +129,7 @@ class LoweringContext:
         self.fusion: Fusion = builder.fusion
         self.facts = facts
         self.symbols = canonical_symbols(builder, facts)
-        self.graph = IterationGraph(builder.exprs, builder.tensors, rewrite=self.rewrite)
+        self.graph = builder.exact_graph(self.rewrite)
         self._check_dims_apart()
         self.sharing: LoopSharing = share_loops(builder, self.graph)
         self._states = self._states_of_shared_loops()
@@ -199,8 +209,11 @@ class LoweringContext:
                 if p not in THREAD_TYPES:
                     continue
                 if p in used:
+                    t = tensor_outputs(expr)[0]
                     raise SchedulingError(
-                        f"{name} has two loop axes on {p.name}: a {p.name} axis appears once per tensor"
+                        f"{value_name(self.builder.fusion, t)} has two loop axes on {p.name}: a {p.name} axis appears once per "
+                        "tensor",
+                        location=self.builder.place_of(p) or t.location,
                     )
                 used.add(p)
                 known = self.sizes.get(p)
@@ -235,6 +248,10 @@ class LoweringContext:
         hi = min(limit, size.hi - 1) if size.hi is not None and size.hi >= 1 else limit
         return symbol(hardware.name, 0, hi, below=size)
 
+    def thread_index(self, p: ParallelType) -> Int:
+        """The index of a thread or block along `p`: 0, as an expression, where there is only one."""
+        return ZERO if self.sizes[p] is ONE else self.threads[p]
+
     # --- strides of arguments ---
 
     def strides(self, tensor: Tensor) -> dict[int, Int]:
@@ -245,7 +262,9 @@ class LoweringContext:
             if source is not None:
                 found = self.strides(source)
             elif any(t.name == tensor.name for t in self.fusion.input_tensors):
-                found = {d: self._input_stride(tensor, d) for d in range(tensor.ndim)}
+                # Of one element the index is 0 wherever it is read, and its stride counts for nothing.
+                ones = [self.rewrite(d.extent) is ONE for d in tensor.visible]
+                found = {d: ZERO if one else self._input_stride(tensor, d) for d, one in enumerate(ones)}
             else:
                 found = dense_strides(tensor, self)
             self._strides[tensor.name] = found
@@ -271,7 +290,11 @@ class LoweringContext:
 
 
 def _larger(a: Int, b: Int) -> Int:
-    return a if a is b else maximum(a, b)
+    """The size of a parallel axis that two loops have. One of a single turn asks for no worker of its own: where the other has
+    none, whether somebody is needed is seen when all are known."""
+    if a is b or b is ONE:
+        return a
+    return b if a is ONE else maximum(a, b)
 
 
 def dense_strides(tensor: Tensor, context: LoweringContext) -> dict[int, Int]:
@@ -318,11 +341,19 @@ def _folded(context: LoweringContext, dims: Sequence[tuple[IterDomain, Int]]) ->
     while True:
         for outer, inner in permutations(axes, 2):
             merged = context.graph.find_merge(outer[0], inner[0])
-            if merged is not None and outer[1] is inner[0].extent * inner[1]:
-                axes = [(merged, inner[1]) if a is outer else a for a in axes if a is not inner]
+            stride = _merged_stride(outer, inner)
+            if merged is not None and stride is not None:
+                axes = [(merged, stride) if a is outer else a for a in axes if a is not inner]
                 break
         else:
             return tuple(axes)
+
+
+def _merged_stride(outer: tuple[Group, Int], inner: tuple[Group, Int]) -> Int | None:
+    """The stride of two axes as one; None if there is none. One of one element goes with any other, whatever its stride is."""
+    if inner[0].extent is ONE:
+        return outer[1]
+    return inner[1] if outer[0].extent is ONE or outer[1] is inner[0].extent * inner[1] else None
 
 
 def local_storage(context: LoweringContext, tensor: Tensor, memory: MemoryType) -> Storage:

@@ -17,8 +17,10 @@ from fuser.ir.enums import MemoryType
 from fuser.ir.integers import FALSE, ONE, TRUE, ZERO, Cond, Int, Symbol
 from fuser.ir.kernel import Allocate, Buffer, Call, Cast, For, If, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
-from fuser.lowering.common_shift import MUCH_NEARER
 from fuser.lowering.compensated_sum import add_term, split_sum
+
+MUCH_NEARER = 0.0625
+"""Times the first value: of data around a mean the first is as good a shift as the second, and not the one nearer to zero."""
 
 COMBINE_EXACTLY = "welford_exact"
 """What a collective over (mean, m2, count, rest) is called; "welford" has no rest."""

@@ -9,11 +9,12 @@ Stands last: only now is it known what the body mentions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
-from fuser.ir.enums import GRID_TYPES, ParallelType
+from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, ParallelType
 from fuser.ir.facts import LoopBound
 from fuser.ir.fusion import GENERATOR_STATE, ExtentOp, Scalar, ScalarOp, Tensor
 from fuser.ir.integers import ONE, ZERO, Int, Symbol, select
@@ -38,7 +39,17 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.kernel_accesses import stmt_integers, stmt_reads, stmt_writes
 from fuser.ir.kernel_rewrites import substitute_symbols
-from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, Meeting, ScalarOf, ScalarStep, StrideOf, Workspace
+from fuser.ir.launch_plan import (
+    LIMIT_REMEDIES,
+    Binding,
+    ExtentOf,
+    LaunchPlan,
+    Meeting,
+    ScalarOf,
+    ScalarStep,
+    StrideOf,
+    Workspace,
+)
 from fuser.ir.proofs import Claim, ProofLog
 from fuser.ir.statement_scopes import defined_symbol
 from fuser.lowering.allocate_shared import SharedLayout
@@ -85,7 +96,7 @@ def finish_kernel(
     parameters += [ScalarParameter(n, d) for n, d in lowered.scalars.items()]
     grid = tuple(context.sizes.get(p, ONE) for p in GRID_TYPES)
     block = tuple(context.sizes.get(p, ONE) for p in (ParallelType.block_x, ParallelType.block_y, ParallelType.block_z))
-    _check_limits(grid, block)
+    _check_limits(context, grid, block)
     shapes = tuple(tuple(_extent(context, t, d) for d in range(t.ndim)) for t in outputs)
     strides = tuple(tuple(context.strides(t)[d] for d in range(t.ndim)) for t in outputs)
     plan_expressions: list[Int] = [
@@ -179,16 +190,21 @@ def _cluster(context: LoweringContext) -> tuple[int, int, int] | None:
     return x, y, z
 
 
-def _check_limits(grid: Iterable[Int], block: Iterable[Int]) -> None:
-    threads = 1
-    for extent in block:
-        if extent.is_const:
-            threads *= extent.value
+def _check_limits(context: LoweringContext, grid: Iterable[Int], block: Iterable[Int]) -> None:
+    sizes = {p: e.value for p, e in zip(BLOCK_TYPES, block, strict=True) if e.is_const}
+    threads = math.prod(sizes.values())
     if threads > 1024:
-        raise SchedulingError(f"the schedule needs {threads} threads per block, a block holds at most 1024")
+        most = max(sizes, key=lambda p: sizes[p])
+        raise SchedulingError(
+            f"the schedule needs {threads} threads per block, a block holds at most 1024: {LIMIT_REMEDIES['block']}",
+            location=context.builder.place_of(most),
+        )
     for p, extent in zip(GRID_TYPES, grid, strict=True):
         if extent.is_const and extent.value > _GRID_LIMITS[p]:
-            raise SchedulingError(f"{p.name} needs {extent.value} blocks, the device takes at most {_GRID_LIMITS[p]}")
+            raise SchedulingError(
+                f"{p.name} needs {extent.value} blocks, the device takes at most {_GRID_LIMITS[p]}: {LIMIT_REMEDIES['grid']}",
+                location=context.builder.place_of(p),
+            )
 
 
 def _extent(context: LoweringContext, t: Tensor, dim: int) -> Int:

@@ -1,42 +1,85 @@
 """Which outputs may be written straight into the storage of the input they alias.
 
-An output written into an input's storage must not overtake a read: the thread that writes an element must be the only one that
-reads it, and its reads must come first. That is so if for every expr that reads the input
-    * input and output have the same dims, so that an element has one index in both, and no slice, pad or gather reads it;
-    * every parallel axis of the launch runs over the same group in the reading and in the writing loop nest, so that an element
-      belongs to one thread, the same in both;
-    * inside the loops that both share, the read stands before the write.
-No other argument may overlap that input: the facts say so, and a launch checks them. Other outputs go to a temporary that is
-copied afterwards.
+Decided by what the statements of the kernel access, collectives, copies and barriers included, so that a read counts wherever
+it came from: an expr, a value that all threads of a row need, a load ahead of its loop, a second pass over the row. For every
+read of the input, in any form, the element that is read is
+    * written by the thread that reads it, later; or
+    * written by a thread of the same block, behind a barrier of the block that stands on every way from the read to a store.
+An asynchronous copy reads until its thread has waited for it.
+Who writes an element is found from the index of the output's stores: a choice of the store's loops for which its index is the
+one that is read and its tests hold where the read's do. An element has one writer, so no other thread stores there. What
+cannot be shown so is not assumed: the output goes to a temporary that is copied afterwards.
+
+    if r < n: a = x[r*m + t]                           the same thread, earlier: x[...] may be overwritten
+    if r < n: y[r*m + t] = f(a)
+    if r < n: s = x[r*m]; if r < n: y[r*m + t] = ...   the thread with t == 0 writes what others read: with a barrier between
+
+A vector that an end of a row cuts is read from no place that the kernel writes: it looks at more than it names
+(`VectorMove.cut`).
+
+No other argument may overlap that input: the facts say so, and a launch checks them.
+
+Stands behind insert_syncs: all reads and barriers are there, and loops and tests still those of single statements. Passes
+behind it neither move an access across a barrier nor to another thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from fuser.ir.dim_pairs import displaced_dims
 from fuser.ir.enums import ParallelType
 from fuser.ir.facts import Disjoint
-from fuser.ir.fusion import Tensor, TensorExpr, tensor_inputs, tensor_outputs
-from fuser.ir.iteration_graph import Group
-from fuser.ir.kernel import Buffer, Stmt, child_bodies
+from fuser.ir.fusion import Tensor
+from fuser.ir.integers import (
+    ONE,
+    TRUE,
+    ZERO,
+    Compare,
+    Cond,
+    Int,
+    Symbol,
+    all_of,
+    conjuncts,
+    const,
+    divide,
+    less,
+    less_equal,
+    negate,
+    prove_less,
+    prove_less_equal,
+    symbol,
+)
+from fuser.ir.kernel import (
+    AsyncCommit,
+    AsyncCopy,
+    AsyncWait,
+    AtomicAdd,
+    BlockBarrier,
+    Buffer,
+    ClusterWait,
+    For,
+    If,
+    Let,
+    LoadIndex,
+    Prefetch,
+    Stmt,
+    VectorMove,
+)
 from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 from fuser.lowering.context import LoweringContext
-
-Path = tuple[int, ...]
+from fuser.records import record
 
 
 def in_place_outputs(context: LoweringContext, body: tuple[Stmt, ...], arguments: dict[str, Buffer]) -> tuple[str, ...]:
-    """Names of the outputs, of a body as build_loop_nests makes it, that need no temporary. `arguments`: buffers by tensor."""
+    """Names of the outputs, of a body with its barriers, that need no temporary. `arguments`: buffers by tensor."""
     found: list[str] = []
     for name, source in sorted(context.alias_of.items()):
-        output = context.state(name).tensor
-        if name in context.builder.input_names:
+        if name in context.builder.input_names or not _stands_apart(context, source):
             continue
-        if not _stands_apart(context, source) or not _same_elements(context, source, output):
+        read, written = arguments.get(source.name), arguments.get(name)
+        if written is None or (read is not None and not may_overwrite(body, read, written, context.threads)):
             continue
-        if _reads_first(body, arguments.get(source.name), arguments.get(name)):
-            found.append(name)
+        found.append(name)
     return tuple(found)
 
 
@@ -46,59 +89,325 @@ def _stands_apart(context: LoweringContext, source: Tensor) -> bool:
     return all(Disjoint(source.name, t.name) in context.facts for t in others)
 
 
-def _same_elements(context: LoweringContext, source: Tensor, output: Tensor) -> bool:
-    group = context.graph.group
-    if source.ndim != output.ndim:
-        return False
-    if any(group(a) is not group(b) for a, b in zip(source.visible, output.visible, strict=True)):
-        return False
-    writer = _workers(context, output.name, writes=True)
-    if writer is None:
-        return False
-    if any(_is_displaced(e, source) for e in context.builder.exprs):
-        return False
-    readers = {tensor_outputs(e)[0].name for e in context.builder.exprs if source in tensor_inputs(e)}
-    return all(_workers(context, reader) == writer for reader in readers)
+def may_overwrite(
+    body: tuple[Stmt, ...], source: Buffer, output: Buffer, threads: Mapping[ParallelType, Symbol]
+) -> bool:
+    """Whether no read of `source` sees what is stored to `output`, were element i of both in one place."""
+    accesses = _Accesses(source, output)
+    accesses.visit(body)
+    return _Reads(body, accesses, threads).come_first()
 
 
-def _is_displaced(expr: TensorExpr, source: Tensor) -> bool:
-    """Whether an expr reads `source` at other indices than its own."""
-    if source not in tensor_inputs(expr):
-        return False
-    return any(True for target in tensor_outputs(expr) for _ in displaced_dims(expr, source, target))
+# --- accesses ---------------------------------------------------------------------------------------------------------
 
 
-def _workers(context: LoweringContext, name: str, *, writes: bool = False) -> dict[ParallelType, Group] | None:
-    """What each parallel axis of the launch runs over in a tensor's loop nest; None if several threads do the same work.
+@record(eq=False)
+class _Loop:
+    """A loop around an access, or the elements of a vector as one."""
 
-    `writes`: where the result is written, after a reduction.
+    symbol: Symbol
+    start: Int
+    stop: Int
+    step: Int
+
+
+@record(eq=False)
+class _Access:
+    """A read of the input or a store of the output.
+
+    path    places from the body on, statement list by statement list: program order where loops are in one iteration
+    loops   around it, outermost first
+    tests   what holds where it is executed
     """
-    state = context.state(name)
-    if context.sharing.promotions.get(context.sharing.leader[name]):
-        return None
-    found: dict[ParallelType, Group] = {}
-    for axis, group in zip(state.loop, context.loops(name), strict=True):
-        p = state.parallel_type(axis)
-        if p.is_thread and not group.is_broadcast and not (writes and axis.is_reduction):
-            found[p] = group
-    active = {p for p, size in context.sizes.items() if not (size.is_const and size.value == 1)}
-    return found if active <= found.keys() else None
+
+    stmt: Stmt
+    path: tuple[int, ...]
+    index: Int
+    is_write: bool
+    loops: tuple[_Loop, ...]
+    tests: frozenset[Cond]
 
 
-def _reads_first(body: tuple[Stmt, ...], source: Buffer | None, output: Buffer | None) -> bool:
-    """Whether every read of `source` stands before every write of `output` inside the loops that they share."""
-    reads: list[Path] = []
-    writes: list[Path] = []
+class _Accesses:
+    """Collects reads of `source` and writes of `output`, indices and tests without what statements before have named.
 
-    def visit(stmts: Sequence[Stmt], path: Path) -> None:
-        for i, stmt in enumerate(stmts):
-            here = (*path, i)
-            if any(b is source for b, _ in stmt_reads(stmt)):
-                reads.append(here)
-            if any(b is output for b, _ in stmt_writes(stmt)):
-                writes.append(here)
-            for inner in child_bodies(stmt):
-                visit(inner, here)
+    loaded   symbols that get their values from memory
+    """
 
-    visit(body, ())
-    return all(read <= write for read in reads for write in writes)
+    def __init__(self, source: Buffer, output: Buffer) -> None:
+        self.source = source
+        self.output = output
+        self.found: list[_Access] = []
+        self.values: dict[Symbol, Int] = {}
+        self.loaded: set[Symbol] = set()
+
+    def visit(
+        self,
+        body: Sequence[Stmt],
+        path: tuple[int, ...] = (),
+        loops: tuple[_Loop, ...] = (),
+        tests: frozenset[Cond] = frozenset(),
+    ) -> None:
+        for place, stmt in enumerate(body):
+            here = (*path, place)
+            reads = () if isinstance(stmt, Prefetch) else stmt_reads(stmt)
+            for accesses, buffer, is_write in ((reads, self.source, False), (stmt_writes(stmt), self.output, True)):
+                for accessed, index in accesses:
+                    if accessed is buffer:
+                        self._note(stmt, (*here, int(is_write)), index, is_write, loops, tests)
+            match stmt:
+                case Let():
+                    self.values[stmt.symbol] = stmt.value.substitute(self.values)
+                case LoadIndex(symbol=symbol) | AtomicAdd(symbol=Symbol() as symbol):
+                    self.loaded.add(symbol)
+                case For():
+                    bounds = (b.substitute(self.values) for b in (stmt.start, stmt.stop, stmt.step))
+                    self.visit(stmt.body, here, (*loops, _Loop(stmt.symbol, *bounds)), tests)
+                case If():
+                    test = stmt.condition.substitute(self.values)
+                    self.visit(stmt.then, (*here, 0), loops, tests.union(conjuncts(test)))
+                    self.visit(stmt.orelse, (*here, 1), loops, tests.union(conjuncts(negate(test))))
+                case _:
+                    pass
+
+    def _note(
+        self,
+        stmt: Stmt,
+        path: tuple[int, ...],
+        index: Int,
+        is_write: bool,
+        loops: tuple[_Loop, ...],
+        tests: frozenset[Cond],
+    ) -> None:
+        index = index.substitute(self.values)
+        if isinstance(stmt, (VectorMove, AsyncCopy)) and stmt.width > 1:
+            element = symbol("element", 0, stmt.width - 1)
+            index = index + element
+            loops = (*loops, _Loop(element, ZERO, const(stmt.width), ONE))
+        self.found.append(_Access(stmt, path, index, is_write, loops, tests))
+
+
+# --- who writes what is read ------------------------------------------------------------------------------------------
+
+
+@record(eq=False)
+class _Match:
+    """A store to the element that is read.
+
+    missing    tests of the store that the read does not make
+    is_later   whether it comes behind the read, in the order of the thread's program
+    after      the loop around both of which it is in a later iteration than the read, if it is
+    """
+
+    missing: frozenset[Cond]
+    is_later: bool
+    after: Symbol | None = None
+
+
+class _Reads:
+    """Finds the stores of a kernel to the elements that reads ask for. `threads`: positions of a thread in block and grid."""
+
+    def __init__(self, body: tuple[Stmt, ...], accesses: _Accesses, threads: Mapping[ParallelType, Symbol]) -> None:
+        self.body = body
+        self.loaded = accesses.loaded
+        self.writes = [a for a in accesses.found if a.is_write]
+        self.reads = [a for a in accesses.found if not a.is_write]
+        self.threads = frozenset(threads.values())
+        self.in_block = tuple(s for p, s in threads.items() if p.is_block)
+
+    def come_first(self) -> bool:
+        return all(self._comes_first(read) for read in self.reads)
+
+    def _comes_first(self, read: _Access) -> bool:
+        """Whether the elements of a read are written by the same thread, or by one of its block, and not before it is done."""
+        if isinstance(read.stmt, (VectorMove, AsyncCopy)) and read.stmt.cut:
+            return False
+        return any(self._is_done(read, others) for others in ((), self.in_block))
+
+    def _is_done(self, read: _Access, others: tuple[Symbol, ...]) -> bool:
+        found = [m for w in self.writes if (m := self._match(read, w, others)) is not None]
+        left = {m.missing for m in found}
+        # One of two stores writes it that stand on the two sides of a test.
+        split = any(len(m) == 1 and frozenset((negate(next(iter(m))),)) in left for m in left)
+        if not (frozenset() in left or split) or not all(m.is_later for m in found):
+            return False
+        if not others and not isinstance(read.stmt, AsyncCopy):
+            return True
+        return all(self._follow(read.stmt, m.after, needs_barrier=bool(others)) for m in found)
+
+    def _follow(self, read: Stmt, after: Symbol | None, *, needs_barrier: bool) -> bool:
+        ways = _Ways(read, frozenset(w.stmt for w in self.writes), after, needs_barrier)
+        ways.walk(self.body, frozenset())
+        return ways.are_done
+
+    def _match(self, read: _Access, write: _Access, others: tuple[Symbol, ...]) -> _Match | None:
+        """At which choice of the store's loops, and of its thread's place along `others`, it is to the element that is read."""
+        used = write.index.symbols.union(*(t.symbols for t in write.tests))
+        if not self.loaded.isdisjoint(used):
+            return None
+        likely: _Match | None = None
+        for choice, needed in self._choices(read, write, write.loops, others, {}, ()):
+            if write.index.substitute(choice) is read.index:
+                tests = {c for t in write.tests for c in conjuncts(t.substitute(choice))}
+                missing = frozenset(c for c in tests.union(needed) if not _holds(c, read.tests))
+                found = _Match(missing, *_order(read, write, choice))
+                if not missing:
+                    return found
+                likely = likely or found
+        return likely
+
+    def _choices(
+        self,
+        read: _Access,
+        write: _Access,
+        loops: tuple[_Loop, ...],
+        others: tuple[Symbol, ...],
+        chosen: dict[Symbol, Int],
+        needed: tuple[Cond, ...],
+    ) -> Iterator[tuple[dict[Symbol, Int], tuple[Cond, ...]]]:
+        """Iterations, and places along `others`, in which a store may come to the element; what must hold for them to run."""
+        if loops:
+            loop, *inner = loops
+            for value, condition in self._iterations(read, write, loop, chosen):
+                more = chosen | {loop.symbol: value}
+                yield from self._choices(read, write, tuple(inner), others, more, (*needed, condition))
+        elif others:
+            at, *left = others
+            places = [at, ZERO, *_solved(read.index, write.index.substitute(chosen), at)]
+            for value in dict.fromkeys(places):
+                inside = TRUE if value is at or value is ZERO else _is_place(value, at)
+                more = chosen | {at: value}
+                yield from self._choices(read, write, (), tuple(left), more, (*needed, inside))
+        else:
+            yield chosen, needed
+
+    def _iterations(
+        self, read: _Access, write: _Access, loop: _Loop, chosen: Mapping[Symbol, Int]
+    ) -> Iterator[tuple[Int, Cond]]:
+        """Values that a loop around a store may have, and what must hold for it to run so far.
+
+        Of a loop around both accesses the iteration at hand, or the next, for which something is read ahead; else that of a
+        loop around the read that runs as it does, to and fro, or the first.
+        """
+        start, stop, step = (b.substitute(chosen) for b in (loop.start, loop.stop, loop.step))
+        if any(loop is other for other in read.loops):
+            ahead = loop.symbol + step
+            yield loop.symbol, TRUE
+            yield ahead, less(ahead, stop)
+            return
+        for other in reversed(read.loops):
+            if (other.start, other.stop, other.step) != (start, stop, step) or any(other is w for w in write.loops):
+                continue
+            yield other.symbol, TRUE
+            if step is ONE:
+                yield start + stop - 1 - other.symbol, TRUE
+        # Where a loop that is alike for all threads and iterations runs over nothing, there are no stores at all.
+        differing = self.threads.union(w.symbol for w in write.loops)
+        is_common = differing.isdisjoint(loop.start.symbols | loop.stop.symbols)
+        yield start, TRUE if is_common else less(start, stop)
+
+
+def _solved(wanted: Int, index: Int, at: Symbol) -> Iterator[Int]:
+    """The value of `at`, if it is a number, for which an index that is linear in it may be what is wanted."""
+    first = index.substitute({at: ZERO})
+    each = index.substitute({at: ONE}) - first
+    if each is not ZERO:
+        quotient, rest = divide(wanted - first, each)
+        if rest is ZERO and quotient.is_const:
+            yield quotient
+
+
+def _is_place(value: Int, at: Symbol) -> Cond:
+    """Whether a number is below what a thread's place along an axis is below."""
+    below = at.below if at.below is not None else at + 1 if at.hi is None else const(at.hi + 1)
+    return all_of(less_equal(ZERO, value), less(value, below))
+
+
+def _holds(condition: Cond, tests: frozenset[Cond]) -> bool:
+    """Whether a condition follows from one of the tests."""
+    if condition is TRUE or condition in tests:
+        return True
+    if not isinstance(condition, Compare) or condition.kind != ">=":
+        return False
+    return any(
+        isinstance(t, Compare) and t.kind == ">=" and prove_less_equal(t.operand, condition.operand) for t in tests
+    )
+
+
+def _order(read: _Access, write: _Access, choice: Mapping[Symbol, Int]) -> tuple[bool, Symbol | None]:
+    """Whether a store in the chosen iterations comes behind the read; the loop around both in which it is later, if one is."""
+    for loop in write.loops:
+        if not any(loop is other for other in read.loops):
+            break
+        if choice[loop.symbol] is not loop.symbol:
+            return prove_less(loop.symbol, choice[loop.symbol]), loop.symbol
+    return read.path < write.path, None
+
+
+# --- on the way from a read to a store --------------------------------------------------------------------------------
+
+_DONE = -1
+_ITERATIONS = 4
+"""Of a loop that are followed: copies are waited for in the next one or the one behind it."""
+
+
+@record
+class _State:
+    """How far a read is.
+
+    groups    how many groups of copies were complete since it started, its own included; or _DONE: the thread has the value
+    matters   whether stores are to the element by now: not before the next iteration of the loop that says so
+    """
+
+    groups: int
+    matters: bool
+
+
+class _Ways:
+    """Follows all ways from a read on, and asks at every store whether the read is done by then.
+
+    after           the loop that must have come to another iteration for a store to be to the element; None: any may be
+    needs_barrier   whether the store is another thread's: a barrier of the block must stand behind the read
+    """
+
+    def __init__(self, read: Stmt, writes: frozenset[Stmt], after: Symbol | None, needs_barrier: bool) -> None:
+        self.read = read
+        self.writes = writes
+        self.after = after
+        self.needs_barrier = needs_barrier
+        self.are_done = True
+
+    def walk(self, body: Sequence[Stmt], states: frozenset[_State]) -> frozenset[_State]:
+        """How far the read may be behind a statement list."""
+        for stmt in body:
+            match stmt:
+                case For():
+                    states = self._loop(stmt, states)
+                case If():
+                    states = self.walk(stmt.then, states) | self.walk(stmt.orelse, states)
+                case BlockBarrier() | ClusterWait():
+                    states = frozenset(s for s in states if s.groups != _DONE)
+                case AsyncCommit():
+                    states = frozenset(
+                        _State(s.groups if s.groups == _DONE else s.groups + 1, s.matters) for s in states
+                    )
+                case AsyncWait(pending):
+                    states = frozenset(_State(_DONE, s.matters) if s.groups > pending else s for s in states)
+                case _:
+                    if stmt is self.read:
+                        states |= {_State(0 if isinstance(stmt, AsyncCopy) else _DONE, self.after is None)}
+                    if stmt in self.writes and any(
+                        s.matters and (self.needs_barrier or s.groups != _DONE) for s in states
+                    ):
+                        self.are_done = False
+        return states
+
+    def _loop(self, loop: For, states: frozenset[_State]) -> frozenset[_State]:
+        found = self.walk(loop.body, states)
+        for _ in range(_ITERATIONS):
+            start = frozenset(_State(s.groups, s.matters or loop.symbol is self.after) for s in found)
+            more = found | self.walk(loop.body, start)
+            if more == found:
+                break
+            found = more
+        return found if prove_less(loop.start, loop.stop) else found | states

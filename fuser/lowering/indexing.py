@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fuser.ir.integers import ZERO, Int, const, exclusive_or
+from fuser.ir.integers import ONE, ZERO, Int, const, exclusive_or
 from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle, IterationGraph
 from fuser.ir.proofs import Claim, ProofLog, Term
 
@@ -104,6 +104,9 @@ class Indexer:
                         )
                 case GroupMerge():
                     merged = self._walk(use.result, visiting)
+                    if merged is not None and use.outer.extent is ONE:
+                        # Merged around another dim, one of one element changes no index: past the end neither divides.
+                        return ZERO if use.outer is group else merged
                     if merged is not None:
                         return self._quotient(group, use.outer is group, merged, use.inner.extent)
                 case GroupSwizzle():

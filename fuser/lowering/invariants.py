@@ -13,6 +13,8 @@
     allocate_shared      shared_memory_is_placed     every shared buffer has an offset, a multiple of 16
                          shared_values_survive       no buffer at an overlapping place is written between a write and its read
     insert_syncs         no_unsynchronised_pair      a barrier parts any two accesses by different threads, one a write
+                         reads_of_other_blocks_are_fresh  what other blocks write is read past the first-level cache
+                         published_writes_are_complete    a barrier parts what threads write for other blocks from its signal
     unswitch_loops       no_unswitch_left            no loop asks for a hoisted test any more
                          unswitched_sides_agree      both sides of a hoisted test write the same elements
     merge_predicates     no_equal_neighbours         neighbouring statements are under different tests
@@ -48,7 +50,13 @@ from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 from fuser.ir.print_kernel import print_around
 from fuser.ir.proofs import Claim, counterexample
 from fuser.ir.statement_scopes import Scope, scope_of
-from fuser.lowering.ordered_accesses import copies_are_waited_for, no_unordered_blocks, no_unsynchronised_pair
+from fuser.lowering.ordered_accesses import (
+    copies_are_waited_for,
+    no_unordered_blocks,
+    no_unsynchronised_pair,
+    published_writes_are_complete,
+    reads_of_other_blocks_are_fresh,
+)
 from fuser.lowering.pass_result import Findings, PassResult
 
 Invariant = Callable[[PassResult, Findings], None]
@@ -235,7 +243,7 @@ ENSURES: dict[str, tuple[Invariant, ...]] = {
     "expand_collectives": (no_collectives, semaphores_are_reset),
     "values_by_owners": (),
     "allocate_shared": (shared_memory_is_placed, shared_values_survive),
-    "insert_syncs": (no_unsynchronised_pair,),
+    "insert_syncs": (no_unsynchronised_pair, reads_of_other_blocks_are_fresh, published_writes_are_complete),
     "fill_held_values": (),
     "peel_loops": (),
     "unswitch_loops": (no_unswitch_left, unswitched_sides_agree),

@@ -20,7 +20,7 @@ from fuser.ir.kernel import Allocate, Buffer, For, If, Literal, Role, Stmt, Stor
 from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
 from fuser.ir.statement_scopes import Scope, defined_symbol, scope_of
 
-_MERGED = (Role.predicate, Role.owner, Role.last_block, Role.unswitch)
+_MERGED = (Role.plain, Role.predicate, Role.owner, Role.last_block, Role.unswitch)
 
 
 def merge_predicates(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:

@@ -130,8 +130,8 @@ class NestStatistics(NestValues):
             for i, extent in reversed(opened):
                 nested: list[Stmt] = [For(i, ZERO, extent, ONE, tuple(reads), unroll=True)]
                 reads = nested
-            # A value that is not there is no nearer to zero than any other.
-            blank = Literal(math.inf if is_other else 0.0, first.dtype)
+            # A second value that is not there says nothing about the first.
+            blank = Literal(math.nan if is_other else 0.0, first.dtype)
             filled = self._over(first.size)(lambda e, b=first, v=blank: [Store(b, e, v, Role.initialise)])
             stmts += [Allocate(first), *filled, *reads]
         return stmts
@@ -147,7 +147,7 @@ class NestStatistics(NestValues):
             if axis.is_reduction:
                 continue
             if p in THREAD_TYPES:
-                indices[group] = ZERO if group.is_broadcast else self.context.threads[p]
+                indices[group] = ZERO if group.is_broadcast else self.context.thread_index(p)
             elif is_one(group.extent):
                 indices[group] = ZERO
             else:

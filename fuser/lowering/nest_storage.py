@@ -16,6 +16,7 @@ from fuser.ir.integers import ONE, TRUE, ZERO, Int, Symbol, const, equal, less, 
 from fuser.ir.iteration_graph import Group
 from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Literal, Load, Reduce, Role, Stmt, Store, Value
 from fuser.ir.op_table import REDUCTIONS
+from fuser.ir.user_names import extent_text, value_name
 from fuser.lowering.compensated_sum import COMBINE, finish_sum, rest_of
 from fuser.lowering.context import Storage, is_argument, local_storage
 from fuser.lowering.exact_sums import EXACT_MOMENTS, EXACT_SUMS
@@ -97,7 +98,8 @@ class NestStorage(NestStatistics):
         size = storage.buffer.size
         if state.memory is MemoryType.local and (not size.is_const or size.value > MAX_REGISTER_ELEMENTS):
             raise SchedulingError(
-                f"{t.name} would need {size} registers per thread: split and parallelize its loops, inline it, or move it to "
+                f"{value_name(self.builder.fusion, t)} would need {extent_text(self.builder.fusion, size)} registers "
+                f"per thread: split and parallelize its loops, inline it, or move it to "
                 "shared memory",
                 location=t.location,
             )
@@ -162,7 +164,7 @@ class NestStorage(NestStatistics):
         return HeldGroup(start, values, tuple(axes), kept)
 
     def _group_depth(self, leader: str) -> int | None:
-        """Depth of the loops whose values an ExpSum holds before it folds them."""
+        """Depth of the loops whose values an ExpSum holds before it folds them: not those over nothing."""
         expr = self.exprs[leader]
         if not isinstance(expr, ExpSum) or expr.partial is not None:
             return None
@@ -173,7 +175,7 @@ class NestStorage(NestStatistics):
             group = loops[k]
             if not group.is_broadcast and state.parallel_type(state.loop[k]) not in THREAD_TYPES:
                 held *= group.extent.value if group.extent.is_const else MAX_GROUP + 1
-            if held > MAX_GROUP:
+            if not 0 < held <= MAX_GROUP:
                 break
             start = k
         inside = [is_reduction for is_reduction, _ in self._serial_axes(leader, start)]

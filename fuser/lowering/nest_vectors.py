@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fuser.errors import InternalError, SchedulingError
+from fuser.ir.dim_pairs import displaced_dims
 from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType
 from fuser.ir.facts import Aligned
 from fuser.ir.fusion import Gather, Resize, Tensor, TensorExpr, is_copy, tensor_inputs, tensor_outputs
@@ -21,6 +22,7 @@ from fuser.ir.kernel import (
     Buffer,
     Cast,
     For,
+    GivenIndex,
     If,
     Literal,
     Load,
@@ -31,6 +33,7 @@ from fuser.ir.kernel import (
     VectorMove,
 )
 from fuser.ir.op_table import REDUCTIONS
+from fuser.ir.user_names import value_name
 from fuser.lowering.context import Storage
 from fuser.lowering.displaced_reads import operand_indices, result_index, window_tests
 from fuser.lowering.indexing import Indexer
@@ -59,11 +62,13 @@ class NestVectors(NestStorage):
     """Displaced reads and vector moves."""
 
     def _displaced(self, expr: Resize | Gather, indexer: Indexer, lane: Symbol | None) -> tuple[list[Stmt], Indexer]:
-        """What must come before a displaced read, and the indices of its operand.
+        """What must come before a slice, pad or gather, and the indices of its operand: those of the loops if it moves nothing.
 
         A vector along `lane` has one gathered index. Raises SchedulingError if its elements have their own.
         """
         if isinstance(expr, Resize):
+            if not any(True for _ in displaced_dims(expr, expr.input, expr.output)):
+                return [], indexer
             return [], self._indexer(operand_indices(self.context, expr, indexer, None))
         index = self._read(expr.index, indexer)
         if not isinstance(index, Load):
@@ -82,7 +87,7 @@ class NestVectors(NestStorage):
             held = Buffer(f"{expr.output.name}_{found.name}", index.dtype, MemoryType.local, ONE)
             before = [Allocate(held), Store(held, ZERO, index)]
             index = Load(held, ZERO)
-        before.append(LoadIndex(found, index.buffer, index.index))
+        before.append(LoadIndex(found, index.buffer, index.index, GivenIndex(expr.dim, expr.output.location)))
         return before, self._indexer(operand_indices(self.context, expr, indexer, found))
 
     def _windowed(
@@ -125,7 +130,8 @@ class NestVectors(NestStorage):
         operands = tensor_inputs(expr)
         if not is_copy(expr) or not operands:
             raise SchedulingError(
-                f"{t.name} cannot be vectorized: only a copy can (cache_before or cache_after makes one)",
+                f"{value_name(self.builder.fusion, t)} cannot be vectorized: only a copy can (cache_before or "
+                f"cache_after makes one)",
                 location=t.location,
             )
         source_tensor = operands[0]

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
-from fuser.ir.integers import ONE, ZERO, Int, const, prove_less, symbol
+from fuser.ir.enums import CacheOp
+from fuser.ir.integers import ONE, ZERO, Cond, Int, conjuncts, const, negate, prove_less, symbol
 from fuser.ir.kernel import (
     AsyncCommit,
     AsyncCopy,
     AsyncWait,
+    AtomicAdd,
     BlockBarrier,
     Buffer,
     ClusterWait,
     For,
     GridBarrier,
     If,
+    Load,
+    Post,
+    RemoteStore,
     Role,
+    Shuffle,
     Stmt,
+    Store,
     VectorMove,
+    WarpBarrier,
     walk,
 )
-from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
+from fuser.ir.kernel_accesses import stmt_reads, stmt_writes, value_loads
 from fuser.ir.kernel_rewrites import substitute_symbols
 from fuser.lowering.pass_result import Findings, PassResult
 from fuser.records import record
@@ -99,6 +107,76 @@ class _Paths:
                 elif buffer.is_global and buffer.name in self.result.exchanged:
                     made.add(_Access(buffer, buffer, is_write))
         return frozenset(made)
+
+
+def reads_of_other_blocks_are_fresh(result: PassResult, found: Findings) -> None:
+    """What other blocks write in the same kernel is read past the first-level cache, which may hold what was there before."""
+    crosses = _passed_between_blocks(result)
+    for stmt in walk(result.body):
+        loads = [(x.buffer, x.cache) for x in _loads(stmt)]
+        if isinstance(stmt, (VectorMove, AsyncCopy)):
+            loads.append((stmt.src, stmt.cache))
+        for buffer, cache in loads:
+            if buffer in crosses and cache is not CacheOp["global"]:
+                found.mark(stmt, f"{buffer.name}, which other blocks write, is read through the first-level cache")
+
+
+def _loads(stmt: Stmt) -> Iterator[Load]:
+    match stmt:
+        case Store() | RemoteStore():
+            yield from value_loads(stmt.value)
+        case Shuffle():
+            yield from value_loads(stmt.src)
+        case Post():
+            for value in stmt.values:
+                yield from value_loads(value)
+        case _:
+            pass
+
+
+def published_writes_are_complete(result: PassResult, found: Findings) -> None:
+    """On every path, a barrier parts what threads write for other blocks from the signal that one of them gives."""
+    if not result.one_thread:
+        _Published(_passed_between_blocks(result), found).walk(result.body, frozenset(), frozenset())
+
+
+def _passed_between_blocks(result: PassResult) -> frozenset[Buffer]:
+    """Device memory that the kernel writes and reads, but for what only threads of one block pass on, or a thread to itself."""
+    written = {b for s in walk(result.body) for b, _ in stmt_writes(s) if b.is_global}
+    read = {b for s in walk(result.body) for b, _ in stmt_reads(s) if b.is_global}
+    within = (result.exchanged | result.private) - result.crossing
+    return frozenset(b for b in written & read if b.name not in within)
+
+
+class _Published:
+    """Follows all paths at once: the tests around the stores for other blocks that a path has made since its last barrier."""
+
+    def __init__(self, crosses: AbstractSet[Buffer], found: Findings) -> None:
+        self.crosses = crosses
+        self.found = found
+
+    def walk(
+        self, body: Sequence[Stmt], tests: frozenset[Cond], stores: frozenset[frozenset[Cond]]
+    ) -> frozenset[frozenset[Cond]]:
+        for stmt in body:
+            match stmt:
+                case BlockBarrier() | WarpBarrier() | ClusterWait():
+                    stores = frozenset()
+                case For():
+                    stores = stores | self.walk(stmt.body, tests, self.walk(stmt.body, tests, stores))
+                case If():
+                    then = self.walk(stmt.then, tests.union(conjuncts(stmt.condition)), stores)
+                    stores = then | self.walk(stmt.orelse, tests.union(conjuncts(negate(stmt.condition))), stores)
+                case Store() | VectorMove():
+                    if any(b in self.crosses for b, _ in stmt_writes(stmt)):
+                        stores |= {tests}
+                case AtomicAdd():
+                    # A thread that signals has done what it did itself: nobody else comes where its tests hold.
+                    if not all(tests <= around for around in stores):
+                        self.found.mark(stmt, "threads may still be at what this one says is there")
+                case _:
+                    pass
+        return stores
 
 
 _Copied = tuple[Buffer, Int, int]

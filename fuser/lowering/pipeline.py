@@ -114,7 +114,6 @@ def lower_fusion(
     expanded, layout, exchanged, is_placed = Expanded(()), SharedLayout({}, ZERO), frozenset[str](), False
     builder = NestBuilder(context)
     lowered = _named("build_loop_nests", builder.build)
-    lowered.in_place = in_place_outputs(context, lowered.body, lowered.arguments)
     body = seen("build_loop_nests", lowered.body)
     ahead, required = _loads_ahead(scheduled, MemoryType.local)
     body = step("prefetch_loads", lambda: prefetch_loads(body, ahead, required))
@@ -149,6 +148,7 @@ def lower_fusion(
     # Told values need no barrier either: every thread waits for them itself.
     private, one_thread = lowered.private_buffers | expanded.told, context.one_thread
     body = step("insert_syncs", lambda: insert_syncs(body, layout.offsets, private, exchanged, one_thread=one_thread))
+    lowered.in_place = _named("insert_syncs", lambda: in_place_outputs(context, body, lowered.arguments))
     body = step("fill_held_values", lambda: fill_held_values(body))
     body = step("peel_loops", lambda: peel_loops(body, proofs))
     body = step("unswitch_loops", lambda: unswitch_loops(body, proofs))

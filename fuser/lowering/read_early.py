@@ -159,7 +159,7 @@ def _renamed(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         if isinstance(now, LoadIndex):
             early = symbol(f"{now.symbol.name}_early", now.symbol.lo, now.symbol.hi)
             values[now.symbol] = early
-            now = LoadIndex(early, now.buffer, now.index)
+            now = LoadIndex(early, now.buffer, now.index, now.given)
         result.append(now)
     return tuple(result)
 

@@ -86,6 +86,7 @@ KINDS: dict[str, Callable[[Array], Array]] = {
     "the first has bits that differences have not": lambda x: _begun(1 + x / 2, 0.016790604437643686),
     "all the same": lambda x: 0 * x + np.pi,
     "rising": lambda x: x + np.arange(len(x))[:, None],
+    "a running maximum": lambda x: np.maximum.accumulate(x, axis=0),
 }
 
 
@@ -96,9 +97,25 @@ def test_results_are_rounded_little_more_than_once(dtype: DataType, given: Reduc
     x = KINDS[kind](np.random.default_rng(3).standard_normal((1001, 72))).astype(TYPES[dtype])
     variance, mean = found(plain(dtype), x, given)
     exact_variance, exact_mean = exact(x)
-    most = 1.5 if dtype is Float else 2.0 if "first has bits" in kind else 4.0
+    # Four threads see the same value twice where it is the maximum so far; torch's Welford of those is off by 10 units.
+    doubles = {"the first has bits that differences have not": 2.0, "a running maximum": 5.0}
+    most = 1.5 if dtype is Float else doubles.get(kind, 4.0)
     assert np.all(np.abs(variance - exact_variance) <= most * np.spacing(exact_variance.astype(x.dtype)))
     assert np.all(np.abs(mean - exact_mean) <= np.spacing(np.abs(exact_mean).astype(x.dtype)))
+
+
+@pytest.mark.parametrize("rows", [17, 93])
+def test_a_first_value_that_is_larger_than_all_others(rows: int) -> None:
+    """Differences from it lose a bit, and their squares are several times those from the mean: off by 4.4 units."""
+    x = np.random.default_rng(1).standard_normal((rows, 1003))
+    x[0] = np.max(x, axis=0) + 0.1
+    with FusionDefinition() as fd:
+        for result in fd.ops.var_mean(fd.define_tensor([-1, -1], True, Double), [0], 1, False):
+            fd.add_output(result)
+    variance, mean = fd.execute([x], device="simulator")
+    exact_variance, exact_mean = exact(x)
+    assert np.all(np.abs(variance - exact_variance) <= 2.5 * np.spacing(exact_variance.astype(x.dtype)))
+    assert np.all(np.abs(mean - exact_mean) <= np.spacing(np.abs(exact_mean).astype(x.dtype)) + 1e-18)
 
 
 @pytest.mark.parametrize("rows", [2, 3, 15, 40])

@@ -17,6 +17,7 @@ from fuser.ir.kernel import (
     For,
     If,
     Kernel,
+    Literal,
     Load,
     Role,
     Stmt,
@@ -155,3 +156,30 @@ def test_a_wait_on_one_side_of_a_test_is_none_on_the_other(role: Role) -> None:
     )
     made = insert_syncs(body, {"row": ZERO}, frozenset(), frozenset())
     assert [type(s) for s in made[-3:]] == [AsyncWait, BlockBarrier, Store]
+
+
+@pytest.mark.parametrize("sides", ["then", "else", "both"])
+def test_a_barrier_on_one_side_of_a_test_is_none_on_the_other(sides: str) -> None:
+    row, value = Buffer("row", Float, MemoryType.shared, const(32)), Buffer("value", Float, MemoryType.local, ONE)
+    lane, block = symbol("lane", 0, 31), symbol("block", 0, 7)
+    then, orelse = ((BlockBarrier("something else"),) if sides in (side, "both") else () for side in ("then", "else"))
+    body = (
+        Store(row, lane, Literal(0.0, Float)),
+        If(less(block, 4), then, orelse, Role.plain),
+        Store(value, ZERO, Load(row, const(31) - lane)),
+    )
+    made = insert_syncs(body, {"row": ZERO}, frozenset(), frozenset())
+    assert [isinstance(s, BlockBarrier) for s in made[2:-1]] == ([] if sides == "both" else [True])
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_a_barrier_in_a_loop_that_may_not_run_is_none(least: int) -> None:
+    row, value = Buffer("row", Float, MemoryType.shared, const(32)), Buffer("value", Float, MemoryType.local, ONE)
+    lane, n, i = symbol("lane", 0, 31), symbol("n", least, 9), symbol("i", 0, 8)
+    body = (
+        Store(row, lane, Literal(0.0, Float)),
+        For(i, ZERO, n, ONE, (BlockBarrier("something else"),)),
+        Store(value, ZERO, Load(row, const(31) - lane)),
+    )
+    made = insert_syncs(body, {"row": ZERO}, frozenset(), frozenset())
+    assert [isinstance(s, BlockBarrier) for s in made[2:-1]] == [True] * (least == 0)

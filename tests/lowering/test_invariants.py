@@ -1,11 +1,14 @@
 """Each invariant of a lowering pass rejects a body that breaks it, and holds for what the passes make."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
-from fuser.ir.enums import GLOBAL_MEMORY, MemoryType, ParallelType
-from fuser.ir.integers import ONE, ZERO, Int, all_of, const, less, symbol
+from fuser.ir.enums import GLOBAL_MEMORY, CacheOp, MemoryType, ParallelType
+from fuser.ir.integers import ONE, ZERO, Int, all_of, const, equal, less, symbol
 from fuser.ir.kernel import (
     THREAD_SYMBOLS,
     Allocate,
@@ -22,6 +25,7 @@ from fuser.ir.kernel import (
     Scan,
     Stmt,
     Store,
+    VectorMove,
 )
 from fuser.ir.kernel_rewrites import map_body
 from fuser.lowering.invariants import ENSURES, check_invariants, invariants_after
@@ -67,19 +71,19 @@ def holds(
     check_invariants(pass_name, PassResult(body, APART if offsets is None else offsets, private, frozenset({"out"})))
 
 
-def test_every_pass_is_in_the_table():
+def test_every_pass_is_in_the_table() -> None:
     assert tuple(ENSURES) == PASSES
     assert invariants_after("expand_collectives") == list(ENSURES["expand_collectives"])
     assert set(ENSURES["insert_syncs"]) < set(invariants_after("merge_predicates"))
 
 
 @pytest.mark.parametrize("stmt", [BARRIER, Fence(), AtomicAdd(None, COUNTERS, ZERO, ONE)])
-def test_collectives_are_whole(stmt):
+def test_collectives_are_whole(stmt: Stmt) -> None:
     assert "collectives_are_whole" in broken("build_loop_nests", *ALLOCATED, stmt)
     holds("build_loop_nests", *ALLOCATED, COLLECTIVE)
 
 
-def test_no_collectives():
+def test_no_collectives() -> None:
     scan = Scan(R, R, "add", ZERO_VALUE, (ParallelType.block_x,), (), (), (), "s")
     assert "this collective is not expanded" in broken("expand_collectives", *ALLOCATED, scan)
     text = broken("expand_collectives", *ALLOCATED, For(I, ZERO, N, ONE, (COLLECTIVE,)))
@@ -87,7 +91,7 @@ def test_no_collectives():
     assert "^ this collective is not expanded" in text
 
 
-def test_semaphores_are_reset():
+def test_semaphores_are_reset() -> None:
     add = AtomicAdd(None, COUNTERS, ZERO, ONE)
     reset = Store(COUNTERS, ZERO, Literal(0, DataType.Int32), Role.semaphore_reset)
     elsewhere = Store(COUNTERS, ONE, Literal(0, DataType.Int32), Role.semaphore_reset)
@@ -95,7 +99,7 @@ def test_semaphores_are_reset():
     holds("expand_collectives", add, reset)
 
 
-def test_shared_memory_is_placed():
+def test_shared_memory_is_placed() -> None:
     assert "has no place" in broken("allocate_shared", *ALLOCATED, offsets={"a": ZERO})
     assert "starts at byte 120, no multiple of 16" in broken(
         "allocate_shared", *ALLOCATED, offsets={"a": ZERO, "b": const(120)}
@@ -103,7 +107,7 @@ def test_shared_memory_is_placed():
     holds("allocate_shared", *ALLOCATED)
 
 
-def test_shared_values_survive():
+def test_shared_values_survive() -> None:
     body = (*ALLOCATED, WRITE_A, BARRIER, WRITE_B, BARRIER, READ_A)
     assert "reads a, over which b was written" in broken("allocate_shared", *body, offsets={"a": ZERO, "b": ZERO})
     # Overlapping by half is as bad.
@@ -112,7 +116,7 @@ def test_shared_values_survive():
     holds("allocate_shared", *ALLOCATED, WRITE_A, READ_A, WRITE_B, READ_B, offsets={"a": ZERO, "b": ZERO})
 
 
-def test_shared_values_survive_round_a_loop():
+def test_shared_values_survive_round_a_loop() -> None:
     # What was written before the loop is read in its second round, after the first one wrote over it.
     loop = For(I, ZERO, N, ONE, (READ_A, WRITE_B, READ_B))
     assert "reads a" in broken("allocate_shared", *ALLOCATED, WRITE_A, loop, offsets={"a": ZERO, "b": ZERO})
@@ -121,7 +125,7 @@ def test_shared_values_survive_round_a_loop():
     )
 
 
-def test_sizes_may_be_symbolic():
+def test_sizes_may_be_symbolic() -> None:
     first, second = shared("a", N), shared("b")
     offsets = {"a": ZERO, "b": (N * 4 + 15) // 16 * 16}
     body = (
@@ -137,7 +141,7 @@ def test_sizes_may_be_symbolic():
 READ_AFTER_WRITE = "a is read with no barrier since a was written"
 
 
-def test_no_unsynchronised_pair():
+def test_no_unsynchronised_pair() -> None:
     assert READ_AFTER_WRITE in broken("insert_syncs", *ALLOCATED, WRITE_A, READ_A)
     assert "a is written with no barrier since a was read" in broken(
         "insert_syncs", *ALLOCATED, WRITE_A, BARRIER, READ_A, WRITE_A
@@ -147,7 +151,7 @@ def test_no_unsynchronised_pair():
     holds("insert_syncs", *ALLOCATED, WRITE_A, READ_B)
 
 
-def test_reused_memory_is_one_memory():
+def test_reused_memory_is_one_memory() -> None:
     body = (*ALLOCATED, WRITE_A, BARRIER, READ_A, WRITE_B)
     holds("insert_syncs", *body)
     assert "b is written with no barrier since a was read" in broken(
@@ -155,13 +159,13 @@ def test_reused_memory_is_one_memory():
     )
 
 
-def test_device_memory_that_a_block_passes_values_through():
+def test_device_memory_that_a_block_passes_values_through() -> None:
     assert "out is read with no barrier" in broken(
         "insert_syncs", *ALLOCATED, Store(OUT, TID, ZERO_VALUE), Store(R, ZERO, Load(OUT, ZERO))
     )
 
 
-def test_pairs_round_a_loop():
+def test_pairs_round_a_loop() -> None:
     body = (WRITE_A, BARRIER, READ_A)
     assert "a is written with no barrier since a was read" in broken(
         "insert_syncs", *ALLOCATED, For(I, ZERO, N, ONE, body)
@@ -169,14 +173,14 @@ def test_pairs_round_a_loop():
     holds("insert_syncs", *ALLOCATED, For(I, ZERO, N, ONE, (*body, BARRIER)))
 
 
-def test_a_loop_that_may_not_run_parts_nothing():
+def test_a_loop_that_may_not_run_parts_nothing() -> None:
     body = (BARRIER, READ_B)
     assert READ_AFTER_WRITE in broken("insert_syncs", *ALLOCATED, WRITE_A, For(I, ZERO, N, ONE, body), READ_A)
     j = symbol("j", 0, 3)
     holds("insert_syncs", *ALLOCATED, WRITE_A, For(j, ZERO, const(4), ONE, body), READ_A)
 
 
-def test_both_sides_of_a_test_are_paths():
+def test_both_sides_of_a_test_are_paths() -> None:
     last = less(symbol("seen", 0), 1)
     one_side = If(last, (BARRIER,), (), Role.last_block)
     assert READ_AFTER_WRITE in broken("insert_syncs", *ALLOCATED, WRITE_A, one_side, READ_A)
@@ -184,16 +188,44 @@ def test_both_sides_of_a_test_are_paths():
 
 
 @pytest.mark.parametrize("role", [Role.predicate, Role.owner, Role.unswitch])
-def test_no_barrier_under_a_test_that_threads_decide_alone(role):
+def test_no_barrier_under_a_test_that_threads_decide_alone(role: Role) -> None:
     assert "a block barrier stands under this test" in broken("insert_syncs", If(less(TID, 4), (BARRIER,), role=role))
 
 
-def test_no_unswitch_left():
+def test_reads_of_other_blocks_are_fresh() -> None:
+    parts = Buffer("parts", DataType.Float, GLOBAL_MEMORY, N)
+    stored = Store(parts, TID, ZERO_VALUE)
+    fresh = Store(R, ZERO, Load(parts, ZERO, CacheOp["global"]))
+    holds("insert_syncs", Allocate(R), stored, BARRIER, fresh)
+    text = broken("insert_syncs", Allocate(R), stored, BARRIER, Store(R, ZERO, Load(parts, ZERO)))
+    assert "parts, which other blocks write, is read through the first-level cache" in text
+    assert "reads_of_other_blocks_are_fresh" in broken("insert_syncs", stored, VectorMove(R, ZERO, parts, ZERO, 1))
+    holds("insert_syncs", Allocate(R), Store(OUT, TID, ZERO_VALUE), BARRIER, Store(R, ZERO, Load(OUT, ZERO)))
+    holds("insert_syncs", stored, VectorMove(R, ZERO, parts, ZERO, 1), private=frozenset({"parts"}))
+
+
+def test_published_writes_are_complete() -> None:
+    parts = Buffer("parts", DataType.Float, GLOBAL_MEMORY, N)
+    stored, first = Store(parts, TID, ZERO_VALUE), equal(TID, 0)
+    fresh = Store(R, ZERO, Load(parts, ZERO, CacheOp["global"]))
+    signal = AtomicAdd(None, COUNTERS, ZERO, ONE, wrap=const(2))
+    one = If(first, (signal,), role=Role.owner)
+    holds("insert_syncs", stored, Fence(), BARRIER, one, fresh)
+    holds("insert_syncs", If(first, (stored, Fence(), signal), role=Role.owner), fresh)
+    assert "published_writes_are_complete" in broken("insert_syncs", stored, Fence(), one, fresh)
+    assert "published_writes_are_complete" in broken("insert_syncs", BARRIER, stored, Fence(), one, BARRIER, fresh)
+    some = If(less(I, 2), (BARRIER,), role=Role.plain)
+    assert "threads may still be at" in broken("insert_syncs", stored, Fence(), some, one, fresh)
+    maybe = For(I, ZERO, N, ONE, (BARRIER,))
+    assert "threads may still be at" in broken("insert_syncs", stored, Fence(), maybe, one, fresh)
+
+
+def test_no_unswitch_left() -> None:
     loop = For(I, ZERO, N, ONE, (), unswitch=True)
     assert "still asks for a hoisted test" in broken("unswitch_loops", If(less(N, 4), (loop,)))
 
 
-def test_unswitched_sides_agree():
+def test_unswitched_sides_agree() -> None:
     inner = If(less(I, 4), (WRITE_A,))
     assert "do not write the same elements" in broken(
         "unswitch_loops", *ALLOCATED, If(less(N, 4), (WRITE_A,), (WRITE_B,), Role.unswitch)
@@ -201,8 +233,8 @@ def test_unswitched_sides_agree():
     holds("unswitch_loops", *ALLOCATED, If(less(N, 4), (WRITE_A,), (inner,), Role.unswitch))
 
 
-def test_unswitched_side_leaves_out_what_is_done_where_a_test_fails():
-    def verdict(check, hoisted, tested):
+def test_unswitched_side_leaves_out_what_is_done_where_a_test_fails() -> None:
+    def verdict(check: Callable[..., Any], hoisted: tuple[Stmt, ...], tested: Stmt) -> Any:
         return check("unswitch_loops", *ALLOCATED, If(less(N, 4), hoisted, (tested,), Role.unswitch))
 
     one, other = less(I, 4), less(TID, 4)
@@ -220,7 +252,7 @@ def test_unswitched_side_leaves_out_what_is_done_where_a_test_fails():
     )
 
 
-def test_no_equal_neighbours():
+def test_no_equal_neighbours() -> None:
     test = less(TID, N)
     pair = (If(test, (WRITE_A,)), Allocate(Buffer("s", DataType.Float, MemoryType.local, ONE)), If(test, (WRITE_B,)))
     assert "the statement before is under the same test" in broken("merge_predicates", *ALLOCATED, *pair)
@@ -235,10 +267,13 @@ def test_no_equal_neighbours():
 # --- in the pipeline --------------------------------------------------------------------------------------------------
 
 
+Change = Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]
+
+
 class Sabotage:
     """Replaces the body that one pass made."""
 
-    def __init__(self, pass_name: str, change):
+    def __init__(self, pass_name: str, change: Change) -> None:
         self.pass_name = pass_name
         self.change = change
         self.made = 0
@@ -257,7 +292,7 @@ def without_barriers(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     return map_body(body, lambda s: () if isinstance(s, BlockBarrier) and s.reason.endswith(ours) else None)
 
 
-def caught_among(seeds: range, pass_name: str, change) -> list[str]:
+def caught_among(seeds: range, pass_name: str, change: Change) -> list[str]:
     """What lowering says about sabotaged random cases."""
     found: list[str] = []
     for seed in seeds:
@@ -275,14 +310,14 @@ def caught_among(seeds: range, pass_name: str, change) -> list[str]:
     return found
 
 
-def test_missing_barriers_are_noticed(monkeypatch):
+def test_missing_barriers_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FUSER_VERIFY", "passes")
     found = caught_among(range(25), "insert_syncs", without_barriers)
     assert len(found) >= 5
     assert all("no_unsynchronised_pair" in text or "no barrier" in text for text in found)
 
 
-def test_nothing_is_checked_unless_asked(monkeypatch):
+def test_nothing_is_checked_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FUSER_VERIFY", raising=False)
     for seed in range(10):
         case = generate(seed)
@@ -294,7 +329,7 @@ def test_nothing_is_checked_unless_asked(monkeypatch):
             continue
 
 
-def test_random_schedules_pass_every_check(monkeypatch):
+def test_random_schedules_pass_every_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FUSER_VERIFY", "passes")
     lowered = 0
     for seed in range(100, 200):

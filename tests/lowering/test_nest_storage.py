@@ -100,7 +100,7 @@ def test_too_many_registers_are_refused() -> None:
     fusion, x, _ = negated(-1)
     s = ScheduleBuilder(fusion)
     s.cache_after(x.name)
-    assert "would need t0_size0 registers per thread" in refusal(s)
+    assert "would need t0.size(0) registers per thread" in refusal(s)
 
 
 def test_register_array_under_a_runtime_index_is_refused() -> None:
