@@ -158,8 +158,9 @@ template <class T> INLINE fuser_complex<T> fuser_complex_log(fuser_complex<T> z)
 """,
     "fuser_complex_log2": """
 template <class T> INLINE fuser_complex<T> fuser_complex_log2(fuser_complex<T> z) {
+  // Divided as torch does: of zero and of infinity the result has to be equal to the last bit, or is told to be nan off.
   fuser_complex<T> r = fuser_complex_log(z);
-  return {r.re * (T)1.4426950408889634074, r.im * (T)1.4426950408889634074};
+  return {r.re / (T)0.69314718055994530942, r.im / (T)0.69314718055994530942};
 }
 """,
     "fuser_complex_sinh": """

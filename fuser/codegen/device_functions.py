@@ -150,12 +150,15 @@ INLINE $T fuser_wrap_neg($T a) {
 }
 """,
     "fuser_integer_abs": "INLINE $T fuser_integer_abs($T a) { return a < 0 ? fuser_wrap_neg(a) : a; }",
-    # Division by zero gives 0; the smallest integer over -1 wraps. Both are undefined in C.
+    # Division by zero and the smallest integer over -1 are undefined in C. The first gives what the machine's division does.
+    "fuser_over_zero": """
+INLINE $T fuser_over_zero($T a) { return a == ($T)(unsigned)a ? ($T)0xffffffffu : -1; }
+""",
     "fuser_integer_div": """
-INLINE $T fuser_integer_div($T a, $T b) { return b == 0 ? 0 : b == -1 ? fuser_wrap_neg(a) : a / b; }
+INLINE $T fuser_integer_div($T a, $T b) { return b == 0 ? fuser_over_zero(a) : b == -1 ? fuser_wrap_neg(a) : a / b; }
 """,
     "fuser_integer_mod": """
-INLINE $T fuser_integer_mod($T a, $T b) { return b == 0 || b == -1 ? 0 : a % b; }
+INLINE $T fuser_integer_mod($T a, $T b) { return b == 0 ? fuser_over_zero(a) : b == -1 ? 0 : a % b; }
 """,
     "fuser_integer_remainder": """
 INLINE $T fuser_integer_remainder($T a, $T b) {
@@ -230,19 +233,41 @@ template <class T> INLINE T fuser_lerp(T start, T end, T weight) {
 """,
 }
 
+
+def _ordered(name: str, symbol: str, opposite: str) -> str:
+    """The comparison `symbol`, False if either is nan. `opposite` is PTX's name of its negation, which is true of nan.
+
+    ptxas knows bounds of some values, such as 0 of an absolute value, and takes an ordered comparison with a constant
+    beyond them for true, of nan too: |nan| > -1 (docs/notes-toolchain.md). The negated unordered comparison gives the
+    same machine code otherwise. It is inline PTX because the C++ compiler turns it into the ordered one again.
+    """
+
+    def instance(c_type: str, ptx: str, constraint: str) -> str:
+        operands = f'"=r"(r) : "{constraint}"(a), "{constraint}"(b)'
+        return f"""
+INLINE bool fuser_{name}({c_type} a, {c_type} b) {{
+  int r;
+  asm("{{ .reg .pred p; setp.{opposite}.{ptx} p, %1, %2; selp.s32 %0, 0, 1, p; }}" : {operands});
+  return r;
+}}"""
+
+    generic = f"template <class T> INLINE bool fuser_{name}(T a, T b) {{ return a {symbol} b; }}"
+    return _clean(generic + instance("float", "f32", "f") + instance("double", "f64", "d"))
+
+
 _SIGNBIT = """
 INLINE bool fuser_signbit(float x) { return __float_as_int(x) < 0; }
 INLINE bool fuser_signbit(double x) { return __double_as_longlong(x) < 0; }
 """
 
 
-def _extreme(name: str, comparison: str, of_equals: str) -> str:
-    """Maximum or minimum: nan from either side, +0 above -0. `of_equals` joins the bits of equal values: of two zeros
-    `&` is -0 only if both are, `|` if either is."""
+def _extreme(name: str, comparison: str, is_first: str, of_equals: str) -> str:
+    """Maximum or minimum: nan from either side, +0 above -0. `is_first` says of floats that a is the result or nan;
+    `of_equals` joins the bits of equal values: of two zeros `&` is -0 only if both are, `|` if either is."""
 
     def by_comparison(kind: str, to_bits: str, from_bits: str) -> str:
         # No branch: several go on side by side.
-        return f"""{kind} r = a {comparison} b || a != a ? a : b;
+        return f"""{kind} r = {is_first} && b == b ? a : b;
   return a == b ? {from_bits}({to_bits}(a) {of_equals} {to_bits}(b)) : r;"""
 
     return _clean(f"""
@@ -264,15 +289,18 @@ INLINE float fuser_{name}(float a, float b) {{
 
 
 _TEMPLATES = {
-    "fuser_relu": "template <class T> INLINE T fuser_relu(T x) { return x <= 0 ? (T)0 : x; }",
+    "fuser_relu": """
+template <class T> INLINE T fuser_relu(T x) { return fuser_less_equal(x, (T)0) ? (T)0 : x; }
+INLINE float fuser_relu(float x) { return fuser_max(x, 0.0f); }
+""",
     "fuser_clamp": """
 template <class T> INLINE T fuser_clamp(T x, T low, T high) {
-  T r = x < low ? low : x;
-  return r > high ? high : r;
+  T r = fuser_less(x, low) ? low : x;
+  return fuser_less(high, r) ? high : r;
 }
 """,
     "fuser_threshold": """
-template <class T> INLINE T fuser_threshold(T x, T limit, T value) { return x <= limit ? value : x; }
+template <class T> INLINE T fuser_threshold(T x, T limit, T value) { return fuser_less_equal(x, limit) ? value : x; }
 """,
 }
 
@@ -285,9 +313,11 @@ DEVICE_FUNCTIONS: dict[str, str] = {
     **{name: _clean(text) for name, text in EXPONENTIALS.items()},
     **{name: _clean(text) for name, text in _TEMPLATES.items()},
     **{name: _clean(text) for name, text in UNALIGNED_FUNCTIONS.items()},
+    "fuser_less": _ordered("less", "<", "geu"),
+    "fuser_less_equal": _ordered("less_equal", "<=", "gtu"),
     "fuser_signbit": _clean(_SIGNBIT),
-    "fuser_max": _extreme("max", ">", "&"),
-    "fuser_min": _extreme("min", "<", "|"),
+    "fuser_max": _extreme("max", ">", "!fuser_less_equal(a, b)", "&"),
+    "fuser_min": _extreme("min", "<", "!fuser_less_equal(b, a)", "|"),
     **{name: _clean(text) for name, text in COMPLEX_FUNCTIONS.items()},
     **ACQUIRE_FUNCTIONS,
     **POST_FUNCTIONS,

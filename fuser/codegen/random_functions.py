@@ -100,7 +100,7 @@ INLINE {real} fuser_normal_{real}(fuser_words w, int lane, {real} mean, {real} d
 
 
 def _narrow(name: str) -> dict[str, str]:
-    """Functions for a 16-bit type: those of float, rounded. Rounding may reach the upper end again."""
+    """Functions for a 16-bit type: those of float, rounded. Rounding may reach the upper end again, rounded as it is too."""
     return {
         f"fuser_standard_uniform_{name}": f"""
 INLINE fuser_{name} fuser_standard_uniform_{name}(fuser_words w, int lane) {{
@@ -111,7 +111,8 @@ INLINE fuser_{name} fuser_standard_uniform_{name}(fuser_words w, int lane) {{
         f"fuser_uniform_{name}": f"""
 INLINE fuser_{name} fuser_uniform_{name}(fuser_words w, int lane, float low, float high) {{
   fuser_{name} r = fuser_float_to_{name}(fuser_uniform_float(w, lane, low, high));
-  return fuser_{name}_to_float(r) >= high ? fuser_float_to_{name}(low) : r;
+  float end = fuser_{name}_to_float(fuser_float_to_{name}(high));
+  return fuser_{name}_to_float(r) >= end ? fuser_float_to_{name}(low) : r;
 }}
 """,
         f"fuser_standard_normal_{name}": f"""

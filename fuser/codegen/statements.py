@@ -69,6 +69,9 @@ _SHUFFLES = {
     ShuffleKind.index: "__shfl_sync",
 }
 _ALL_LANES = "0xffffffffu"
+LEAST_UNROLLED = 8
+"""Iterations of an unrolled loop beyond which tests in it compare the counter alone with what is left: else the compiler keeps
+a sum in a register for each iteration, from one such loop to the next (add_norm f32 3x4000000, 15 iterations, spilled)."""
 # Roles that are worth a word in the text: the others follow from the code.
 _SHOWN_ROLES = (Role.owner, Role.unswitch, Role.initialise, Role.last_block, Role.semaphore_reset)
 
@@ -254,9 +257,12 @@ class StatementWriter:
         name = self._names.symbols.declare(stmt.symbol)
         if stmt.unroll:
             self.lines.append(f"{indent}#pragma unroll")
+            if stmt.stop.is_const and stmt.stop.value > LEAST_UNROLLED:
+                self._values.unrolled.add(stmt.symbol)
         advance = f"++{name}" if step == "1" else f"{name} += {step}"
         self.lines.append(f"{indent}for (index_t {name} = {start}; {name} < {stop}; {advance}) {{")
         self.body(stmt.body, indent + "  ")
+        self._values.unrolled.discard(stmt.symbol)
         self.lines.append(indent + "}")
 
     def _if(self, stmt: If, indent: str) -> None:

@@ -19,7 +19,7 @@ from fuser.errors import InternalError
 from fuser.ir.coarse_ops import ROWS
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp
-from fuser.ir.integers import Cond, Int, to_c
+from fuser.ir.integers import Cond, Int, Symbol, to_c
 from fuser.ir.kernel import Buffer, Call, Cast, IndexValue, Literal, Load, RandomValue, ScalarArgument, Value
 from fuser.ir.op_table import (
     argument_dtypes,
@@ -71,6 +71,8 @@ class ValueWriter:
         counts: frozenset[str] = frozenset(),
     ) -> None:
         self.functions: dict[str, None] = {}
+        # Counters of the long unrolled loops around.
+        self.unrolled: set[Symbol] = set()
         # Scalar arguments by which several Doubles are divided.
         self._counts = counts
         # Device functions that the kernel calls in the place of others.
@@ -81,7 +83,7 @@ class ValueWriter:
 
     def integer(self, expression: Int | Cond) -> str:
         """An index expression or condition, not parenthesised."""
-        return to_c(expression, self._symbol_name)
+        return to_c(expression, self._symbol_name, unrolled=self.unrolled)
 
     def type_name(self, dtype: DataType) -> str:
         """The C type that stores `dtype`."""

@@ -39,6 +39,7 @@ from fuser.ir.op_table import (
     result_dtype,
 )
 from tests.accuracy import Array, check_pointwise, draw_inputs, format_of, ulp
+from tests.single_rounding import NARROW, WIDE, around_ties
 
 COMPUTE_DTYPES = (
     DataType.Double,
@@ -289,6 +290,8 @@ _HOST_CONVERSION = (
 
 
 _HOST_TEXTS = {
+    "fuser_less": "template <class T> static inline bool fuser_less(T a, T b) { return a < b; }",
+    "fuser_less_equal": "template <class T> static inline bool fuser_less_equal(T a, T b) { return a <= b; }",
     "fuser_bfloat16_to_float": "static inline float fuser_bfloat16_to_float(fuser_bfloat16 x) "
     "{ return bits<float>((unsigned)x.bits << 16); }",
     "fuser_exp2_approx": "static inline float fuser_exp2_approx(float x) { return approximate(exp2((double)x)); }",
@@ -411,6 +414,21 @@ def test_roots_are_correctly_rounded(host: ctypes.CDLL):
     with np.errstate(invalid="ignore"):
         want = np.sqrt(x)
     np.testing.assert_array_equal(_run(host, "op_sqrt_Float", [x], DataType.Float), want)
+
+
+@pytest.mark.parametrize("dtype", [DataType.ComplexFloat, DataType.ComplexDouble], ids=lambda d: d.name)
+def test_binary_logarithms_of_zero_and_infinity(host: ctypes.CDLL, dtype: DataType):
+    """Angles are right to the last bit: where the other part is infinite, those who compare ask for equal numbers."""
+    part = DataType.Float if dtype is DataType.ComplexFloat else DataType.Double
+    ends = np.array([0.0, -0.0, np.inf, -np.inf])
+    z = np.empty(16, dtype.numpy)
+    z.real, z.imag = np.repeat(ends, 4), np.tile(ends, 4)
+    angle = np.arctan2(z.imag, z.real) / part.numpy.type(np.log(2))
+    for got in (_run(host, f"op_log2_{dtype.name}", [z], dtype), POINTWISE["log2"].numpy(z)):
+        np.testing.assert_array_equal(got.real, np.where(np.isinf(z.real) | np.isinf(z.imag), np.inf, -np.inf))
+        if dtype is DataType.ComplexDouble:
+            np.testing.assert_array_equal(got.imag, angle)
+        np.testing.assert_allclose(got.imag, angle, rtol=2.0**-22)
 
 
 @pytest.mark.parametrize("direction", [-1, 0, 1])
@@ -554,13 +572,12 @@ def test_casts_equal_those_of_numpy(host: ctypes.CDLL, source: DataType, target:
     np.testing.assert_array_equal(got[~nan].view(np.uint8), want[~nan].view(np.uint8))  # bits: signs of zeros too
 
 
-def test_16_bit_types_round_once():
-    # Between two BFloat16 values, just above the middle by less than a Float can hold: two roundings give the wrong one.
-    value = 1 + 2.0**-8 + 2.0**-40
-    assert float(numpy_cast(np.array([value]), DataType.BFloat16)[0]) == 1 + 2.0**-7
-    assert float(numpy_cast(np.array([1 + 2.0**-11 + 2.0**-40]), DataType.Half)[0]) == 1 + 2.0**-10
-    exact = np.array([(1 << 40) + (1 << 32) + 1], np.int64)
-    assert int(numpy_cast(exact, DataType.BFloat16)[0]) == (1 << 40) + (1 << 33)
+@pytest.mark.parametrize("target", NARROW, ids=lambda d: d.name)
+@pytest.mark.parametrize("source", WIDE, ids=lambda d: d.name)
+def test_casts_to_16_bits_round_once(host: ctypes.CDLL, source: DataType, target: DataType):
+    values, bits = around_ties(source, target)
+    got = _run(host, f"cast_{source.name}_{target.name}", [values], target)
+    np.testing.assert_array_equal(got.view(np.uint16), bits)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,11 @@ from fuser.codegen.statements import unparenthesized
 from fuser.errors import InternalError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp, ParallelType
-from fuser.ir.integers import const, symbol
+from fuser.ir.integers import const, less, symbol
 from fuser.ir.kernel import (
     Allocate,
     Cast,
+    If,
     IndexValue,
     Kernel,
     Let,
@@ -128,9 +129,9 @@ def test_numbers_of_elements_need_no_scale_as_divisors() -> None:
 
 def test_only_used_device_functions_are_in_the_text() -> None:
     out = tensor("out", FLOAT)
-    text = generate_cuda(kernel("k", (), (out,), store(out, call("relu", at(out))))).text
+    text = generate_cuda(kernel("k", (), (out,), store(out, call("isnan", at(out))))).text
     assert text.count("__device__") == 1
-    assert "fuser_relu(T x)" in text
+    assert "fuser_isnan(T x)" in text
 
 
 def test_inputs_are_const_and_outputs_are_not() -> None:
@@ -139,6 +140,16 @@ def test_inputs_are_const_and_outputs_are_not() -> None:
     assert "    const float* a,\n    float* b,\n" in text
     assert "__restrict__" not in text
     assert "__ldg" not in text
+
+
+@pytest.mark.parametrize(("iterations", "test"), [(8, "32*i + j < 200"), (9, "32*i < 200 - j")])
+@pytest.mark.parametrize("unroll", [False, True])
+def test_long_unrolled_loops_test_their_counter_alone(iterations: int, test: str, unroll: bool) -> None:
+    """What is left is one number for all iterations, where sums would be one each."""
+    out, i, j = tensor("out", FLOAT), symbol("i", 0, iterations - 1), symbol("j", 0, 31)
+    body = If(less(32 * i + j, const(200)), (store(out, Literal(1.0, FLOAT), 32 * i + j),))
+    text = generate_cuda(kernel("k", (), (out,), loop(j, 32, loop(i, iterations, body, unroll=unroll)))).text
+    assert f"if ({test if unroll else '32*i + j < 200'}) {{" in text
 
 
 def test_sibling_scopes_may_define_a_symbol_again() -> None:
