@@ -3,6 +3,9 @@
 A copy that was started holds its bytes back: its destination has no value, so that reading it is reported, until the thread
 that started it has waited for the group that the copy is in. Only then are they written, as by that thread: another one needs
 a barrier behind the wait. Starting a copy counts as a write, too, so that earlier accesses by others must be ordered before it.
+
+Its source is read from the start to the wait: whoever writes it in between races with the copy, barriers or not, the thread
+that started it included, and what others write later must be ordered behind the wait.
 """
 
 from __future__ import annotations
@@ -24,16 +27,24 @@ if TYPE_CHECKING:
 class _Copy:
     """One statement's copies by some threads.
 
-    rows    (blocks, threads, width) what is copied
-    group   (blocks, threads) number of the group of its thread that each is in
-    left    (blocks, threads) whose copies are on their way
+    rows        (blocks, threads, width) what is copied
+    source      where from
+    read        (blocks, threads, units) of the source's shadow; None where nothing writes it
+    written     (blocks, threads, units) their last writes when the copies were started
+    group       (blocks, threads) number of the group of its thread that each is in
+    left        (blocks, threads) whose copies are on their way
+    read_site   of the read, `site` of the write
     """
 
     view: MemoryView
     index: Index
     rows: Array
+    source: MemoryView
+    read: Array | None
+    written: Array | None
     group: Array
     left: Array
+    read_site: int
     site: int
 
 
@@ -46,20 +57,36 @@ class AsyncCopies:
         # How many groups each thread has committed.
         self._groups = np.zeros((wave.blocks, wave.threads), np.int64)
 
-    def start(self, view: MemoryView, index: Index, rows: Array, lanes: Lanes, site: int) -> None:
-        """The active threads start to copy `rows`, of shape (*lanes.shape, width), to `index` and following."""
-        width = rows.shape[-1]
+    def start(
+        self,
+        view: MemoryView,
+        index: Index,
+        source: MemoryView,
+        origin: Index,
+        width: int,
+        cut: bool,
+        lanes: Lanes,
+        read_site: int,
+        site: int,
+    ) -> None:
+        """The active threads start to copy `width` elements from `origin` of the source to `index` and following."""
+        rows = (source.load_cut if cut else source.load_row)(origin, width, lanes, read_site)
+        units = source.units_of_row(origin, width, lanes, read_site)
+        written = None if units is None else self._whole(source.written_last(units), lanes)
+        read = None if units is None else self._whole(units, lanes)
         view.forget_row(index, width, lanes, site)
-        shape = self._groups.shape
+        left = np.ones(self._groups.shape, np.bool_) if lanes.mask is None else lanes.mask.copy()
+        whole, group = self._whole(rows, lanes), self._groups.copy()
+        self._copies.append(_Copy(view, index, whole, source, read, written, group, left, read_site, site))
+
+    def _whole(self, rows: Array, lanes: Lanes) -> Array:
+        """What the active threads have, of shape (*lanes.shape, width), among all threads."""
         if lanes.flat is None:
-            whole, left = rows, np.ones(shape, np.bool_)
-        else:
-            whole = np.zeros((shape[0] * shape[1], width), rows.dtype)
-            whole[lanes.flat] = rows
-            whole = whole.reshape(*shape, width)
-            assert lanes.mask is not None
-            left = lanes.mask.copy()
-        self._copies.append(_Copy(view, index, whole, self._groups.copy(), left, site))
+            return rows
+        blocks, threads = self._groups.shape
+        whole = np.zeros((blocks * threads, rows.shape[-1]), rows.dtype)
+        whole[lanes.flat] = rows
+        return whole.reshape(blocks, threads, -1)
 
     def commit(self, lanes: Lanes) -> None:
         """What the active threads have started since their last commit becomes a group."""
@@ -77,10 +104,9 @@ class AsyncCopies:
                 done &= lanes.mask
             who = self._wave.lanes.where(done, self._wave.lanes)
             if who is not None:
-                rows = copy.rows
-                if who.flat is not None:
-                    rows = rows.reshape(-1, rows.shape[-1])[who.flat]
-                copy.view.store_row(copy.index, rows, who, copy.site)
+                if copy.read is not None and copy.written is not None:
+                    copy.source.end_reads(_part(copy.read, who), _part(copy.written, who), who, copy.read_site)
+                copy.view.store_row(copy.index, _part(copy.rows, who), who, copy.site)
                 copy.left &= ~done
             if copy.left.any():
                 kept.append(copy)
@@ -97,3 +123,8 @@ class AsyncCopies:
             assert lanes is not None
             message = f"a copy to {copy.view.buffer.name} is on its way when its block ends"
             self._wave.report(Kind.lost_copy, message, 0, lanes, copy.site)
+
+
+def _part(rows: Array, lanes: Lanes) -> Array:
+    """What the active threads have of `rows` of all."""
+    return rows if lanes.flat is None else rows.reshape(-1, rows.shape[-1])[lanes.flat]

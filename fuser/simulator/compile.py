@@ -11,10 +11,10 @@ that yields True where its wave waits and False where another wave may run.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from typing import Any, assert_never
 
+from fuser import locks
 from fuser.errors import InternalError
 from fuser.ir.coarse_ops import ROWS
 from fuser.ir.dtypes import DataType
@@ -39,6 +39,7 @@ from fuser.ir.kernel import (
     ExtentParameter,
     Fence,
     For,
+    GivenIndex,
     GridBarrier,
     If,
     IndexValue,
@@ -79,7 +80,7 @@ from fuser.simulator.program import OTHER_SITES, Definition, Program, Site
 _KEPT_PROGRAMS = 128
 
 _programs: OrderedDict[int, Program] = OrderedDict()
-_lock = threading.Lock()
+_lock = locks.lock()
 
 
 def compile_kernel(kernel: Kernel) -> Program:
@@ -224,11 +225,11 @@ class _Compiler:
             raise self._broken(f"buffer {buffer.name} is neither a parameter nor allocated here")
         return self._buffer(buffer)
 
-    def _define(self, symbol: Symbol, sources: tuple[Int, ...]) -> str:
+    def _define(self, symbol: Symbol, sources: tuple[Int, ...], given: GivenIndex | None = None) -> str:
         is_bounded = symbol.below is not None and all(self.scope.name(s) for s in symbol.below.symbols)
         name = self._fresh("s")
         self.scope.symbols[symbol] = name
-        self.definitions.append(Definition(symbol, sources, is_bounded))
+        self.definitions.append(Definition(symbol, sources, is_bounded, given))
         return name
 
     def _guard_symbol(self, symbol: Symbol, lanes: str) -> None:
@@ -353,9 +354,9 @@ class _Compiler:
                 self._note(stmt.dst, 1, writes=True)
                 text = f"w.shuffle({text}, {node}, {lane}, {k}, {site})"
                 self._emit(f"{view}.store({place}, {text}, {k}, {self._site('write', stmt.dst)})")
-            case LoadIndex(symbol, buffer, index):
+            case LoadIndex(symbol, buffer, index, given):
                 text = self._value(Load(buffer, index), k)
-                self._emit(f"{self._define(symbol, ())} = w.to_index({text})")
+                self._emit(f"{self._define(symbol, (), given)} = w.to_index({text})")
                 self._guard_symbol(symbol, k)
             case LetPhase(symbol, buffer, width):
                 view = self._visible(buffer)
@@ -467,9 +468,9 @@ class _Compiler:
         to, origin = self._evaluate(k, stmt.dst_index, stmt.src_index)
         self._note(stmt.src, stmt.width, writes=False)
         self._note(stmt.dst, stmt.width, writes=True)
-        load = "load_cut" if stmt.cut else "load_row"
-        rows = f"{src}.{load}({origin}, {stmt.width}, {k}, {self._site('read', stmt.src)})"
-        self._emit(f"w.copies.start({dst}, {to}, {rows}, {k}, {self._site('write', stmt.dst)})")
+        ends = f"{dst}, {to}, {src}, {origin}, {stmt.width}, {stmt.cut}"
+        sites = f"{self._site('read', stmt.src)}, {self._site('write', stmt.dst)}"
+        self._emit(f"w.copies.start({ends}, {k}, {sites})")
 
     def _for(self, stmt: For, k: str, path: str) -> None:
         start, stop, step = self._evaluate(k, stmt.start, stmt.stop, stmt.step)

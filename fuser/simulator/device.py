@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fuser import locks
 from fuser.errors import LaunchError, NoDeviceError
 from fuser.ir.device_info import H200, DeviceInfo
+from fuser.runtime.commands import Command, Edges, SequenceGraph
 from fuser.runtime.device import Allocation, ArgumentValue, Launch
 from fuser.simulator.machine import check_launch, run_kernel
 from fuser.simulator.memory import DeviceMemory
@@ -37,9 +38,11 @@ class SimulatorDevice:
         self.seed = 0
         self.checks = True
         self.interleave: bool | None = None
-        self._lock = threading.RLock()
+        self._lock = locks.reentrant_lock()
         # Stream -> address and number of its counters.
         self._semaphores: dict[tuple[int, bool], tuple[int, int]] = {}
+        # Of a launch that another thread was at they are not zero.
+        locks.in_child_of(self, lambda device: device._semaphores.clear())
 
     def allocate(self, nbytes: int, stream: int) -> Allocation:
         return Allocation(self.memory.allocate(nbytes), nbytes)
@@ -71,8 +74,8 @@ class SimulatorDevice:
         with self._lock:
             address, size = self._semaphores.get((stream, beside), (0, 0))
             if size < count:
-                if size:
-                    self.memory.release(address)
+                # Another thread may have been given the old ones for a launch that is still to come: they stay.
+                count = max(count, 2 * size)
                 address = self.memory.upload(np.zeros(count, np.int32), "semaphores")
                 self._semaphores[stream, beside] = (address, count)
             return address
@@ -84,19 +87,31 @@ class SimulatorDevice:
         check_launch(launch, self.info)
         with self._lock:
             self.seed += 1
-            report = run_kernel(
-                kernel.kernel_ir,
-                launch,
-                arguments,
-                self.memory,
-                seed=self.seed,
-                checks=self.checks,
-                info=self.info,
-                interleave=self.interleave,
-            )
+            try:
+                report = run_kernel(
+                    kernel.kernel_ir,
+                    launch,
+                    arguments,
+                    self.memory,
+                    seed=self.seed,
+                    checks=self.checks,
+                    info=self.info,
+                    interleave=self.interleave,
+                )
+            except BaseException:
+                # Interrupted: as after a defect, nobody knows what counters hold.
+                self._semaphores.clear()
+                raise
             if report.error is not None:
                 self._semaphores.clear()
         report.check()
+
+    def make_graph(self, commands: Sequence[Command], edges: Edges) -> SequenceGraph:
+        """Runs them in an order that the edges allow, another one each time."""
+        return SequenceGraph(self, commands, edges)
+
+    def is_capturing(self, stream: int) -> bool:
+        return False
 
     def synchronize(self, stream: int) -> None:
         pass

@@ -11,6 +11,7 @@ from enum import Enum
 
 from fuser.errors import LaunchError
 from fuser.records import record
+from fuser.source_location import SourceLocation
 
 
 class Kind(Enum):
@@ -31,6 +32,7 @@ class Kind(Enum):
     over_resident = "more waiting blocks than fit"
     semaphore_not_reset = "semaphore not reset"
     index_overflow = "index overflow"
+    index_range = "index out of range"
     symbol_range = "symbol outside its range"
     division_by_zero = "division by zero"
     wrong_dtype = "wrong dtype"
@@ -62,7 +64,7 @@ class Access:
 
 
 class SimulatorError(LaunchError):
-    """A defect of a kernel, found while it was simulated.
+    """A defect of a kernel, found while it was simulated; of kind `index_range`, one of the data.
 
     kind      what went wrong
     buffer    name of the buffer concerned, "" if none
@@ -78,12 +80,13 @@ class SimulatorError(LaunchError):
         buffer: str = "",
         first: Access | None = None,
         second: Access | None = None,
+        location: SourceLocation | None = None,
     ) -> None:
         lines = [f"{kind.value}: {message}"]
         lines.extend(
             f"  {name} {access}" for name, access in (("first", first), ("then", second)) if access is not None
         )
-        super().__init__("\n".join(lines))
+        super().__init__("\n".join(lines), location=location)
         self.kind = kind
         self.buffer = buffer
         self.first = first

@@ -34,6 +34,7 @@ from fuser.ir.integers import (
 from fuser.records import record
 from fuser.simulator.errors import Kind
 from fuser.simulator.lanes import Index, Lanes
+from fuser.simulator.program import Definition
 
 Node: TypeAlias = "Int | Cond"
 Range: TypeAlias = "tuple[int, int]"
@@ -246,37 +247,52 @@ class IndexGuard:
 class SymbolGuard:
     """Finds a value that a symbol must not have: outside [lo, hi], not below `below`, no multiple of `multiple`."""
 
-    def __init__(self, symbol: Symbol, *, is_bounded: bool) -> None:
-        self.symbol = symbol
+    def __init__(self, definition: Definition) -> None:
+        self.symbol = symbol = definition.symbol
+        self.given = definition.given
+        is_bounded = definition.is_bounded and symbol.below is not None
         self._below = vectorized((symbol.below,))[0] if is_bounded and symbol.below is not None else None
 
     @staticmethod
-    def make(symbol: Symbol, low: int, high: int, ranges: Ranges, *, is_bounded: bool) -> SymbolGuard | None:
+    def make(definition: Definition, low: int, high: int, ranges: Ranges) -> SymbolGuard | None:
         """A guard for a symbol that is given values in [low, high]; None if all of these are right."""
+        symbol = definition.symbol
         inside = (symbol.lo is None or symbol.lo <= low) and (symbol.hi is None or high <= symbol.hi)
-        below = not is_bounded or symbol.below is None or high < ranges.of(symbol.below)[0]
-        return None if inside and below and symbol.multiple == 1 else SymbolGuard(symbol, is_bounded=is_bounded)
+        below = not definition.is_bounded or symbol.below is None or high < ranges.of(symbol.below)[0]
+        return None if inside and below and symbol.multiple == 1 else SymbolGuard(definition)
 
     def find(self, value: Index, bounds: Sequence[Index], lanes: Lanes) -> tuple[str, int] | None:
         """(what is wrong, position in `lanes.shape`), or None. `bounds` are the symbols' values of `below`."""
         name, picked = self.symbol.name, np.asarray(lanes.pick(value))
+        limit = None if self._below is None else lanes.pick(self._below(*bounds)[0])
         position = _first_outside(picked, self.symbol.lo, self.symbol.hi, lanes)
         if position is not None:
-            low, high = self.symbol.lo, self.symbol.hi
-            return f"{name} is {int(lanes.value_at(picked, position))}, declared in [{low}, {high}]", position
+            found, low, high = int(lanes.value_at(picked, position)), self.symbol.lo, self.symbol.hi
+            if self.given is not None:
+                extent = (
+                    int(lanes.value_at(limit, position)) if limit is not None else None if high is None else high + 1
+                )
+                return _outside_dim(found, self.given.dim, extent), position
+            return f"{name} is {found}, declared in [{low}, {high}]", position
         wrong = picked % self.symbol.multiple != 0
         if wrong.any():
             position = lanes.position(wrong)
             found = int(lanes.value_at(picked, position))
             return f"{name} is {found}, declared a multiple of {self.symbol.multiple}", position
-        if self._below is not None:
-            limit = lanes.pick(self._below(*bounds)[0])
+        if limit is not None:
             wrong = picked >= limit
             if np.any(wrong):
                 position = lanes.position(wrong)
                 found, least = int(lanes.value_at(picked, position)), int(lanes.value_at(limit, position))
+                if self.given is not None:
+                    return _outside_dim(found, self.given.dim, least), position
                 return f"{name} is {found}, declared below {self.symbol.below}, which is {least}", position
         return None
+
+
+def _outside_dim(index: int, dim: int, extent: int | None) -> str:
+    valid = "" if extent is None else f", which has extent {extent}: it must be in [0, {extent})"
+    return f"the index {index} is outside of dim {dim}{valid}"
 
 
 def _first_outside(value: Index, low: int | None, high: int | None, lanes: Lanes) -> int | None:

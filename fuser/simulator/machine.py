@@ -339,7 +339,7 @@ class Machine:
                     low = ranges.of(definition.sources[0])[0]
                     high = max(low, ranges.of(definition.sources[1])[1] - 1)
             ranges.define(definition.symbol, low, high)
-            symbol_guard = SymbolGuard.make(definition.symbol, low, high, ranges, is_bounded=definition.is_bounded)
+            symbol_guard = SymbolGuard.make(definition, low, high, ranges)
             if symbol_guard is not None:
                 self.symbol_guards[number] = symbol_guard
         for number, outputs in enumerate(self.program.evaluations):

@@ -12,13 +12,14 @@ blocks of a launch whose tensors would not fit into memory.
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
 from collections.abc import Callable
 
 import numpy as np
 
+from fuser import locks
 from fuser.ir.dtypes import DataType
+from fuser.runtime.device import out_of_memory
 from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.lanes import Array
 
@@ -108,16 +109,20 @@ class DeviceMemory:
     """The address space. Safe to use from several threads; the contents of a region are the caller's business."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._starts: list[int] = []
+        self._lock = locks.reentrant_lock()
+        # By address.
         self._regions: list[Region | VirtualRegion] = []
         self._next = _FIRST_ADDRESS
         self._released = 0
 
     def allocate(self, nbytes: int, name: str = "memory") -> int:
-        """Address of `nbytes` uninitialised bytes, aligned to 256."""
+        """Address of `nbytes` uninitialised bytes, aligned to 256. LaunchMemoryError if the host has no room for them."""
         with self._lock:
-            region = Region(self._place(nbytes), nbytes, name)
+            try:
+                region = Region(self._next, nbytes, name)
+            except (MemoryError, ValueError) as error:  # a size that NumPy has no array for is a ValueError
+                raise out_of_memory(nbytes, "the simulator") from error
+            self._place(nbytes)
             self._register(region)
             return region.address
 
@@ -136,7 +141,6 @@ class DeviceMemory:
         return address
 
     def _register(self, region: Region | VirtualRegion) -> None:
-        self._starts.append(region.address)
         self._regions.append(region)
 
     def release(self, address: int) -> None:
@@ -154,13 +158,12 @@ class DeviceMemory:
 
     def _forget(self) -> None:
         self._regions = [region for region in self._regions if not region.released]
-        self._starts = [region.address for region in self._regions]
         self._released = 0
 
     def find(self, address: int) -> Region | VirtualRegion | None:
         """The region, released or not, that holds `address` (its end included), or None."""
         with self._lock:
-            position = bisect_right(self._starts, address) - 1
+            position = bisect_right(self._regions, address, key=lambda r: r.address) - 1
             if position < 0:
                 return None
             region = self._regions[position]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeAlias
 
 from fuser.ir.integers import Cond, Int, Symbol
-from fuser.ir.kernel import Buffer, Kernel
+from fuser.ir.kernel import Buffer, GivenIndex, Kernel
 from fuser.records import record
 
 # Sites that access no memory are numbered from here on.
@@ -32,12 +32,14 @@ class Site:
 class Definition:
     """Where a symbol gets its values, for ranges: from an expression, a loop (start, stop, step), or memory (nothing).
 
-    `is_bounded`: the symbol is declared below an expression whose symbols have values there.
+    `is_bounded`: the symbol is declared below an expression whose symbols have values there. `given`: the values are
+    the user's.
     """
 
     symbol: Symbol
     sources: tuple[Int, ...]
     is_bounded: bool
+    given: GivenIndex | None = None
 
 
 @record(eq=False)

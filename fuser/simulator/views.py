@@ -246,7 +246,7 @@ class MemoryView:
     def load_cut(self, index: Index, width: int, lanes: Lanes, site: int) -> Array:
         """`width` elements in one access that an end of a row lies in, as picked lanes: shape (*lanes.shape, width).
 
-        One of them must be an element of the buffer; what is outside of it comes as all ones, a nan. Nobody writes the buffer.
+        One of them must be an element of the buffer; what is outside of it is not read, and comes as all ones, a nan.
         """
         first = np.broadcast_to(lanes.pick(index), lanes.shape)
         outside = (first + width <= 0) | (first >= self.size)
@@ -255,9 +255,39 @@ class MemoryView:
         self._check_alignment(first, width, lanes, site)
         each = first[..., None] + np.arange(width)
         slots = self._slots(np.clip(each, 0, self.size - 1) + self.base)  # before the data, which it may let grow
+        if self.shadow is not None:
+            self._note_read(*self._units_of_elements(slots, lanes, site), lanes, site)
         rows = self._storage(1)[0][slots]
         rows.view(f"u{self.itemsize}")[(each < 0) | (each >= self.size)] = (1 << 8 * self.itemsize) - 1
         return rows
+
+    def units_of_row(self, index: Index, width: int, lanes: Lanes, site: int) -> Array | None:
+        """Shadow units of `width` elements from `index` on, those inside of the buffer: (*lanes.shape, units of each).
+
+        None where nothing writes the buffer. `load_row` or `load_cut` has checked them.
+        """
+        if self.shadow is None:
+            return None
+        each = np.broadcast_to(lanes.pick(index), lanes.shape)[..., None] + np.arange(width)
+        slots = self._slots(np.clip(each, 0, self.size - 1) + self.base)
+        return self._units_of_elements(slots, lanes, site)[0]
+
+    def written_last(self, units: Array) -> Array:
+        """Records of the last writes of units. Writes from now on have others."""
+        assert self.shadow is not None
+        self.wave.clock.advance()
+        return self.shadow.write_record[units]
+
+    def end_reads(self, units: Array, written: Array, lanes: Lanes, site: int) -> None:
+        """The active threads have read units till now, since their last writes were `written`."""
+        assert self.shadow is not None
+        changed = np.flatnonzero(self.shadow.write_record[units] != written)
+        if changed.size:
+            position = int(changed[0])
+            later = int(self.shadow.write_record[units].reshape(-1)[position])
+            self._race((position, later), units, lanes, site, "is written while a copy of it is on its way")
+        record = lanes.record | self.wave.clock.stamp(site)
+        self._note_read(units, np.broadcast_to(record[..., None], units.shape), lanes, site)
 
     def store_row(self, index: Index, rows: Array, lanes: Lanes, site: int) -> None:
         width = rows.shape[-1]
@@ -349,11 +379,7 @@ class MemoryView:
     def _check_read(self, row: Any, flags: Array | None, width: int, lanes: Lanes, site: int) -> None:
         if self.shadow is not None:
             units, record = self._units(row, width, lanes, site)
-            conflict = self.shadow.read(units, record)
-            if conflict is None and self.wave.communication is not None:
-                conflict = self.wave.communication.check_plain(self.shadow, units, record)
-            if conflict is not None:
-                self._race(conflict, units, lanes, site)
+            self._note_read(units, record, lanes, site)
             if self.shares_bytes:
                 self._check_owner(units, lanes, site)
         if flags is not None:
@@ -367,6 +393,14 @@ class MemoryView:
                 if self.wave.exchanges.is_telling(self):
                     why = "holds no value: a store by another block is on its way"
                 self._unwritten(bad, row, width, lanes, site, why)
+
+    def _note_read(self, units: Array, record: Array, lanes: Lanes, site: int) -> None:
+        assert self.shadow is not None
+        conflict = self.shadow.read(units, record)
+        if conflict is None and self.wave.communication is not None:
+            conflict = self.wave.communication.check_plain(self.shadow, units, record)
+        if conflict is not None:
+            self._race(conflict, units, lanes, site)
 
     def _check_owner(self, units: Array, lanes: Lanes, site: int) -> None:
         assert self.shadow is not None
@@ -415,13 +449,23 @@ class MemoryView:
         units = (row * parts - first)[..., None] + np.arange(parts)
         return units, np.broadcast_to(record[..., None], units.shape)
 
-    def _race(self, conflict: tuple[int, int], units: Array, lanes: Lanes, site: int) -> None:
+    def _units_of_elements(self, slots: Array, lanes: Lanes, site: int) -> tuple[Array, Array]:
+        """The same of single elements, several of each thread: `slots` has the shape (*lanes.shape, elements)."""
+        shadow = self.shadow
+        assert shadow is not None
+        parts = max(1, self.itemsize // shadow.unit)
+        first = slots * self.itemsize // shadow.unit - shadow.origin // shadow.unit
+        units = (first[..., None] + np.arange(parts)).reshape(*lanes.shape, -1)
+        record = lanes.record | self.wave.clock.stamp(site)
+        return units, np.broadcast_to(record[..., None], units.shape)
+
+    def _race(self, conflict: tuple[int, int], units: Array, lanes: Lanes, site: int, what: str | None = None) -> None:
         position, earlier = conflict
         unit = int(units.reshape(-1)[position])
         assert self.shadow is not None
         byte = unit * self.shadow.unit + self.shadow.origin
         parts = units.size // lanes.count
-        self.wave.report_race(self, byte, position // parts, lanes, site, earlier)
+        self.wave.report_race(self, byte, position // parts, lanes, site, earlier, what)
 
     # --- counters -----------------------------------------------------------------------------------------------------
 
@@ -530,14 +574,13 @@ class VirtualView(MemoryView):
         self.region = region
 
     def _locate(self, index: Index, width: int, lanes: Lanes, site: int) -> Any:
-        place = np.asarray(super()._locate(index, width, lanes, site), np.int64)
-        slots = self.region.slots(place)
+        return self._slots(np.asarray(super()._locate(index, width, lanes, site)))
+
+    def _slots(self, place: Array) -> Array:
+        slots = self.region.slots(place.astype(np.int64))
         if self.shadow is not None:
             self.shadow.grow(len(self.region.data) * self.itemsize // self.shadow.unit)
         return slots
-
-    def _slots(self, place: Array) -> Array:
-        return self.region.slots(place.astype(np.int64))
 
     def _storage(self, width: int) -> tuple[Array, Array | None]:
         data = self.region.data

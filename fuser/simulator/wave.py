@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from fuser.ir.kernel import Shuffle, ShuffleKind
+from fuser.ir.kernel import GivenIndex, Shuffle, ShuffleKind
 from fuser.simulator.async_copies import AsyncCopies
 from fuser.simulator.errors import Access, Kind, SimulatorError
 from fuser.simulator.exchange import Exchanges
@@ -101,10 +102,14 @@ class Wave:
 
     def check_symbol(self, number: int, lanes: Lanes, site: int, value: Index, *bounds: Index) -> None:
         """Report a value that the symbol of definition `number` does not admit."""
-        found = self.symbol_guards[number].find(value, bounds, lanes)
-        if found is not None:
-            message, position = found
+        guard = self.symbol_guards[number]
+        found = guard.find(value, bounds, lanes)
+        if found is None:
+            return
+        message, position = found
+        if guard.given is None:
             self.report(Kind.symbol_range, message, position, lanes, site)
+        self._report_given(guard.given, message)
 
     def to_index(self, value: Any) -> Index:
         """A loaded Int32 as an index."""
@@ -278,12 +283,27 @@ class Wave:
     ) -> NoReturn:
         """Raise for the lane at a position of `lanes.shape`."""
         access = self.access(lanes.thread_record(position), site, index)
+        if kind is Kind.out_of_bounds:
+            names = re.findall(r"\w+", access.statement)
+            for definition in self.machine.program.definitions:
+                # What a dim may hold is not always known to the kernel: then only what lies behind the last element shows.
+                if definition.given is not None and definition.symbol.name in names:
+                    what = f"an index along dim {definition.given.dim} leads outside of the operand, to {message}"
+                    self._report_given(definition.given, what)
         raise SimulatorError(kind, message, buffer=access.buffer, second=access)
 
+    def _report_given(self, given: GivenIndex, message: str) -> NoReturn:
+        """Raise for an index of the user's: the line of the op says more than the statement that read the index."""
+        raise SimulatorError(
+            Kind.index_range,
+            f"{message}. On a GPU nothing checks indices: what such a one reads is unspecified",
+            location=given.location,
+        )
+
     def report_race(
-        self, view: MemoryView, byte: int, position: int, lanes: Lanes, site: int, earlier: int
+        self, view: MemoryView, byte: int, position: int, lanes: Lanes, site: int, earlier: int, what: str | None
     ) -> NoReturn:
-        """Raise for two unordered accesses to a byte of a view's storage."""
+        """Raise for two unordered accesses to a byte of a view's storage; `what` says so in other words."""
         index = view.index_at(byte)
         second = self.access(lanes.thread_record(position), site, index)
         other_site = earlier & SITE_MASK
@@ -291,7 +311,8 @@ class Wave:
         other_index = other_view.index_at(byte) if isinstance(other_view, MemoryView) else None
         # Kernels with more access sites than a record can tell apart lose the place of the earlier access.
         first = self.access(earlier, other_site, other_index) if other_site < SITE_MASK else None
-        message = f"{view.buffer.name}[{index}] is used by two threads with nothing that orders them"
-        if (earlier >> CLOCK_SHIFT) & ((1 << 24) - 1) == self.clock.now and other_site == site:
+        message = f"{view.buffer.name}[{index}] {what or 'is used by two threads with nothing that orders them'}"
+        is_one_statement = (earlier >> CLOCK_SHIFT) & ((1 << 24) - 1) == self.clock.now and other_site == site
+        if what is None and is_one_statement:
             message = f"{view.buffer.name}[{index}] is written by two threads in one statement"
         raise SimulatorError(Kind.race, message, buffer=view.buffer.name, first=first, second=second)

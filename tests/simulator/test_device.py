@@ -7,13 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fuser.errors import LaunchError, NoDeviceError
+from fuser import DataType, FusionDefinition
+from fuser.errors import LaunchError, LaunchMemoryError, NoDeviceError
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.ir.facts import Facts
 from fuser.ir.integers import as_int, equal, less
 from fuser.ir.kernel import Allocate, AtomicAdd, ExtentParameter, If, Kernel, SemaphoreParameter
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device, Launch, get_device
+from fuser.simulator import device as simulator_device
 from fuser.simulator.device import SimulatorDevice
 from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.memory import ALIGNMENT, GUARD
@@ -156,6 +158,30 @@ def test_semaphores_are_dropped_after_a_failure() -> None:
     assert device.semaphores(2, 7) != address
 
 
+def test_semaphores_are_dropped_after_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = SimulatorDevice()
+    address = device.semaphores(4, 7)
+
+    def interrupted(*_: object, **__: object) -> None:
+        device.memory.write(address, np.ones(4, np.uint8))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(simulator_device, "run_kernel", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        device.launch(compiled(doubling()), Launch((1, 1, 1), (32, 1, 1)), [0, 0, 1], 7)
+    assert device.semaphores(4, 7) != address
+
+
+def test_semaphores_that_were_given_out_stay() -> None:
+    """The thread that has them may not have launched yet when another one asks for more."""
+    device = SimulatorDevice()
+    address = device.semaphores(4, 7)
+    assert device.semaphores(5, 7) != address
+    device.copy_to_host(np.zeros(4, np.int32), address, 7)
+    taken = {device.semaphores(count, 7) for count in range(5, 1000)}
+    assert len(taken) < 10
+
+
 def test_small_devices() -> None:
     device = SimulatorDevice(0, replace(H200, name="small", max_threads_per_block=64))
     with pytest.raises(LaunchError, match="a block of 96 threads; small has at most 64"):
@@ -175,3 +201,18 @@ def test_the_widest_access() -> None:
             continue
         with pytest.raises(LaunchError, match="an access of 32 bytes; H200 has at most 16"):
             device.launch(tested, launch, [address], 0)
+
+
+@pytest.mark.parametrize("size", [2**42, 2**62])
+def test_more_bytes_than_there_are(size: int) -> None:
+    """Beyond the host's memory, and beyond what an array may have."""
+    with pytest.raises(LaunchMemoryError, match=f"the simulator has no room for {size} bytes") as caught:
+        SimulatorDevice().allocate(size, 0)
+    assert isinstance(caught.value, MemoryError)
+    with FusionDefinition() as fd:
+        n = fd.define_scalar(DataType.Int)
+        fd.add_output(fd.ops.full([n], 1.0, DataType.Float))
+    with pytest.raises(LaunchMemoryError, match=f"no room for {size} bytes"):
+        fd.execute([size // 4], device="simulator")
+    (found,) = fd.execute([3], device="simulator")
+    np.testing.assert_array_equal(found, np.ones(3, "f4"))
