@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard
 
-from fuser.errors import InputAssertionError, InputRuntimeError, InputTypeError
-from fuser.ir.dtypes import DataType, from_numpy_name
+from fuser.errors import ElementTypeError, InputAssertionError, InputRuntimeError, InputTypeError
+from fuser.ir.dtypes import DataType, from_numpy_name, numpy_dtype
 from fuser.ir.facts import TensorDescriptor
 from fuser.options import DEVICE
 from fuser.runtime import driver
@@ -185,9 +185,9 @@ def framework_dtype(dtype: Any) -> DataType:
         name = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
         found = from_numpy_name(name)
         if found is None:
-            raise InputTypeError(f"tensors of dtype {name} are not supported")
+            raise ElementTypeError(f"tensors of dtype {name} are not supported")
         if not getattr(dtype, "isnative", True):
-            raise InputTypeError(f"tensors of dtype {name} in foreign byte order are not supported")
+            raise ElementTypeError(f"tensors of dtype {name} in foreign byte order are not supported")
         _dtypes[dtype] = found
     return found
 
@@ -206,6 +206,21 @@ def describe_array(array: Any) -> ArrayView:
         describe = _find_describer(array)
         _describers[type(array)] = describe
     return describe(array)
+
+
+def known_kind(array_type: type) -> ArrayKind | None:
+    """The library of a type whose arrays were described before; None for others, numbers among them."""
+    describe = _describers.get(array_type)
+    return None if describe is None else _KIND_BY_DESCRIBER.get(describe.__name__, "interface")
+
+
+_KIND_BY_DESCRIBER: dict[str, ArrayKind] = {
+    "describe_torch": "torch",
+    "describe_cupy": "cupy",
+    "describe_jax": "jax",
+    "describe_numpy": "numpy",
+    "describe_device_tensor": "fuser",
+}
 
 
 def _find_describer(array: object) -> Describe:
@@ -234,11 +249,79 @@ def _find_describer(array: object) -> Describe:
                     return describe_device_tensor
             case _:
                 pass
-    if hasattr(type(array), "__cuda_array_interface__") or hasattr(array, "__cuda_array_interface__"):
+    if hasattr(type(array), "__cuda_array_interface__") or _offers_cuda_interface(array):
         return _describe_cuda_interface
     if hasattr(type(array), "__dlpack__"):
         return _describe_dlpack
     raise _no_array(array)
+
+
+def _offers_cuda_interface(array: object) -> bool:
+    try:
+        return hasattr(array, "__cuda_array_interface__")
+    except Exception as error:  # the object's own __getattr__ may raise anything
+        what = f"asked for __cuda_array_interface__ it raised {type(error).__name__}: {error}"
+        raise InputTypeError(f"{_no_array(array).message}; {what}") from error
+
+
+def input_sequence(inputs: Any) -> Iterable[Any]:
+    """The inputs of an execution, as handed in. Raises InputTypeError for what is no list of them, a single array above all."""
+    what = type(inputs).__name__
+    if isinstance(inputs, (list, tuple)):
+        return inputs
+    if (
+        hasattr(type(inputs), "__array_interface__")
+        or hasattr(inputs, "__cuda_array_interface__")
+        or _has_dlpack(inputs)
+    ):
+        raise InputTypeError(
+            f"the inputs must be a list of arrays and numbers, got a single {what} of shape {list(inputs.shape)}: put it in a "
+            "list, as in fd.execute([x])"
+        )
+    if isinstance(inputs, (str, bytes)) or not isinstance(inputs, Iterable):
+        raise InputTypeError(
+            f"the inputs must be a list of arrays and numbers, got {what}: put it in a list, as in fd.execute([x])"
+        )
+    if isinstance(inputs, Mapping):
+        raise InputTypeError(
+            f"the inputs must be a list in the order of their definition, got {what}: pass its values, in that order"
+        )
+    if isinstance(inputs, Set):
+        raise InputTypeError(
+            f"the inputs must be a list in the order of their definition, got {what}, which has no order"
+        )
+    return inputs
+
+
+def _has_dlpack(value: object) -> bool:
+    return hasattr(type(value), "__dlpack__")
+
+
+def cast_text(kind: ArrayKind, dtype: DataType) -> str:
+    """How a user converts an array of a library: `.astype(np.float32)`."""
+    name = numpy_dtype(dtype).name
+    match kind:
+        case "torch":
+            return f".to(torch.{name})"
+        case "jax":
+            return f".astype(jnp.{name})"
+        case "cupy":
+            return f".astype(cupy.{name})"
+        case _ if name == "bfloat16":
+            return ".astype(ml_dtypes.bfloat16)"
+        case _:
+            return f".astype(np.{'bool_' if name == 'bool' else name})"
+
+
+def library_of(array: object) -> ArrayKind:
+    """The library whose type an object is of."""
+    match type(array).__module__.partition(".")[0]:
+        case "torch" | "cupy" | "jax" | "numpy" | "fuser" as library:
+            return library
+        case "jaxlib":
+            return "jax"
+        case _:
+            return "interface"
 
 
 def _no_array(value: object) -> InputTypeError:

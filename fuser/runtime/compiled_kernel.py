@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from fuser.ir.hashing import sha256
 from fuser.records import record
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class BlocksBy(Enum):
     compiler  nobody: ptxas chooses
     schedule  the schedule, for speed, or because all blocks must be there at once
     user      an option of the caller: it is never changed
-    spills    nobody asked for so few, but the kernel spills with more
+    spills    nobody asked for so few, but the kernel spills with more, or would have to
     """
 
     compiler = "the compiler"
@@ -95,6 +95,40 @@ class CompiledKernel:
     fixed_bounds: int | None = None
     name_expression: str = ""
 
+    def __reduce__(self) -> tuple[Callable[[bytes], CompiledKernel], tuple[bytes]]:
+        """Pickles hold the file form."""
+        from fuser.runtime.kernel_files import KERNEL_FILE, kernel_of_bytes
+
+        return kernel_of_bytes, (KERNEL_FILE.to_bytes(self),)
+
+    def __copy__(self) -> CompiledKernel:
+        return self
+
+    def __deepcopy__(self, memo: object) -> CompiledKernel:
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file that `load` reads: versioned, with a checksum, without code of Python.
+
+        Raises OSError where that is not possible.
+        """
+        from fuser.runtime.kernel_files import KERNEL_FILE, save_to
+
+        save_to(path, KERNEL_FILE, self)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> CompiledKernel:
+        """The kernel of a file that `save` wrote.
+
+        Raises InputValueError, with the reason, for a file that is damaged, of another version, or no kernel's, and OSError
+        for one that cannot be read.
+        """
+        from fuser.runtime.kernel_files import KERNEL_FILE, load_from
+
+        found = load_from(path, KERNEL_FILE)
+        assert isinstance(found, CompiledKernel)
+        return found
+
     @property
     def launch_plan(self) -> LaunchPlan | None:
         """Symbolic grid, block, shared memory and workspaces; None for raw source."""
@@ -107,7 +141,7 @@ class CompiledKernel:
         lines: list[str] = []
         if self.min_blocks:
             who = (
-                f"because it spills with {counts}"
+                f"because it spills with {counts or 'more'}"
                 if self.blocks_by is BlocksBy.spills
                 else f"by {self.blocks_by.value}"
             )
@@ -121,20 +155,9 @@ def content_hash(
     source: str, options: Sequence[str], arch: str, nvrtc_version: tuple[int, int] | None, entry: str = ""
 ) -> str:
     """Hex digest of what decides the binary. Every part is length-prefixed, so that no two inputs run together."""
-    digest = _sha256()()
+    digest = sha256()()
     for part in (source, arch, repr(nvrtc_version), entry, *options):
         data = part.encode()
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()
-
-
-@cache
-def _sha256() -> Any:
-    """The hash, without OpenSSL, which `hashlib` loads and which takes longer than many a pass: as `random` takes its own."""
-    for module in ("_sha2", "_sha256"):  # from Python 3.12 on, and before
-        try:
-            return import_module(module).sha256
-        except ImportError:
-            continue
-    return import_module("hashlib").sha256

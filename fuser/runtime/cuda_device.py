@@ -11,30 +11,36 @@ run them), the semaphore pools.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from fuser import locks
 from fuser.errors import LaunchError
 from fuser.runtime import driver
 from fuser.runtime.cuda_binaries import LoadedKernel, check_arch, check_parameters, load_binary
 from fuser.runtime.cuda_device_info import read_info
 from fuser.runtime.cuda_launches import (
+    BoundLaunch,
     LaunchSite,
     LaunchSites,
     check_launch,
     describe_launch,
     differ_in_grid_alone,
     launch_config,
+    launch_error,
 )
-from fuser.runtime.device import Allocation, ArgumentValue, Launch
+from fuser.runtime.device import Allocation, ArgumentValue, Launch, out_of_memory
 from fuser.runtime.pack import PackedValue
 from fuser.runtime.variants import VARIANTS, Binary, KernelVariants
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from fuser.runtime.commands import Command, Edges
     from fuser.runtime.compiled_kernel import CompiledKernel
+    from fuser.runtime.cuda_graphs import CudaGraph
 
 _PORTABLE_CLUSTER = 8
 # Percent of what can be shared memory; what the driver finds best for a kernel by itself.
@@ -47,6 +53,7 @@ _STREAM_NON_BLOCKING = 1
 _STREAM_OF_THREAD = 2
 _PARAMETER_INFO_SINCE = (12, 4)
 _KEEP_ALL = 2**64 - 1
+_LARGEST_SIZE = 2**63 - 1
 
 
 class CudaDevice:
@@ -59,7 +66,7 @@ class CudaDevice:
         self.context = driver.primary_context(index)
         self.info = read_info(index)
         self.variants = variants
-        self._lock = threading.RLock()
+        self._lock = locks.reentrant_lock()
         self._pool: Any = None
         self._loaded: dict[Binary, LoadedKernel] = {}
         self._semaphores = _SemaphorePools()
@@ -73,12 +80,21 @@ class CudaDevice:
     # --- memory ---
 
     def allocate(self, nbytes: int, stream: int) -> Allocation:
-        """Uninitialised memory, aligned to 256 bytes, ordered on `stream`. No bytes: the null address."""
+        """Uninitialised memory, aligned to 256 bytes, ordered on `stream`. No bytes: the null address.
+
+        Raises LaunchMemoryError if the device has not as much.
+        """
         if nbytes == 0:
             return Allocation(0, 0)
+        if nbytes > _LARGEST_SIZE:
+            raise out_of_memory(nbytes, str(self))
         switched = driver.enter_context(self.context)
         try:
             address = driver.call("cuMemAllocFromPoolAsync", nbytes, self._memory_pool(), stream)
+        except driver.DriverError as error:
+            if error.status != driver.CUDA_ERROR_OUT_OF_MEMORY:
+                raise
+            raise out_of_memory(nbytes, str(self)) from error
         finally:
             if switched:
                 driver.leave_context()
@@ -150,6 +166,26 @@ class CudaDevice:
             if switched:
                 driver.leave_context()
 
+    def semaphore_lookup(self, *, beside: bool) -> Callable[[int, int], int]:
+        """`semaphores(count, stream)` for a caller that is in the context of this device and asks at every launch.
+
+        What is there already is found without a lock: one entry of a dictionary, which is never changed.
+        """
+        is_capturing = driver.function("cuStreamIsCapturing")
+
+        def find(count: int, stream: int) -> int:
+            found = None
+            if stream != _STREAM_OF_THREAD:
+                status, capturing = is_capturing(stream)
+                pools = self._semaphores
+                if not status and not int(capturing) and pools.reserve_used <= _CAPTURE_RESERVE // 2:
+                    found = pools.by_stream.get((stream, 0, 0, beside))
+            if found is not None and found.nbytes >= 4 * count:
+                return found.address
+            return self.semaphores(count, stream, beside=beside)
+
+        return find
+
     def _find_semaphores(self, count: int, stream: int, beside: bool) -> int:
         pools = self._semaphores
         capture = capture_of(stream)
@@ -177,10 +213,10 @@ class CudaDevice:
             pools.reserve_used += -(-count // 64) * 64
             pools.by_stream[key] = Allocation(address, 4 * count)
             return address
-        # Work before on this stream may still use the old counters: stream order frees them after it.
-        pools.by_stream[key] = self._zeroed(max(count, _SEMAPHORE_POOL), stream)
-        if found is not None:
-            driver.call("cuMemFreeAsync", found.address, stream)
+        # The old counters stay: another thread may have been given them for a launch that is still to come. New ones are twice
+        # as many, so that all that stay are fewer than those in use.
+        twice = 0 if found is None else found.nbytes // 2
+        pools.by_stream[key] = self._zeroed(max(count, twice, _SEMAPHORE_POOL), stream)
         return pools.by_stream[key].address
 
     def _zeroed(self, count: int, stream: int) -> Allocation:
@@ -264,10 +300,38 @@ class CudaDevice:
                 driver.call("cuLaunchKernelEx", site.config, site.function, site.cells.address, 0)
             except driver.DriverError as error:
                 self.drop_semaphores()
-                raise LaunchError(f"launch of {kernel.entry} with {describe_launch(launch)}: {error.message}") from None
+                raise launch_error(kernel, launch, error) from None
         finally:
             if switched:
                 driver.leave_context()
+
+    def bind_launch(self, kernel: CompiledKernel, launch: Launch, template: Sequence[PackedValue]) -> BoundLaunch:
+        """A launch to be repeated by the calling thread, ready but for what `template` has zeros for.
+
+        Raises the errors of `launch`, but those of the driver, which come with `fire`.
+        """
+        loaded = self.prepare(kernel, launch)
+        plan = kernel.plan
+        takes_turns = plan is not None and (plan.starts_next or plan.beside)
+
+        def divide() -> None:
+            if launch.shares_sms is not loaded.shares_sms:
+                self._divide(loaded, shares_sms=launch.shares_sms)
+
+        return BoundLaunch(kernel, launch, template, loaded.function, divide if takes_turns else None)
+
+    def context_entry(self) -> Callable[[], bool]:
+        """What makes the context of this device current; True if `driver.leave_context` must bring another one back.
+
+        For callers that ask at every launch: of this process alone.
+        """
+        current, context = driver.function("cuCtxGetCurrent"), self.context
+
+        def enter() -> bool:
+            status, found = current()
+            return False if not status and int(found) == context else driver.enter_context(context)
+
+        return enter
 
     def prepare(self, kernel: CompiledKernel, launch: Launch, stream: int = 0) -> LoadedKernel:
         """Do all that a launch of these sizes needs before it can be enqueued, and give the loaded kernel.
@@ -415,6 +479,27 @@ class CudaDevice:
             )
             self._resident[key] = per_sm
         return per_sm
+
+    def make_graph(self, commands: Sequence[Command], edges: Edges) -> CudaGraph:
+        """A CUDA graph of commands. Raises the errors of their launches, before anything runs."""
+        from fuser.runtime.cuda_graphs import CudaGraph
+
+        return CudaGraph(self, commands, edges)
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether what is put on `stream` becomes part of somebody's graph instead of running."""
+        with self.current():
+            return bool(capture_of(stream))
+
+    @contextmanager
+    def current(self) -> Generator[None]:
+        """The context of this device is current inside."""
+        switched = driver.enter_context(self.context)
+        try:
+            yield
+        finally:
+            if switched:
+                driver.leave_context()
 
     def _run(self, name: str, *arguments: Any) -> Any:
         """A driver call in the context of this device."""

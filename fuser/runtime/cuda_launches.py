@@ -3,15 +3,17 @@ thread keeps of a kernel between launches."""
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fuser.errors import LaunchError
 from fuser.ir.device_info import DeviceInfo
 from fuser.runtime import driver
 from fuser.runtime.device import Launch
-from fuser.runtime.pack import ArgumentCells, ArgumentLayout
+from fuser.runtime.pack import ArgumentCells, ArgumentLayout, PackedValue
 
 if TYPE_CHECKING:
     from fuser.runtime.compiled_kernel import CompiledKernel
@@ -82,6 +84,15 @@ def launch_config(launch: Launch, stream: int) -> Any:
     config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
     config.sharedMemBytes = launch.shared_bytes
     config.hStream = stream
+    attributes = launch_attributes(launch)
+    config.attrs = attributes
+    config.numAttrs = len(attributes)
+    return config
+
+
+def launch_attributes(launch: Launch) -> list[Any]:
+    """What a launch asks of the driver besides its sizes."""
+    module = driver.bindings()
     attributes: list[Any] = []
     if launch.cooperative:
         value = module.CUlaunchAttributeValue()
@@ -95,9 +106,7 @@ def launch_config(launch: Launch, stream: int) -> Any:
         value = module.CUlaunchAttributeValue()
         value.programmaticStreamSerializationAllowed = 1
         attributes.append(_attribute(module, "PROGRAMMATIC_STREAM_SERIALIZATION", value))
-    config.attrs = attributes
-    config.numAttrs = len(attributes)
-    return config
+    return attributes
 
 
 def _attribute(module: Any, name: str, value: Any) -> Any:
@@ -105,6 +114,62 @@ def _attribute(module: Any, name: str, value: Any) -> Any:
     attribute.id = getattr(module.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}")
     attribute.value = value
     return attribute
+
+
+class BoundLaunch:
+    """A launch with everything in place but the addresses, for one thread: argument cells of its own, the configuration.
+
+    words       the argument cells as 8-byte words; `word_of` says which one is a pointer's
+    fire        enqueues it; a tuple whose first item is the driver's status
+    """
+
+    __slots__ = ("_cells", "_config", "_kernel", "_launch", "fire", "words")
+
+    def __init__(
+        self,
+        kernel: CompiledKernel,
+        launch: Launch,
+        template: Sequence[PackedValue],
+        function: Any,
+        prepare: Callable[[], None] | None,
+    ) -> None:
+        self._kernel = kernel
+        self._launch = launch
+        self._cells = cells = ArgumentLayout.of(kernel).make_cells()
+        cells.write(template)
+        self.words = cells.words
+        self._config = config = launch_config(launch, 0)
+        enqueue = functools.partial(driver.function("cuLaunchKernelEx"), config, function, cells.address, 0)
+        self.fire: Callable[[], tuple[Any, ...]] = enqueue if prepare is None else _after(prepare, enqueue)
+
+    def word_of(self, position: int) -> int:
+        """Index in `words` of the pointer that is parameter `position`."""
+        return self._cells.word_of(position)
+
+    def writer_of(self, position: int) -> Callable[[PackedValue], None]:
+        """What writes the number that is parameter `position`."""
+        return self._cells.writer_of(position)
+
+    def set_stream(self, stream: int) -> None:
+        """Where the next launches go."""
+        self._config.hStream = stream
+
+    def error(self, status: int) -> LaunchError:
+        """The error for a launch that the driver refused."""
+        return launch_error(self._kernel, self._launch, driver.error_of("cuLaunchKernelEx", status))
+
+
+def _after(prepare: Callable[[], None], enqueue: Callable[[], tuple[Any, ...]]) -> Callable[[], tuple[Any, ...]]:
+    def fire() -> tuple[Any, ...]:
+        prepare()
+        return enqueue()
+
+    return fire
+
+
+def launch_error(kernel: CompiledKernel, launch: Launch, error: driver.DriverError) -> LaunchError:
+    """The driver's error with the sizes of the launch."""
+    return LaunchError(f"launch of {kernel.entry} with {describe_launch(launch)}: {error.message}")
 
 
 class LaunchSite:

@@ -7,16 +7,18 @@ The two implementations live above this layer (`simulator`) or beside it (`cuda`
 from __future__ import annotations
 
 import importlib
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from fuser import locks
+from fuser.errors import LaunchMemoryError
 from fuser.records import record
 
 if TYPE_CHECKING:
     import numpy as np
 
     from fuser.ir.device_info import DeviceInfo
+    from fuser.runtime.commands import Command, DeviceGraph, Edges
     from fuser.runtime.compiled_kernel import CompiledKernel
 
 # name -> "module:factory"; the factory takes the device index.
@@ -54,6 +56,13 @@ class Launch:
     def threads(self) -> int:
         """Threads of one block."""
         return self.block[0] * self.block[1] * self.block[2]
+
+
+def out_of_memory(nbytes: int, device: str) -> LaunchMemoryError:
+    """The error for an allocation that a device has no room for."""
+    return LaunchMemoryError(
+        f"{device} has no room for {nbytes} bytes ({nbytes / 2**30:.1f} GiB): give it smaller inputs, or the work in parts"
+    )
 
 
 ArgumentValue = int | float | complex | bool
@@ -108,13 +117,21 @@ class Device(Protocol):
         """
         ...
 
+    def make_graph(self, commands: Sequence[Command], edges: Edges) -> DeviceGraph:
+        """Commands made ready to run as often as one likes; `edges` are, of each, those before that it waits for."""
+        ...
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether what is put on `stream` becomes part of somebody's graph instead of running."""
+        ...
+
     def synchronize(self, stream: int) -> None:
         """Wait for all work of `stream`."""
         ...
 
 
 _devices: dict[tuple[str, int], Device] = {}
-_lock = threading.Lock()
+_lock = locks.lock()
 
 
 def get_device(kind: str, index: int = 0) -> Device:

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fuser.errors import InputTypeError
+from fuser.errors import ElementTypeError, InputTypeError
 from fuser.ir.dtypes import DataType
 
 CPU = 1
@@ -122,7 +121,7 @@ def import_tensor(array: object, stream: int | None = None) -> ImportedTensor:
     dtype = _BY_CODE.get((t.dtype.code, t.dtype.bits)) if t.dtype.lanes == 1 else None
     if dtype is None:
         name = f"{_CODE_NAMES.get(t.dtype.code, f'code {t.dtype.code} of ')}{t.dtype.bits}"
-        raise InputTypeError(f"tensors of dtype {name} are not supported (got {type(array).__name__})")
+        raise ElementTypeError(f"tensors of dtype {name} are not supported (got {type(array).__name__})")
     sizes = tuple(t.shape[i] for i in range(t.ndim))
     strides = tuple(t.strides[i] for i in range(t.ndim)) if t.strides else dense_strides(sizes)
     if t.device.type in _CUDA_DEVICES:
@@ -158,13 +157,12 @@ def dense_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 # Exported tensors by the address of their structure: the structure, its arrays and the memory's owner live here until
 # the consumer calls the deleter.
+# No lock: to forget one may give back what it was a view of, which is forgotten within.
 _exported: dict[int, tuple[object, ...]] = {}
-_exported_lock = threading.Lock()
 
 
 def _forget(managed: int | None) -> None:
-    with _exported_lock:
-        _exported.pop(managed or 0, None)
+    _exported.pop(managed or 0, None)
 
 
 _deleter = _Deleter(_forget)
@@ -202,6 +200,5 @@ def export_tensor(
     t.byte_offset = 0
     managed.deleter = ctypes.cast(_deleter, ctypes.c_void_p).value
     key = ctypes.addressof(managed)
-    with _exported_lock:
-        _exported[key] = (managed, shape_array, stride_array, owner)
+    _exported[key] = (managed, shape_array, stride_array, owner)
     return _new_capsule(key, _NAME, ctypes.cast(_destructor, ctypes.c_void_p))

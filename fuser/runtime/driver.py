@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from types import ModuleType
 from typing import Any
 
+from fuser import locks
 from fuser.errors import LaunchError, NoDeviceError
 
 # Functions whose form with edge data, ids or the newer signature is suffixed in the CUDA 12 bindings. There the bare
@@ -29,6 +29,7 @@ _NAMES_OF_12 = {
 }
 
 CUDA_SUCCESS = 0
+CUDA_ERROR_OUT_OF_MEMORY = 2
 
 
 class DriverError(LaunchError):
@@ -89,7 +90,7 @@ _count = 0
 _bindings: ModuleType | None = None
 _process = 0
 _functions: dict[str, Any] = {}
-_lock = threading.Lock()
+_lock = locks.lock()
 
 
 def bindings() -> Any:
@@ -129,12 +130,9 @@ def call(name: str, *arguments: Any) -> Any:
 
     Raises DriverError naming the call if the status is not success, LaunchError if the driver is too old to have it.
     """
-    module = bindings()
-    function = _functions.get(name)
-    if function is None:
-        function = _functions[name] = _find(module, name)
+    called = function(name)
     try:
-        result = function(*arguments)
+        result = called(*arguments)
     except RuntimeError as error:  # the bindings' word for a function that this driver does not have
         raise LaunchError(f"{name} cannot be called: {error}") from None
     status = result[0]
@@ -145,9 +143,26 @@ def call(name: str, *arguments: Any) -> Any:
     return result[1:] or None
 
 
+def function(name: str) -> Any:
+    """A driver function for callers that check its status themselves. It is of this process: a forked child asks anew."""
+    module = bindings()
+    found = _functions.get(name)
+    if found is None:
+        found = _functions[name] = _find(module, name)
+    return found
+
+
+_ILLEGAL_ADDRESS = 700
+_ILLEGAL_ADDRESS_HINT = (
+    ". A kernel before it read or wrote where no memory is: an index of gather, index_select or take_along_axis outside of its "
+    "dim does that, which FUSER_DEVICE=simulator finds, as does a raw kernel"
+)
+
+
 def error_of(name: str, status: int) -> DriverError:
     """The error for a failed call."""
-    return DriverError(f"{name} failed: {describe_status(bindings(), status)}", call=name, status=status)
+    hint = _ILLEGAL_ADDRESS_HINT if status == _ILLEGAL_ADDRESS else ""
+    return DriverError(f"{name} failed: {describe_status(bindings(), status)}{hint}", call=name, status=status)
 
 
 def describe_status(module: Any, status: int) -> str:

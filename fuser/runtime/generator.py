@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import threading
 
+from fuser import locks
 from fuser.errors import InputTypeError
 from fuser.runtime.arrays import ArrayView
 from fuser.runtime.device import Device
 from fuser.runtime.frameworks import framework_for
+from fuser.tracebacks import short_traceback
 
 DEFAULT_SEED = 0
 """Seed of the project's own generator before `manual_seed`."""
 
-_lock = threading.Lock()
+_lock = locks.lock()
 _drawn = threading.local()
 _seed = DEFAULT_SEED
 _offset = 0
 
 
+@short_traceback
 def manual_seed(seed: int) -> None:
     """Start the project's own generator anew from `seed`, any integer of 64 bits.
 

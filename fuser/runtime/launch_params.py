@@ -7,6 +7,7 @@ from typing import overload
 
 from fuser.errors import InputTypeError, InputValueError
 from fuser.runtime.device import Launch
+from fuser.tracebacks import short_tracebacks
 
 UNSET = -1
 
@@ -44,6 +45,7 @@ class _Extent:
         params.set_extent(self._position, n)
 
 
+@short_tracebacks
 class LaunchParams:
     """Grid, block, dynamic shared memory (bytes) and cluster of a launch.
 

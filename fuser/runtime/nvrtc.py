@@ -10,6 +10,9 @@ Which library
     3. without: the declared wheel (nvidia-cuda-nvrtc-cu12), else the newest found
 Searched: wheels in sys.path, CONDA_PREFIX, CUDA_PATH and CUDA_HOME, /usr/local/cuda*, the loader's own path.
 
+What was compiled is kept on disk (`disk_cache.py`) and found there by its text, entries, options, architecture and the version
+of NVRTC, which is known from the names of the library's files: what is found needs no NVRTC to be loaded.
+
 Everything here may be called from several threads at once; compilations run in parallel.
 """
 
@@ -20,13 +23,20 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import field
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
+from fuser import locks
 from fuser.errors import CompilationError
+from fuser.ir.record_files import RecordFile
+from fuser.options import logger
 from fuser.records import record
 from fuser.runtime.compiled_kernel import Resources
+from fuser.runtime.disk_cache import digest_of, disk_cache
 from fuser.runtime.ptxas_log import clean_log, parse_ptxas_log
 
 # Majors for which the loader's own path is asked when no file was found; files of any major are found.
@@ -58,6 +68,26 @@ class CompileResult:
     is_ptx: bool = False
 
 
+BINARY_FILE = RecordFile("binary", 1, (CompileResult, Resources))
+
+
+@dataclass(slots=True)
+class NvrtcCounters:
+    """Texts that this process has compiled, and those whose binary was on disk."""
+
+    compiled: int = 0
+    from_disk: int = 0
+
+
+_counters = NvrtcCounters()
+
+
+def counters() -> NvrtcCounters:
+    """A copy of the counters of the process."""
+    with _lock:
+        return NvrtcCounters(_counters.compiled, _counters.from_disk)
+
+
 def compile_to_cubin(
     source: str,
     entries: Sequence[str],
@@ -74,9 +104,7 @@ def compile_to_cubin(
 
     Raises CompilationError with NVRTC's words for a text or option it refuses, and NvrtcUnavailableError without NVRTC.
     """
-    library = _library()
-    target, is_ptx = _target(library, arch)
-    return _compile(library, source, entries, target, options, name, is_ptx=is_ptx)
+    return _kept_on_disk("cubin", source, entries, arch, options, name)
 
 
 def compile_to_ptx(
@@ -88,14 +116,20 @@ def compile_to_ptx(
     name: str = "kernel.cu",
 ) -> CompileResult:
     """As `compile_to_cubin`, but stops before ptxas: `cubin` holds PTX and there is no resource report."""
-    library = _library()
-    target, _ = _target(library, arch)
-    return _compile(library, source, entries, target.replace("sm_", "compute_"), options, name, is_ptx=True)
+    return _kept_on_disk("ptx", source, entries, arch, options, name)
 
 
 def version() -> tuple[int, int]:
     """(major, minor) of the NVRTC in use. Raises NvrtcUnavailableError if there is none."""
     return _library().version
+
+
+def toolchain() -> str:
+    """What stands for the very NVRTC in use, its version included; where the names of its files tell it, nothing is loaded.
+
+    Raises NvrtcUnavailableError if there is none.
+    """
+    return _toolchain(_path())
 
 
 def library_path() -> str:
@@ -117,9 +151,110 @@ def is_available() -> bool:
     return True
 
 
+# --- the disk cache ---------------------------------------------------------------------------------------------------
+
+# What makes a result depend on more than the text and the options: other files, or the time.
+_READS_MORE = re.compile(
+    r"(?:#|%:|\?\?=)\s*(?:/\*.*?\*/\s*)*(?:include|import|embed)|__has_include|__has_embed|__DATE__|__TIME", re.DOTALL
+)
+_OPTION_READS_MORE = re.compile(r"include|pch|^@|options-file")
+
+
+def _kept_on_disk(
+    what: Literal["cubin", "ptx"], source: str, entries: Sequence[str], arch: str, options: Sequence[str], name: str
+) -> CompileResult:
+    """What the disk cache has for these arguments, else what NVRTC makes of them, which is kept."""
+    cache = disk_cache()
+    if cache is not None and _may_read_more(source, options):
+        logger().debug("%s: the disk cache keeps nothing of a text that may read other files or clocks", name)
+        cache = None
+    if cache is None:
+        return _compiled(what, source, entries, arch, options, name)
+    counts = (str(len(part)) for part in (entries, options))
+    key = digest_of([what, source, arch, _toolchain(_path()), name, *counts, *entries, *options, *_FLAGS])
+    with _one_at_a_time(key):
+        found = cache.read(BINARY_FILE, key)
+        if isinstance(found, CompileResult):
+            with _lock:
+                _counters.from_disk += 1
+            logger().info("%s: the binary of %s for %s was on disk", name, ", ".join(entries), arch)
+            return found
+        begin = time.perf_counter()
+        made = _compiled(what, source, entries, arch, options, name)
+        took = 1e3 * (time.perf_counter() - begin)
+        logger().info("%s: NVRTC compiled %s for %s in %.0f ms", name, ", ".join(entries), arch, took)
+        cache.write(BINARY_FILE, key, made)
+    return made
+
+
+_under_way: dict[str, threading.Event] = {}
+
+
+@contextmanager
+def _one_at_a_time(key: str) -> Generator[None]:
+    """Threads that want the same wait for the first of them, and find on disk what it made."""
+    while True:
+        with _lock:
+            other = _under_way.get(key)
+            if other is None:
+                mine = _under_way[key] = threading.Event()
+                break
+        other.wait()
+    try:
+        yield
+    finally:
+        with _lock:
+            _under_way.pop(key, None)
+        mine.set()
+
+
+@locks.in_child
+def _forget_others() -> None:
+    """In a forked child, which the threads that were at it are not in."""
+    _under_way.clear()
+
+
+def _may_read_more(source: str, options: Sequence[str]) -> bool:
+    # The preprocessor joins lines first.
+    joined = re.sub(r"(?:\\|\?\?/)[ \t]*\r?\n", "", source)
+    return _READS_MORE.search(joined) is not None or any(_OPTION_READS_MORE.search(o) for o in options)
+
+
+def _compiled(
+    what: Literal["cubin", "ptx"], source: str, entries: Sequence[str], arch: str, options: Sequence[str], name: str
+) -> CompileResult:
+    library = _library()
+    target, is_ptx = _target(library, arch)
+    if what == "ptx":
+        target, is_ptx = target.replace("sm_", "compute_"), True
+    made = _compile(library, source, entries, target, options, name, is_ptx=is_ptx)
+    with _lock:
+        _counters.compiled += 1
+    return made
+
+
+def _toolchain(path: str) -> str:
+    """Version and size of a library: from its files, or, where their names do not tell the version, by loading it."""
+    known = _toolchains.get(path)
+    if known is None:
+        major = re.fullmatch(r"libnvrtc\.so\.(\d+)", Path(path).name)
+        minors = _minors_of(Path(path), int(major[1])) if major is not None and Path(path).is_file() else []
+        if major is not None and len(minors) == 1:
+            # Of one version there may be several builds.
+            known = f"{major[1]}.{minors[0]} of {Path(path).stat().st_size} bytes"
+        else:
+            known = "{}.{}".format(*_loaded_library(path).version)
+        _toolchains[path] = known
+    return known
+
+
+_toolchains: dict[str, str] = {}
+
+
 # --- compiling --------------------------------------------------------------------------------------------------------
 
 _SUCCESS = 0
+_FLAGS = ("--std=c++17", "-default-device", "--diag-suppress=177")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _FILE_LINE = re.compile(r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\): (?:catastrophic )?error", re.MULTILINE)
 
@@ -134,7 +269,7 @@ def _compile(
     *,
     is_ptx: bool,
 ) -> CompileResult:
-    flags = [f"-arch={target}", "--std=c++17", "-default-device", "--diag-suppress=177"]
+    flags = [f"-arch={target}", *_FLAGS]
     if library.version >= (12, 9):
         # A hit in NVRTC's own cache drops the log, and with it the resource report.
         flags.append("--no-cache")
@@ -260,22 +395,34 @@ class _Library:
 
 _loaded: dict[str, _Library] = {}
 _chosen: str | None = None
-_lock = threading.Lock()
+_lock = locks.lock()
 
 
 def _library() -> _Library:
-    """The library of the rule at the top. FUSER_NVRTC is looked at on every call; a search is done once."""
+    """The library of the rule at the top."""
+    return _loaded_library(_path())
+
+
+def _path() -> str:
+    """Where it is. FUSER_NVRTC is looked at on every call; a search is done once."""
     from fuser import options
 
     global _chosen
     explicit = options.NVRTC.get()
-    path = explicit or _chosen
-    found = None if path is None else _loaded.get(path)
+    if explicit is not None:
+        return explicit
+    if _chosen is None:
+        with _lock:
+            if _chosen is None:
+                _chosen = _choose()
+    return _chosen
+
+
+def _loaded_library(path: str) -> _Library:
+    found = _loaded.get(path)
     if found is not None:
         return found
     with _lock:
-        if path is None:
-            path = _chosen = _choose()
         if path not in _loaded:
             _loaded[path] = _Library(path)
         return _loaded[path]
@@ -336,12 +483,15 @@ def _candidates() -> Iterator[tuple[int, int, str]]:
 
 
 def _minor_of(path: Path, major: int) -> int:
-    minors = [
+    return max(_minors_of(path, major), default=-1)
+
+
+def _minors_of(path: Path, major: int) -> list[int]:
+    return [
         int(match.group(1))
         for sibling in path.parent.glob(f"libnvrtc-builtins.so.{major}.*")
         if (match := re.fullmatch(rf"libnvrtc-builtins\.so\.{major}\.(\d+)", sibling.name))
     ]
-    return max(minors, default=-1)
 
 
 def _load_builtins(path: str) -> None:

@@ -10,6 +10,7 @@ are written by one `struct` call, which also checks every range.
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, assert_never
@@ -144,11 +145,13 @@ class ArgumentLayout:
 class ArgumentCells:
     """The cells of one launch site in one thread. `address` is what the driver takes as its array of parameters."""
 
-    __slots__ = ("_buffer", "_layout", "_pointers", "address")
+    __slots__ = ("_buffer", "_layout", "_pointers", "address", "words")
 
     def __init__(self, layout: ArgumentLayout) -> None:
         self._layout = layout
-        self._buffer = ctypes.create_string_buffer(max(layout.nbytes, 1))
+        self._buffer = ctypes.create_string_buffer(max(-(-layout.nbytes // 8), 1) * 8)
+        # The cells as 8-byte words: what is written for a pointer at every launch.
+        self.words = memoryview(self._buffer).cast("B").cast("Q")
         base = ctypes.addressof(self._buffer)
         count = len(layout.cells)
         self._pointers = (ctypes.c_uint64 * max(count, 1))(*(base + cell.offset for cell in layout.cells))
@@ -157,6 +160,19 @@ class ArgumentCells:
     def write(self, values: Sequence[PackedValue]) -> None:
         """Fill the cells; the errors of `ArgumentLayout.pack_into`."""
         self._layout.pack_into(self._buffer, values)
+
+    def word_of(self, position: int) -> int:
+        """The word that is the cell of a pointer."""
+        return self._layout.cells[position].offset // 8
+
+    def writer_of(self, position: int) -> Callable[[PackedValue], None]:
+        """What writes the cell of one parameter. Raises struct.error or OverflowError for a number outside its range."""
+        cell = self._layout.cells[position]
+        form, buffer, offset = struct.Struct("<" + cell.code), self._buffer, cell.offset
+        flatten = cell.flatten
+        if flatten is None:
+            return functools.partial(form.pack_into, buffer, offset)
+        return lambda value: form.pack_into(buffer, offset, *flatten(value))
 
     def contents(self) -> bytes:
         """What the cells hold."""

@@ -87,6 +87,46 @@ class ParameterValues(NamedTuple):
     scalars: tuple[tuple[int, str, DataType], ...]
 
 
+class _Places(NamedTuple):
+    """Which parameters of a kernel get what, for all launches; as ParameterValues, and
+
+    extents    (position, symbol)
+    numbers    (position, name, dtype) of all scalars, those that the host computes among them
+    """
+
+    pointers: tuple[tuple[int, int], ...]
+    workspaces: tuple[tuple[int, ...], ...]
+    semaphores: tuple[int, ...]
+    scalars: tuple[tuple[int, str, DataType], ...]
+    extents: tuple[tuple[int, Int], ...]
+    numbers: tuple[tuple[int, str, DataType], ...]
+
+
+def _places_of(parameters: Sequence[object], plan: LaunchPlan) -> _Places:
+    pointers: list[tuple[int, int]] = []
+    workspaces: list[tuple[int, ...]] = []
+    semaphores: list[int] = []
+    extents: list[tuple[int, Int]] = []
+    numbers: list[tuple[int, str, DataType]] = []
+    for position, parameter in enumerate(parameters):
+        match parameter:
+            case TensorParameter(argument=argument):
+                pointers.append((position, argument))
+            case WorkspaceParameter():
+                # They are declared in the order of the plan.
+                workspaces.append((position,))
+            case SemaphoreParameter():
+                semaphores.append(position)
+            case ExtentParameter(symbol):
+                extents.append((position, symbol))
+            case ScalarParameter(name, dtype):
+                numbers.append((position, name, dtype))
+            case _:
+                raise InternalError(f"a planned kernel has the parameter {parameter!r}", pass_name="plan_evaluation")
+    scalars = tuple(n for n in numbers if n[1] in plan.scalar_arguments)
+    return _Places(tuple(pointers), tuple(workspaces), tuple(semaphores), scalars, tuple(extents), tuple(numbers))
+
+
 class PlanEvaluation:
     """A kernel's launch plan as Python code.
 
@@ -106,11 +146,13 @@ class PlanEvaluation:
         self._scalar_dtypes = {p.name: p.dtype for p in kernel.parameters if isinstance(p, ScalarParameter)}
         self._scalar_dtypes.update((s.name, s.dtype) for s in plan.scalars)
         self._facts: tuple[Fact, ...] = tuple(sorted(kernel.facts, key=repr))
+        self._places = _places_of(kernel.parameters, plan)
         self._read = _compile_reader(plan)
         self._outputs = self._expressions()
         self._compute = compile_function(self._outputs, [b.symbol for b in plan.bindings])
-        self._check: Callable[..., bool] | None = None
-        self._check_ranks: tuple[int, ...] = ()
+        self.has_disjoint = any(isinstance(f, Disjoint) for f in self._facts)
+        # By the ranks of the arguments.
+        self._checks: dict[tuple[int, ...], Callable[..., bool]] = {}
 
     def _expressions(self) -> list[Int]:
         """Every expression to compute, each once; the plan's launch sizes first."""
@@ -147,7 +189,7 @@ class PlanEvaluation:
         named = self._scalars(sizes, scalars)
         results: tuple[Any, ...] = self._compute(*self._read(sizes, strides, named))
         values: dict[Int, int] = dict(zip(self._outputs, results, strict=True))
-        if self._facts and not self._facts_hold(sizes, strides, addresses, values):
+        if self._facts and not self.check(sizes, strides, addresses, values):
             self._raise_broken(sizes, strides, addresses, values)
         grid, block = plan.grid, plan.block
         return LaunchValues(
@@ -179,12 +221,13 @@ class PlanEvaluation:
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
-    def _facts_hold(self, sizes: Shapes, strides: Shapes, addresses: Sequence[int], values: Mapping[Int, int]) -> bool:
-        ranks = tuple(len(s) for s in sizes)
-        if self._check is None or ranks != self._check_ranks:
-            self._check = _compile_check(self._facts, self.plan, ranks, self.dtypes)
-            self._check_ranks = ranks
-        return self._check(sizes, strides, addresses, values)
+    def check(self, sizes: Shapes, strides: Shapes, addresses: Sequence[int], values: Any) -> bool:
+        """Whether every fact holds. `values[expression]` is that of an expression of the plan."""
+        ranks = tuple(map(len, sizes))
+        found = self._checks.get(ranks)
+        if found is None:
+            found = self._checks[ranks] = _compile_check(self._facts, self.plan, ranks, self.dtypes)
+        return found(sizes, strides, addresses, values)
 
     def _raise_broken(
         self, sizes: Shapes, strides: Shapes, addresses: Sequence[int], values: Mapping[Int, int]
@@ -228,34 +271,13 @@ class PlanEvaluation:
 
     def parameter_values(self, values: LaunchValues) -> ParameterValues:
         """What the kernel's parameters get. Numbers that follow from sizes are in the template."""
-        template: list[Scalar] = []
-        pointers: list[tuple[int, int]] = []
-        workspaces: list[int] = []
-        semaphores: list[int] = []
-        scalars: list[tuple[int, str, DataType]] = []
-        for position, parameter in enumerate(self.parameters):
-            template.append(0)
-            match parameter:
-                case TensorParameter(argument=argument):
-                    pointers.append((position, argument))
-                case WorkspaceParameter():
-                    workspaces.append(position)
-                case SemaphoreParameter():
-                    semaphores.append(position)
-                case ExtentParameter(symbol):
-                    template[position] = values.expressions[symbol]
-                case ScalarParameter(name, dtype):
-                    if name in self.plan.scalar_arguments:
-                        scalars.append((position, name, dtype))
-                    template[position] = scalar_as(values.scalars[name], dtype, name)
-                case _:
-                    raise InternalError(
-                        f"a planned kernel has the parameter {parameter!r}", pass_name="plan_evaluation"
-                    )
-        # Workspaces are declared in the order of the plan.
-        return ParameterValues(
-            tuple(template), tuple(pointers), tuple((p,) for p in workspaces), tuple(semaphores), tuple(scalars)
-        )
+        places = self._places
+        template: list[Scalar] = [0] * len(self.parameters)
+        for position, symbol in places.extents:
+            template[position] = values.expressions[symbol]
+        for position, name, dtype in places.numbers:
+            template[position] = scalar_as(values.scalars[name], dtype, name)
+        return ParameterValues(tuple(template), places.pointers, places.workspaces, places.semaphores, places.scalars)
 
     @property
     def fixing_scalars(self) -> frozenset[str]:
@@ -279,6 +301,37 @@ def evaluation_of(kernel: CompiledKernel) -> PlanEvaluation:
     if found is None:
         found = _evaluations[kernel] = PlanEvaluation(kernel)
     return found
+
+
+class _Values:
+    """Values of expressions by subscript, each computed when it is asked for."""
+
+    __slots__ = ("_evaluate",)
+
+    def __init__(self, evaluate: Callable[[Int], int]) -> None:
+        self._evaluate = evaluate
+
+    def __getitem__(self, expression: Int) -> int:
+        return self._evaluate(expression)
+
+
+def facts_hold(kernel: CompiledKernel, tensors: Mapping[str, TensorDescriptor], evaluate: Callable[[Int], int]) -> bool:
+    """Whether a kernel's facts hold for inputs: what `first_broken` says, by the code that checks them at a launch.
+
+    tensors    every argument that facts speak of
+    evaluate   the value of a launch-plan expression
+    """
+    evaluation = evaluation_of(kernel)
+    found = [tensors.get(name) for name in evaluation.plan.tensor_arguments]
+    # An alignment is as good as an address, unless it matters what shares memory.
+    if evaluation.has_disjoint or any(
+        t is not None and t.dtype is not d for t, d in zip(found, evaluation.dtypes, strict=True)
+    ):
+        return first_broken(kernel.facts, tensors, evaluate) is None
+    sizes = [() if t is None else t.sizes for t in found]
+    strides = [() if t is None else t.strides for t in found]
+    alignments = [0 if t is None else t.alignment for t in found]
+    return evaluation.check(sizes, strides, alignments, _Values(evaluate))
 
 
 def argument_dtypes(kernel: CompiledKernel) -> tuple[DataType | None, ...]:
@@ -403,9 +456,8 @@ def _compile_check(
                 j = index[other]
                 for t in (i, j):
                     lines += _range_lines(t, ranks[t], (dtypes[t] or DataType.Float).itemsize)
-                condition = (
-                    f"e{i} or not addresses[{i}] or not addresses[{j}] or high{i} <= low{j} or high{j} <= low{i}"
-                )
+                unplaced = f"not addresses[{i}] or not addresses[{j}]"
+                condition = f"e{i} or e{j} or {unplaced} or high{i} <= low{j} or high{j} <= low{i}"
             case _:
                 assert_never(fact)
         lines.append(f"    if not ({condition}): return False")

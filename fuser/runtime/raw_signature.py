@@ -286,6 +286,13 @@ def strip_comments(source: str) -> str:
     return _NOT_CODE.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), source)
 
 
+def kernel_names(source: str) -> tuple[str, ...]:
+    """The names of the `__global__` functions that a text declares, as far as they are written out (by no macro)."""
+    # Without `__launch_bounds__(256, 2)` and `__attribute__((...))`, which stand before a name.
+    text = re.sub(r"__\w+__\s*\((?:[^()]|\([^()]*\))*\)", " ", strip_comments(source))
+    return tuple(dict.fromkeys(re.findall(r"__global__\b[^;{}()]*?\b([A-Za-z_]\w*)\s*\(", text)))
+
+
 def _declaration(source: str, entry: str) -> str | None:
     """The text between the parentheses of the declaration of `entry`, or None if it cannot be told."""
     name = re.sub(r"<.*", "", entry, flags=re.DOTALL).strip().split("::")[-1].strip()

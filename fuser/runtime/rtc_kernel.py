@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +19,13 @@ from fuser.runtime.raw_signature import (
     SIGNATURE_EXAMPLE,
     RawParameter,
     RawSignature,
+    kernel_names,
     probe_expression,
     probe_source,
     read_signature,
 )
 from fuser.runtime.variants import MAX_BLOCK, RUNGS, bound_options, largest_block, rung_of
+from fuser.tracebacks import short_tracebacks
 
 if TYPE_CHECKING:
     from fuser.runtime.cuda_device import CudaDevice
@@ -29,6 +33,11 @@ if TYPE_CHECKING:
     from fuser.runtime.pack import PackedValue
 
 
+# An error that is not about the entry: NVRTC looks for that in a file of its own.
+_OTHER_ERROR = re.compile(r"^(?!__nv_name_map)\S+\(\d+\): (?:catastrophic )?error", re.MULTILINE)
+
+
+@short_tracebacks
 class RtcKernel:
     """A kernel in CUDA C++.
 
@@ -51,6 +60,13 @@ class RtcKernel:
         for what, text in (("source", source), ("entry", entry)):
             if not isinstance(text, str) or not text.strip():
                 raise InputTypeError(f"RtcKernel: {what} is a text, got {type(text).__name__} {text!r}")
+        if not (device is None or isinstance(device, int | DeviceInfo) or hasattr(device, "index")) or isinstance(
+            device, str
+        ):
+            raise InputTypeError(
+                "RtcKernel: device must be a CUDA index, a device, a DeviceInfo or None, got "
+                f"{type(device).__name__} {device!r}; DeviceInfo.preset(name) makes one"
+            )
         self.source = source
         self.entry = entry.strip()
         self._given = signature
@@ -94,7 +110,7 @@ class RtcKernel:
             result = nvrtc.compile_to_cubin(self.source, (expression,), self._info.arch, (*rest, *bounds), name=name)
         except CompilationError as error:
             if "overloaded function" not in error.log:
-                raise
+                raise self._without_entry(error) from None
             if self._given is None:
                 raise CompilationError(
                     f"several functions are called {self.entry}; pass signature=, as in {SIGNATURE_EXAMPLE}\n{error.message}",
@@ -109,6 +125,21 @@ class RtcKernel:
             )
         self._kernel = _compiled(self.source, expression, self._info.arch, rest, cap, result, signature)
         return self
+
+    def _without_entry(self, error: CompilationError) -> CompilationError:
+        """The error of a text that NVRTC refused, told as a wrong entry where its source has no kernel of that name."""
+        name = re.sub(r"<.*", "", self.entry, flags=re.DOTALL).split("::")[-1].strip()
+        kernels = kernel_names(self.source)
+        if kernels and (name in kernels or _OTHER_ERROR.search(error.log) is not None):
+            return error
+        if not kernels:
+            if "__global__" in self.source:
+                return error
+            has = "it has none: source is the CUDA text itself, not a path of it"
+        else:
+            like = difflib.get_close_matches(name, kernels, 1)
+            has = f"it has {', '.join(kernels)}" + (f"; did you mean {like[0]!r}?" if like else "")
+        return CompilationError(f"the source has no __global__ function {self.entry!r}, {has}", log=error.log)
 
     def _read_signature(
         self, result: CompileResult, expression: str, options: Sequence[str], name: str
@@ -151,7 +182,9 @@ class RtcKernel:
         """
         kernel = self.kernel
         if not isinstance(launch_params, LaunchParams):
-            raise LaunchTypeError(f"launch_params is a LaunchParams, got {type(launch_params).__name__}")
+            raise LaunchTypeError(
+                f"launch_params is a LaunchParams, got {type(launch_params).__name__}; as in LaunchParams(8, 1, 1, 256, 1, 1)"
+            )
         if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
             raise LaunchTypeError(f"args is a list or tuple of arguments, got {type(args).__name__}")
         fixed = _fixed_index(self._asked)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from fuser import locks
 from fuser.errors import InputTypeError
 from fuser.runtime import driver
 
@@ -16,10 +17,12 @@ if TYPE_CHECKING:
 _EVENT_DISABLE_TIMING = 2
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY
 
-_lock = threading.Lock()
+_lock = locks.lock()
 _own_streams: dict[int, int] = {}
-# Device index -> (event, what must stay alive until it has passed), oldest first.
-_in_flight: dict[int, list[tuple[Any, Sequence[object]]]] = {}
+# (event, what must stay alive until it has passed)
+_InFlight = tuple[Any, Sequence[object]]
+# By device index.
+_in_flight: dict[int, deque[_InFlight]] = {}
 
 
 def stream_handle(stream: Any) -> int:
@@ -96,18 +99,24 @@ def keep_until_done(device: Device, stream: int, objects: Sequence[object]) -> N
     if device.kind != "cuda" or not objects:
         return
     with _context_of(device):
-        event = _record(stream)
-        passed: list[Any] = []
-        with _lock:
-            waiting: list[tuple[Any, Sequence[object]]] = []
-            for entry in (*_in_flight.get(device.index, ()), (event, objects)):
-                if _has_passed(entry[0]):
-                    passed.append(entry[0])
-                else:
-                    waiting.append(entry)
-            _in_flight[device.index] = waiting
-        for old in passed:
-            driver.call("cuEventDestroy", old)
+        entries = _in_flight.setdefault(device.index, deque())
+        entries.append((_record(stream), objects))
+        # No lock: a collection of garbage may call this within any line. Whoever takes an entry out has it alone.
+        for _ in range(len(entries)):
+            with suppress(IndexError):  # others took the rest
+                _let_go_or_put_back(entries, entries.popleft())
+
+
+def _let_go_or_put_back(entries: deque[_InFlight], entry: _InFlight) -> None:
+    try:
+        passed = _has_passed(entry[0])
+    except BaseException:
+        entries.append(entry)
+        raise
+    if passed:
+        driver.call("cuEventDestroy", entry[0])
+    else:
+        entries.append(entry)
 
 
 def _has_passed(event: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from fuser.errors import InputTypeError
@@ -57,7 +57,8 @@ def _admit(tensor: Any) -> DataType:
 
 
 @cache
-def _torch_dtype(dtype: DataType) -> Any:
+def torch_dtype(dtype: DataType) -> Any:
+    """The dtype of torch's tensors that hold such elements."""
     import torch
 
     name = "int64" if dtype is DataType.Index else dtype.numpy.name
@@ -86,7 +87,7 @@ def torch_from_numpy(array: np.ndarray[Any, Any]) -> Any:
     import numpy as np
 
     carrier = np.int16 if dtype.itemsize == 2 else np.uint8
-    return torch.from_numpy(array.view(carrier)).view(_torch_dtype(dtype))
+    return torch.from_numpy(array.view(carrier)).view(torch_dtype(dtype))
 
 
 def _probe_current_stream() -> Callable[[int], int]:
@@ -127,10 +128,30 @@ class TorchFramework:
     def current_stream(self, device: Device) -> int | None:
         return self._current_stream(device.index)
 
+    def quick_calls(self) -> dict[str, Any]:
+        """What a bound call asks of torch, by the name that its text knows it by.
+
+        current   raw handle of the current stream
+        here      index of the current device
+        fast      allocates on that device and stream: (sizes, strides, dtype) -> tensor; None if this torch has no such thing
+        careful   (stream) -> the same on any stream
+        """
+        return {
+            "current": partial(self._current_stream, self._index),
+            "here": self._current_device,
+            "fast": self._fast_empty,
+            "careful": self._careful,
+            "index": self._index,
+            "uint8": self._torch.uint8,
+        }
+
+    def _careful(self, stream: int) -> Callable[[Sequence[int], Sequence[int], Any], Any]:
+        return lambda sizes, strides, dtype: self._empty(sizes, strides, dtype, stream)
+
     def new_array(
         self, device: Device, dtype: DataType, sizes: Sequence[int], strides: Sequence[int], stream: int
     ) -> Storage:
-        array = self._empty(sizes, strides, _torch_dtype(dtype), stream)
+        array = self._empty(sizes, strides, torch_dtype(dtype), stream)
         return Storage(array.data_ptr(), array.untyped_storage().nbytes(), array)
 
     def scratch(self, device: Device, nbytes: int, stream: int) -> Storage:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from fuser import locks
 from fuser.errors import CompilationError, FuserError, LaunchError, VariantUnavailableError
 from fuser.runtime.compiled_kernel import CompiledKernel, Resources, content_hash
 
@@ -80,7 +81,7 @@ class Binary:
     """Machine code of one variant; compares by identity.
 
     `max_threads` is the largest block it serves, `entry` the name to look up in it. `resources` is None for PTX, which
-    the driver compiles.
+    the driver compiles. `is_unbounded`: made without a bound by threads, so that its registers decide what it serves.
     """
 
     cubin: bytes = field(repr=False)
@@ -89,6 +90,7 @@ class Binary:
     max_threads: int
     log: str = field(default="", repr=False)
     nvrtc_version: tuple[int, int] | None = None
+    is_unbounded: bool = False
 
 
 class VariantKey(NamedTuple):
@@ -128,10 +130,11 @@ class KernelVariants:
 
     def __init__(self, compile_text: Compile | None = None) -> None:
         self._compile_text = compile_text
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
         self._families: dict[VariantKey, _Family] = {}
         self._of_kernel: weakref.WeakKeyDictionary[CompiledKernel, _Family] = weakref.WeakKeyDictionary()
         self._counters = VariantCounters()
+        locks.in_child_of(self, KernelVariants._forget_builds)
 
     def binary_for(self, kernel: CompiledKernel, threads: int) -> Binary:
         """The binary that runs `kernel` with blocks of `threads` threads: the one for the least block that will do.
@@ -152,17 +155,23 @@ class KernelVariants:
         return (self._of_kernel.get(kernel) or self._adopt(kernel)).binaries
 
     def add(self, kernel: CompiledKernel, binary: Binary) -> None:
-        """Put in a binary made elsewhere (another process, a saved program)."""
+        """Put in a binary made elsewhere (another process, a saved program), unless there is one that serves as much."""
         family = self._of_kernel.get(kernel) or self._adopt(kernel)
         with self._lock:
-            family.add(binary)
-            self._counters.seeded += 1
+            if all(b.max_threads != binary.max_threads for b in family.binaries):
+                family.add(binary)
+                self._counters.seeded += 1
 
     def counters(self) -> VariantCounters:
         """A copy of the counters."""
         with self._lock:
             c = self._counters
             return VariantCounters(c.compiles, c.hits, c.waits, c.failures, c.repeated_failures, c.seeded)
+
+    def _forget_builds(self) -> None:
+        """In a forked child: the threads that were at them are not there."""
+        for family in self._families.values():
+            family.pending.clear()
 
     # --- filling the table ---
 
@@ -186,7 +195,7 @@ class KernelVariants:
                 self._of_kernel[kernel] = family
                 own = _own_binary(kernel)
                 if own is not None and all(b.max_threads != own.max_threads for b in family.binaries):
-                    family.add(own, unbounded=_has_no_thread_bound(kernel))
+                    family.add(own)
                     self._counters.seeded += 1
         return family
 
@@ -253,7 +262,7 @@ class KernelVariants:
             raise failure.error(kernel, threads) from None
         else:
             with self._lock:
-                family.add(binary, unbounded=rung == 0)
+                family.add(binary)
                 pending.binary = binary
                 self._counters.compiles += 1
             return binary
@@ -294,7 +303,7 @@ class KernelVariants:
                 f"the register limit of {rung_of(rung)[1]} did not take effect: the entry uses {resources.registers}",
                 log=result.log,
             )
-        return Binary(result.cubin, result.lowered[name], resources, serves, result.log, result.version)
+        return Binary(result.cubin, result.lowered[name], resources, serves, result.log, result.version, rung == 0)
 
 
 def _served(kernel: CompiledKernel, rung: int, resources: Resources | None) -> int:
@@ -314,9 +323,10 @@ def _own_binary(kernel: CompiledKernel) -> Binary | None:
     if kernel.cubin is None:
         return None
     serves = kernel.max_block_size
-    if _has_no_thread_bound(kernel) and kernel.resources is not None:
+    is_unbounded = _has_no_thread_bound(kernel)
+    if is_unbounded and kernel.resources is not None:
         serves = _served(kernel, 0, kernel.resources)
-    return Binary(kernel.cubin, kernel.entry, kernel.resources, serves, kernel.log, kernel.nvrtc_version)
+    return Binary(kernel.cubin, kernel.entry, kernel.resources, serves, kernel.log, kernel.nvrtc_version, is_unbounded)
 
 
 class _Pending:
@@ -364,9 +374,9 @@ class _Family:
         """The binary that a build for `rung` would give."""
         return self.unbounded if rung == 0 else self.find(rung)
 
-    def add(self, binary: Binary, *, unbounded: bool = False) -> None:
+    def add(self, binary: Binary) -> None:
         self.binaries = tuple(sorted((*self.binaries, binary), key=lambda b: b.max_threads))
-        if unbounded:
+        if binary.is_unbounded:
             self.unbounded = binary
 
 

@@ -58,6 +58,11 @@ class FakeDriver:
         self.parameter_sizes: list[int] = []
         self.launches: list[SimpleNamespace] = []
         self.functions = 0
+        # Of each node what it does; of each executable graph its nodes in order. `graph_launches` counts.
+        self.nodes: list[SimpleNamespace] = []
+        self.graphs: dict[int, list[SimpleNamespace]] = {}
+        self.graph_launches = 0
+        self.destroyed: list[int] = []
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("cu") or name.startswith("cuuint"):
@@ -161,6 +166,9 @@ class FakeDriver:
     def _cuStreamGetCaptureInfo(self, stream: int) -> Any:
         return 0, int(bool(self.capture)), self.capture, 0, (), (), 0
 
+    def _cuStreamIsCapturing(self, stream: int) -> Any:
+        return 0, int(bool(self.capture))
+
     _cuStreamGetCaptureInfo_v3 = _cuStreamGetCaptureInfo
 
     def _cuEventCreate(self, flags: int) -> Any:
@@ -210,6 +218,95 @@ class FakeDriver:
 
     def _cuOccupancyMaxActiveClusters(self, function: int, config: Any) -> Any:
         return 0, self.clusters
+
+    # graphs: nodes copy their parameters when they are made or set, and an executable graph has nodes of its own
+
+    def _cuGraphCreate(self, flags: int) -> Any:
+        self.graphs[0x6000 + len(self.graphs)] = []
+        return 0, 0x5FFF + len(self.graphs)
+
+    def _add(self, graph: int, waits: Any, count: int, run: Any, parameters: Any) -> Any:
+        assert len(waits) == count
+        known = {id(node) for node in self.graphs[graph]}
+        assert all(id(node) in known for node in waits)
+        node = SimpleNamespace(
+            waits=list(waits), run=run(parameters), parameters=parameters, attributes=[], number=len(self.nodes)
+        )
+        self.nodes.append(node)
+        self.graphs[graph].append(node)
+        return 0, node
+
+    def _kernel(self, parameters: Any) -> Any:
+        launch = SimpleNamespace(
+            grid=(parameters.gridDimX, parameters.gridDimY, parameters.gridDimZ),
+            block=(parameters.blockDimX, parameters.blockDimY, parameters.blockDimZ),
+            shared=parameters.sharedMemBytes,
+            function=int(parameters.func),
+            # What stands in the cells now: they are the caller's.
+            values=[parameter(SimpleNamespace(parameters=parameters.kernelParams), k, "Q") for k in range(1)],
+        )
+        return lambda: self.launches.append(launch)
+
+    def _copy(self, parameters: Any) -> Any:
+        dst, src, nbytes = int(parameters.dstDevice), int(parameters.srcDevice), parameters.WidthInBytes
+        assert (parameters.Height, parameters.Depth) == (1, 1)
+        assert parameters.srcMemoryType == parameters.dstMemoryType == self._real.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        return lambda: ctypes.memmove(dst, src, nbytes)
+
+    def _set(self, parameters: Any) -> Any:
+        dst, value, size = int(parameters.dst), parameters.value, parameters.elementSize
+        pitch, width, height = parameters.pitch, parameters.width, parameters.height
+
+        def run() -> None:
+            for row in range(height):
+                self._memset(dst + row * pitch, value, width, size)
+
+        return run
+
+    def _cuGraphAddKernelNode(self, graph: int, waits: Any, count: int, parameters: Any) -> Any:
+        return self._add(graph, waits, count, self._kernel, parameters)
+
+    def _cuGraphAddMemcpyNode(self, graph: int, waits: Any, count: int, parameters: Any, context: int) -> Any:
+        return self._add(graph, waits, count, self._copy, parameters)
+
+    def _cuGraphAddMemsetNode(self, graph: int, waits: Any, count: int, parameters: Any, context: int) -> Any:
+        return self._add(graph, waits, count, self._set, parameters)
+
+    def _cuGraphKernelNodeSetAttribute(self, node: Any, attribute: Any, value: Any) -> Any:
+        node.attributes.append(attribute.name.removeprefix("CU_LAUNCH_ATTRIBUTE_"))
+        return (0,)
+
+    def _cuGraphInstantiate(self, graph: int, flags: int) -> Any:
+        return 0, SimpleNamespace(order=list(self.graphs[graph]), runs={n.number: n.run for n in self.graphs[graph]})
+
+    def _cuGraphExecKernelNodeSetParams(self, executable: Any, node: Any, parameters: Any) -> Any:
+        executable.runs[node.number] = self._kernel(parameters)
+        return (0,)
+
+    def _cuGraphExecMemcpyNodeSetParams(self, executable: Any, node: Any, parameters: Any, context: int) -> Any:
+        executable.runs[node.number] = self._copy(parameters)
+        return (0,)
+
+    def _cuGraphExecMemsetNodeSetParams(self, executable: Any, node: Any, parameters: Any, context: int) -> Any:
+        executable.runs[node.number] = self._set(parameters)
+        return (0,)
+
+    def _cuGraphLaunch(self, executable: Any, stream: int) -> Any:
+        self.graph_launches += 1
+        for node in executable.order:
+            executable.runs[node.number]()
+        return (0,)
+
+    def _cuGraphExecDestroy(self, executable: Any) -> Any:
+        self.destroyed.append(executable)
+        return (0,)
+
+    def _cuGraphDestroy(self, graph: int) -> Any:
+        self.destroyed.append(graph)
+        return (0,)
+
+    def _cuEventQuery(self, event: int) -> Any:
+        return (0,)
 
     def _cuLaunchKernelEx(self, config: Any, function: int, parameters: int, extra: int) -> Any:
         self.launches.append(

@@ -3,17 +3,26 @@
 import dataclasses
 import gc
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fuser.errors import LaunchError, LaunchTypeError, LaunchValueError, NoDeviceError, VariantUnavailableError
+from fuser.errors import (
+    LaunchError,
+    LaunchMemoryError,
+    LaunchTypeError,
+    LaunchValueError,
+    NoDeviceError,
+    VariantUnavailableError,
+)
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GLOBAL_MEMORY
 from fuser.ir.integers import const, symbol
 from fuser.ir.kernel import Buffer, ScalarParameter, TensorParameter
 from fuser.ir.launch_plan import LaunchPlan, Meeting
+from fuser.runtime import driver
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.device import Launch, get_device
@@ -170,73 +179,108 @@ def counters(device: CudaDevice, address: int, count: int) -> list[int]:
     return data.tolist()
 
 
-def test_semaphores_are_zero_and_per_stream(device: CudaDevice) -> None:
-    a = device.semaphores(10, 1)
+Semaphores = Callable[..., int]
+
+
+@pytest.fixture(params=["a launch by itself", "a bound call"])
+def semaphores(request: pytest.FixtureRequest, device: CudaDevice) -> Semaphores:
+    """`semaphores(count, stream, beside=False)`, as both ask for them."""
+    if request.param == "a launch by itself":
+        return device.semaphores
+    lookups = {beside: device.semaphore_lookup(beside=beside) for beside in (False, True)}
+
+    def find(count: int, stream: int, *, beside: bool = False) -> int:
+        driver.enter_context(device.context)
+        return lookups[beside](count, stream)
+
+    return find
+
+
+def test_semaphores_are_zero_and_per_stream(device: CudaDevice, semaphores: Semaphores) -> None:
+    a = semaphores(10, 1)
     assert counters(device, a, 10) == [0] * 10
-    assert device.semaphores(4096, 1) == a
-    assert device.semaphores(10, 2) != a
+    assert semaphores(4096, 1) == a
+    assert semaphores(10, 2) != a
 
 
-def test_semaphores_grow(fake: FakeDriver, device: CudaDevice) -> None:
-    a = device.semaphores(10, 1)
-    b = device.semaphores(10000, 1)
-    assert counters(device, b, 10000) == [0] * 10000
-    assert fake.freed == [a]
-    assert device.semaphores(10, 1) == b
+def test_semaphores_grow(fake: FakeDriver, device: CudaDevice, semaphores: Semaphores) -> None:
+    """Counters that were given out are not freed: the thread that has them may not have launched yet. They are few."""
+    a = semaphores(10, 1)
+    b = semaphores(10000, 1)
+    assert a != b
+    assert semaphores(10, 1) == b
+    before = sum(len(memory) for memory in fake.memory.values())
+    for count in range(10000, 100000, 700):
+        semaphores(count, 1)
+    assert fake.freed == []
+    assert sum(len(memory) for memory in fake.memory.values()) - before < 4 * 4 * 100000
 
 
-def test_semaphores_of_a_capture_come_out_of_the_reserve(fake: FakeDriver, device: CudaDevice) -> None:
-    eager = device.semaphores(10, 1)
+def test_semaphores_of_a_capture_come_out_of_the_reserve(
+    fake: FakeDriver, device: CudaDevice, semaphores: Semaphores
+) -> None:
+    eager = semaphores(10, 1)
     allocations = len(fake.memory)
     fake.capture = 77
-    first = device.semaphores(10, 1)
+    first = semaphores(10, 1)
     assert first != eager
-    assert device.semaphores(10, 1) == first
+    assert semaphores(10, 1) == first
     fake.capture = 78
-    assert device.semaphores(10, 1) != first
+    assert semaphores(10, 1) != first
     assert len(fake.memory) == allocations
     with pytest.raises(LaunchError, match="earlier captures have taken 128 of the 1048576 that are kept"):
-        device.semaphores(5000000, 1)
+        semaphores(5000000, 1)
 
 
-def test_there_are_semaphores_for_any_number_of_captures(fake: FakeDriver, device: CudaDevice) -> None:
+def test_there_are_semaphores_for_any_number_of_captures(
+    fake: FakeDriver, device: CudaDevice, semaphores: Semaphores
+) -> None:
     found: set[int] = set()
     for capture in range(1, 600):
         fake.capture = 0
-        device.semaphores(10, 1)
+        semaphores(10, 1)
         fake.capture = capture
-        found.add(device.semaphores(4096, 1))
+        found.add(semaphores(4096, 1))
     assert len(found) == 599
     assert not any(address in fake.freed for address in found)
 
 
-def test_a_launch_beside_another_has_semaphores_of_its_own(fake: FakeDriver, device: CudaDevice) -> None:
+def test_a_launch_beside_another_has_semaphores_of_its_own(
+    fake: FakeDriver, device: CudaDevice, semaphores: Semaphores
+) -> None:
     """The launch before it may be one of another thread, which needs more than the one that is known."""
     for fake.capture in (0, 77):
-        first, second = device.semaphores(3, 1), device.semaphores(64, 1, beside=True)
-        between = device.semaphores(4000, 1)
-        assert device.semaphores(64, 1, beside=True) == second
+        first, second = semaphores(3, 1), semaphores(64, 1, beside=True)
+        between = semaphores(4000, 1)
+        assert semaphores(64, 1, beside=True) == second
         for address, count in ((first, 3), (between, 4000)):
             assert second not in range(address, address + 4 * count)
             assert address not in range(second, second + 4 * 64)
 
 
-def test_threads_share_no_default_stream_of_a_thread(device: CudaDevice) -> None:
+def test_threads_share_no_default_stream_of_a_thread(device: CudaDevice, semaphores: Semaphores) -> None:
     """One handle means a stream of each."""
     found: list[int] = []
-    mine = device.semaphores(4, 2)
-    thread = threading.Thread(target=lambda: found.append(device.semaphores(4, 2)))
+    mine = semaphores(4, 2)
+    thread = threading.Thread(target=lambda: found.append(semaphores(4, 2)))
     thread.start()
     thread.join()
     assert found != [mine]
-    assert device.semaphores(4, 2) == mine
+    assert semaphores(4, 2) == mine
 
 
-def test_cold_semaphores_in_a_capture(fake: FakeDriver, device: CudaDevice) -> None:
+def test_cold_semaphores_in_a_capture(fake: FakeDriver, device: CudaDevice, semaphores: Semaphores) -> None:
     fake.capture = 77
     with pytest.raises(LaunchError, match="run it once before the capture begins"):
-        device.semaphores(10, 1)
+        semaphores(10, 1)
     assert not fake.memory
+
+
+@pytest.mark.parametrize("size", [2**40, 2**64])
+def test_more_memory_than_there_is(fake: FakeDriver, device: CudaDevice, size: int) -> None:
+    fake.fail_names["cuMemAllocFromPoolAsync"] = 2
+    with pytest.raises(LaunchMemoryError, match=f"CudaDevice.* has no room for {size} bytes"):
+        device.allocate(size, 0)
 
 
 def test_failed_launch_drops_the_semaphores(fake: FakeDriver, device: CudaDevice) -> None:
@@ -541,12 +585,13 @@ def raw_device(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> CudaDevice:
     return made
 
 
-def test_raw_kernel_runs(fake: FakeDriver, raw_device: CudaDevice) -> None:
+def test_raw_kernel_runs(fake: FakeDriver, raw_device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.parameter_sizes = [8, 8, 4, 8, 8]
     kernel = RtcKernel(RAW, "scale").compile()
     y, x = np.zeros(8, np.float32), np.arange(8, dtype=np.float32)
     seen: dict[str, Any] = {}
-    original = fake._cuLaunchKernelEx
+    name = "_cuLaunchKernelEx"
+    original = getattr(fake, name)
 
     def launch(*arguments: Any) -> Any:
         status = original(*arguments)
@@ -558,7 +603,7 @@ def test_raw_kernel_runs(fake: FakeDriver, raw_device: CudaDevice) -> None:
         raw_device.copy(seen["y"], seen["x"], 32, 0)  # what the kernel would write
         return status
 
-    fake._cuLaunchKernelEx = launch
+    monkeypatch.setattr(fake, name, launch)
     elapsed = kernel.run((y, x, 2, 2**40, b"12345678"), LaunchParams(1, 1, 1, 32, 1, 1))
     assert elapsed == 0.25
     assert (seen["a"], seen["n"], seen["p"]) == (2.0, 2**40, b"12345678")

@@ -44,7 +44,7 @@ from fuser.ir.kernel import (
 from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, ScalarStep, StrideOf, Workspace
 from fuser.runtime.arrays import alignment_of
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.plan_evaluation import PlanEvaluation, evaluation_of, scalar_as
+from fuser.runtime.plan_evaluation import PlanEvaluation, evaluation_of, facts_hold, scalar_as
 
 n, m, s, k = symbol("n"), symbol("m"), symbol("s", None), symbol("k", None)
 
@@ -241,9 +241,12 @@ def descriptors(sizes: Any, strides: Any, addresses: Any) -> dict[str, TensorDes
     addresses=st.tuples(ADDRESS, ADDRESS),
 )
 def test_generated_checks_agree_with_the_definition(fact: Fact, sizes: Any, strides: Any, addresses: Any) -> None:
-    evaluation = PlanEvaluation(kernel_with(PARAMETERS, PLAN, [fact]))
+    kernel = kernel_with(PARAMETERS, PLAN, [fact])
+    evaluation = PlanEvaluation(kernel)
     values = {n: sizes[0][0], m: sizes[0][1]}
-    expected = holds(fact, descriptors(sizes, strides, addresses), lambda e: e.evaluate(values))
+    described = descriptors(sizes, strides, addresses)
+    expected = holds(fact, described, lambda e: e.evaluate(values))
+    assert facts_hold(kernel, described, lambda e: e.evaluate(values)) == expected
     if expected:
         evaluation.evaluate(sizes, strides, addresses, [2, 3])
     else:

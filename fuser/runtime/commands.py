@@ -1,0 +1,128 @@
+"""What a device can be asked to do later, once or many times: commands, and the graphs that are made of them.
+
+Grammar
+    command := KernelCommand(kernel, launch, arguments)        one launch; addresses and numbers as they are
+             | CopyCommand(dst, src, nbytes)                   bytes within the device
+             | FillCommand(address, pattern, count)            a pattern of 1, 2, 4, 8 or 16 bytes
+             | LayoutCommand(dtype, sizes, dst, ...)           elementwise between two layouts of one shape
+
+A graph is commands and, for each, the commands before that it waits for. Those that no path joins may run at once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from fuser.ir.dtypes import DataType
+from fuser.records import record
+from fuser.runtime.device import ArgumentValue, Device, Launch
+
+if TYPE_CHECKING:
+    from fuser.runtime.compiled_kernel import CompiledKernel
+
+
+@record
+class KernelCommand:
+    kernel: CompiledKernel
+    launch: Launch
+    arguments: tuple[ArgumentValue, ...]
+
+    def run(self, device: Device, stream: int) -> None:
+        device.launch(self.kernel, self.launch, self.arguments, stream)
+
+
+@record
+class CopyCommand:
+    dst: int
+    src: int
+    nbytes: int
+
+    def run(self, device: Device, stream: int) -> None:
+        device.copy(self.dst, self.src, self.nbytes, stream)
+
+
+@record
+class FillCommand:
+    address: int
+    pattern: bytes
+    count: int
+
+    def run(self, device: Device, stream: int) -> None:
+        device.fill(self.address, self.pattern, self.count, stream)
+
+
+@record
+class LayoutCommand:
+    """Strides in elements. The two places do not overlap."""
+
+    dtype: DataType
+    sizes: tuple[int, ...]
+    dst: int
+    dst_strides: tuple[int, ...]
+    src: int
+    src_strides: tuple[int, ...]
+
+    def run(self, device: Device, stream: int) -> None:
+        from fuser.runtime.strided_copy import copy_strided
+
+        copy_strided(device, self.dtype, self.sizes, self.dst, self.dst_strides, self.src, self.src_strides, stream)
+
+
+Command: TypeAlias = KernelCommand | CopyCommand | FillCommand | LayoutCommand
+Edges: TypeAlias = Sequence[Sequence[int]]
+"""Of each command the numbers of those before that it waits for."""
+
+
+class DeviceGraph(Protocol):
+    """Commands made ready for one device. One launch at a time is under way: the next one waits for it."""
+
+    def launch(self, stream: int) -> None:
+        """Run all commands; ordered on `stream`."""
+        ...
+
+    def set(self, number: int, command: Command) -> bool:
+        """Another command in the place of one, for launches from now on; False if the graph cannot take it there."""
+        ...
+
+    def close(self, stream: int) -> None:
+        """Give up what the graph has of the device, when the work of `stream` is done."""
+        ...
+
+
+class SequenceGraph:
+    """A graph on a device that runs one command after another: any order that the edges allow, a different one each time, so
+    that an edge too few is found.
+    """
+
+    def __init__(self, device: Any, commands: Sequence[Command], edges: Edges) -> None:
+        self.device = device
+        self.commands = list(commands)
+        self.edges = [tuple(before) for before in edges]
+
+    def launch(self, stream: int) -> None:
+        order = random.Random(self.device.seed)
+        waits = [len(before) for before in self.edges]
+        after: list[list[int]] = [[] for _ in self.edges]
+        for number, before in enumerate(self.edges):
+            for earlier in before:
+                after[earlier].append(number)
+        ready = [number for number, count in enumerate(waits) if count == 0]
+        while ready:
+            number = ready.pop(order.randrange(len(ready)))
+            self.commands[number].run(self.device, stream)
+            for later in after[number]:
+                waits[later] -= 1
+                if waits[later] == 0:
+                    ready.append(later)
+
+    def set(self, number: int, command: Command) -> bool:
+        if type(command) is not type(self.commands[number]):
+            return False
+        self.commands[number] = command
+        return True
+
+    def close(self, stream: int) -> None:
+        self.commands.clear()
+        self.edges.clear()

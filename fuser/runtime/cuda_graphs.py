@@ -1,0 +1,180 @@
+"""CUDA graphs of commands, built from explicit nodes.
+
+One node a command, but for fills with patterns of several words, which are a node a word. Nodes are explicit, and no stream is
+captured: parameters can then be set in place, and what a library does on its streams meanwhile cannot end up in the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, assert_never
+
+from fuser.errors import LaunchError
+from fuser.runtime import driver
+from fuser.runtime.commands import Command, CopyCommand, Edges, FillCommand, KernelCommand, LayoutCommand
+from fuser.runtime.cuda_launches import launch_attributes
+from fuser.runtime.device import Launch
+from fuser.runtime.pack import ArgumentCells, ArgumentLayout
+from fuser.runtime.streams import keep_until_done
+
+if TYPE_CHECKING:
+    from fuser.runtime.cuda_device import CudaDevice
+
+
+class CudaGraph:
+    """An executable graph, and the graph that it was made of: the driver updates one by the nodes of the other.
+
+    Raises LaunchError for a launch that the device cannot hold, naming kernel and sizes, and for every failed driver call.
+    """
+
+    def __init__(self, device: CudaDevice, commands: Sequence[Command], edges: Edges) -> None:
+        self.device = device
+        self._commands = list(commands)
+        self._nodes: list[list[Any]] = []
+        self._executable: Any = None
+        with device.current():
+            self._graph: Any = driver.call("cuGraphCreate", 0)
+            try:
+                for command, before in zip(commands, edges, strict=True):
+                    waits = [node for number in before for node in self._nodes[number]]
+                    self._nodes.append([self._add(part, waits) for part in _parts(command, device)])
+                self._executable = driver.call("cuGraphInstantiate", self._graph, 0)
+            except BaseException:
+                driver.call("cuGraphDestroy", self._graph)
+                raise
+
+    def launch(self, stream: int) -> None:
+        with self.device.current():
+            try:
+                driver.call("cuGraphLaunch", self._executable, stream)
+            except driver.DriverError:
+                self.device.drop_semaphores()
+                raise
+
+    def set(self, number: int, command: Command) -> bool:
+        old = self._commands[number]
+        if type(old) is not type(command):
+            return False
+        if isinstance(old, KernelCommand) and isinstance(command, KernelCommand):
+            # The attributes of a node stay what they were.
+            same = (old.launch.cooperative, old.launch.cluster) == (command.launch.cooperative, command.launch.cluster)
+            if not same or old.kernel is not command.kernel:
+                return False
+        parts = _parts(command, self.device)
+        nodes = self._nodes[number]
+        if len(parts) != len(nodes):
+            return False
+        with self.device.current():
+            for node, part in zip(nodes, parts, strict=True):
+                self._set(node, part)
+        self._commands[number] = command
+        return True
+
+    def close(self, stream: int) -> None:
+        handles, self._executable, self._graph = _Handles(self.device, self._graph, self._executable), None, None
+        keep_until_done(self.device, stream, [handles])
+
+    # --- nodes ------------------------------------------------------------------------------------------------------------
+
+    def _add(self, part: _Part, waits: list[Any]) -> Any:
+        if isinstance(part, _Kernel):
+            node = driver.call("cuGraphAddKernelNode", self._graph, waits, len(waits), part.parameters)
+            for attribute in launch_attributes(part.launch):
+                driver.call("cuGraphKernelNodeSetAttribute", node, attribute.id, attribute.value)
+            return node
+        return driver.call(
+            f"cuGraphAdd{part.kind}Node", self._graph, waits, len(waits), part.parameters, self.device.context
+        )
+
+    def _set(self, node: Any, part: _Part) -> None:
+        if isinstance(part, _Kernel):
+            driver.call("cuGraphExecKernelNodeSetParams", self._executable, node, part.parameters)
+        else:
+            name = f"cuGraphExec{part.kind}NodeSetParams"
+            driver.call(name, self._executable, node, part.parameters, self.device.context)
+
+
+class _Handles:
+    """What the driver gave; given back when nothing needs it any more."""
+
+    def __init__(self, device: CudaDevice, graph: Any, executable: Any) -> None:
+        self._device = device
+        self._graph = graph
+        self._executable = executable
+
+    def __del__(self) -> None:
+        # Errors: the interpreter or the driver is shutting down.
+        with suppress(LaunchError, AttributeError, TypeError), self._device.current():
+            driver.call("cuGraphExecDestroy", self._executable)
+            driver.call("cuGraphDestroy", self._graph)
+
+
+class _Kernel:
+    """The driver's parameters of a kernel node. The driver copies what `cells` points at when it is given them."""
+
+    def __init__(self, device: CudaDevice, command: KernelCommand) -> None:
+        # A node starts when those that it waits for are done: there is no launch before that could let it in earlier.
+        self.launch: Launch = replace(command.launch, beside=False, shares_sms=False)
+        loaded = device.prepare(command.kernel, self.launch)
+        self.cells: ArgumentCells = ArgumentLayout.of(command.kernel).make_cells()
+        self.cells.write(command.arguments)
+        self.parameters: Any = driver.bindings().CUDA_KERNEL_NODE_PARAMS()
+        self.parameters.func = loaded.function
+        self.parameters.gridDimX, self.parameters.gridDimY, self.parameters.gridDimZ = self.launch.grid
+        self.parameters.blockDimX, self.parameters.blockDimY, self.parameters.blockDimZ = self.launch.block
+        self.parameters.sharedMemBytes = self.launch.shared_bytes
+        self.parameters.kernelParams = self.cells.address
+
+
+class _Memory:
+    """The driver's parameters of a node that copies or fills; `kind` is how its calls name it."""
+
+    def __init__(self, kind: str, parameters: Any) -> None:
+        self.kind = kind
+        self.parameters = parameters
+
+
+_Part = _Kernel | _Memory
+
+
+def _parts(command: Command, device: CudaDevice) -> list[_Part]:
+    match command:
+        case KernelCommand():
+            return [_Kernel(device, command)]
+        case CopyCommand(dst, src, nbytes):
+            return [_Memory("Memcpy", _copy_parameters(dst, src, nbytes))]
+        case FillCommand(address, pattern, count):
+            return [_Memory("Memset", parameters) for parameters in _fill_parameters(address, pattern, count)]
+        case LayoutCommand():
+            raise LaunchError("a copy between two layouts is a kernel on a GPU")
+        case _:
+            assert_never(command)
+
+
+def _copy_parameters(dst: int, src: int, nbytes: int) -> Any:
+    module = driver.bindings()
+    parameters = module.CUDA_MEMCPY3D()
+    parameters.srcMemoryType = parameters.dstMemoryType = module.CUmemorytype.CU_MEMORYTYPE_DEVICE
+    parameters.srcDevice, parameters.dstDevice = src, dst
+    parameters.WidthInBytes, parameters.Height, parameters.Depth = nbytes, 1, 1
+    return parameters
+
+
+def _fill_parameters(address: int, pattern: bytes, count: int) -> Iterable[Any]:
+    """Of a pattern of one word one node, else of each word one, which writes a column."""
+    width = len(pattern)
+    if width not in (1, 2, 4, 8, 16):
+        raise LaunchError(f"a fill pattern has 1, 2, 4, 8 or 16 bytes, not {width}")
+    size = min(width, 4)
+    words = [int.from_bytes(pattern[i : i + size], "little") for i in range(0, width, size)]
+    for i, word in enumerate(words):
+        parameters = driver.bindings().CUDA_MEMSET_NODE_PARAMS()
+        parameters.dst = address + size * i
+        parameters.value, parameters.elementSize = word, size
+        if len(words) == 1:
+            parameters.pitch, parameters.width, parameters.height = 0, count, 1
+        else:
+            parameters.pitch, parameters.width, parameters.height = width, 1, count
+        yield parameters

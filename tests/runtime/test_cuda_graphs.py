@@ -1,0 +1,128 @@
+"""What a graph of commands asks of the driver, on a driver made of host memory (`tests/runtime/fake_driver.py`)."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from typing import Any
+
+import pytest
+
+from fuser.errors import LaunchError
+from fuser.runtime.commands import Command, CopyCommand, FillCommand, KernelCommand
+from fuser.runtime.cuda_device import CudaDevice
+from fuser.runtime.device import Launch
+from fuser.runtime.variants import KernelVariants
+from tests.runtime.fake_driver import FakeDriver, install
+from tests.runtime.test_cuda_device import kernel_of, no_compiler
+
+LAUNCH = Launch((4, 1, 1), (128, 1, 1))
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    fake = install(monkeypatch)
+    fake.parameter_sizes = [8, 4]
+    return fake
+
+
+@pytest.fixture
+def device(fake: FakeDriver) -> CudaDevice:
+    return CudaDevice(0, KernelVariants(no_compiler))
+
+
+def memory(device: CudaDevice, nbytes: int) -> int:
+    return device.allocate(nbytes, 0).address
+
+
+def launch_of(kernel: Any, address: int, launch: Launch = LAUNCH) -> KernelCommand:
+    return KernelCommand(kernel, launch, (address, 2.0))
+
+
+def test_nodes_wait_for_those_of_their_edges(fake: FakeDriver, device: CudaDevice) -> None:
+    a, b = memory(device, 64), memory(device, 64)
+    kernel = kernel_of()
+    commands: list[Command] = [
+        FillCommand(a, b"\1\0\0\0", 16),
+        launch_of(kernel, b),
+        CopyCommand(b, a, 64),
+        launch_of(kernel, a),
+    ]
+    graph = device.make_graph(commands, [(), (), (0, 1), (2,)])
+    assert [[n.number for n in node.waits] for node in fake.nodes] == [[], [], [0, 1], [2]]
+    graph.launch(5)
+    assert ctypes.string_at(b, 64) == b"\1\0\0\0" * 16
+    assert [launch.values for launch in fake.launches] == [[b], [a]]
+    assert (fake.launches[0].grid, fake.launches[0].block) == ((4, 1, 1), (128, 1, 1))
+
+
+@pytest.mark.parametrize("pattern", [b"\7", b"\1\2", b"\1\2\3\4", b"\1\2\3\4\5\6\7\x08", bytes(range(16))])
+def test_fills(fake: FakeDriver, device: CudaDevice, pattern: bytes) -> None:
+    """What comes after a fill waits for each of its words."""
+    a = memory(device, 160)
+    graph = device.make_graph([FillCommand(a, pattern, 10), CopyCommand(a, a, 0)], [(), (0,)])
+    graph.launch(0)
+    assert ctypes.string_at(a, 10 * len(pattern)) == pattern * 10
+    assert ctypes.string_at(a + 10 * len(pattern), 1) == b"\xab" or len(pattern) == 16
+    assert len(fake.nodes[-1].waits) == len(fake.nodes) - 1
+
+
+def test_parameters_are_set_in_place(fake: FakeDriver, device: CudaDevice) -> None:
+    a, b = memory(device, 64), memory(device, 64)
+    kernel = kernel_of()
+    graph = device.make_graph([launch_of(kernel, a), FillCommand(a, b"\1", 64)], [(), (0,)])
+    assert graph.set(0, launch_of(kernel, b, Launch((9, 1, 1), (64, 1, 1))))
+    assert graph.set(1, FillCommand(b, b"\2", 32))
+    graph.launch(0)
+    assert (fake.launches[0].values, fake.launches[0].grid) == ([b], (9, 1, 1))
+    assert ctypes.string_at(b, 33) == b"\2" * 32 + b"\xab"
+    assert fake.names().count("cuGraphInstantiate") == 1
+
+
+def test_what_a_node_cannot_become_is_refused_before_anything_changes(fake: FakeDriver, device: CudaDevice) -> None:
+    a = memory(device, 64)
+    kernel = kernel_of()
+    graph = device.make_graph([launch_of(kernel, a), FillCommand(a, b"\1", 8)], [(), (0,)])
+    fake.calls.clear()
+    assert not graph.set(0, CopyCommand(a, a, 8))
+    assert not graph.set(0, launch_of(kernel_of(entry="other"), a))
+    assert not graph.set(0, launch_of(kernel, a, Launch((4, 1, 1), (128, 1, 1), cooperative=True)))
+    assert not graph.set(0, launch_of(kernel, a, Launch((4, 1, 1), (128, 1, 1), cluster=(2, 1, 1))))
+    assert not graph.set(1, FillCommand(a, bytes(range(16)), 1))
+    assert not [name for name in fake.names() if "SetParams" in name]
+
+
+def test_attributes(fake: FakeDriver, device: CudaDevice) -> None:
+    """A node that waits for others is not let in earlier."""
+    a = memory(device, 64)
+    launches = [
+        Launch((4, 1, 1), (128, 1, 1), cooperative=True),
+        Launch((4, 1, 1), (128, 1, 1), cluster=(2, 1, 1)),
+        Launch((4, 1, 1), (128, 1, 1), beside=True, shares_sms=True),
+    ]
+    device.make_graph([launch_of(kernel_of(), a, launch) for launch in launches], [(), (), ()])
+    assert [node.attributes for node in fake.nodes] == [["COOPERATIVE"], ["CLUSTER_DIMENSION"], []]
+
+
+def test_launches_are_checked_when_the_graph_is_made(fake: FakeDriver, device: CudaDevice) -> None:
+    with pytest.raises(LaunchError, match="k cannot be launched with"):
+        device.make_graph([launch_of(kernel_of(), memory(device, 64), Launch((4, 1, 1), (2048, 1, 1)))], [()])
+    assert len(fake.destroyed) == 1, "the graph that was begun"
+
+
+@pytest.mark.parametrize("call", ["cuGraphAddMemsetNode", "cuGraphInstantiate", "cuGraphLaunch"])
+def test_failing_calls(fake: FakeDriver, device: CudaDevice, call: str) -> None:
+    a = memory(device, 64)
+    fake.fail_names[call] = 700
+    with pytest.raises(LaunchError, match=f"{call} failed: CUDA_ERROR_ILLEGAL_ADDRESS"):
+        device.make_graph([FillCommand(a, b"\1", 8)], [()]).launch(0)
+    assert fake.destroyed or call == "cuGraphLaunch"
+
+
+def test_closing_gives_both_handles_back(fake: FakeDriver, device: CudaDevice) -> None:
+    graph = device.make_graph([FillCommand(memory(device, 64), b"\1", 8)], [()])
+    graph.close(3)
+    # The event behind the last launch has passed by the next time that somebody looks.
+    device.make_graph([], []).close(3)
+    gc.collect()
+    assert len(fake.destroyed) >= 2

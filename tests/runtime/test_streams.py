@@ -1,0 +1,69 @@
+"""Memory that outlives enqueued work, on a driver made of host memory."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from fuser.runtime import streams
+from fuser.runtime.cuda_device import CudaDevice
+from fuser.runtime.streams import keep_until_done
+from fuser.runtime.variants import KernelVariants
+from tests.runtime.fake_driver import FakeDriver, install
+from tests.runtime.test_cuda_device import no_compiler
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    monkeypatch.setattr(streams, "_in_flight", {})
+    return install(monkeypatch)
+
+
+class Kept:
+    """Something that is to be kept."""
+
+
+def test_a_call_within_a_call(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collection of garbage may close a graph within any line. Nobody waits for itself, and events are destroyed once."""
+    device = CudaDevice(0, KernelVariants(no_compiler))
+    answers: list[int] = []
+    nested: list[int] = []
+
+    def query(event: int) -> Any:
+        del event
+        if len(nested) < 3:
+            nested.append(len(nested))
+            keep_until_done(device, 0, [Kept()])
+        return (answers.pop() if answers else 0,)
+
+    monkeypatch.setattr(fake, "_cuEventQuery", query, raising=False)
+
+    def run() -> None:
+        keep_until_done(device, 0, [Kept()])
+        answers.extend([600, 600])
+        nested.clear()
+        keep_until_done(device, 0, [Kept()])
+        keep_until_done(device, 0, [Kept()])
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+    made = [call for call in fake.names() if call == "cuEventCreate"]
+    destroyed = [arguments[0] for name, arguments in fake.calls if name == "cuEventDestroy"]
+    assert len(destroyed) == len(set(destroyed)) == len(made)
+
+
+def test_what_cannot_be_asked_stays(fake: FakeDriver) -> None:
+    """Memory that may be in use is kept where the driver does not say."""
+    device = CudaDevice(0, KernelVariants(no_compiler))
+    kept = Kept()
+    fake.fail_names["cuEventQuery"] = 700
+    with pytest.raises(Exception, match="cuEventQuery failed"):
+        keep_until_done(device, 0, [kept])
+    fake.fail_names.clear()
+    assert "cuEventDestroy" not in fake.names()
+    keep_until_done(device, 0, [Kept()])
+    assert fake.names().count("cuEventDestroy") == 2
