@@ -5,18 +5,30 @@ Everything that can be wrong with an input is said here, before anything is comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
-from fuser.errors import InputError, InputRuntimeError, InputTypeError
+from fuser.errors import ElementTypeError, InputError, InputRuntimeError, InputTypeError
 from fuser.ir.dtypes import DataType
 from fuser.ir.extent_binding import check_constraints
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import ExtentOp, Fusion, IterDomain, Scalar, ScalarOp, Tensor
 from fuser.ir.integers import Int, Symbol, symbol
 from fuser.ir.scalar_evaluation import evaluate_scalar_op
+from fuser.ir.user_names import extent_text, input_label, input_list, input_name, value_name
 from fuser.records import record
-from fuser.runtime.arrays import ArrayView, describe_array, is_scalar, overlaps_itself, python_number, share_elements
+from fuser.runtime.arrays import (
+    ArrayView,
+    cast_text,
+    describe_array,
+    input_sequence,
+    is_scalar,
+    library_of,
+    overlaps_itself,
+    python_number,
+    share_elements,
+)
 from fuser.runtime.device import Device
 from fuser.runtime.generator import draw_state
 from fuser.source_location import caller_location
@@ -46,17 +58,16 @@ class BoundInputs:
 
 def flatten(inputs: Iterable[Any]) -> list[Any]:
     """Arguments with nested lists and tuples flattened one level. Raises InputTypeError for what holds no arguments."""
-    if not isinstance(inputs, Iterable) or isinstance(inputs, (str, bytes)):
-        raise InputTypeError(
-            f"the inputs must be a list or another iterable of arrays and numbers, got {type(inputs).__name__}",
-            location=caller_location(),
-        )
     flat: list[Any] = []
-    for value in inputs:
-        if isinstance(value, (list, tuple)):
-            flat.extend(value)
-        else:
+    for position, value in enumerate(input_sequence(inputs)):
+        if not isinstance(value, (list, tuple)) or isinstance(value, ArrayView):
             flat.append(value)
+            continue
+        if any(isinstance(v, (list, tuple)) for v in value):
+            raise InputTypeError(
+                f"input {position} is a Python list of lists, which is no array: pass np.array(values, np.float32)"
+            )
+        flat.extend(value)
     return flat
 
 
@@ -67,27 +78,25 @@ def bind_inputs(fusion: Fusion, inputs: Iterable[Any], *, check_extents: bool = 
     leaves out which extents must be equal: whoever concretizes the fusion first asks that of the result.
     Raises InputRuntimeError naming the input, InputTypeError for what is no array.
     """
-    flat = flatten(inputs)
+    given = input_sequence(inputs)
+    flat = flatten(given)
     if len(flat) != len(fusion.inputs):
-        names = ", ".join(v.name for v in fusion.inputs) or "none"
-        raise InputRuntimeError(
-            f"Expected {len(fusion.inputs)} inputs ({names}), got {len(flat)}", location=caller_location()
-        )
+        raise _wrong_count(fusion, given, len(flat))
     values: list[ArrayView | Number] = []
     tensors: dict[str, TensorDescriptor] = {}
     scalars: dict[str, Number] = {}
     extents: dict[Symbol, int] = {}
     for position, (spec, value) in enumerate(zip(fusion.inputs, flat, strict=True)):
         if isinstance(spec, Scalar):
-            number = _bind_scalar(spec, value, position)
+            number = _bind_scalar(fusion, spec, value, position)
             values.append(number)
             scalars[spec.name] = number
             continue
         visible = spec.visible
-        view, descriptor = _bind_tensor(spec, visible, value, position)
+        view, descriptor = _bind_tensor(fusion, spec, visible, value, position)
         values.append(view)
         tensors[spec.name] = descriptor
-        _bind_extents(spec, visible, descriptor, position, extents)
+        _bind_extents(fusion, spec, visible, descriptor, position, extents)
     _bind_computed_scalars(fusion, scalars, extents)
     if check_extents:
         check_constraints(fusion, {s.name: n for s, n in extents.items()})
@@ -107,19 +116,52 @@ def drawn_state(fusion: Fusion, bound: BoundInputs, device: Device) -> tuple[int
     return draw_state(first, device, count)
 
 
-def _described(value: Any, spec: Tensor | Scalar, position: int) -> ArrayView:
+def drawing(fusion: Fusion, bound: BoundInputs, device: Device) -> Callable[[], tuple[int, int]]:
+    """`drawn_state` for calls like this one, without its inputs."""
+    first = next((v for v in bound.values if isinstance(v, ArrayView) and v.array is not None), None)
+    kept = None if first is None else first._replace(owner=None, array=None)
+    return partial(draw_state, kept, device, fusion.draws)
+
+
+def fixing_scalars(fusion: Fusion) -> frozenset[Scalar]:
+    """The scalar inputs that extents or host arithmetic depend on; the others only pass through to kernels."""
+    found = {s for s in fusion.input_scalars if s.name in fusion.extent_scalars}
+    for expr in fusion.exprs:
+        if isinstance(expr, ScalarOp):
+            found.update(s for s in expr.inputs if s in fusion.input_scalars)
+    return frozenset(found)
+
+
+def _wrong_count(fusion: Fusion, given: Iterable[Any], count: int) -> InputRuntimeError:
+    wanted = len(fusion.inputs)
+    lists = sum(isinstance(v, (list, tuple)) for v in given) if isinstance(given, (list, tuple)) else 0
+    nested = (
+        "; a list within the list counts as its items: pass np.array(values, np.float32) for a tensor" if lists else ""
+    )
+    return InputRuntimeError(
+        f"Expected {wanted} input{'s' * (wanted != 1)} ({input_list(fusion)}), got {count}{nested}",
+        location=caller_location(),
+    )
+
+
+def _described(fusion: Fusion, value: Any, spec: Tensor | Scalar, position: int) -> ArrayView:
     try:
         return describe_array(value)
     except InputError as error:
-        raise type(error)(f"{error.message} (input {position}, {spec.name})", location=spec.location) from None
+        remedy = ""
+        if isinstance(error, ElementTypeError) and isinstance(spec, Tensor):
+            remedy = f": pass {cast_text(library_of(value), spec.dtype)}, as {spec.dtype!r} is what it is defined as"
+        raise type(error)(
+            f"{error.message} ({input_label(fusion, position)}){remedy}", location=spec.location
+        ) from None
 
 
-def _bind_scalar(spec: Scalar, value: Any, position: int) -> Number:
+def _bind_scalar(fusion: Fusion, spec: Scalar, value: Any, position: int) -> Number:
     if not is_scalar(value):
-        view = value if isinstance(value, ArrayView) else _described(value, spec, position)
+        view = value if isinstance(value, ArrayView) else _described(fusion, value, spec, position)
         raise InputRuntimeError(
-            f"Expected input {position}, {spec.name}, to be a scalar but got {view.dtype.c_name} tensor of rank "
-            f"{len(view.sizes)}",
+            f"Expected input {position}, {input_name(fusion, position)}, to be a scalar but got {view.dtype.c_name} tensor "
+            f"of rank {len(view.sizes)}: pass a Python number, or define it by fd.define_tensor",
             location=spec.location,
         )
     number = python_number(value)
@@ -127,26 +169,36 @@ def _bind_scalar(spec: Scalar, value: Any, position: int) -> Number:
     python_types = (bool, int, float, complex)
     got = next(i for i, t in enumerate(python_types) if isinstance(number, t))
     wanted = 3 if spec.dtype.is_complex else 2 if spec.dtype.is_floating else 1 if spec.dtype.is_integral else 0
+    # A complex number is spelled as C++ does, as its type is.
+    shown = f"({number.real:g},{number.imag:g})" if isinstance(number, complex) else number
+    misfit = f"Scalar value {shown} is not compatible with the expected data type: {spec.dtype.c_name}."
     if got > wanted:
         raise InputRuntimeError(
-            f"Scalar value {number} is not compatible with the expected data type: {spec.dtype.c_name}. "
-            f"(input {position}, {spec.name}; a {kinds[got].c_name} would be narrowed)",
+            f"{misfit} Pass {python_types[wanted].__name__}(...) for {input_label(fusion, position)}, or define it as "
+            f"{kinds[got]!r}",
             location=spec.location,
         )
     if spec.dtype.is_integral:
         bits = spec.dtype.itemsize * 8
         low, high = (0, 2**bits) if spec.dtype is DataType.UInt64 else (-(2 ** (bits - 1)), 2 ** (bits - 1))
         if not low <= int(number.real) < high:
+            wider = ", or define it as DataType.Int" if spec.dtype is DataType.Int32 else ""
             raise InputRuntimeError(
-                f"Scalar value {number} is not compatible with the expected data type: {spec.dtype.c_name}. "
-                f"(input {position}, {spec.name}; it is out of range)",
+                f"{misfit} Pass a number from {low} to {high - 1} for {input_label(fusion, position)}{wider}",
                 location=spec.location,
             )
-    return python_types[wanted](number)  # type: ignore[arg-type]
+    try:
+        return python_types[wanted](number)  # type: ignore[arg-type]
+    except OverflowError:
+        raise InputRuntimeError(
+            f"Scalar value of {int(number.real).bit_length()} bits is not compatible with the expected data type: "
+            f"{spec.dtype.c_name}. Pass a number below 2**1024 for {input_label(fusion, position)}",
+            location=spec.location,
+        ) from None
 
 
 def _bind_tensor(
-    spec: Tensor, visible: Sequence[IterDomain], value: Any, position: int
+    fusion: Fusion, spec: Tensor, visible: Sequence[IterDomain], value: Any, position: int
 ) -> tuple[ArrayView | Number, TensorDescriptor]:
     if isinstance(value, TensorDescriptor):
         view = ArrayView("fuser", value.dtype, value.sizes, value.strides, value.address, ("cpu", 0), None, None)
@@ -155,34 +207,43 @@ def _bind_tensor(
         if is_scalar(value):
             if not spec.is_cpu:
                 raise InputRuntimeError(
-                    f"Expected input {position}, {spec.name}, to be an at::Tensor but got scalar {value}",
+                    f"Expected input {position}, {input_name(fusion, position)}, to be an at::Tensor but got scalar {value}: "
+                    f"pass an array of rank {len(visible)}, or define it by fd.define_scalar",
                     location=spec.location,
                 )
             number = python_number(value)
             return number, TensorDescriptor(spec.dtype, (), ())
-        view = value if isinstance(value, ArrayView) else _described(value, spec, position)
+        view = value if isinstance(value, ArrayView) else _described(fusion, value, spec, position)
         if spec.dtype is DataType.Index and view.dtype is DataType.Int32:
             view = describe_array(_widened(view.array))
         if min(view.strides, default=0) < 0:
             raise InputRuntimeError(
-                f"Expected input {position}, {spec.name}, to have strides >= 0, but got {list(view.strides)}; pass a copy",
+                f"Expected input {position}, {input_name(fusion, position)}, to have strides >= 0, but got "
+                f"{list(view.strides)}; pass a copy",
                 location=spec.location,
             )
         descriptor = view.descriptor()
     if len(view.sizes) != len(visible):
         raise InputRuntimeError(
-            f"Expected input {position}, {spec.name}, to be bound to a tensor of rank {len(visible)}, but got a tensor of "
-            f"rank {len(view.sizes)}",
+            f"Expected input {position}, {input_name(fusion, position)}, to be bound to a tensor of rank {len(visible)}, but "
+            f"got a tensor of rank {len(view.sizes)}: pass one like {_shape_text(visible)}, or define the input as "
+            f"{[-1] * len(view.sizes)} for shape {list(view.sizes)}",
             location=spec.location,
         )
     same = view.dtype is spec.dtype or {view.dtype, spec.dtype} == {DataType.Index, DataType.Int}
     if not same:
         raise InputRuntimeError(
-            f"Expected input {position}, {spec.name}, to be bound to a tensor of dtype {spec.dtype.c_name}, but got a "
-            f"tensor of dtype {view.dtype.c_name}",
+            f"Expected input {position}, {input_name(fusion, position)}, to be bound to a tensor of dtype "
+            f"{spec.dtype.c_name}, but got a tensor of dtype {view.dtype.c_name}: pass {cast_text(view.kind, spec.dtype)}, "
+            f"or define the input as {view.dtype!r}",
             location=spec.location,
         )
     return view, descriptor
+
+
+def _shape_text(visible: Sequence[IterDomain]) -> str:
+    """A shape as it is defined: `[-1, 4]`."""
+    return f"[{', '.join(str(d.extent) if d.extent.is_const else '-1' for d in visible)}]"
 
 
 def _widened(array: Any) -> Any:
@@ -191,6 +252,7 @@ def _widened(array: Any) -> Any:
 
 
 def _bind_extents(
+    fusion: Fusion,
     spec: Tensor,
     visible: Sequence[IterDomain],
     descriptor: TensorDescriptor,
@@ -202,13 +264,14 @@ def _bind_extents(
             known = extents.setdefault(dim.extent, size)
             if known != size:
                 raise InputRuntimeError(
-                    f"a conflict was found with 2 different sizes: dim {d} of input {position}, {spec.name}, is {size}, "
-                    f"{dim.extent} is {known}",
+                    f"a conflict was found with 2 different sizes: dim {d} of {input_label(fusion, position)}, is {size}, "
+                    f"{extent_text(fusion, dim.extent)} is {known}",
                     location=spec.location,
                 )
         elif dim.extent.is_const and dim.extent.value != size:
             raise InputRuntimeError(
-                f"Expected input {position}, {spec.name}, to have extent {dim.extent.value} in dim {d}, but got {size}",
+                f"Expected input {position}, {input_name(fusion, position)}, to have extent {dim.extent.value} in dim {d}, but "
+                f"got {size} (shape {list(descriptor.sizes)}); a dim that is defined as -1 takes any extent",
                 location=spec.location,
             )
 
@@ -224,7 +287,7 @@ def _bind_computed_scalars(fusion: Fusion, scalars: dict[str, Number], extents: 
         value = scalars[scalar.name]
         if not isinstance(value, int) or value < 0:
             raise InputRuntimeError(
-                f"the scalar {scalar.name} is used as an extent and must be an integer >= 0, got {value}",
+                f"the scalar {value_name(fusion, scalar)} is used as an extent and must be an integer >= 0, got {value}",
                 location=scalar.location,
             )
         extents[symbol(scalar.name, 0)] = int(value)
@@ -256,15 +319,15 @@ def _check_updates(fusion: Fusion, values: Sequence[ArrayView | Number]) -> None
             continue
         if overlaps_itself(view.sizes, view.strides):
             raise InputRuntimeError(
-                f"input {position}, {output.alias_of.name}, is updated in place, but its elements overlap in memory "
+                f"{input_label(fusion, position)}, is updated in place, but its elements overlap in memory "
                 f"(shape {list(view.sizes)}, strides {list(view.strides)}); pass a contiguous copy",
                 location=output.alias_of.location,
             )
         for other, earlier in updated.items():
             if other != position and share_elements(earlier, view):
                 raise InputRuntimeError(
-                    f"inputs {other}, {fusion.inputs[other].name}, and {position}, {output.alias_of.name}, are both updated in "
-                    "place, but they overlap in memory; pass a copy of one of them",
+                    f"{input_label(fusion, other)}, and {input_label(fusion, position)}, are both updated in place, but they "
+                    "overlap in memory; pass a copy of one of them",
                     location=output.alias_of.location,
                 )
         updated[position] = view

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
 
 from fuser.compiler.bind_inputs import BoundInputs
-from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, SizesRefusedError
+from fuser.compiler.builds import Builds
+from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, Start
 from fuser.compiler.recorder import Recorder
+from fuser.compiler.segment_failures import Failure, SizesRefusedError, all_refused, not_accepted, until_sizes_fit
 from fuser.compiler.uncollected import uncollected
-from fuser.errors import CompilationError, InternalError, SchedulingError
+from fuser.errors import CompilationError, InternalError
 from fuser.host_ir.build import build_host_program
+from fuser.host_ir.expressions import Size, SlotSource, size_value
 from fuser.host_ir.program import HostProgram
+from fuser.host_ir.slot_layouts import SlotLayouts, updated_by
 from fuser.ir.concretize import concretize, resolutions
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Broadcast, Fusion, Permute, Reshape, Squeeze, Tensor, memory_order
+from fuser.ir.fusion import Fusion, Tensor
 from fuser.ir.print_fusion import definition_text
 from fuser.ir.reshape_dims import Resolution
 from fuser.ir.views import viewed
 from fuser.optimize.pipeline import optimize_fusion
+from fuser.runtime.arrays import row_major
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
-from fuser.schedule.segment import Segment, SegmentedFusion, SizesRefused, segment_fusion
+from fuser.schedule.segment import AcceptError, Segment, SegmentedFusion, SizesRefused, segment_fusion
 
-_T = TypeVar("_T")
-MakeKernel = Callable[[int, Segment, BoundInputs], CompiledKernel]
+MakeKernel = Callable[[int, Segment, BoundInputs, Start], Callable[[], CompiledKernel]]
+"""Begins with the kernel of a segment, whose binary is made as its last argument says; what it returns gives the kernel."""
 
 
 @uncollected()
@@ -40,35 +45,104 @@ def plan_fusion(
     """Rows 3 and 4: what depends on the structure alone, and on who refused the sizes at hand (`reasons`: in words)."""
     recorder.stage("fusion.py", lambda: definition_text(fusion))
     optimized = optimize_fusion(fusion, recorder.stage)
-    segmented = segment_fusion(optimized, without)
+    try:
+        segmented = segment_fusion(optimized, without)
+    except AcceptError as error:
+        raise not_accepted(error) from error
     recorder.stage("segments.py", lambda: segments_text(segmented, reasons))
     return segmented
 
 
 def compile_segments(
-    segmented: SegmentedFusion, bound: BoundInputs, make_kernel: MakeKernel, recorder: Recorder
+    segmented: SegmentedFusion,
+    bound: BoundInputs,
+    make_kernel: MakeKernel,
+    recorder: Recorder,
+    known: Mapping[tuple[CompiledKernel | None, ...], HostProgram] | None = None,
 ) -> tuple[HostProgram, tuple[CompiledKernel | None, ...]]:
-    """Rows 5 to 10: a kernel for each segment that needs one, and the program that runs them.
+    """Rows 5 to 10: a kernel for each segment that needs one, and the program that runs them, if it is not `known`.
 
-    Raises CompilationError with the errors of all segments that failed.
+    Binaries are made side by side. Raises CompilationError with the errors of all segments whose text NVRTC refused, or the
+    SizesRefusedError that stands for it, and the SizesRefusedError of all segments that are to be cut.
     """
+    wanted = [s.scheduler.type is not SchedulerType.no_op for s in segmented.segments]
     kernels: list[CompiledKernel | None] = []
-    failures: list[str] = []
-    for k, (segment, inputs) in enumerate(zip(segmented.segments, inputs_of_segments(segmented, bound), strict=True)):
-        if segment.scheduler.type is SchedulerType.no_op:
+    failures = _Failures()
+    with Builds(sum(wanted)) as builds:
+        begun: list[Callable[[], CompiledKernel] | None] = []
+        refused: list[SizesRefusedError] = []
+        for k, (segment, inputs) in enumerate(
+            zip(segmented.segments, inputs_of_segments(segmented, bound), strict=True)
+        ):
+            begun.append(None)
+            if not wanted[k]:
+                continue
+            try:
+                with failures.of(k, segment):
+                    # The others are lowered all the same: what is to be cut of them is cut together.
+                    begun[k] = make_kernel(k, segment, inputs, _not_built if refused else builds.start)
+            except SizesRefusedError as error:
+                refused.append(error)
+        if refused:
+            raise all_refused(refused)
+        for k, (segment, finish) in enumerate(zip(segmented.segments, begun, strict=True)):
             kernels.append(None)
-            continue
+            if finish is not None:
+                with failures.of(k, segment):
+                    kernels[k] = finish()
+    failures.check()
+    made = tuple(kernels)
+    program = None if known is None else known.get(made)
+    if program is None:
+        with uncollected():
+            program = build_host_program(segmented, kernels)
+    text = program
+    recorder.stage("host.py", lambda: f"{text!r}\n")
+    return program, made
+
+
+def _not_built(call: Callable[[], CompiledKernel]) -> Callable[[], CompiledKernel]:
+    """No binary, as nobody will ask: the fusion is cut again."""
+    return call
+
+
+class _Failures:
+    """What NVRTC refused, of all segments."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._refusals: frozenset[SizesRefused] = frozenset()
+        self._reproduce: Callable[[], str] | None = None
+
+    @contextmanager
+    def of(self, k: int, segment: Segment) -> Generator[None]:
+        """Keeps the refusal of a segment's text for later; others pass."""
         try:
-            kernels.append(make_kernel(k, segment, inputs))
+            yield
         except CompilationError as error:
-            failures.append(f"segment {k}: {error}\n{error.log}")
-            kernels.append(None)
-    if failures:
-        raise CompilationError("\n".join(failures))
-    with uncollected():
-        program = build_host_program(segmented, kernels)
-    recorder.stage("host.py", lambda: f"{program!r}\n")
-    return program, tuple(kernels)
+            self._texts.append(_refusal_text(k, segment, error))
+        except SizesRefusedError as error:
+            if error.failure is None or not isinstance(error.failure.error, CompilationError):
+                raise
+            self._texts.append(_refusal_text(k, segment, error.failure.error))
+            self._refusals |= error.refusals
+            self._reproduce = error.failure.reproduce
+
+    def check(self) -> None:
+        """Raise an error that tells of all, if there is any."""
+        if not self._texts:
+            return
+        error = CompilationError("\n".join(self._texts))
+        if self._reproduce is None:
+            raise error
+        raise SizesRefusedError(error.message, self._refusals, Failure(error, self._reproduce))
+
+
+def _refusal_text(k: int, segment: Segment, error: CompilationError) -> str:
+    """With the line of the user's program that the segment's first result comes from."""
+    place = next((t.location for t in segment.fusion.output_tensors if t.location is not None), None)
+    where = f"\n{place.describe()}" if place is not None and error.location is None else ""
+    return f"segment {k}: {error}{where}\n{error.log}"
 
 
 def compile_fusion(
@@ -86,10 +160,12 @@ def compile_fusion(
         segmented = plan_fusion(fusion, recorder, without, reasons)
         several = len(segmented.segments) > 1
 
-        def make(k: int, segment: Segment, inputs: BoundInputs) -> CompiledKernel:
+        def make(k: int, segment: Segment, inputs: BoundInputs, start: Start) -> Callable[[], CompiledKernel]:
             prefix = f"s{k}." if several else ""
             compiler = KernelCompiler.with_options(device, options or CompileOptions(), recorder, prefix)
-            return compiler.compile_segment(segment, inputs)[0]
+            with uncollected():
+                params = compiler.propose(segment, inputs)
+            return compiler.start_segment(segment, inputs, params, start)
 
         return compile_segments(segmented, bound, make, recorder)[0]
 
@@ -108,68 +184,68 @@ def resolved_reshapes(fusion: Fusion, bound: BoundInputs) -> tuple[Resolution, .
     return resolutions(fusion, {s.name: n for s, n in bound.extents.items()}, layouts)
 
 
-def until_sizes_fit(attempt: Callable[[frozenset[SizesRefused], Sequence[str]], _T]) -> _T:
-    """Call `attempt` with no refusals first, then with those of the sizes of a segment, and with what they say.
-
-    Segments are cut by structure: where nobody takes the sizes of one, or what is proposed cannot be lowered, the fusion is cut
-    again, and who refused is not asked about the exprs of that segment, or about all of them. Raises SchedulingError if that
-    does not help.
-    """
-    without: frozenset[SizesRefused] = frozenset()
-    reasons: tuple[str, ...] = ()
-    while True:
-        try:
-            return attempt(without, reasons)
-        except SchedulingError as error:
-            if not isinstance(error, SizesRefusedError) or error.refusals <= without:
-                for reason in reasons:
-                    error.add_note(f"the fusion was cut again because of {reason}")
-                raise
-            without |= error.refusals
-            reasons = (*reasons, error.message)
-
-
 def inputs_of_segments(segmented: SegmentedFusion, bound: BoundInputs) -> list[BoundInputs]:
-    """The inputs of each segment: those of the fusion, and intermediates as the segments before it leave them."""
-    # A value that updates an input has that input's layout, in its storage or in a temporary.
-    known = {o.tensor.name: bound.tensors[o.alias_of.name] for o in segmented.fusion.outputs if o.alias_of is not None}
-    known |= bound.tensors
+    """The inputs of each segment: those of the fusion, and intermediates as the host program lays them out."""
+    slots = _Slots(dict(bound.tensors), bound.scalars)
+    layouts: SlotLayouts | None = None
     found: list[BoundInputs] = []
     for segment in segmented.segments:
-        tensors = {t.name: known.get(t.name) or _dense(t, bound) for t in segment.fusion.input_tensors}
+        tensors = {t.name: slots.known[t.name] for t in segment.fusion.input_tensors}
         found.append(BoundInputs((), tensors, bound.scalars, bound.extents))
-        if segment.scheduler.type is SchedulerType.no_op:
-            known |= _views(segment, tensors, bound)
+        if segment is segmented.segments[-1] and segment.scheduler.type is not SchedulerType.no_op:
+            break  # nothing reads what it makes
+        layouts = layouts or SlotLayouts(segmented.fusion)
+        for t in segment.fusion.output_tensors:
+            if t.name not in slots.known:
+                slots.known[t.name] = _intermediate(t, segment, layouts, slots)
     return found
 
 
-def _dense(tensor: Tensor, bound: BoundInputs) -> TensorDescriptor:
-    """An intermediate that a kernel writes."""
-    sizes = tuple(1 if d.is_broadcast else bound.evaluate(d.extent) for d in tensor.visible)
-    strides = [0] * len(sizes)
-    running = 1
-    for d in reversed(memory_order(tensor.stride_order)):
-        strides[d] = running
-        running *= sizes[d]
-    return TensorDescriptor(tensor.dtype, sizes, tuple(strides))
+class _Slots:
+    """Slots of a host program, by what is known of their tensors."""
+
+    def __init__(self, known: dict[str, TensorDescriptor], scalars: Mapping[str, bool | int | float | complex]) -> None:
+        self.known = known
+        self._scalars = scalars
+
+    def read(self, source: SlotSource) -> int:
+        """Value of a leaf of a size."""
+        if source.what == "scalar":
+            return int(self._scalars[source.slot].real)
+        t = self.known[source.slot]
+        return (t.sizes if source.what == "extent" else t.strides)[source.dim]
+
+    def values(self, sizes: Sequence[Size]) -> tuple[int, ...]:
+        """Values of sizes."""
+        return tuple(size_value(n, self) for n in sizes)
 
 
-def _views(segment: Segment, inputs: Mapping[str, TensorDescriptor], bound: BoundInputs) -> dict[str, TensorDescriptor]:
-    """The views that a segment without a kernel makes: they have the strides of what they view."""
-    made: dict[str, TensorDescriptor] = {}
-    for expr in segment.fusion.tensor_exprs:
-        if not isinstance(expr, (Broadcast, Squeeze, Permute, Reshape)):
-            raise InternalError(f"{expr} is no view", pass_name="inputs_of_segments")
-        source = made.get(expr.input.name) or inputs[expr.input.name]
-        new_sizes = [1 if d.is_broadcast else bound.evaluate(d.extent) for d in expr.output.visible]
-        dims = viewed(expr, list(zip(source.sizes, source.strides, strict=True)), new_sizes)
+def _intermediate(t: Tensor, segment: Segment, layouts: SlotLayouts, slots: _Slots) -> TensorDescriptor:
+    """What a segment makes of a value that others read."""
+    if segment.scheduler.type is SchedulerType.no_op:
+        view = layouts.view(t, slots.known)
+        seen = slots.known[view.of]
+        dims: list[tuple[int, int]] | None = list(zip(seen.sizes, seen.strides, strict=True))
+        for expr in view.exprs:
+            dims = None if dims is None else viewed(expr, dims, slots.values(layouts.shape(expr.output)))
         if dims is None:
             raise InternalError(
-                f"{expr.input.name} cannot be seen as {expr.output.name}", pass_name="inputs_of_segments"
+                f"no strides make {t.name} a view of {view.of} of shape {seen.sizes} and strides {seen.strides}",
+                pass_name="build_host_program",
             )
-        sizes, strides = tuple(n for n, _ in dims), tuple(s for _, s in dims)
-        made[expr.output.name] = replace(source, sizes=sizes, strides=strides)
-    return made
+        if not view.is_copied:
+            return replace(seen, sizes=slots.values(view.sizes), strides=slots.values(view.strides))
+        strides = layouts.own_strides(t)
+    else:
+        strides = layouts.strides(t, segment.fusion)
+    sizes = slots.values(layouts.shape(t))
+    made = TensorDescriptor(t.dtype, sizes, row_major(sizes) if strides is None else slots.values(strides))
+    target = updated_by(t, segment.fusion)
+    if target is None:
+        return made
+    # It may be written straight into what it updates.
+    there = slots.known[target.name]
+    return replace(made, alignment=there.alignment, address=there.address)
 
 
 def segments_text(segmented: SegmentedFusion, reasons: Sequence[str] = ()) -> str:

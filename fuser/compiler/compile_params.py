@@ -8,8 +8,10 @@ from typing import Any
 from fuser.compiler.kernel_compiler import CompileOptions
 from fuser.errors import DefinitionRuntimeError
 from fuser.ir.dtypes import DataType
+from fuser.tracebacks import short_tracebacks
 
 
+@short_tracebacks
 class CompileParams:
     """Settings, all keywords, all assignable.
 

@@ -1,39 +1,36 @@
-"""`FusionExecutorCache`: automatic execution of one fusion. Also `Explanation`."""
+"""`FusionExecutorCache`: automatic execution of one fusion."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fuser.compiler.bind_inputs import BoundInputs, bind_inputs, drawn_state
+from fuser import locks
+from fuser.compiler.bind_inputs import BoundInputs, bind_inputs, drawing, drawn_state, fixing_scalars, flatten
 from fuser.compiler.compile_fusion import compile_fusion, resolved_reshapes
+from fuser.compiler.explanation import Explanation
 from fuser.compiler.kernel_compiler import CompileOptions, SchedulableFusion, checked_fusion, options_from_lists
 from fuser.compiler.program_cache import MAX_EXACT, ProgramCache
 from fuser.compiler.recorder import KeepingRecorder
 from fuser.errors import FuserError, InputRuntimeError, NotSupportedError
+from fuser.host_ir.launcher import Launcher
 from fuser.host_ir.program import HostProgram
-from fuser.ir.concretize import concretize, dynamic_extents, reshapes_of
+from fuser.host_ir.steps import BoundProgram
+from fuser.ir.concretize import concretize, dynamic_extents, equal_extents, reshapes_of
 from fuser.ir.extent_binding import check_constraints
 from fuser.ir.fusion import Fusion
 from fuser.ir.reshape_dims import Resolution
-from fuser.records import record
-from fuser.runtime.arrays import ArrayView, resolve_device
+from fuser.runtime.arrays import MAX_ALIGNMENT, ArrayView, input_sequence, resolve_device
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
 from fuser.source_location import caller_location
+from fuser.tracebacks import short_tracebacks, shorten
+
+if TYPE_CHECKING:
+    from fuser.host_ir.captured_program import CapturedProgram
 
 
-@record
-class Explanation:
-    """Every stage of one compilation: `stages` maps stage names to texts, in order; `str()` is the whole."""
-
-    stages: dict[str, str]
-
-    def __str__(self) -> str:
-        return "\n".join(f"=== {name} ===\n{text.rstrip()}\n" for name, text in self.stages.items())
-
-
+@short_tracebacks
 class FusionExecutorCache:
     """Runs a fusion on any inputs that fit it, compiling what is not compiled yet.
 
@@ -51,10 +48,18 @@ class FusionExecutorCache:
         self._ir: Fusion = checked_fusion(fusion, "FusionExecutorCache")
         self._dynamic = dynamic_extents(self._ir)
         self._has_reshapes = bool(reshapes_of(self._ir))
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
         self._caches: dict[tuple[object, ...], ProgramCache] = {}
         self._by_shape: dict[object, tuple[Resolution, ...]] = {}
-        self._recent: tuple[BoundInputs, Device] | None = None
+        self._updates = any(o.alias_of is not None for o in self._ir.outputs)
+        self._fixing = frozenset(i for i, spec in enumerate(self._ir.inputs) if spec in fixing_scalars(self._ir))
+        self._launcher = Launcher(self._bind, self._flat, takes_options=True)
+        # By the device that was asked for.
+        self._graphs: dict[Any, CapturedProgram] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles and copies have the fusion, and compile anew."""
+        return FusionExecutorCache, (self._handle, self.fusion_id)
 
     def fusion(self) -> Any:
         """The owned fusion, as it was handed in."""
@@ -67,25 +72,67 @@ class FusionExecutorCache:
         inputs: Iterable[Any],
         *,
         device: Any = None,
+        graph: bool = False,
         _enable_options: Sequence[str] | None = None,
         _disable_options: Sequence[str] | None = None,
     ) -> list[Any]:
         """Run. One array or number per input, in order; one array per plain output.
 
+        graph   launch all kernels as one graph of the device; arrays must be in its memory (`HostProgram.capture`)
+
         Raises InputError classes for arguments that do not fit, before anything is compiled or enqueued.
         """
         try:
-            options = options_from_lists(_enable_options, _disable_options)
-            bound = bind_inputs(self._ir, inputs, check_extents=False)
-            target = _device_for(bound, device)
-            program = self._cache_for(bound).program(bound, target, options)
-            self._recent = (BoundInputs((), bound.tensors, bound.scalars, bound.extents), target)
-            return program.run((*bound.values, *drawn_state(self._ir, bound, target)), device=target)
+            if not isinstance(inputs, (list, tuple)):
+                inputs = list(input_sequence(inputs))
+            also = None
+            if _enable_options or _disable_options:
+                also = (_listed(_enable_options), _listed(_disable_options))
+            if graph:
+                return self._captured(device).run(self._flat(inputs), None, also)
+            return self._launcher.run(inputs, None, device, also)
         except FuserError as error:
-            # What is wrong in no line of the definition belongs to the call.
-            if error.location is None:
-                error.location = caller_location()
+            shorten(error)
             raise
+
+    def _captured(self, device: Any) -> CapturedProgram:
+        """The graph of a device."""
+        found = self._graphs.get(device)
+        if found is None:
+            from fuser.host_ir.captured_program import CapturedProgram
+
+            with self._lock:
+                found = self._graphs.setdefault(device, CapturedProgram(self._launcher, device))
+        return found
+
+    def _bind(self, inputs: Sequence[Any], stream: Any, device: Any, also: Any) -> tuple[list[Any], BoundProgram]:
+        """A call whose key is not known: inputs checked, a program found or made, and run."""
+        enable, disable = (None, None) if also is None else also
+        options = options_from_lists(enable, disable)
+        bound = bind_inputs(self._ir, inputs, check_extents=False)
+        target = _device_for(bound, device)
+        program = self._cache_for(bound).program(bound, target, options)
+        state = drawn_state(self._ir, bound, target)
+        results, steps = program.bind((*bound.values, *state), stream, target)
+        steps.note = (BoundInputs((), bound.tensors, bound.scalars, bound.extents), target)
+        steps.fixing |= self._fixing
+        steps.alignment = MAX_ALIGNMENT
+        steps.sharing_matters = steps.sharing_matters or self._updates
+        if state:
+            steps.draw = drawing(self._ir, bound, target)
+        converted = (
+            isinstance(v, ArrayView) and v.array is not given for v, given in zip(bound.values, inputs, strict=False)
+        )
+        if len(inputs) != len(bound.values) or any(converted):
+            steps.why_not = steps.why_not or "inputs that are converted first"
+        return results, steps
+
+    def _flat(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Inputs without lists among them, where these are as many as there must be."""
+        if list not in map(type, inputs) and tuple not in map(type, inputs) and ArrayView not in map(type, inputs):
+            return inputs
+        flat = [value.array if type(value) is ArrayView else value for value in flatten(inputs)]
+        return flat if len(flat) == len(self._ir.inputs) else inputs
 
     def program(self, inputs: Iterable[Any], device: Any = None) -> HostProgram:
         """The program that `execute` would run for these inputs.
@@ -97,11 +144,10 @@ class FusionExecutorCache:
         return self._cache_for(bound).program(bound, _device_for(bound, device), CompileOptions())
 
     def _cache_for(self, bound: BoundInputs) -> ProgramCache:
-        """The cache of the fusion with the factory dims that turned out to be 1 made broadcast dims and reshapes resolved."""
-        pattern: tuple[object, ...] = tuple(bound.evaluate(e) == 1 for e in self._dynamic)
+        """The cache of the fusion with what depends on the sizes decided: see fuser.ir.concretize."""
         extents = {s.name: n for s, n in bound.extents.items()}
         resolved = self._resolutions(bound) if self._has_reshapes else ()
-        pattern += resolved
+        pattern: tuple[object, ...] = (equal_extents(self._dynamic, extents) if self._dynamic else None, *resolved)
         found = self._caches.get(pattern)
         if found is None:
             with self._lock:
@@ -148,9 +194,11 @@ class FusionExecutorCache:
 
     def get_most_recent_scheduled_ir(self, tensor_transforms: bool = False) -> str:
         """Schedules of the program that ran last. Raises InputRuntimeError if none did."""
-        if self._recent is None:
+        latest = self._launcher.latest
+        if latest is None:
             raise InputRuntimeError("nothing was executed yet", location=caller_location())
-        return self._scheduled_ir(*self._recent)
+        recent: Any = latest.note
+        return self._scheduled_ir(*recent)
 
     def _scheduled_ir(self, bound: BoundInputs, device: Device) -> str:
         stages = self._explain(bound, device).stages
@@ -179,9 +227,17 @@ class FusionExecutorCache:
         total: dict[str, int] = {}
         for cache in self._caches.values():
             c = cache.counters
-            for name in ("exact_hits", "program_hits", "kernel_hits", "kernels_compiled"):
+            for name in ("exact_hits", "program_hits", "kernel_hits", "programs_from_disk", "kernels_compiled"):
                 total[name] = total.get(name, 0) + getattr(c, name)
+        # Calls whose key led straight to their program.
+        if total:
+            total["exact_hits"] += self._launcher.replays()
         return total
+
+
+def _listed(names: Sequence[str] | None) -> Sequence[str] | None:
+    # One text is told from a sequence of them where the lists are checked.
+    return names if names is None or isinstance(names, str) else tuple(names)
 
 
 def _device_for(bound: BoundInputs, requested: Any) -> Device:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any, Protocol, assert_never
 from fuser import options as environment
 from fuser.codegen.generate import generate_cuda
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
+from fuser.compiler.builds import at_once
 from fuser.compiler.recorder import PassObserver, Recorder
+from fuser.compiler.reproducer import fault_planter, with_reproducer
+from fuser.compiler.segment_failures import SizesRefusedError, failed, not_accepted, refused, shows_bugs, too_large
 from fuser.compiler.uncollected import uncollected
 from fuser.errors import CompilationError, DefinitionTypeError, InternalError, SchedulingError
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import INSTRUCTION_BYTES, DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fact_collection import collect_facts
 from fuser.ir.facts import Facts
 from fuser.ir.fusion import Fusion, tensor_outputs
 from fuser.ir.kernel import Kernel
+from fuser.ir.kernel_demand import demand_of
 from fuser.ir.proofs import ProofLog
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
@@ -28,12 +32,19 @@ from fuser.runtime.device import Device
 from fuser.runtime.variants import bound_options, rung_of
 from fuser.schedule.params import NoOpParams, Params, Refused, SegmentInputs
 from fuser.schedule.print_params import params_text
-from fuser.schedule.registry import scheduler_for
-from fuser.schedule.segment import Segment, SizesRefused, candidates, choose_scheduler
+from fuser.schedule.registry import LAST_RESORT, scheduler_for
+from fuser.schedule.segment import AcceptError, Segment, candidates, choose_scheduler
 from fuser.source_location import caller_location
+from fuser.tracebacks import short_tracebacks
 
 if TYPE_CHECKING:
     from fuser.runtime.nvrtc import CompileResult
+
+
+class Start(Protocol):
+    """Starts a call, now or later; what it returns waits for the result, or raises what the call did."""
+
+    def __call__(self, call: Callable[[], CompiledKernel], /) -> Callable[[], CompiledKernel]: ...
 
 
 class SchedulableFusion(Protocol):
@@ -48,6 +59,13 @@ class SchedulableFusion(Protocol):
         """Raise DefinitionRuntimeError if an output needs a value that is no input."""
 
 
+class Definition(Protocol):
+    """A `FusionDefinition`: what defines a fusion, and has one once its `with` block begins."""
+
+    @property
+    def fusion(self) -> SchedulableFusion | None: ...
+
+
 def checked_fusion(fusion: SchedulableFusion, call: str) -> Fusion:
     """The IR of what a user handed to `call`, complete. Raises DefinitionTypeError for what is no fusion."""
     if not isinstance(getattr(fusion, "ir_fusion", None), Fusion):
@@ -57,14 +75,6 @@ def checked_fusion(fusion: SchedulableFusion, call: str) -> Fusion:
         )
     fusion.check_leaves()
     return fusion.ir_fusion
-
-
-class SizesRefusedError(SchedulingError):
-    """Schedulers take a segment's structure and none its sizes; `refusals` name those that were asked."""
-
-    def __init__(self, message: str, refusals: frozenset[SizesRefused]) -> None:
-        super().__init__(message)
-        self.refusals = refusals
 
 
 @record
@@ -103,6 +113,7 @@ class Target:
         return Target(device.info, device.kind == "cuda")
 
 
+@short_tracebacks
 class KernelCompiler:
     """Compiles segments.
 
@@ -122,6 +133,8 @@ class KernelCompiler:
         prefix: str = "",
         **options: Any,
     ) -> None:
+        if device is not None:
+            Target.of(device)
         self.device = device
         self.recorder = recorder if recorder is not None else Recorder()
         self.prefix = prefix
@@ -152,24 +165,26 @@ class KernelCompiler:
 
     def compile(
         self,
-        segment_or_fusion: Segment | Fusion | ScheduleBuilder | SchedulableFusion,
+        segment_or_fusion: Segment | Fusion | ScheduleBuilder | SchedulableFusion | Definition,
         inputs: Iterable[Any] | BoundInputs,
     ) -> CompiledKernel:
-        """Schedule (unless already scheduled), lower, generate and compile.
+        """Schedule (unless already scheduled), lower, generate and compile a fusion, given by itself or by its definition.
 
         `inputs`: arrays, numbers or TensorDescriptors, one per input of the fusion.
         Raises SchedulingError if no scheduler takes it whole, CompilationError with the log if NVRTC refuses the text.
         """
-        what = segment_or_fusion
-        if isinstance(what, Segment):
-            bound = inputs if isinstance(inputs, BoundInputs) else bind_inputs(what.fusion, inputs)
-            return self.compile_segment(what, bound)[0]
-        if isinstance(what, ScheduleBuilder):
-            bound = inputs if isinstance(inputs, BoundInputs) else bind_inputs(what.fusion, inputs)
-            return self.compile_scheduled(what, bound)
+        if isinstance(segment_or_fusion, Segment):
+            bound = inputs if isinstance(inputs, BoundInputs) else bind_inputs(segment_or_fusion.fusion, inputs)
+            return self._uncut(segment_or_fusion, bound)
+        if isinstance(segment_or_fusion, ScheduleBuilder):
+            bound = inputs if isinstance(inputs, BoundInputs) else bind_inputs(segment_or_fusion.fusion, inputs)
+            return self.compile_scheduled(segment_or_fusion, bound)
+        what: Any = getattr(segment_or_fusion, "fusion", segment_or_fusion)
         fusion = what if isinstance(what, Fusion) else getattr(what, "ir_fusion", None)
         if not isinstance(fusion, Fusion):
-            raise DefinitionTypeError(f"KernelCompiler.compile takes a fusion or a segment, got {type(what).__name__}")
+            raise DefinitionTypeError(
+                f"KernelCompiler.compile takes a fusion, its definition or a segment, got {type(what).__name__}"
+            )
         bound = inputs if isinstance(inputs, BoundInputs) else bind_inputs(fusion, inputs)
         schedule = None if isinstance(what, Fusion) else what.schedule
         if schedule is not None and schedule.records:
@@ -177,73 +192,130 @@ class KernelCompiler:
         scheduler, refusals = choose_scheduler(fusion)
         if scheduler is None:
             raise SchedulingError(
-                "Can not find a scheduler to schedule fusion segment: "
+                "compile() makes one kernel, and no scheduler takes this fusion whole; fd.program(inputs) cuts it into "
+                "several. Can not find a scheduler to schedule fusion segment: "
                 + "; ".join(f"{t.name}: {reason}" for t, reason in refusals)
             )
-        return self.compile_segment(Segment(fusion, scheduler, refusals), bound)[0]
+        return self._uncut(Segment(fusion, scheduler, refusals), bound)
+
+    def _uncut(self, segment: Segment, bound: BoundInputs) -> CompiledKernel:
+        """The kernel of a segment that nobody will cut: what fails is told as it is."""
+        try:
+            return self.compile_segment(segment, bound)[0]
+        except SizesRefusedError as error:
+            if error.failure is None:
+                raise
+            raise error.failure.error from error.failure.error.__cause__
 
     def propose(self, segment: Segment, bound: BoundInputs) -> Params:
         """Parameters for these inputs, of the first scheduler that takes the segment's structure and its sizes.
 
         `scheduler_for(params)` is that scheduler; the reasons of those that refused the sizes stand before its own. Raises
-        SizesRefusedError with every reason if none does.
+        SizesRefusedError with every reason if none does, or with the error that a scheduler raised.
         """
         inputs = SegmentInputs(bound.tensors, bound.evaluate)
         refusals: list[str] = []
         types: list[SchedulerType] = []
-        for scheduler in candidates(segment):
-            params = scheduler.propose(segment.fusion, inputs, self.target().info)
-            if not isinstance(params, Refused):
-                if refusals and not isinstance(params, NoOpParams):
-                    return replace(params, reasons=(*(f"sizes refused by {r}" for r in refusals), *params.reasons))
-                return params
-            refusals.append(f"{scheduler.type.name}: {params.reason}")
-            types.append(scheduler.type)
-        raise _refused(segment, types, "no scheduler takes its sizes: " + "; ".join(refusals))
+        try:
+            for scheduler in candidates(segment):
+                try:
+                    params = scheduler.propose(segment.fusion, inputs, self.target().info)
+                except Exception as error:
+                    what = f"{scheduler.type.name} proposes nothing"
+                    raise failed(segment.fusion, scheduler.type, what, error, bound) from error
+                if not isinstance(params, Refused):
+                    if refusals and not isinstance(params, NoOpParams):
+                        return replace(params, reasons=(*(f"sizes refused by {r}" for r in refusals), *params.reasons))
+                    return params
+                refusals.append(f"{scheduler.type.name}: {params.reason}")
+                types.append(scheduler.type)
+        except AcceptError as error:
+            raise not_accepted(error) from error
+        raise refused(segment.fusion, types, "no scheduler takes its sizes: " + "; ".join(refusals))
 
     def compile_segment(
         self, segment: Segment, bound: BoundInputs, params: Params | None = None
     ) -> tuple[CompiledKernel, Params]:
         """The kernel of a segment, and the parameters it was scheduled with.
 
-        Raises SizesRefusedError where what the scheduler proposes cannot be lowered, with FUSER_VERIFY=passes what lowering
-        raised.
+        Raises SizesRefusedError where a stage fails on what the scheduler proposes, SchedulingError under FUSER_VERIFY for an
+        expr that is left to the last resort.
         """
         with uncollected():
             params = params if params is not None else self.propose(segment, bound)
-            chosen = params
+        return self.start_segment(segment, bound, params)(), params
+
+    def start_segment(
+        self, segment: Segment, bound: BoundInputs, params: Params, start: Start = at_once
+    ) -> Callable[[], CompiledKernel]:
+        """`compile_segment` in two steps: what is returned gives the kernel, whose binary `start` may make meanwhile.
+
+        Both raise what `compile_segment` does.
+        """
+        with uncollected():
             scheduler = scheduler_for(params)
-            self.recorder.stage(f"{self.prefix}params.py", lambda: f"# {scheduler.type.name}\n{params_text(chosen)}\n")
+            self.recorder.stage(f"{self.prefix}params.py", lambda: f"# {scheduler.type.name}\n{params_text(params)}\n")
+        if scheduler is LAST_RESORT:
+            _tell_last_resort(segment)
+
+        def failure(error: Exception) -> SizesRefusedError:
+            what = f"what {scheduler.type.name} proposes cannot be lowered"
+            return failed(segment.fusion, scheduler.type, what, error, bound)
+
         try:
             with uncollected():
                 scheduled = scheduler.apply(segment.fusion, params)
-            return self.compile_scheduled(scheduled, bound, segment), params
-        except SchedulingError as error:
-            # A fault of the scheduler. Others may take the segment, and it parts of it; it is told as refusals of sizes are.
-            if "passes" in environment.VERIFY.get():
-                raise
-            why = f"what {scheduler.type.name} proposes cannot be lowered: {error.message}"
-            environment.logger().warning("%s", why)
-            raise _refused(segment, [scheduler.type], why, is_whole=True) from error
+            compiled = self._without_cubin(scheduled, bound, segment)
+            self._check_demand(compiled, segment, scheduler.type, bound)
+            made = start(lambda: self._with_cubin(compiled, bound)) if self.target().makes_cubin else None
+        except SizesRefusedError:
+            raise
+        except Exception as error:
+            raise failure(error) from error
 
-    def compile_scheduled(
-        self, scheduled: ScheduleBuilder, bound: BoundInputs, segment: Segment | None = None
-    ) -> CompiledKernel:
-        """The kernel of a schedule, exactly as it stands. `segment`: the one it is of, with its place among others."""
-        compiled = self._without_cubin(scheduled, bound, segment)
-        if self.target().makes_cubin:
-            compiled = self._with_cubin(compiled, bound)
-            made = compiled
-            self.recorder.stage(f"{self.prefix}kernel.cubin", lambda: resource_text(made))
-        return compiled
+        def finish() -> CompiledKernel:
+            try:
+                return compiled if made is None else self._recorded(made())
+            except Exception as error:
+                raise failure(error) from error
+
+        return finish
+
+    def _check_demand(
+        self, kernel: CompiledKernel, segment: Segment, scheduler: SchedulerType, bound: BoundInputs
+    ) -> None:
+        """Raise SizesRefusedError for a kernel that must spill or is longer than the instruction cache, if it can be cut."""
+        if kernel.kernel_ir is None or len(segment.fusion.tensor_exprs) == 1:
+            return
+        demand = demand_of(kernel.kernel_ir.body)
+        _, registers = rung_of(max(1, min(_threads(kernel, bound), 1024)))
+        info = self.target().info
+        instructions = info.instruction_cache_bytes // INSTRUCTION_BYTES
+        parts = max(-(-demand.registers // registers), -(-demand.instructions // instructions))
+        if parts > 1:
+            why = (
+                f"a thread of the kernel that {scheduler.name} proposes keeps {demand.registers} registers, of {registers}, "
+                f"and has some {demand.instructions} instructions, of {instructions} that are cached"
+            )
+            raise too_large(segment.fusion, scheduler, why, parts)
+
+    def compile_scheduled(self, scheduled: ScheduleBuilder, bound: BoundInputs) -> CompiledKernel:
+        """The kernel of a schedule, exactly as it stands."""
+        return self._finished(self._without_cubin(scheduled, bound, None), bound)
+
+    def _finished(self, compiled: CompiledKernel, bound: BoundInputs) -> CompiledKernel:
+        return self._recorded(self._with_cubin(compiled, bound)) if self.target().makes_cubin else compiled
+
+    def _recorded(self, made: CompiledKernel) -> CompiledKernel:
+        """A kernel with its binary."""
+        self.recorder.stage(f"{self.prefix}kernel.cubin", lambda: resource_text(made))
+        return made
 
     @uncollected()
     def _without_cubin(self, scheduled: ScheduleBuilder, bound: BoundInputs, segment: Segment | None) -> CompiledKernel:
         """The kernel with its CUDA text, ready for NVRTC."""
         facts = collect_facts(scheduled, bound.tensors, bound.evaluate, index_bits=self.options.index_bits)
         self.recorder.stage(f"{self.prefix}schedule.py", lambda: schedule_text(scheduled, facts))
-        from fuser.compiler.reproducer import fault_planter, with_reproducer
-
         observer = PassObserver(self.recorder, self.prefix, fault_planter())
         proofs = ProofLog() if "proofs" in environment.VERIFY.get() else None
         try:
@@ -284,13 +356,7 @@ class KernelCompiler:
         """The kernel with the binary of the rung that its block for these inputs falls in."""
         from fuser.runtime import nvrtc
 
-        assert kernel.plan is not None
-        threads = 1
-        for extent in kernel.plan.block:
-            threads *= extent.evaluate(
-                {b.symbol: bound.extents.get(b.symbol, _by_name(bound, b.symbol.name)) for b in kernel.plan.bindings}
-            )
-        top, limit = rung_of(max(1, min(threads, 1024)))
+        top, limit = rung_of(max(1, min(_threads(kernel, bound), 1024)))
 
         def made(min_blocks: int) -> CompileResult:
             bounds = bound_options(top, min_blocks=min_blocks, register_cap=kernel.register_cap)
@@ -301,11 +367,16 @@ class KernelCompiler:
                     f"{error.message}\nThe generated source is kept in the error's `source`.", log=error.log
                 ) from error
 
+        least = 0 if kernel.kernel_ir is None else demand_of(kernel.kernel_ir.body).registers
+        # Each attempt takes as long as the first: those that must spill are left out.
+        fewer_blocks = [n for n in _fewer_blocks(kernel) if n == 1 or rung_of(min(1024, n * top))[1] >= least]
+        if fewer_blocks and rung_of(min(1024, max(1, kernel.min_blocks) * top))[1] < least:
+            kernel = replace(kernel, min_blocks=fewer_blocks.pop(0), blocks_by=BlocksBy.spills)
         result = made(kernel.min_blocks)
         spilled: list[int] = []
         if _spills(result, kernel.entry):
             spilled.append(kernel.min_blocks)
-            for fewer in _fewer_blocks(kernel):
+            for fewer in fewer_blocks:
                 again = made(fewer)
                 if not _spills(again, kernel.entry):
                     result, kernel = again, replace(kernel, min_blocks=fewer, blocks_by=BlocksBy.spills)
@@ -324,10 +395,18 @@ class KernelCompiler:
         )
 
 
-def _refused(segment: Segment, by: Sequence[SchedulerType], why: str, *, is_whole: bool = False) -> SizesRefusedError:
-    made = frozenset(t.name for e in segment.fusion.tensor_exprs for t in tensor_outputs(e))
-    names = ", ".join(t.name for t in segment.fusion.output_tensors)
-    return SizesRefusedError(f"the segment of {names}: {why}", frozenset(SizesRefused(t, made, is_whole) for t in by))
+def _tell_last_resort(segment: Segment) -> None:
+    (expr,) = segment.fusion.tensor_exprs
+    why = "; ".join(f"{t.name}: {reason}" for t, reason in segment.refusals)
+    if shows_bugs():
+        raise SchedulingError(
+            f"Can not find a scheduler to schedule fusion segment {expr}: {why}",
+            location=tensor_outputs(expr)[0].location,
+        )
+    names = ", ".join(t.name for t in tensor_outputs(expr))
+    environment.logger().warning(
+        "no scheduler takes the expr of %s: a kernel of its own computes it, slowly (%s)", names, why
+    )
 
 
 def _who_asks(options: CompileOptions, kernel: Kernel) -> BlocksBy:
@@ -354,6 +433,17 @@ def _fewer_blocks(kernel: CompiledKernel) -> Sequence[int]:
             return ()
         case _:
             assert_never(kernel.blocks_by)
+
+
+def _threads(kernel: CompiledKernel, bound: BoundInputs) -> int:
+    """Threads of a block for these inputs."""
+    assert kernel.plan is not None
+    threads = 1
+    for extent in kernel.plan.block:
+        threads *= extent.evaluate(
+            {b.symbol: bound.extents.get(b.symbol, _by_name(bound, b.symbol.name)) for b in kernel.plan.bindings}
+        )
+    return threads
 
 
 def _spills(result: CompileResult, entry: str) -> bool:

@@ -10,14 +10,15 @@ from fuser.compiler.bind_inputs import BoundInputs, bind_inputs, drawn_state
 from fuser.compiler.compile_params import CompileParams
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, SchedulableFusion, checked_fusion
 from fuser.compiler.recorder import recorder_from_environment
-from fuser.errors import InputRuntimeError, SchedulingError
+from fuser.errors import InputRuntimeError, LaunchLimitError, SchedulingError
 from fuser.host_ir.build import build_host_program
 from fuser.host_ir.program import HostProgram
-from fuser.ir.enums import GLOBAL_MEMORY, MemoryType, SchedulerType
+from fuser.ir.enums import GLOBAL_MEMORY, MemoryType, ParallelType, SchedulerType
 from fuser.ir.fact_collection import declared_facts, vectorized_arguments
 from fuser.ir.facts import DenseStride, UnitStride, ZeroStride, first_broken, layout_facts
 from fuser.ir.fusion import Fusion
 from fuser.ir.integers import Symbol
+from fuser.ir.launch_plan import LIMIT_REMEDIES
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
 from fuser.optimize.assign_output_layouts import assign_output_layouts
@@ -27,6 +28,7 @@ from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
 from fuser.runtime.launch_params import UNSET, LaunchParams
 from fuser.source_location import caller_location
+from fuser.tracebacks import short_tracebacks
 
 
 @record(eq=False)
@@ -43,6 +45,7 @@ class _WholeFusion:
     segments: Sequence[_WholeSegment]
 
 
+@short_tracebacks
 class KernelExecutor:
     """Compiles a fusion exactly as its schedule says and runs it; an unscheduled fusion is one serial thread.
 
@@ -122,7 +125,10 @@ class KernelExecutor:
         kernel, program = self._program_for(bound, device)
         _check_constraints(kernel, bound, constraints)
         state = drawn_state(self._schedule.fusion, bound, device)
-        return program.run((*bound.values, *state), device=device)
+        try:
+            return program.run((*bound.values, *state), device=device)
+        except LaunchLimitError as error:
+            raise _beyond_limits(error, self._schedule) from None
 
     def _program_for(self, bound: BoundInputs, device: Device) -> tuple[CompiledKernel, HostProgram]:
         assert self._schedule is not None
@@ -187,6 +193,18 @@ def check_vector_access(schedule: ScheduleBuilder, bound: BoundInputs) -> None:
                     f"{nbytes} bytes is needed (shape {list(described.sizes)}, strides {list(described.strides)})",
                     location=tensor.location,
                 )
+
+
+def _beyond_limits(error: LaunchLimitError, schedule: ScheduleBuilder) -> LaunchLimitError:
+    """The error at the user's line that bound an axis or a tensor to what there is too little of."""
+    what, _, axis = error.resource.partition(".")
+    causes: list[object] = [MemoryType.shared] if what == "shared" else [getattr(ParallelType, f"{what}_{axis or 'x'}")]
+    if what == "block" and not axis:
+        causes = [ParallelType.block_x, ParallelType.block_y, ParallelType.block_z]
+    remedy = LIMIT_REMEDIES.get(what, "")
+    return LaunchLimitError(
+        f"{error.message}: {remedy}", resource=error.resource, location=schedule.place_of(*causes) or error.location
+    )
 
 
 def _device_for(bound: BoundInputs) -> Device:

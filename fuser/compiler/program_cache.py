@@ -2,7 +2,8 @@
 
 Level 1   exact shapes, strides and alignments -> program: one dictionary lookup
 Level 2   signature (dtypes, ranks, stride order, contiguity, index width) and equal Params, facts that hold -> same kernels
-Level 3   compile
+Level 3   a program that an earlier process compiled for exactly these inputs (`stored_programs.py`)
+Level 4   compile
 
 A kernel is looked up by (segment, Params, signature) and taken if its facts hold; so one kernel serves every shape that
 satisfies them. Programs are kept per tuple of kernels. Thread safe; kernels of one key are compiled once.
@@ -10,25 +11,29 @@ satisfies them. Programs are kept per tuple of kernels. Thread safe; kernels of 
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fuser import locks
 from fuser.compiler.bind_inputs import BoundInputs
-from fuser.compiler.compile_fusion import compile_segments, plan_fusion, until_sizes_fit
-from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler
+from fuser.compiler.compile_fusion import compile_segments, plan_fusion
+from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, Start
 from fuser.compiler.recorder import Recorder, recorder_from_environment
+from fuser.compiler.segment_failures import SizesRefusedError, shows_bugs, to_keep, until_sizes_fit
+from fuser.compiler.stored_programs import StoredPrograms
 from fuser.host_ir.program import HostProgram
 from fuser.ir.fact_collection import INDEX_LIMIT
-from fuser.ir.facts import TensorDescriptor, first_broken, layout_facts
+from fuser.ir.facts import TensorDescriptor, layout_facts
 from fuser.ir.fusion import Fusion
 from fuser.options import logger
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
+from fuser.runtime.plan_evaluation import facts_hold
 from fuser.schedule.params import Params
 from fuser.schedule.print_params import params_line
+from fuser.schedule.registry import LAST_RESORT, scheduler_for
 from fuser.schedule.segment import Segment, SegmentedFusion, SizesRefused
 
 MAX_EXACT = 1024
@@ -41,6 +46,7 @@ class CacheCounters:
     exact_hits: int = 0
     program_hits: int = 0
     kernel_hits: int = 0
+    programs_from_disk: int = 0
     kernels_compiled: int = 0
 
 
@@ -50,12 +56,18 @@ class ProgramCache:
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
         self.counters = CacheCounters()
-        self._lock = threading.RLock()
+        self._updates = any(o.alias_of is not None for o in fusion.outputs)
+        self._lock = locks.reentrant_lock()
         # By who refused the sizes of what.
         self._segmented: dict[frozenset[SizesRefused], SegmentedFusion] = {}
         self._exact: OrderedDict[object, tuple[HostProgram, tuple[CompiledKernel | None, ...]]] = OrderedDict()
         self._kernels: dict[object, list[CompiledKernel]] = {}
         self._programs: dict[tuple[CompiledKernel | None, ...], HostProgram] = {}
+        self._stored = StoredPrograms(fusion)
+        self._has_warned = False
+        # What could not be lowered, by the keys that its kernels would have, and the failures that were warned of.
+        self._refused: dict[object, SizesRefusedError] = {}
+        self._told: set[str] = set()
 
     def lookup(self, bound: BoundInputs, device: Device, options: CompileOptions) -> HostProgram | None:
         """The program for exactly these inputs, if it is there."""
@@ -84,22 +96,35 @@ class ProgramCache:
         _, kernels = self._exact[self._exact_key(bound, device, options)]
         return tuple(k for k in kernels if k is not None)
 
-    def _exact_key(self, bound: BoundInputs, device: Device, options: CompileOptions) -> object:
-        tensors = tuple(
-            (t.sizes, t.strides, t.alignment & 255, overlaps)
-            for t, overlaps in zip(bound.tensors.values(), overlapping(bound), strict=True)
-        )
+    def _exact_key(self, bound: BoundInputs, device: Device, options: CompileOptions) -> tuple[object, ...]:
+        tensors = tuple((t.sizes, t.strides, t.alignment) for t in bound.tensors.values())
+        met = overlaps(bound) if self._updates else ()
         extents = tuple(bound.extents.values())
-        return tensors, extents, device.kind, device.index, device.info, options
+        return tensors, met, extents, device.kind, device.index, device.info, options
 
     def _make(
         self, bound: BoundInputs, device: Device, options: CompileOptions
     ) -> tuple[HostProgram, tuple[CompiledKernel | None, ...]]:
+        # Which one of several equal devices it is matters to programs in memory only.
+        *looks, _, info, made_with = self._exact_key(bound, device, options)
+        exact = (*looks, info, made_with)
+        # Where there are kernels already, they may serve these inputs as well, which is found out faster than what is on disk.
+        found = None if self._kernels else self._stored.read(exact, device)
+        if found is not None:
+            self.counters.programs_from_disk += 1
+            logger().info("a program of an earlier process serves these inputs: nothing is compiled")
+            return found, tuple(found.kernels.values())
         recorder = recorder_from_environment()
+        compiled = self.counters.kernels_compiled
+        self._has_warned = False
         try:
-            return self._compile(bound, device, options, recorder)
+            made = self._compile(bound, device, options, recorder)
         finally:
             recorder.finish()
+        # What served other inputs before is on disk for those.
+        if self.counters.kernels_compiled != compiled and not self._has_warned:
+            self._stored.write(exact, device, made[0])
+        return made
 
     def _compile(
         self, bound: BoundInputs, device: Device, options: CompileOptions, recorder: Recorder
@@ -112,18 +137,26 @@ class ProgramCache:
                 segmented = self._segmented[without] = plan_fusion(self.fusion, recorder, without, reasons)
             several = len(segmented.segments) > 1
 
-            def make(k: int, segment: Segment, inputs: BoundInputs) -> CompiledKernel:
+            def make(k: int, segment: Segment, inputs: BoundInputs, start: Start) -> Callable[[], CompiledKernel]:
                 compiler = KernelCompiler.with_options(device, options, recorder, f"s{k}." if several else "")
-                return self._kernel((without, k), segment, inputs, compiler)
+                return self._kernel((without, k), segment, inputs, compiler, start)
 
-            return compile_segments(segmented, bound, make, recorder)
+            return compile_segments(segmented, bound, make, recorder, self._programs)
 
-        program, kernels = until_sizes_fit(attempt)
-        known = self._programs.get(kernels)
-        if known is not None:
+        def watched(
+            without: frozenset[SizesRefused], reasons: Sequence[str]
+        ) -> tuple[HostProgram, tuple[CompiledKernel | None, ...]]:
+            try:
+                return attempt(without, reasons)
+            except SizesRefusedError as error:
+                self._has_warned |= any(e.failure is not None for e in (error, *error.others))
+                raise
+
+        program, kernels = until_sizes_fit(watched, self._told)
+        if kernels in self._programs:
             self.counters.program_hits += 1
-            return known, kernels
-        self._programs[kernels] = program
+        else:
+            self._programs[kernels] = program
         return program, kernels
 
     def _kernel(
@@ -132,45 +165,61 @@ class ProgramCache:
         segment: Segment,
         inputs: BoundInputs,
         compiler: KernelCompiler,
-    ) -> CompiledKernel:
+        start: Start,
+    ) -> Callable[[], CompiledKernel]:
         _, k = place
         params: Params = compiler.propose(segment, inputs)
         target = compiler.target()
         key = (place, params, _signature(inputs), target, compiler.options)
         log = logger()
         known = self._kernels.get(key, ())
-        for kernel in known:
-            if first_broken(kernel.facts, inputs.tensors, inputs.evaluate) is None:
-                self.counters.kernel_hits += 1
-                log.info("segment %d: kernel %s serves these inputs as well", k, kernel.content_hash[:8])
-                return kernel
+        serves = next((it for it in known if facts_hold(it, inputs.tensors, inputs.evaluate)), None)
+        if serves is not None:
+            self.counters.kernel_hits += 1
+            log.info("segment %d: kernel %s serves these inputs as well", k, serves.content_hash[:8])
+            return lambda: serves
+        refused = self._refused.get(key)
+        if refused is not None:
+            raise to_keep(refused)
         begin = time.perf_counter()
-        kernel, _ = compiler.compile_segment(segment, inputs, params)
-        took = 1e3 * (time.perf_counter() - begin)
-        why = "facts of the kernels there do not hold" if known else "no kernel of these parameters and layouts"
-        chosen = params_line(params)
-        log.info("segment %d: kernel %s compiled in %.0f ms (%s): %s", k, kernel.content_hash[:8], took, why, chosen)
-        self.counters.kernels_compiled += 1
-        self._kernels.setdefault(key, []).append(kernel)
-        return kernel
+        self._has_warned |= scheduler_for(params) is LAST_RESORT
+        try:
+            finish = compiler.start_segment(segment, inputs, params, start)
+        except SizesRefusedError as error:
+            # The same schedule of the same layouts fails again, whatever the sizes.
+            if not shows_bugs():
+                self._refused[key] = to_keep(error)
+            raise
+
+        def finished() -> CompiledKernel:
+            kernel = finish()
+            took = 1e3 * (time.perf_counter() - begin)
+            why = "facts of the kernels there do not hold" if known else "no kernel of these parameters and layouts"
+            chosen = params_line(params)
+            log.info("segment %d: kernel %s made in %.0f ms (%s): %s", k, kernel.content_hash[:8], took, why, chosen)
+            self.counters.kernels_compiled += 1
+            self._kernels.setdefault(key, []).append(kernel)
+            return kernel
+
+        return finished
 
 
-def overlapping(bound: BoundInputs) -> list[bool]:
-    """Whether each tensor's bytes meet another input's: in-place kernels may not assume they do not."""
-    found = [False] * len(bound.tensors)
-    if len(found) < 2:
-        return found
-    ranges = sorted((*t.byte_range, i) for i, t in enumerate(bound.tensors.values()))
-    # The one of those so far that reaches farthest: the next one meets it, if any.
-    reach, farthest = 0, -1
+def overlaps(bound: BoundInputs) -> tuple[tuple[int, int], ...]:
+    """Pairs of tensors whose bytes meet, by position: kernels that write in place may be made for inputs that do not."""
+    tensors = bound.tensors.values()
+    if len(tensors) < 2:
+        return ()
+    ranges = sorted((*t.byte_range, i) for i, t in enumerate(tensors))
+    found: list[tuple[int, int]] = []
+    # Those so far that end behind where the next one begins.
+    open_ranges: list[tuple[int, int]] = []
     for low, high, i in ranges:
         if low == high:
             continue
-        if farthest >= 0 and low < reach:
-            found[i] = found[farthest] = True
-        if farthest < 0 or high > reach:
-            reach, farthest = high, i
-    return found
+        open_ranges = [(end, other) for end, other in open_ranges if end > low]
+        found += [(min(i, other), max(i, other)) for _, other in open_ranges]
+        open_ranges.append((high, i))
+    return tuple(sorted(found))
 
 
 def _signature(inputs: BoundInputs) -> object:

@@ -8,14 +8,14 @@ Stage names are those of the architecture page: `fusion.py`, `fusion.<nn>-<pass>
 from __future__ import annotations
 
 import os
-import threading
+import sys
 from collections.abc import Callable
 
-from fuser import options
+from fuser import locks, options
 from fuser.ir.kernel import Stmt
 
 _DUMP_COUNT = iter(range(1 << 62))
-_lock = threading.Lock()
+_lock = locks.lock()
 
 
 class Recorder:
@@ -40,7 +40,10 @@ class KeepingRecorder(Recorder):
 
 
 class DumpingRecorder(KeepingRecorder):
-    """Writes the stages that FUSER_DUMP names under FUSER_DUMP_DIR, a folder per compilation, when it is finished."""
+    """Writes the stages that FUSER_DUMP names under FUSER_DUMP_DIR, a folder per compilation, when it is finished.
+
+    A line on stderr says where.
+    """
 
     def __init__(self, patterns: tuple[str, ...], folder: str) -> None:
         super().__init__()
@@ -52,11 +55,23 @@ class DumpingRecorder(KeepingRecorder):
     def finish(self) -> None:
         """Write what was asked for and came to be: a kernel that is there already has no stages."""
         selected = options.select_stages(self.patterns, tuple(self.stages))
-        if selected:
+        if not selected:
+            return
+        try:
             os.makedirs(self.folder, exist_ok=True)
-        for name in sorted(selected):
-            with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
-                file.write(self.stages[name])
+            for name in sorted(selected):
+                with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
+                    file.write(self.stages[name])
+        except OSError as error:
+            # The compilation goes on, or fails for a reason of its own, without what was to be looked at.
+            print(
+                f"fuser: {options.DUMP.env} cannot write to {self.folder}: {error.strerror or error}; "
+                f"set {options.DUMP_DIR.env} to a folder that can be written",
+                file=sys.stderr,
+            )
+            return
+        stages = "1 stage" if len(selected) == 1 else f"{len(selected)} stages"
+        print(f"fuser: wrote {stages} to {self.folder}", file=sys.stderr)
 
 
 def recorder_from_environment() -> Recorder:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fuser import options
 from fuser.compiler.bind_inputs import BoundInputs
 from fuser.errors import InternalError
+from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import ExpSum, Fusion, Tensor, expr_outputs
 from fuser.ir.kernel import Allocate, Stmt
 from fuser.ir.live_order import live_exprs
@@ -40,17 +41,69 @@ def fault_planter() -> Callable[[str, tuple[Stmt, ...]], tuple[Stmt, ...]] | Non
 
 def with_reproducer(error: InternalError, scheduled: ScheduleBuilder, bound: BoundInputs) -> InternalError:
     """The same error with the path of a script that raises it again."""
-    folder = str(options.DUMP_DIR.get())
-    os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, f"reproduce-{error.pass_name or 'compiler'}-{os.getpid()}.py")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(reproducer_text(error, scheduled, bound))
+    text = reproducer_text(error, scheduled, bound)
+    path, again = script_or_why_none(lambda: _write(error.pass_name or "compiler", text))
     return InternalError(
-        f"{error.message}\nThis is a bug of fuser, in pass {error.pass_name or '?'}. To see it again: python {path}",
+        f"{error.message}\nThis is a bug of fuser, in pass {error.pass_name or '?'}. {again}",
         pass_name=error.pass_name,
         reproducer=path,
         location=error.location,
     )
+
+
+def script_or_why_none(write: Callable[[], str]) -> tuple[str | None, str]:
+    """The path of the script that `write` writes, and what to say about it. A folder that cannot be written hides no bug."""
+    try:
+        path = write()
+    except OSError as error:
+        return None, (
+            f"A script that shows it again cannot be written to {options.DUMP_DIR.get()} ({error.strerror or error}): "
+            f"set {options.DUMP_DIR.env} to a folder that can be written"
+        )
+    return path, f"To see it again: python {path}"
+
+
+def _write(name: str, text: str) -> str:
+    """The path of a script."""
+    folder = str(options.DUMP_DIR.get())
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, f"reproduce-{name}-{os.getpid()}.py")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def write_segment_reproducer(why: str, segment: Fusion, scheduler: SchedulerType, bound: BoundInputs | None) -> str:
+    """The path of a script in which a scheduler meets the same segment, with the same inputs if there are any."""
+    # A definition has the two reductions that a pass joined.
+    joins = any(isinstance(e, ExpSum) for e in segment.exprs)
+    defined = "fuse_exp_sums(fd.fusion.ir_fusion)" if joins else "fd.fusion.ir_fusion"
+    inputs = "" if bound is None else "\n".join(f"    {_argument(v.name, bound)}," for v in segment.inputs)
+    compiled = 'KernelCompiler(DeviceInfo.preset("H200")).compile(Segment(fusion, scheduler, ()), inputs)'
+    text = f'''"""Raises: {why.splitlines()[0]}"""
+from fuser import DataType, DeviceInfo, FusionDefinition
+from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.compiler.reproducer import laid_out
+from fuser.ir.enums import SchedulerType
+from fuser.ir.facts import TensorDescriptor
+from fuser.optimize.fuse_exp_sums import fuse_exp_sums
+from fuser.schedule.registry import LAST_RESORT, scheduler_of
+from fuser.schedule.segment import Segment
+
+{definition_text(segment)}
+
+with FusionDefinition() as fd:
+    nvfuser_fusion(fd)
+
+inputs = [
+{inputs}
+]
+fusion = laid_out({defined}, {[t.stride_order for t in _values(segment)]!r})
+scheduler = scheduler_of({scheduler!r}) or LAST_RESORT
+{"scheduler.accepts(fusion)" if bound is None else compiled}
+print("no error")
+'''
+    return _write(scheduler.name, text)
 
 
 def reproducer_text(error: InternalError, scheduled: ScheduleBuilder, bound: BoundInputs) -> str:

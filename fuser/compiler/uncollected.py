@@ -9,8 +9,14 @@ when collections go on, so that one of the cheap kind finds all of it.
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+
+from fuser import locks
+
+# The thread that has switched collections off.
+_switched_off: int | None = None
 
 
 @contextmanager
@@ -21,13 +27,25 @@ def uncollected() -> Generator[None]:
     order: the last thing that one that switched them off does is to switch them on.
     Who switches them off from another thread meanwhile finds them on afterwards: nothing tells whose wish that is.
     """
+    global _switched_off
     if not gc.isenabled():
         yield
         return
     gc.disable()
+    _switched_off = threading.get_ident()
     try:
         yield
     finally:
+        _switched_off = None
+        gc.enable()
+
+
+@locks.in_child
+def _switch_on() -> None:
+    """In a forked child: a thread that is not there would not do it."""
+    global _switched_off
+    if _switched_off not in (None, threading.get_ident()):
+        _switched_off = None
         gc.enable()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,10 @@ from fuser.host_ir.instructions import Allocate, LaunchKernel
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.ir.iteration_graph import IterationGraph
+from fuser.runtime.device import get_device
+from fuser.runtime.device_tensor import DeviceTensor
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
-from fuser.schedule.registry import SCHEDULERS
+from fuser.schedule.registry import LAST_RESORT, SCHEDULERS
 from fuser.simulator.device import SimulatorDevice
 
 Float = DataType.Float
@@ -95,6 +98,13 @@ def softmax() -> FusionDefinition:
     return fd
 
 
+@pytest.fixture(autouse=True)
+def dumped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where scripts are written that show a bug again."""
+    monkeypatch.setenv("FUSER_DUMP_DIR", str(tmp_path))
+    return tmp_path
+
+
 def refuse_to_apply(monkeypatch: pytest.MonkeyPatch, *schedulers: type) -> None:
     def apply(self: object, segment: Fusion, params: object) -> None:
         raise SchedulingError("that cannot be")
@@ -111,7 +121,8 @@ def test_a_proposal_that_cannot_be_lowered_is_a_refusal(monkeypatch: pytest.Monk
     (result,) = fd.execute([value])
     e = np.exp(value - value.max(1, keepdims=True))
     np.testing.assert_allclose(result, e / e.sum(1, keepdims=True), rtol=1e-6)
-    assert unlowered == ["what inner_persistent proposes cannot be lowered: that cannot be"]
+    (warning,) = unlowered
+    assert "what inner_persistent proposes cannot be lowered: that cannot be. This is a bug of fuser; " in warning
     stages = fd.explain([value], file=False).stages
     assert stages["segments.py"].startswith("# cut again: the segment of ")
     assert "what inner_persistent proposes cannot be lowered: that cannot be" in stages["segments.py"]
@@ -126,25 +137,28 @@ def test_what_nobody_can_lower_is_an_error_with_every_reason(
     monkeypatch: pytest.MonkeyPatch, unlowered: list[str]
 ) -> None:
     monkeypatch.setenv("FUSER_DEVICE", "simulator")
-    refuse_to_apply(monkeypatch, *(type(s) for s in SCHEDULERS))
+    refuse_to_apply(monkeypatch, *(type(s) for s in (*SCHEDULERS, LAST_RESORT)))
     with pytest.raises(SchedulingError, match="Can not find a scheduler to schedule fusion segment") as caught:
         softmax().execute([np.ones((5, 130), "f4")])
     notes = "\n".join(caught.value.__notes__)
     assert "the fusion was cut again because of the segment of" in notes
     assert "what reduction proposes cannot be lowered: that cannot be" in notes
+    assert "what expr_eval proposes cannot be lowered: that cannot be" in notes
     unlowered.clear()
 
 
 def test_explain_tells_what_was_left_to_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FUSER_DEVICE", "simulator")
     with FusionDefinition() as fd:
-        x = fd.define_tensor([-1], True, Float)
-        fd.add_output(x * 2.0)
+        x, y = fd.define_tensor([-1], True, Float), fd.define_tensor([-1], True, Float)
+        fd.add_output(x * y)
     value = np.ones(8, np.float32)
-    assert "left to the interpreter" not in str(fd.explain([value], file=False))
-    fd.execute([value])
-    fd.execute([value])
-    assert "left to the interpreter: 2 runs, inputs are in host memory" in str(fd.explain([value], file=False))
+    inputs = [value, DeviceTensor.from_numpy(value, get_device("simulator"))]
+    assert "left to the interpreter" not in str(fd.explain(inputs, file=False))
+    fd.execute(inputs)
+    fd.execute(inputs)
+    expected = "left to the interpreter: 2 runs, inputs of several libraries or devices"
+    assert expected in str(fd.explain(inputs, file=False))
 
 
 @pytest.mark.parametrize("rows", [64, 16384])

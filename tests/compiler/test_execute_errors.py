@@ -18,7 +18,7 @@ from fuser import (
     ParallelType,
     SchedulerType,
 )
-from fuser.errors import DefinitionError, FuserError, InputError, SchedulingError
+from fuser.errors import DefinitionError, InputError, LaunchLimitError, SchedulingError
 from fuser.ir.enums import MemoryType
 
 X = np.ones((3, 4), np.float32)
@@ -50,16 +50,18 @@ def empty() -> FusionDefinition:
 
 NO_FUSION = "Fusion does not exist! Use `with FusionDefinition() as fd: ...` to define a fusion."
 
-# (what, call, class, message)
+EMPTY = "Fusion is empty! No output is named: call fd.add_output(tensor) in the `with` block."
+
+# (what, call, class, beginning of the message)
 STATES: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("execute undefined", lambda: FusionDefinition().execute([X]), N, NO_FUSION),
     ("manual undefined", lambda: FusionDefinition().manual_execute([X]), N, NO_FUSION),
     ("explain undefined", lambda: FusionDefinition().explain([X], file=False), N, NO_FUSION),
     ("program undefined", lambda: FusionDefinition().program([X]), N, NO_FUSION),
     ("validate undefined", lambda: FusionDefinition().validate([X]), N, NO_FUSION),
-    ("execute empty", lambda: empty().execute([X]), N, "Fusion is empty!"),
-    ("manual empty", lambda: empty().manual_execute([X]), N, "Fusion is empty!"),
-    ("explain empty", lambda: empty().explain([X], file=False), N, "Fusion is empty!"),
+    ("execute empty", lambda: empty().execute([X]), N, EMPTY),
+    ("manual empty", lambda: empty().manual_execute([X]), N, EMPTY),
+    ("explain empty", lambda: empty().explain([X], file=False), N, EMPTY),
     (
         "execute after manual",
         lambda: executed("manual_execute").execute([X]),
@@ -92,7 +94,10 @@ def test_states(what: str, call: Callable[[], Any], kind: type[Exception], text:
     with pytest.raises(kind) as caught:
         call()
     assert isinstance(caught.value, DefinitionError), what
-    assert caught.value.message == text
+    first, *definition = caught.value.message.splitlines()
+    assert first == text
+    # Without outputs it is the definition that is to be changed.
+    assert [line.strip() for line in definition[1:]] == (["with FusionDefinition() as fd:"] if text == EMPTY else [])
     assert caught.value.location is not None
     assert caught.value.location.filename == __file__
 
@@ -159,7 +164,10 @@ def test_block_above_1024_threads() -> None:
     with pytest.raises(R) as caught:
         fd.manual_execute([np.ones((2048, 3), np.float32)])
     assert isinstance(caught.value, SchedulingError)
-    assert "the schedule needs 2048 threads per block, a block holds at most 1024" in str(caught.value)
+    assert "the schedule needs 2048 threads per block, a block holds at most 1024: split the axis" in str(caught.value)
+    assert "fd = scheduled(lambda fd, x, y: y.axis(0).parallelize(ParallelType.block_x), (2048, 3))" in str(
+        caught.value
+    )
 
 
 def test_block_above_1024_threads_at_launch() -> None:
@@ -168,9 +176,35 @@ def test_block_above_1024_threads_at_launch() -> None:
     np.testing.assert_array_equal(fd.manual_execute([X])[0], X * 2)
     with pytest.raises(R) as caught:
         fd.manual_execute([np.ones((2000, 3), np.float32)])
-    assert isinstance(caught.value, FuserError)
-    assert "2000" in str(caught.value)
+    assert isinstance(caught.value, LaunchLimitError)
+    assert caught.value.message == (
+        "kernel fuser_kernel: a block of (2000, 1, 1) has 2000 threads, the device holds 1024: split the axis, as in "
+        "tv.split(axis, 128), and bind the inner axis alone to threads"
+    )
+    assert "fd = scheduled(lambda fd, x, y: y.axis(0).parallelize(ParallelType.block_x))" in str(caught.value)
     np.testing.assert_array_equal(fd.manual_execute([X])[0], X * 2)
+
+
+def test_grid_beyond_the_device() -> None:
+    text = "split the axis, or bind it to grid_x, which takes 2**31 - 1 blocks"
+    for shape in ((-1, -1), (70000, 3)):
+        fd = scheduled(lambda fd, x, y: y.axis(0).parallelize(ParallelType.grid_y), shape)
+        with pytest.raises(R) as caught:
+            fd.manual_execute([np.ones((70000, 3), np.float32)])
+        assert isinstance(caught.value, LaunchLimitError if shape[0] < 0 else SchedulingError)
+        assert text in str(caught.value)
+        assert "y.axis(0).parallelize(ParallelType.grid_y)" in str(caught.value)
+
+
+def test_shared_memory_beyond_the_device() -> None:
+    fd = scheduled(lambda fd, x, y: x.cache_after().set_memory_type(MemoryType.shared))
+    with pytest.raises(LaunchLimitError) as caught:
+        fd.manual_execute([np.ones((1000, 200), np.float32)])
+    assert caught.value.message == (
+        "kernel fuser_kernel: 800000 bytes of dynamic shared memory, the device holds 232448 for a block: split the axes of "
+        "the tensor and inline it, so that a block holds a part of it"
+    )
+    assert "x.cache_after().set_memory_type(MemoryType.shared)" in str(caught.value)
 
 
 def test_vectorize_what_is_no_copy() -> None:
@@ -214,9 +248,10 @@ def test_run_before_compile() -> None:
     executor = KernelExecutor()
     assert not executor.is_compiled()
     assert not executor.is_programmatic_dependent_launch_enabled()
-    with pytest.raises(R) as caught:
+    with pytest.raises(SchedulingError) as caught:
         executor.run([X])
-    assert str(caught.value) == "the kernel is not compiled: call compile() first"
+    assert caught.value.message == "the kernel is not compiled: call compile() first"
+    assert "executor.run([X])" in str(caught.value)
     with pytest.raises(R, match="is not compiled"):
         _ = executor.kernel
 
@@ -314,7 +349,11 @@ def test_validate() -> None:
             None,
             "expected an array or a number, got NoneType: torch, CuPy, JAX and NumPy arrays and any object with ",
         ),
-        (X.astype(object), None, "tensors of dtype object are not supported (input 0, t0)"),
+        (
+            X.astype(object),
+            None,
+            "tensors of dtype object are not supported (input 0): pass .astype(np.float32), as DataType.Float is what",
+        ),
         (X, "tpu", "device 'tpu' cannot be used; give an index, 'cuda:<index>' or 'simulator'"),
         (X, 300, "device index 300 is outside [0, 255]"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,8 @@ from fuser.errors import (
     InputTypeError,
     NotSupportedError,
 )
+from fuser.simulator.device import SimulatorDevice
+from tests.device_layouts import place
 
 
 @pytest.fixture(autouse=True)
@@ -65,8 +69,34 @@ def test_manual_schedules_go_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("inputs", [None, 3, "x"])
-def test_what_holds_no_inputs(inputs: object) -> None:
-    with pytest.raises(
-        InputTypeError, match="the inputs must be a list or another iterable of arrays and numbers, got"
-    ):
+def test_what_holds_no_inputs(inputs: Any) -> None:
+    with pytest.raises(InputTypeError, match="the inputs must be a list of arrays and numbers, got"):
         sums_both_ways().execute(inputs)
+
+
+def test_calls_in_any_order_find_what_was_made_for_their_like() -> None:
+    """Layouts, alignments, and an update beside what lies over it or near it, one after the other, each of them several times:
+    whatever went before, a call reads what was there before it wrote."""
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1])
+        fd.add_output(fd.ops.add(x, y), x)
+        fd.add_output(fd.ops.mul(y, 2.0))
+    device = SimulatorDevice()
+    rng = np.random.default_rng(0)
+    span = 512
+    for _ in range(120):
+        memory = place(device, rng.integers(0, 100, 2 * span).astype(np.float32))
+        shape = (4, 8) if rng.integers(4) else (3, 5)
+        layouts = [(shape[1], 1), (1, shape[0]), (shape[1] + 3, 1)]
+        first, second = (layouts[int(i)] for i in rng.integers(0, 3, 2))
+        begin = int(rng.integers(0, 9))
+        distance = int(rng.choice([0, 1, 4, 7, 8, 16, span]))
+        x_, y_ = memory.view(shape, first, begin), memory.view(shape, second, begin + distance)
+        old_x, old_y = x_.numpy(), y_.numpy()
+        (doubled,) = fd.execute([x_, y_])
+        where = f"{shape} {first} {second} {begin} {distance}"
+        np.testing.assert_array_equal(x_.numpy(), old_x + old_y, where)
+        np.testing.assert_array_equal(np.asarray(doubled), old_y * 2, where)
+    counters = fd.fec.counters()
+    assert counters["exact_hits"] > 20
+    assert counters["exact_hits"] + counters["program_hits"] + counters["kernels_compiled"] >= 120

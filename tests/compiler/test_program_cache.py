@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fuser import options
+from fuser import FusionDefinition, options
 from fuser.compiler.bind_inputs import BoundInputs
 from fuser.compiler.executor_cache import FusionExecutorCache
-from fuser.compiler.program_cache import overlapping
+from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.compiler.program_cache import overlaps
 from fuser.errors import InputValueError, SchedulingError
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.dtypes import DataType
 from fuser.ir.facts import TensorDescriptor
+from fuser.runtime.device_tensor import DeviceTensor
 from fuser.schedule.pointwise import PointwiseScheduler
 from fuser.simulator.device import SimulatorDevice
 from tests.device_layouts import place, place_all
@@ -40,9 +44,40 @@ def test_levels() -> None:
         return {n: v - before.get(n, 0) for n, v in cache.counters().items()}
 
     assert run(6, 48)["kernels_compiled"] == 1
-    assert run(6, 48) == {"exact_hits": 1, "program_hits": 0, "kernel_hits": 0, "kernels_compiled": 0}
-    assert run(7, 41) == {"exact_hits": 0, "program_hits": 1, "kernel_hits": 1, "kernels_compiled": 0}
+    assert run(6, 48) == {
+        "exact_hits": 1,
+        "program_hits": 0,
+        "kernel_hits": 0,
+        "programs_from_disk": 0,
+        "kernels_compiled": 0,
+    }
+    assert run(7, 41) == {
+        "exact_hits": 0,
+        "program_hits": 1,
+        "kernel_hits": 1,
+        "programs_from_disk": 0,
+        "kernels_compiled": 0,
+    }
     assert run(7, 41)["exact_hits"] == 1
+
+
+def test_new_sizes_of_a_known_kernel_build_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is anything compiled: the kernel's facts are checked, and the program that is there runs."""
+    cache, device = cache_of("add_two"), SimulatorDevice()
+
+    def run(rows: int) -> None:
+        cache.execute(place_all(device, case("add_two").inputs({"R": rows, "C": 48})))
+
+    run(6)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("made anew")
+
+    monkeypatch.setattr(sys.modules["fuser.compiler.compile_fusion"], "build_host_program", refuse)
+    monkeypatch.setattr(KernelCompiler, "start_segment", refuse)
+    for rows in (7, 8, 9):
+        run(rows)
+    assert (cache.counters()["program_hits"], cache.counters()["kernels_compiled"]) == (3, 1)
 
 
 def test_layouts_have_kernels_of_their_own() -> None:
@@ -118,15 +153,63 @@ def test_inputs_whose_bytes_meet() -> None:
     for _ in range(300):
         firsts = random.integers(0, 40, 5)
         ranges = [(int(a), int(a + n)) for a, n in zip(firsts, random.integers(0, 12, 5), strict=True)]
-        expected = [
-            any(i != j and max(a[0], b[0]) < min(a[1], b[1]) for j, b in enumerate(ranges))
+        expected = tuple(
+            (i, j)
             for i, a in enumerate(ranges)
-        ]
-        assert overlapping(bound_bytes(*ranges)) == expected, ranges
-    assert overlapping(bound_bytes((3, 9))) == [False]
+            for j, b in enumerate(ranges)
+            if i < j and max(a[0], b[0]) < min(a[1], b[1])
+        )
+        assert overlaps(bound_bytes(*ranges)) == expected, ranges
+    assert overlaps(bound_bytes((3, 9))) == ()
 
 
-def test_a_failed_compilation_leaves_nothing(monkeypatch: pytest.MonkeyPatch, unlowered: list[str]) -> None:
+def test_which_inputs_are_one_is_another_program() -> None:
+    """A kernel that writes one input in place may be made for others that lie elsewhere. One definition runs on every way in
+    which four inputs may share memory, in either order."""
+    device = SimulatorDevice()
+    values = np.arange(64, dtype=np.float32).reshape(4, 16)
+    ways = sorted({tuple(way.index(p) for p in way) for way in itertools.product(range(4), repeat=4)})
+    for order in (ways, ways[::-1]):
+        with FusionDefinition() as fd:
+            a, b, c, d = (fd.define_tensor([-1]) for _ in range(4))
+            fd.add_output(fd.ops.sum(fd.ops.mul(a, b), [0]))
+            fd.add_output(fd.ops.add(c, d), c)
+        for way in order:
+            stored = {p: place(device, values[p]) for p in set(way)}
+            (found,) = fd.execute([stored[p] for p in way])
+            np.testing.assert_array_equal(np.asarray(found), (values[way[0]] * values[way[1]]).sum(), str(way))
+            np.testing.assert_array_equal(np.asarray(stored[way[2]]), values[way[2]] + values[way[3]], str(way))
+
+
+def test_an_input_without_elements_overlaps_nothing() -> None:
+    """It may have an address inside of another input: neither the key nor the facts of a kernel say that it matters."""
+    device = SimulatorDevice()
+    whole = place(device, np.zeros(64, np.float32))
+    apart = place(device, np.zeros(64, np.float32))
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([-1]), fd.define_tensor([-1])
+        fd.add_output(fd.ops.add(x, fd.ops.sum(y, [0])), x)
+    for k, address in enumerate((apart.address, whole.address + 16)):
+        fd.execute([whole, DeviceTensor(device, DataType.Float, (0,), (1,), address, whole)])
+        np.testing.assert_array_equal(np.asarray(whole), np.zeros(64), str(k))
+
+
+def test_extents_that_no_tensor_has_are_part_of_the_key() -> None:
+    """Rows as long as a scalar says: what the kernels assume of their length holds for some of the scalars alone."""
+    with FusionDefinition() as fd:
+        n, x = fd.define_scalar(None, DataType.Int), fd.define_tensor([-1])
+        rows = fd.ops.full([fd.ops.size(x, 0), n], 2.0, DataType.Float) * fd.ops.broadcast(x, [False, True])
+        sums = fd.ops.cumsum(rows, 1)
+        fd.add_output(fd.ops.sub(sums, fd.ops.max(sums, [1], True)))
+    values = np.arange(6, dtype=np.float32)
+    for length in (4, 7, 64, 300):
+        (found,) = fd.execute([length, values], device="simulator")
+        expected = values[:, None] * 2 * np.arange(1 - length, 1)
+        np.testing.assert_array_equal(np.asarray(found), expected.astype(np.float32), str(length))
+
+
+def test_a_failed_compilation_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
     cache, device = cache_of("norm_rows_then_columns"), SimulatorDevice()
     placed = place_all(device, case("norm_rows_then_columns").inputs(ALIGNED))  # its last segment is pointwise
     real = PointwiseScheduler.apply
@@ -138,7 +221,6 @@ def test_a_failed_compilation_leaves_nothing(monkeypatch: pytest.MonkeyPatch, un
     for _ in range(2):
         with pytest.raises(SchedulingError, match="planted"):
             cache.execute(placed)
-    unlowered.clear()
     assert not cache.is_compiled(placed)
     monkeypatch.setattr(PointwiseScheduler, "apply", real)
     cache.execute(placed)

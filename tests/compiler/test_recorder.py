@@ -30,13 +30,17 @@ def doubled() -> FusionDefinition:
     return fd
 
 
-def test_stages_that_come_to_be_are_written(monkeypatch: pytest.MonkeyPatch, dumps: Path) -> None:
+def test_stages_that_come_to_be_are_written(
+    monkeypatch: pytest.MonkeyPatch, dumps: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("FUSER_DUMP", "kernel.cu,insert_syncs,s1.params.py")
     fd = doubled()
     fd.execute([np.ones((3, 4), np.float32)])
     first = written(dumps)
     assert [name for name in first if "insert_syncs" not in name] == ["kernel.cu"]
     assert len(first) == 2
+    (folder,) = dumps.iterdir()
+    assert capsys.readouterr().err == f"fuser: wrote 2 stages to {folder}\n"
     # The kernel serves this shape as well; a view needs none.
     fd.execute([np.ones((5, 7), np.float32)])
     with FusionDefinition() as view:
@@ -44,6 +48,7 @@ def test_stages_that_come_to_be_are_written(monkeypatch: pytest.MonkeyPatch, dum
     view.execute([np.ones((3, 4), np.float32)])
     assert written(dumps) == first
     assert len(list(dumps.iterdir())) == 1
+    assert capsys.readouterr().err == ""
 
 
 def test_all_stages_are_those_of_a_compilation(monkeypatch: pytest.MonkeyPatch, dumps: Path) -> None:
@@ -58,3 +63,17 @@ def test_unknown_stage(monkeypatch: pytest.MonkeyPatch, dumps: Path) -> None:
     with pytest.raises(InputValueError, match=r"no stage is called 'kernel\.ptx'; the stages are fusion\.py, "):
         doubled().execute([np.ones((3, 4), np.float32)])
     assert written(dumps) == []
+
+
+def test_a_folder_that_cannot_be_written_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, dumps: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = dumps / "file"
+    file.write_text("")
+    monkeypatch.setenv("FUSER_DUMP", "kernel.cu")
+    monkeypatch.setenv("FUSER_DUMP_DIR", str(file))
+    (out,) = doubled().execute([np.ones((3, 4), np.float32)])
+    assert (out == 2).all()
+    said = capsys.readouterr().err
+    assert said.startswith(f"fuser: FUSER_DUMP cannot write to {file}/")
+    assert said.endswith(": Not a directory; set FUSER_DUMP_DIR to a folder that can be written\n")

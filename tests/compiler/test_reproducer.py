@@ -39,7 +39,7 @@ def planted(
 
 def run_script(path: str) -> subprocess.CompletedProcess[str]:
     """Run a reproducer as a user would, with nothing in the environment that names the fault."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("FUSER_")}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("FUSER_")} | {"FUSER_CACHE": "off"}
     environment["PYTHONPATH"] = str(ROOT)
     return subprocess.run([sys.executable, path], capture_output=True, text=True, env=environment, check=False)
 
@@ -130,3 +130,15 @@ def test_without_a_fault_every_pass_verifies(monkeypatch: pytest.MonkeyPatch) ->
             c.define().execute(c.inputs(ALIGNED))
         except FuserError as error:
             pytest.fail(f"{c.name}: {error}")
+
+
+def test_a_folder_that_cannot_be_written_hides_no_bug(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = folder / "file"
+    file.write_text("")
+    monkeypatch.setenv("FUSER_DUMP_DIR", str(file))
+    error = planted("layer_norm", "insert_syncs", monkeypatch)
+    assert error.reproducer is None
+    assert "is malformed after insert_syncs" in error.message
+    assert error.message.endswith(
+        f"cannot be written to {file} (File exists): set FUSER_DUMP_DIR to a folder that can be written"
+    )
