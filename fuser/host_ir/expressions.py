@@ -9,11 +9,14 @@ expression. A stride counts elements.
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from fuser.errors import DefinitionRuntimeError, DefinitionTypeError
 from fuser.ir.integers import Int, Symbol, as_int, compile_function, symbol
+from fuser.tracebacks import short_traceback
 
 Size = Int | int
 
@@ -30,16 +33,19 @@ class SlotSource(NamedTuple):
 _sources: dict[Symbol, SlotSource] = {}
 
 
+@short_traceback
 def extent(slot: str, dim: int) -> Int:
     """Extent of dimension `dim` (logical order, from 0) of the tensor in `slot`."""
     return _leaf(SlotSource("extent", slot, dim), f"extent({slot!r}, {dim})", 0)
 
 
+@short_traceback
 def stride(slot: str, dim: int) -> Int:
     """Stride, in elements, of dimension `dim` of the tensor in `slot`."""
     return _leaf(SlotSource("stride", slot, dim), f"stride({slot!r}, {dim})", None)
 
 
+@short_traceback
 def scalar(slot: str) -> Int:
     """Value of the integer in `slot`."""
     return _leaf(SlotSource("scalar", slot), f"scalar({slot!r})", None)
@@ -77,11 +83,24 @@ def sources_of(value: Size) -> list[SlotSource]:
         return []
     found: list[SlotSource] = []
     for leaf in sorted(value.symbols, key=lambda s: s.name):
-        source = _sources.get(leaf)
+        source = _sources.get(leaf) or _source_named(leaf)
         if source is None:
             raise DefinitionRuntimeError(f"size {value}: the symbol {leaf} is no extent, stride or scalar of a slot")
         found.append(source)
     return found
+
+
+def _source_named(leaf: Symbol) -> SlotSource | None:
+    """What a symbol stands for that was not made here, but read from a file or a pickle: its name says it."""
+    called = re.fullmatch(r"(extent|stride|scalar)\((.*)\)", leaf.name, re.DOTALL)
+    if called is None:
+        return None
+    try:
+        arguments = ast.literal_eval(f"({called[2]},)")
+        same = {"extent": extent, "stride": stride, "scalar": scalar}[called[1]](*arguments)
+    except (SyntaxError, ValueError, TypeError):
+        return None
+    return _sources.get(leaf) if same is leaf else None
 
 
 class SlotReader(Protocol):
@@ -108,6 +127,13 @@ def compile_sizes(values: Sequence[Size]) -> SizeFunction:
         return compute(*(slots.read(s) for s in sources))
 
     return evaluate
+
+
+def size_value(value: Size, slots: SlotReader) -> int:
+    """One size for the slots at hand, nothing compiled."""
+    if isinstance(value, int):
+        return value
+    return value.evaluate({_symbol_of(s): slots.read(s) for s in sources_of(value)})
 
 
 def _symbol_of(source: SlotSource) -> Symbol:

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING
 
 from fuser.errors import DefinitionTypeError
 from fuser.host_ir.expressions import Size, as_size, as_sizes
-from fuser.ir.dtypes import DataType
+from fuser.ir.dtypes import DataType, as_dtype
 from fuser.ir.integers import Int
 from fuser.records import record
 from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.tracebacks import short_tracebacks
 
 if TYPE_CHECKING:
     from fuser.runtime.launch_params import LaunchParams
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 Argument = str | bool | int | float | complex | Int
 
 
+@short_tracebacks
 @record
 class Allocate:
     """New memory for a tensor: row major, unless `strides` (not negative) are given."""
@@ -44,12 +46,15 @@ class Allocate:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", as_sizes(self.shape, "Allocate"))
-        if not isinstance(self.dtype, DataType) or not self.dtype.itemsize:
+        dtype = as_dtype(self.dtype)
+        if dtype is None or not dtype.itemsize:
             raise DefinitionTypeError(f"Allocate takes a DataType, got {self.dtype!r}")
+        object.__setattr__(self, "dtype", dtype)
         if self.strides is not None:
             object.__setattr__(self, "strides", as_sizes(self.strides, "Allocate"))
 
 
+@short_tracebacks
 @record
 class Deallocate:
     """The end of a slot that Allocate made, and of every alias of it."""
@@ -57,6 +62,7 @@ class Deallocate:
     slot: str
 
 
+@short_tracebacks
 @record
 class Alias:
     """`slot` is the memory of `of`, seen with another layout `offset` elements further on; None keeps what `of` has.
@@ -78,6 +84,7 @@ class Alias:
         object.__setattr__(self, "offset", as_size(self.offset, "Alias"))
 
 
+@short_tracebacks
 @record
 class Copy:
     """Elements of `src` into `dst`, of the same shape and dtype. If the two overlap, `src` is read as it was before."""
@@ -86,6 +93,7 @@ class Copy:
     src: str
 
 
+@short_tracebacks
 @record
 class Fill:
     """One value into every element, converted to the slot's dtype."""
@@ -94,6 +102,7 @@ class Fill:
     value: bool | int | float | complex
 
 
+@short_tracebacks
 @record
 class LaunchKernel:
     """Run a kernel.

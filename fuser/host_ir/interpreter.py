@@ -8,7 +8,7 @@ release   everything that did not go out, after errors too
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -30,19 +30,25 @@ from fuser.host_ir.side_by_side import leaves_room
 from fuser.host_ir.steps import (
     AllocateStep,
     BoundProgram,
+    CopyInStep,
     CopyStep,
     DeallocateStep,
     FillStep,
     Frame,
+    InstructionStep,
     LaunchStep,
     OutputPlan,
     Place,
+    Span,
     Step,
 )
+from fuser.host_ir.verify import output_positions
 from fuser.ir.dtypes import DataType
-from fuser.ir.facts import Disjoint, Fact, TensorDescriptor
+from fuser.ir.facts import byte_span
 from fuser.ir.integers import Int
 from fuser.runtime.arrays import (
+    KEPT_ALIGNMENT,
+    ArrayKind,
     ArrayView,
     Scalar,
     describe_array,
@@ -77,8 +83,7 @@ class Tensor:
     @property
     def span(self) -> tuple[int, int]:
         """Bytes [first, past the last) that hold the elements, from the root's address."""
-        flat = TensorDescriptor(self.dtype, self.sizes, self.strides, address=self.offset * self.dtype.itemsize)
-        return flat.byte_range
+        return byte_span(self.sizes, self.strides, self.dtype.itemsize, self.offset * self.dtype.itemsize)
 
     @property
     def place(self) -> Place:
@@ -125,7 +130,6 @@ class _Run:
         self.inputs: dict[str, ArrayView] = {}
         self.counts: dict[str, int] = {"runs": 1}
         self.steps: list[Step] = []
-        self.disjoint: list[tuple[int, int, int, int, int, int]] = []
         self._bind(inputs)
         views = list(self.inputs.values())
         self.device: Device = device_of(views, device)
@@ -239,6 +243,7 @@ class _Run:
 
     def execute(self, index: int, instruction: Instruction) -> None:
         """Bind one instruction and run the step, if it needs one."""
+        step: InstructionStep | None
         match instruction:
             case Allocate(slot, shape, dtype, strides):
                 sizes = self.sizes(shape)
@@ -265,11 +270,13 @@ class _Run:
                 assert_never(instruction)
         if step is None:
             return
-        before = self._variants()
-        step.run(self.frame)
-        self.steps.append(step)
         if isinstance(step, LaunchStep):
+            before = self._variants()
+            step.run(self.frame)
             self._count_variants(step.kernel, before)
+        else:
+            step.run(self.frame)
+        self.steps.append(step)
 
     def count(self, name: str, n: int = 1) -> None:
         self.counts[name] = self.counts.get(name, 0) + n
@@ -294,10 +301,13 @@ class _Run:
             view = self.inputs[self.program.root_names[tensor.root]]
             copy_in(view, storage, self.device, self.framework, self.stream)
             self.frame.addresses[tensor.root] = storage.address
+            self.steps.append(CopyInStep(tensor.root, storage.nbytes, view.address % KEPT_ALIGNMENT))
             self.count("host_to_device")
         return storage.address + tensor.offset * tensor.dtype.itemsize
 
-    def _allocate(self, slot: str, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: DataType) -> Step:
+    def _allocate(
+        self, slot: str, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: DataType
+    ) -> InstructionStep:
         if any(n < 0 for n in sizes) or any(s < 0 for s in strides):
             raise InputRuntimeError(f"slot {slot!r} would have shape {list(sizes)} with strides {list(strides)}")
         root = self.program.roots[slot]
@@ -325,7 +335,7 @@ class _Run:
             )
         self.tensors[slot] = tensor
 
-    def _copy(self, dst: str, src: str) -> Step | None:
+    def _copy(self, dst: str, src: str) -> InstructionStep | None:
         target, source = self.tensors[dst], self.tensors[src]
         if target.sizes != source.sizes:
             shapes = f"{src!r} of shape {list(source.sizes)} is copied to {dst!r} of shape {list(target.sizes)}"
@@ -342,13 +352,15 @@ class _Run:
             nbytes = element_span(target.sizes, target.strides) * target.dtype.itemsize
         return CopyStep(target.dtype, target.sizes, target.place, target.strides, source.place, source.strides, nbytes)
 
-    def _fill(self, slot: str, value: Scalar) -> Step | None:
+    def _fill(self, slot: str, value: Scalar) -> InstructionStep | None:
         import numpy as np
+
+        from fuser.ir.op_table import numpy_cast
 
         tensor = self.tensors[slot]
         if 0 in tensor.sizes:
             return None
-        pattern = np.asarray(scalar_as(value, tensor.dtype, slot)).astype(tensor.dtype.numpy).tobytes()
+        pattern = numpy_cast(np.asarray(scalar_as(value, tensor.dtype, slot)), tensor.dtype).tobytes()
         self._address(tensor)
         count: int | None = None
         if is_same_dense_layout(tensor.sizes, tensor.strides, tensor.strides):
@@ -362,7 +374,7 @@ class _Run:
             return self.sizes((arg,))[0]
         return self.numbers[arg] if isinstance(arg, str) else arg
 
-    def _launch_planned(self, index: int, instruction: LaunchKernel) -> Step | None:
+    def _launch_planned(self, index: int, instruction: LaunchKernel) -> InstructionStep | None:
         kernel, wanted = instruction.kernel, instruction.launch
         evaluation = evaluation_of(kernel)
         plan = evaluation.plan
@@ -393,7 +405,6 @@ class _Run:
             values.grid, values.block, values.shared_bytes, cluster, plan.cooperative, beside, shares_sms=shares_sms
         )
         check_launch(kernel.entry, launch, self.device)
-        self._note_disjoint(evaluation.facts, dict(zip(plan.tensor_arguments, tensors, strict=True)))
         parameters = evaluation.parameter_values(values)
         slot_of = {name: arg for name, arg in zip(plan.scalar_arguments, numbers, strict=True) if isinstance(arg, str)}
         return LaunchStep(
@@ -408,18 +419,24 @@ class _Run:
             ),
             None if values.semaphores is None else (parameters.semaphores, values.semaphores),
             starts_next,
+            *self._spans(instruction),
         )
 
-    def _note_disjoint(self, facts: Sequence[Fact], tensors: dict[str, Tensor]) -> None:
-        """Remember which inputs must not overlap: the one fact that a later run with the same sizes may break."""
-        borrowed = {self.program.roots[name] for name in self.inputs}
-        for fact in facts:
-            if isinstance(fact, Disjoint):
-                a, b = tensors[fact.tensor], tensors[fact.other]
-                if a.root in borrowed and b.root in borrowed and a.span[0] != a.span[1] and b.span[0] != b.span[1]:
-                    self.disjoint.append((a.root, *a.span, b.root, *b.span))
+    def _spans(self, instruction: LaunchKernel) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
+        """What a launch reads, and what it writes, of its tensors."""
+        written = output_positions(instruction)
+        reads: list[Span] = []
+        writes: list[Span] = []
+        for position, arg in enumerate(instruction.args):
+            if isinstance(arg, str) and arg in self.tensors:
+                tensor = self.tensors[arg]
+                if instruction.kernel.plan is None:
+                    # Raw code may go from a pointer to anywhere in its memory.
+                    tensor = self.tensors[self.program.root_names[tensor.root]]
+                (writes if position in written else reads).append((tensor.root, *tensor.span))
+        return tuple(reads), tuple(writes)
 
-    def _launch_raw(self, instruction: LaunchKernel) -> Step:
+    def _launch_raw(self, instruction: LaunchKernel) -> InstructionStep:
         kernel, wanted = instruction.kernel, instruction.launch
         if wanted is None:
             raise LaunchError(f"kernel {kernel.entry} is raw source and needs launch=LaunchParams(...)")
@@ -437,7 +454,8 @@ class _Run:
                 template[position] = self._number(arg)
         launch = wanted.launch()
         check_launch(kernel.entry, launch, self.device)
-        return LaunchStep(kernel, launch, tuple(template), tuple(pointers), tuple(numbers))
+        reads, writes = self._spans(instruction)
+        return LaunchStep(kernel, launch, tuple(template), tuple(pointers), tuple(numbers), reads=reads, writes=writes)
 
     # --- finish -------------------------------------------------------------------------------------------------------
 
@@ -476,18 +494,67 @@ class _Run:
     def bound(self) -> BoundProgram:
         """The steps of this run, for the launcher."""
         program = self.program
+        position = {name: i for i, name in enumerate(program.inputs)}
         # One plan for a slot, however often it is returned: its array is made once.
         plans: dict[str, OutputPlan] = {}
         for name in program.outputs:
             if name in self.inputs:
-                plans[name] = OutputPlan(program.inputs.index(name))
+                plans[name] = OutputPlan(position[name])
             else:
                 t = self.tensors[name]
                 plans[name] = OutputPlan(None, t.root, t.dtype, t.sizes, t.strides, t.offset)
-        outputs = [plans[name] for name in program.outputs]
         skipped = ("variant_hits", "compiles", "recompiles")
-        counts = {name: n for name, n in self.counts.items() if name not in skipped}
-        return BoundProgram(tuple(self.steps), tuple(outputs), tuple(self.disjoint), counts)
+        backs: list[tuple[int, int, int]] = []
+        copied = {step.root: step.nbytes for step in self.steps if isinstance(step, CopyInStep)}
+        for name in program.updates:
+            root = program.roots[name]
+            if root in copied:
+                backs.append((position[name], root, copied[root]))
+        kinds: list[ArrayKind] = [v.kind for v in self.inputs.values()]
+        return BoundProgram(
+            program=program,
+            steps=tuple(self.steps),
+            outputs=tuple(plans[name] for name in program.outputs),
+            counts={name: n for name, n in self.counts.items() if name not in skipped},
+            device=self.device,
+            framework=self.framework,
+            kind=kinds[0] if kinds else "fuser",
+            tensors={position[name]: view.dtype for name, view in self.inputs.items()},
+            spans=tuple(
+                (position[name], *Tensor(0, v.dtype, v.sizes, v.strides).span) for name, v in self.inputs.items()
+            ),
+            numbers={name: position[name] for name in self.numbers},
+            backs=tuple(backs),
+            roots=len(program.root_names),
+            why_not=self._why_not_again(plans.values()),
+            fixing=frozenset(position[name] for name in program.needs.fixing),
+            sharing_matters=program.needs.sharing,
+            alignment=program.needs.alignment,
+        )
+
+    def _why_not_again(self, outputs: Iterable[OutputPlan]) -> str | None:
+        """Why arguments of the same key must be looked at again, None if they need not."""
+        views = list(self.inputs.values())
+        if not views:
+            return "no input is an array"
+        first = views[0]
+        if any(v.kind != first.kind or v.device != first.device for v in views):
+            return "inputs of several libraries or devices"
+        if first.kind == "jax":
+            return "inputs of JAX"
+        if first.kind == "interface":
+            return "inputs of a library that is not known"
+        if first.kind == "torch" and first.is_host:
+            return "tensors of torch in host memory"
+        if any(v.owner is not v.array for v in views):
+            return "tensors that are conjugated or negated lazily"
+        if self.joined:
+            return "streams have to be joined"
+        if any(name in self.inputs for name in self.numbers):
+            return "an array that is used as a number as well"
+        if first.is_host and any(p.input is None and p.root < len(self.program.inputs) for p in outputs):
+            return "outputs that are views of inputs in host memory"
+        return None
 
 
 _size_functions: dict[tuple[Size, ...], SizeFunction] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuser.errors import LaunchError
+from fuser.errors import LaunchError, LaunchLimitError
 from fuser.runtime.device import Device, Launch
 from fuser.runtime.plan_evaluation import LaunchValues, Triple
 
@@ -29,22 +29,26 @@ def check_constraint(entry: str, wanted: LaunchParams, values: LaunchValues) -> 
 
 
 def check_launch(entry: str, launch: Launch, device: Device) -> None:
-    """Raise LaunchError for sizes that no launch on the device can have."""
+    """Raise LaunchLimitError for sizes that no launch on the device can have."""
     _check_extents(entry, "grid", launch.grid, _GRID_LIMITS)
     limit = device.info.max_threads_per_block
     if launch.threads > limit:
-        raise LaunchError(
-            f"kernel {entry}: a block of {launch.block} has {launch.threads} threads, the device holds {limit}"
+        raise LaunchLimitError(
+            f"kernel {entry}: a block of {launch.block} has {launch.threads} threads, the device holds {limit}",
+            resource="block",
         )
     _check_extents(entry, "block", launch.block, _BLOCK_LIMITS)
     if launch.shared_bytes > device.info.shared_per_block_optin:
-        raise LaunchError(
+        raise LaunchLimitError(
             f"kernel {entry}: {launch.shared_bytes} bytes of dynamic shared memory, the device holds "
-            f"{device.info.shared_per_block_optin} for a block"
+            f"{device.info.shared_per_block_optin} for a block",
+            resource="shared",
         )
 
 
 def _check_extents(entry: str, what: str, extents: Triple, limits: Triple) -> None:
     for axis, n, limit in zip("xyz", extents, limits, strict=True):
         if not 1 <= n <= limit:
-            raise LaunchError(f"kernel {entry}: {what}.{axis} is {n}, outside [1, {limit}]")
+            raise LaunchLimitError(
+                f"kernel {entry}: {what}.{axis} is {n}, outside [1, {limit}]", resource=f"{what}.{axis}"
+            )

@@ -16,6 +16,7 @@ from fuser.host_ir.expressions import Size
 from fuser.host_ir.instructions import Alias, Allocate, Argument, Copy, Deallocate, Fill, Instruction, LaunchKernel
 from fuser.ir.integers import Int
 from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.syntax_trees import syntax_tree
 
 if TYPE_CHECKING:
     from fuser.host_ir.program import HostProgram
@@ -149,7 +150,7 @@ def parse_program(text: str, kernels: Mapping[str, CompiledKernel]) -> HostProgr
         "float": float,
         "complex": complex,
     }
-    tree = ast.fix_missing_locations(_Conditions().visit(ast.parse(text, mode="eval")))
+    tree = ast.fix_missing_locations(_Conditions().visit(syntax_tree(text, "eval")))
     code = compile(tree, "<program>", "eval")
     program = eval(code, {"__builtins__": {}, **names, **functions, **_conditions(), "kernels": dict(kernels)})
     if not isinstance(program, HostProgram):

@@ -13,16 +13,26 @@ program = HostProgram(
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
+from fuser import locks
+from fuser.errors import DefinitionTypeError, FuserError, InputTypeError
 from fuser.host_ir.instructions import Instruction, LaunchKernel
+from fuser.host_ir.key_needs import KeyNeeds, key_needs
 from fuser.host_ir.launcher import Launcher
 from fuser.host_ir.print import label_kernels, print_program
 from fuser.host_ir.side_by_side import Beside, side_by_side
+from fuser.host_ir.steps import BoundProgram, Tally
 from fuser.host_ir.verify import ProgramFacts, verify_program
+from fuser.runtime.arrays import ArrayView, input_sequence
 from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.streams import stream_handle
+from fuser.source_location import caller_location
+from fuser.tracebacks import short_tracebacks, shorten
+
+if TYPE_CHECKING:
+    from fuser.host_ir.captured_program import CapturedProgram
 
 COUNTERS = (
     "runs",
@@ -43,6 +53,7 @@ COUNTERS = (
 )
 
 
+@short_tracebacks
 class HostProgram:
     """A sequence of instructions over named slots. Immutable; compares by inputs, outputs and instructions.
 
@@ -56,17 +67,32 @@ class HostProgram:
         "_counters",
         "_inputs",
         "_instructions",
+        "_interpreted",
         "_kernels",
         "_launcher",
         "_lock",
         "_outputs",
+        "_tallies",
         "facts",
+        "needs",
         "root_names",
         "roots",
         "side_by_side",
     )
 
     def __init__(self, inputs: Iterable[str], outputs: Iterable[str], instructions: Iterable[Instruction]) -> None:
+        for what, names in (("inputs", inputs), ("outputs", outputs)):
+            if isinstance(names, str):
+                raise DefinitionTypeError(
+                    f"HostProgram: {what} must be a sequence of names, got the text {names!r}: write ({names!r},)",
+                    location=caller_location(),
+                )
+        if isinstance(instructions, get_args(Instruction)):
+            raise DefinitionTypeError(
+                "HostProgram: instructions must be a sequence, got one "
+                f"{type(instructions).__name__}: write ({type(instructions).__name__}(...),)",
+                location=caller_location(),
+            )
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
         self._instructions = tuple(instructions)
@@ -76,10 +102,18 @@ class HostProgram:
         self.root_names: tuple[str, ...] = tuple(dict.fromkeys(self.facts.roots.values()))
         self.roots: dict[str, int] = {slot: self.root_names.index(root) for slot, root in self.facts.roots.items()}
         self.side_by_side: dict[int, Beside] = side_by_side(self._instructions)
-        self._launcher = Launcher(self)
+        self.needs: KeyNeeds = key_needs(self._instructions, self.facts)
+        self._launcher = Launcher(self._bind, _arrays_of_views)
         self._kernels = label_kernels(self._instructions)
-        self._lock = threading.Lock()
+        self._lock = locks.reentrant_lock()
         self._counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
+        self._tallies: list[Tally] = []
+        # Runs whose like will go to the interpreter again, by reason.
+        self._interpreted: dict[str, int] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles and copies have the text and its kernels, and nothing of earlier runs."""
+        return HostProgram, (self._inputs, self._outputs, self._instructions)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -114,7 +148,44 @@ class HostProgram:
         hold is InputRuntimeError), LaunchError for launches that the device cannot hold and for driver errors. After an
         error nothing is returned and all memory is given back.
         """
-        return self._launcher.run(inputs, stream, device)
+        try:
+            if stream is not None:
+                _check_stream(stream)
+            if not isinstance(inputs, (list, tuple)):
+                inputs = list(input_sequence(inputs))
+            return self._launcher.run(inputs, stream, device)
+        except FuserError as error:
+            shorten(error)
+            raise
+
+    def bind(self, inputs: Sequence[Any], stream: Any = None, device: Any = None) -> tuple[list[Any], BoundProgram]:
+        """A run by the interpreter, and its steps, for executors that keep them."""
+        from fuser.host_ir.interpreter import interpret_and_bind
+
+        results, bound = interpret_and_bind(self, inputs, stream, device)
+        why = bound.why_not
+        if why is not None:
+            with self._lock:
+                self._interpreted[why] = self._interpreted.get(why, 0) + 1
+        return results, bound
+
+    def _bind(self, inputs: Sequence[Any], stream: Any, device: Any, _: Any) -> tuple[list[Any], BoundProgram]:
+        return self.bind(inputs, stream, device)
+
+    def capture(self, inputs: Sequence[Any], stream: Any = None, *, device: Any = None) -> CapturedProgram:
+        """Run once, and record the run as a graph of the device, to be launched again on these inputs or on others.
+
+        The arguments are those of `run`; arrays must be in the memory of the device (torch, CuPy, DeviceTensor). Numbers are
+        those of the call. The first run is a run: `outputs` of the captured program are its outputs, and inputs that the
+        program updates have been updated once. `device` is that of all later runs, too.
+
+        Raises what `run` raises, and InputRuntimeError for arrays in host memory and those of other libraries.
+        """
+        from fuser.host_ir.captured_program import CapturedProgram
+
+        captured = CapturedProgram(self._launcher, device)
+        captured.run(inputs, stream)
+        return captured
 
     def interpret(self, inputs: Sequence[Any], stream: Any = None, *, device: Any = None) -> list[Any]:
         """`run` by the reference executor, which keeps nothing from earlier runs."""
@@ -133,9 +204,17 @@ class HostProgram:
         """
         with self._lock:
             total = dict(self._counters)
-        for name, n in self._launcher.counters().items():
-            total[name] += n
+            tallies = list(self._tallies)
+        for tally in tallies:
+            total["replays"] += tally.replays
+            for name, n in tally.counts.items():
+                total[name] += n * tally.replays
         return total
+
+    def add_tally(self, tally: Tally) -> None:
+        """Count what an executor counts there."""
+        with self._lock:
+            self._tallies.append(tally)
 
     def count(self, deltas: dict[str, int]) -> None:
         """Add to the counters (for executors)."""
@@ -144,8 +223,9 @@ class HostProgram:
                 self._counters[name] += n
 
     def interpreted(self) -> dict[str, int]:
-        """Runs that were left to the interpreter although their like was seen before, by reason."""
-        return self._launcher.interpreted()
+        """Runs by the interpreter of calls whose like will not be known to the launcher either, by reason."""
+        with self._lock:
+            return dict(self._interpreted)
 
     def explain(self) -> str:
         """The program with each kernel's launch plan, facts and resources, and how it was run so far."""
@@ -168,3 +248,18 @@ class HostProgram:
     def launches(self) -> list[LaunchKernel]:
         """The LaunchKernel instructions, in order."""
         return [i for i in self._instructions if isinstance(i, LaunchKernel)]
+
+
+def _check_stream(stream: Any) -> None:
+    """Raise InputTypeError for what is no stream, inputs above all, on the simulator too."""
+    try:
+        stream_handle(stream)
+    except InputTypeError as error:
+        raise InputTypeError(f"run() takes one list of all inputs, and a stream after it: {error.message}") from None
+
+
+def _arrays_of_views(inputs: Sequence[Any]) -> Sequence[Any]:
+    """Inputs with the arrays that views are of."""
+    if ArrayView not in map(type, inputs):
+        return inputs
+    return [value.array if type(value) is ArrayView else value for value in inputs]

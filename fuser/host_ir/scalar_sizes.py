@@ -112,8 +112,12 @@ def _truncated(a: Int, divisor: int) -> Int:
 
 def _unsupported(expr: ScalarOp) -> NotSupportedError:
     operands = ", ".join(f"{s} ({s.dtype.name})" for s in expr.inputs)
+    remedy = "pass the extent as a scalar input of its own"
+    if any(s.dtype.is_floating for s in expr.inputs):
+        remedy = f"divide sizes by //, as / gives a floating number, or {remedy}"
     return NotSupportedError(
         f"the extent {expr.output.name} = {expr.op}({operands}) cannot be computed by a host program yet: extents take integer "
-        "+, -, *, min, max, where, and division by positive constants; pass the extent as a scalar input of its own",
+        "+, -, *, min, max, where, and division by positive constants; "
+        f"{remedy}",
         location=expr.output.location,
     )

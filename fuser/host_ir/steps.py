@@ -2,7 +2,7 @@
 
 Grammar
     bound program := step*
-    step          := AllocateStep | DeallocateStep | CopyStep | FillStep | LaunchStep
+    step          := AllocateStep | DeallocateStep | CopyInStep | CopyStep | FillStep | LaunchStep
     place         := (root, byte offset)                    an address: root memory of the run plus a constant
 
 The interpreter binds an instruction and runs the step at once; the launcher keeps the steps of a run and runs them again
@@ -12,19 +12,25 @@ and numbers that are passed on as they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from fuser import locks
 from fuser.ir.dtypes import DataType
 from fuser.records import record
-from fuser.runtime.arrays import Scalar, element_span, row_major
+from fuser.runtime.arrays import ArrayKind, Scalar, element_span, row_major
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device, Launch
 from fuser.runtime.frameworks import Framework, Storage
 from fuser.runtime.plan_evaluation import scalar_as
 from fuser.runtime.strided_copy import copy_strided
 
+if TYPE_CHECKING:
+    from fuser.host_ir.program import HostProgram
+
 Place = tuple[int, int]
+Span = tuple[int, int, int]
 
 
 class Frame:
@@ -52,6 +58,18 @@ class Frame:
         storage = self.framework.scratch(self.device, nbytes, self.stream)
         self.scratch.append(storage)
         return storage
+
+    def copy_strided(
+        self,
+        dtype: DataType,
+        sizes: tuple[int, ...],
+        dst: int,
+        dst_strides: tuple[int, ...],
+        src: int,
+        src_strides: tuple[int, ...],
+    ) -> None:
+        """Copy elementwise between two addresses."""
+        copy_strided(self.device, dtype, sizes, dst, dst_strides, src, src_strides, self.stream)
 
     def release_workspaces(self) -> None:
         while self.scratch:
@@ -104,6 +122,18 @@ class DeallocateStep:
 
 
 @record(eq=False)
+class CopyInStep:
+    """Memory for a host array that is an input, and its bytes: `nbytes` of them, `shift` behind an aligned address.
+
+    The interpreter does so when it comes to the first use.
+    """
+
+    root: int
+    nbytes: int
+    shift: int
+
+
+@record(eq=False)
 class CopyStep:
     """`nbytes` is set where both sides have one dense layout."""
 
@@ -140,7 +170,7 @@ class CopyStep:
     def _copy(
         self, frame: Frame, dst: int, dst_strides: tuple[int, ...], src: int, src_strides: tuple[int, ...]
     ) -> None:
-        copy_strided(frame.device, self.dtype, self.sizes, dst, dst_strides, src, src_strides, frame.stream)
+        frame.copy_strided(self.dtype, self.sizes, dst, dst_strides, src, src_strides)
 
 
 @record(eq=False)
@@ -162,7 +192,7 @@ class FillStep:
         one = frame.workspace(len(self.pattern))
         frame.device.fill(one.address, self.pattern, 1, frame.stream)
         nowhere = (0,) * len(self.sizes)
-        copy_strided(frame.device, self.dtype, self.sizes, address, self.strides, one.address, nowhere, frame.stream)
+        frame.copy_strided(self.dtype, self.sizes, address, self.strides, one.address, nowhere)
         frame.release_workspaces()
 
 
@@ -175,6 +205,7 @@ class LaunchStep:
     workspaces  (positions, bytes)
     semaphores  (positions, count)
     holds       its workspaces stay in use while the next launch runs beside it
+    reads, writes   (root, first byte, past the last) of its tensors; what is read and written is in `writes`
     """
 
     kernel: CompiledKernel
@@ -185,6 +216,8 @@ class LaunchStep:
     workspaces: tuple[tuple[tuple[int, ...], int], ...] = ()
     semaphores: tuple[tuple[int, ...], int] | None = None
     holds: bool = False
+    reads: tuple[Span, ...] = ()
+    writes: tuple[Span, ...] = ()
 
     def run(self, frame: Frame) -> None:
         values = list(self.template)
@@ -209,7 +242,9 @@ def _put(values: list[Scalar], positions: Sequence[int], value: int) -> None:
         values[position] = value
 
 
-Step = AllocateStep | DeallocateStep | CopyStep | FillStep | LaunchStep
+# What an instruction becomes; arrays in host memory are copied in where one needs them first.
+InstructionStep = AllocateStep | DeallocateStep | CopyStep | FillStep | LaunchStep
+Step = InstructionStep | CopyInStep
 
 
 @record(eq=False)
@@ -224,18 +259,58 @@ class OutputPlan:
     offset: int = 0  # elements
 
 
+class Tally:
+    """How often bound programs that count the same were run again. `counts` is what one run adds to the program's counters."""
+
+    __slots__ = ("counts", "lock", "program", "replays")
+
+    def __init__(self, program: object, counts: dict[str, int]) -> None:
+        self.program = program
+        self.counts = counts
+        self.lock = locks.reentrant_lock()
+        self.replays = 0
+
+
 @dataclass(slots=True, eq=False)
 class BoundProgram:
-    """The steps of one run, for arguments of one key.
+    """The steps of one run, for arguments of one key, and what they were bound to.
 
+    steps     in order
     outputs   one entry per output of the program, in order
-    disjoint  (root, first byte, past the last, root, first byte, past the last): inputs that must not overlap
     counts    what one run adds to the program's counters
-    replays   how often the launcher ran it
+    device, framework, kind   where it ran, whose memory it took, and the library of all its tensor inputs
+    tensors   element type of each tensor input by position
+    spans     (position, first byte, past the last) of those inputs, from their addresses
+    numbers   position of each number by name
+    backs     (position, root, bytes) of host arrays that are updated
+    roots     how many memories there are
+    why_not   why the steps cannot be run again for arguments of the same key; None if they can
+    fixing    positions of numbers whose values belong to the key
+    sharing_matters   whether it belongs to the key which inputs share memory
+    alignment how much of the alignment of addresses does, in bytes
+    draw      (seed, offset) for the two numbers that follow the caller's inputs
+    note      what an executor of fusions remembers of the call
+    types     of the caller's inputs
+    tally     where runs of it are counted
     """
 
+    program: HostProgram
     steps: tuple[Step, ...]
     outputs: tuple[OutputPlan, ...]
-    disjoint: tuple[tuple[int, int, int, int, int, int], ...]
-    counts: dict[str, int] = field(default_factory=dict)
-    replays: int = 0
+    counts: dict[str, int]
+    device: Device
+    framework: Framework
+    kind: ArrayKind
+    tensors: dict[int, DataType]
+    spans: tuple[tuple[int, int, int], ...]
+    numbers: dict[str, int]
+    backs: tuple[tuple[int, int, int], ...]
+    roots: int
+    why_not: str | None
+    fixing: frozenset[int]
+    sharing_matters: bool
+    alignment: int
+    draw: Callable[[], tuple[int, int]] | None = None
+    note: object = None
+    types: tuple[type, ...] = ()
+    tally: Tally | None = None

@@ -200,4 +200,5 @@ def test_extents_that_cannot_be_computed_yet_say_so() -> None:
     with pytest.raises(NotSupportedError) as caught:
         fd.execute([2.5], device="simulator")
     assert "cannot be computed by a host program yet" in str(caught.value)
+    assert "divide sizes by //" in str(caught.value)
     assert "n = fd.ops.cast(d * 2.0, Int)" in str(caught.value)

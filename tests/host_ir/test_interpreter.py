@@ -202,6 +202,13 @@ def test_outputs_have_the_strides_asked_for(device) -> None:
     assert (y.astype(np.float32) == 1.5).all()
 
 
+@pytest.mark.parametrize(("value", "bits"), [(1 + 2.0**-8 + 2.0**-40, 0x3F81), (2.0**32 + 2.0**24 + 1, 0x4F81)])
+def test_fills_of_16_bits_round_once(device, value: float, bits: int) -> None:
+    program = HostProgram(("x",), ("x",), (Fill("x", value),))
+    (x,) = program.run([np.zeros(3, ml_dtypes.bfloat16)], device=device)
+    np.testing.assert_array_equal(x.view(np.uint16), [bits] * 3)
+
+
 def test_views_of_inputs_launch_nothing_and_share_memory(device) -> None:
     program = HostProgram(
         ("x",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def test_sizes_are_expressions_of_extents() -> None:
     assert str(stride("x", 1) + scalar("n")) == "scalar('n') + stride('x', 1)"
 
 
-def test_program_prints_as_python_that_rebuilds_it(make_kernel, golden) -> None:
+def test_program_prints_as_python_that_rebuilds_it(make_kernel: Any, golden: Any) -> None:
     kernel = make_kernel()
     program = HostProgram(
         ("x", "n"),
@@ -33,7 +34,7 @@ def test_program_prints_as_python_that_rebuilds_it(make_kernel, golden) -> None:
         (
             Allocate("y", (N,), DataType.Float),
             LaunchKernel(kernel, ("x", "y")),
-            Allocate("z", [N, 2], DataType.Float, strides=(1, N)),
+            Allocate("z", (N, 2), DataType.Float, strides=(1, N)),
             Fill("z", float("inf")),
             Alias("column", "z", (N,), strides=(1,), offset=N),
             Copy("column", "y"),
@@ -50,7 +51,7 @@ def test_program_prints_as_python_that_rebuilds_it(make_kernel, golden) -> None:
     assert program.updates == ("x",)
 
 
-def test_kernels_with_equal_labels_are_told_apart(make_kernel) -> None:
+def test_kernels_with_equal_labels_are_told_apart(make_kernel: Any) -> None:
     first, second = make_kernel(), make_kernel()
     launches = [LaunchKernel(k, ("x", "x")) for k in (first, second, first)]
     program = HostProgram(["x"], ["x"], launches)
@@ -58,7 +59,7 @@ def test_kernels_with_equal_labels_are_told_apart(make_kernel) -> None:
     assert parse_program(repr(program), program.kernels) == program
 
 
-def test_explain_tells_plan_facts_and_counters(make_kernel) -> None:
+def test_explain_tells_plan_facts_and_counters(make_kernel: Any) -> None:
     from fuser.ir.facts import ExtentDivisible
     from fuser.ir.launch_plan import Meeting
 
@@ -129,11 +130,12 @@ def test_error_names_the_instruction() -> None:
     with pytest.raises(DefinitionRuntimeError) as caught:
         HostProgram(("x",), (), (ALLOCATE, Fill("z", 1)))
     assert (
-        str(caught.value) == "HostProgram, instruction 1, Fill('z', 1): slot 'z' is not defined; defined are 'x', 'y'"
+        caught.value.message
+        == "HostProgram, instruction 1, Fill('z', 1): slot 'z' is not defined; defined are 'x', 'y'"
     )
 
 
-def test_launch_is_checked_against_the_kernel(make_kernel) -> None:
+def test_launch_is_checked_against_the_kernel(make_kernel: Any) -> None:
     kernel = make_kernel(scalars={"alpha": DataType.Double})
 
     def build(*args: object, allocate: Instruction = ALLOCATE) -> HostProgram:
@@ -155,19 +157,19 @@ def test_launch_is_checked_against_the_kernel(make_kernel) -> None:
         HostProgram(("x",), (), (ALLOCATE, LaunchKernel(make_kernel(), ("y", "x"))))
 
 
-def test_inputs_of_two_dtypes_are_refused(make_kernel) -> None:
+def test_inputs_of_two_dtypes_are_refused(make_kernel: Any) -> None:
     half = make_kernel("half", inputs={"x": DataType.Half})
     with pytest.raises(DefinitionRuntimeError, match=r"slot 'x' has dtype Float, but Half is needed here"):
         HostProgram(("x",), (), (ALLOCATE, LaunchKernel(make_kernel(), ("x", "y")), LaunchKernel(half, ("x", "y"))))
 
 
-def test_index_tensors_are_int_tensors(make_kernel) -> None:
+def test_index_tensors_are_int_tensors(make_kernel: Any) -> None:
     kernel = make_kernel(inputs={"x": DataType.Index})
     program = HostProgram(("x",), ("y",), (ALLOCATE, LaunchKernel(kernel, ("x", "y"))))
     assert program.facts.dtypes["x"] is DataType.Int
 
 
-def test_instructions_check_their_types(make_kernel) -> None:
+def test_instructions_check_their_types(make_kernel: Any) -> None:
     with pytest.raises(DefinitionTypeError, match="Allocate takes a DataType, got 'float'"):
         Allocate("y", (1,), "float")  # type: ignore[arg-type]
     with pytest.raises(
@@ -184,7 +186,7 @@ def test_instructions_check_their_types(make_kernel) -> None:
         HostProgram((), (), ("Fill",))  # type: ignore[arg-type]
 
 
-def test_raw_kernel_needs_launch_sizes(make_kernel) -> None:
+def test_raw_kernel_needs_launch_sizes(make_kernel: Any) -> None:
     from fuser.runtime.strided_copy import strided_copy_kernel
 
     kernel = strided_copy_kernel(4, 0, "sm_90a")
@@ -198,3 +200,13 @@ def test_raw_kernel_needs_launch_sizes(make_kernel) -> None:
     program = HostProgram(("x", "z", "n"), ("z",), (LaunchKernel(kernel, ("z", "x", "n"), sizes),))
     assert program.updates == ("z",)
     assert program.facts.scalar_inputs == {"n"}
+
+
+@pytest.mark.parametrize("names", [{"inputs": "xin", "outputs": ("xin",)}, {"inputs": ("xin",), "outputs": "xin"}])
+def test_one_name_instead_of_a_tuple(names: dict[str, Any]) -> None:
+    (what,) = (key for key, value in names.items() if isinstance(value, str))
+    with pytest.raises(DefinitionTypeError) as caught:
+        HostProgram(instructions=(), **names)
+    assert caught.value.message == (
+        f"HostProgram: {what} must be a sequence of names, got the text 'xin': write ('xin',)"
+    )

@@ -1,0 +1,269 @@
+"""Recording: what a bound program asks of its device, as commands with the edges that their bytes ask for.
+
+    Before:  AllocateStep(y), LaunchStep(a: x -> y), LaunchStep(b: x -> z), CopyStep(x <- y)
+    After:   0 a    reads x, writes y
+             1 b    reads x, writes z
+             2 copy reads y, writes x         after 0 (y) and 1 (x is read until then)
+
+One pass over the steps. They run against a frame whose device notes what it is asked to do, so that a command is what the step
+would have done: with these addresses and numbers, which are copied. Memory that no caller sees is taken once, and a later
+recording of the same steps is given the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+from fuser.errors import LaunchError
+from fuser.host_ir.dependencies import Dependencies, Range
+from fuser.host_ir.steps import (
+    AllocateStep,
+    BoundProgram,
+    CopyInStep,
+    CopyStep,
+    DeallocateStep,
+    FillStep,
+    Frame,
+    LaunchStep,
+    Place,
+    Step,
+)
+from fuser.ir.dtypes import DataType
+from fuser.ir.facts import TensorDescriptor
+from fuser.records import record
+from fuser.runtime.arrays import Scalar
+from fuser.runtime.commands import Command, CopyCommand, FillCommand, KernelCommand, LayoutCommand
+from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.device import ArgumentValue, Device, Launch
+from fuser.runtime.frameworks import Framework, Storage
+from fuser.runtime.streams import keep_until_done
+from fuser.runtime.strided_copy import copy_strided
+
+
+@record(eq=False)
+class Recording:
+    """Commands in program order, of each those before that it waits for, and the memory of the run that was recorded."""
+
+    commands: tuple[Command, ...]
+    edges: tuple[tuple[int, ...], ...]
+    storages: tuple[Storage | None, ...]
+
+
+class KeptMemory:
+    """Memory of recordings that no caller sees, in the order in which they ask for it.
+
+    A recording that asks for more than is there gets new memory in its place. What was there is given back by `settle`, when
+    nothing runs on it any more; never, if a caller's graph has commands on it (`is_lent`).
+    """
+
+    def __init__(self, device: Device, framework: Framework) -> None:
+        self._device = device
+        self._framework = framework
+        self._scratch = _Row()
+        # Apart, for they are zero between launches.
+        self._counters = _Row()
+        self._replaced: list[Storage] = []
+        self.is_lent = False
+
+    def rewind(self) -> None:
+        """The next recording begins."""
+        self._scratch.asked = self._counters.asked = 0
+
+    def take(self, nbytes: int, stream: int) -> Storage:
+        """Memory of any content. Work on `stream` that comes next may use it."""
+        return self._next(self._scratch, nbytes, stream)[0]
+
+    def zeroed(self, count: int, stream: int) -> int:
+        """Address of Int32 counters that are zero; every launch leaves them so."""
+        storage, is_new = self._next(self._counters, 4 * count, stream)
+        if is_new:
+            self._device.fill(storage.address, bytes(4), count, stream)
+        return storage.address
+
+    def _next(self, row: _Row, nbytes: int, stream: int) -> tuple[Storage, bool]:
+        place, row.asked = row.asked, row.asked + 1
+        if place < len(row.storages) and row.storages[place].nbytes >= nbytes:
+            return row.storages[place], False
+        made = self._framework.scratch(self._device, nbytes, stream)
+        self._replaced += row.storages[place : place + 1]
+        row.storages[place : place + 1] = [made]
+        return made, True
+
+    def settle(self, stream: int) -> None:
+        """The latest recording is what runs from now on. Work on `stream` may still use the memory of those before."""
+        if not self.is_lent:
+            storages, self._replaced = self._replaced, []
+            self._give_back(storages, stream)
+
+    def release(self, stream: int) -> None:
+        """Give all of it back. Work on `stream` may still use it."""
+        storages = [*self._scratch.storages, *self._counters.storages, *self._replaced]
+        self._scratch, self._counters, self._replaced = _Row(), _Row(), []
+        self._give_back(storages, stream)
+
+    def _give_back(self, storages: Sequence[Storage], stream: int) -> None:
+        # A library that orders memory by the stream that took it hears of `stream` in no other way.
+        keep_until_done(self._device, stream, [s.array for s in storages if s.array is not None])
+        for storage in storages:
+            self._framework.release(self._device, storage, stream)
+
+
+class _Row:
+    """Memory in the order in which it is asked for, and how much of it was."""
+
+    def __init__(self) -> None:
+        self.storages: list[Storage] = []
+        self.asked = 0
+
+
+def record_program(
+    bound: BoundProgram, inputs: Sequence[Storage], numbers: dict[str, Scalar], memory: KeptMemory, stream: int
+) -> Recording:
+    """Record a run. `inputs` are the first roots in order. Outputs get memory of their own.
+
+    Raises LaunchError for a step that a recording cannot hold: copies to and from host memory.
+    """
+    memory.rewind()
+    notes = _Notes(bound.device, memory)
+    frame = _RecordingFrame(
+        notes, _Framework(bound.framework, bound.device, memory, notes), stream, bound.roots, numbers
+    )
+    for root, storage in enumerate(inputs):
+        frame.storages[root] = storage
+        frame.addresses[root] = storage.address
+    for step in bound.steps:
+        if isinstance(step, DeallocateStep):
+            # Its memory lives as long as the recording, which may run again.
+            continue
+        notes.begin(*_accesses(step, frame.addresses))
+        assert not isinstance(step, CopyInStep)
+        step.run(frame)
+    frame.scratch.clear()
+    return Recording(tuple(notes.commands), tuple(notes.edges), tuple(frame.storages))
+
+
+class _Notes:
+    """A device that notes what it is asked to do."""
+
+    def __init__(self, device: Device, memory: KeptMemory) -> None:
+        self._device = device
+        self._memory = memory
+        self.commands: list[Command] = []
+        self.edges: list[tuple[int, ...]] = []
+        self._dependencies = Dependencies()
+        self._reads: list[Range] = []
+        self._writes: list[Range] = []
+
+    def __getattr__(self, name: str) -> Any:
+        """What the device is: kind, index, limits, variants."""
+        if name in ("copy_from_host", "copy_to_host", "synchronize"):
+            raise LaunchError(f"a recording has no {name}: it runs on the device alone")
+        return getattr(self._device, name)
+
+    def begin(self, reads: Sequence[Range], writes: Sequence[Range]) -> None:
+        """The next step and the bytes that it touches; memory that it takes meanwhile comes on top."""
+        self._reads, self._writes = list(reads), list(writes)
+
+    def touches(self, storage: Storage) -> None:
+        self._writes.append((storage.address, storage.address + storage.nbytes))
+
+    def note(self, command: Command) -> None:
+        # A step of several commands makes one after another: each writes what the step writes.
+        self.edges.append(self._dependencies.add(self._reads, self._writes))
+        self.commands.append(command)
+
+    def launch(self, kernel: CompiledKernel, launch: Launch, arguments: Sequence[ArgumentValue], stream: int) -> None:
+        del stream
+        self.note(KernelCommand(kernel, launch, tuple(arguments)))
+
+    def copy(self, dst: int, src: int, nbytes: int, stream: int) -> None:
+        del stream
+        self.note(CopyCommand(dst, src, nbytes))
+
+    def fill(self, address: int, pattern: bytes, count: int, stream: int) -> None:
+        del stream
+        self.note(FillCommand(address, pattern, count))
+
+    def semaphores(self, count: int, stream: int, *, beside: bool = False) -> int:
+        """Counters of this launch alone: others may run beside it."""
+        del beside
+        return self._memory.zeroed(count, stream)
+
+
+class _Framework:
+    """What steps ask of a framework: memory for callers from theirs, all other from what the recording keeps."""
+
+    def __init__(self, framework: Framework, device: Device, memory: KeptMemory, notes: _Notes) -> None:
+        self._framework = framework
+        self._device = device
+        self._memory = memory
+        self._notes = notes
+
+    def new_array(
+        self, device: Device, dtype: DataType, sizes: Sequence[int], strides: Sequence[int], stream: int
+    ) -> Storage:
+        del device
+        return self._framework.new_array(self._device, dtype, sizes, strides, stream)
+
+    def scratch(self, device: Device, nbytes: int, stream: int) -> Storage:
+        del device
+        storage = self._memory.take(nbytes, stream)
+        self._notes.touches(storage)
+        return storage
+
+    def release(self, device: Device, storage: Storage, stream: int) -> None:
+        """The recording keeps it."""
+
+
+class _RecordingFrame(Frame):
+    """The frame of a run that is noted."""
+
+    __slots__ = ("_notes",)
+
+    def __init__(self, notes: _Notes, framework: Any, stream: int, roots: int, numbers: dict[str, Scalar]) -> None:
+        device: Any = notes
+        super().__init__(device, framework, stream, roots, numbers)
+        self._notes = notes
+
+    def copy_strided(
+        self,
+        dtype: DataType,
+        sizes: tuple[int, ...],
+        dst: int,
+        dst_strides: tuple[int, ...],
+        src: int,
+        src_strides: tuple[int, ...],
+    ) -> None:
+        if self.device.kind == "cuda":
+            copy_strided(self.device, dtype, sizes, dst, dst_strides, src, src_strides, self.stream)
+        else:
+            self._notes.note(LayoutCommand(dtype, sizes, dst, dst_strides, src, src_strides))
+
+
+def _accesses(step: Step, addresses: Sequence[int]) -> tuple[list[Range], list[Range]]:
+    """The bytes that a step reads and writes, of memory that there is before it."""
+    match step:
+        case LaunchStep(reads=reads, writes=writes):
+            return _ranges(reads, addresses), _ranges(writes, addresses)
+        case CopyStep(dtype, sizes, dst, dst_strides, src, src_strides):
+            read = _range(dtype, sizes, src, src_strides, addresses)
+            return [read], [_range(dtype, sizes, dst, dst_strides, addresses)]
+        case FillStep(dtype, sizes, dst, strides):
+            return [], [_range(dtype, sizes, dst, strides, addresses)]
+        case AllocateStep():
+            return [], []
+        case DeallocateStep() | CopyInStep():
+            raise LaunchError(f"a recording has no {type(step).__name__}: it runs on the device alone")
+        case _:
+            assert_never(step)
+
+
+def _ranges(spans: Sequence[tuple[int, int, int]], addresses: Sequence[int]) -> list[Range]:
+    return [(addresses[root] + first, addresses[root] + end) for root, first, end in spans]
+
+
+def _range(
+    dtype: DataType, sizes: tuple[int, ...], place: Place, strides: tuple[int, ...], addresses: Sequence[int]
+) -> Range:
+    return TensorDescriptor(dtype, sizes, strides, address=addresses[place[0]] + place[1]).byte_range
