@@ -7,7 +7,7 @@
         fd.add_output(fd.ops.sum(fd.ops.exp(x), dims=[1]))
     (y,) = fd.execute([array])
 
-Names are loaded on first use: importing the package loads next to nothing.
+Names are loaded on first use: importing the package loads next to nothing. `__init__.pyi` lists them for type checkers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from __future__ import annotations
 import importlib
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+importlib.import_module("fuser.import_time")
 
 _DEFINITION = "fuser.frontend.definition"
 _DEFINE = "fuser.frontend.define"
@@ -49,6 +51,7 @@ EXPORTS: dict[str, str] = {
     "get_val_tolerances": "fuser.frontend.validate",
     "LRUCache": "fuser.frontend.lru_cache",
     "LruFusionCache": "fuser.frontend.lru_cache",
+    "execute_with_dtensors": "fuser.frontend.multidevice",
     "version": "fuser.release",
     "__version__": "fuser.release",
     "DataType": "fuser.ir.dtypes",
@@ -94,6 +97,8 @@ EXPORTS: dict[str, str] = {
     "RtcKernel": "fuser.runtime.rtc_kernel",
     "HostProgram": "fuser.host_ir.program",
     "extent": "fuser.host_ir.expressions",
+    "save": "fuser.host_ir.saved_programs",
+    "load": "fuser.host_ir.saved_programs",
     "manual_seed": "fuser.runtime.generator",
     **dict.fromkeys(("Allocate", "Deallocate", "Alias", "Copy", "Fill", "LaunchKernel"), "fuser.host_ir.instructions"),
     "DeviceInfo": "fuser.ir.device_info",
@@ -117,52 +122,26 @@ EXPORTS: dict[str, str] = {
 SUBMODULES: dict[str, str] = {
     "ops": "fuser.frontend.ops",
     "schedule": "fuser.frontend.schedule",
+    "multidevice": "fuser.frontend.multidevice",
 }
 
 __all__ = sorted([*EXPORTS, *SUBMODULES])  # type: ignore[reportUnsupportedDunderAll]
 
-if TYPE_CHECKING:
-    from fuser.errors import (
-        CompilationError as CompilationError,
-    )
-    from fuser.errors import (
-        DefinitionError as DefinitionError,
-    )
-    from fuser.errors import (
-        FuserError as FuserError,
-    )
-    from fuser.errors import (
-        InputError as InputError,
-    )
-    from fuser.errors import (
-        InternalError as InternalError,
-    )
-    from fuser.errors import (
-        LaunchError as LaunchError,
-    )
-    from fuser.errors import (
-        NoDeviceError as NoDeviceError,
-    )
-    from fuser.errors import (
-        SchedulingError as SchedulingError,
-    )
-    from fuser.errors import (
-        VariantUnavailableError as VariantUnavailableError,
-    )
-    from fuser.frontend.define import define_scalar as define_scalar
-    from fuser.frontend.define import define_tensor as define_tensor
-    from fuser.frontend.definition import FusionDefinition as FusionDefinition
-    from fuser.frontend.fusion_handle import Fusion as Fusion
-    from fuser.frontend.fusion_handle import FusionGuard as FusionGuard
-    from fuser.frontend.handles import TensorView as TensorView
-    from fuser.frontend.handles import Val as Val
-    from fuser.ir.dtypes import DataType as DataType
-    from fuser.ir.enums import MemoryType as MemoryType
-    from fuser.ir.enums import ParallelType as ParallelType
-    from fuser.ir.enums import SchedulerType as SchedulerType
-    from fuser.release import __version__ as __version__
-    from fuser.release import version as version
-    from fuser.runtime.generator import manual_seed as manual_seed
+
+class UnknownNameError(AttributeError):
+    """A name that the package does not export. What it may mean is looked up when the message is read: importing a submodule
+    asks the package for its name first.
+    """
+
+    def __init__(self, name: str) -> None:
+        # With a name, the interpreter does not look for similar names once more.
+        super().__init__(name, name=name, obj=None)
+        self.unknown = name
+
+    def __str__(self) -> str:
+        from fuser.frontend.advice import advice_on_package
+
+        return f"module 'fuser' has no attribute {self.unknown!r}{advice_on_package(self.unknown, __all__)}"
 
 
 def __getattr__(name: str) -> Any:
@@ -172,7 +151,7 @@ def __getattr__(name: str) -> Any:
     elif name in SUBMODULES:
         value = importlib.import_module(SUBMODULES[name])
     else:
-        raise AttributeError(f"module 'fuser' has no attribute {name!r}")
+        raise UnknownNameError(name)
     globals()[name] = value
     return value
 
@@ -194,4 +173,4 @@ sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *EXPORTS, *SUBMODULES})
+    return sorted({name for name in globals() if name.startswith("__")} | {*__all__})

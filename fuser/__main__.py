@@ -20,6 +20,7 @@ class Command(NamedTuple):
 COMMANDS: dict[str, Command] = {
     "doctor": Command("fuser.doctor", "what this machine has, what is missing, what to do about it"),
     "demo": Command("fuser.demo", "define, explain and run fusions; --input FILE.npy for your own data"),
+    "cache": Command("fuser.cache", "the disk cache: info, verify, clear"),
 }
 
 
@@ -27,9 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command that `arguments` (default: the process's) names. Returns the exit code, 2 for misuse."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments in (["--version"], ["-V"]):
-        from importlib.metadata import version
+        from fuser.release import __version__
 
-        print(f"fuser {version('fuser')}")
+        print(f"fuser {__version__}")
         return 0
     name = arguments[0] if arguments else "--help"
     if name in ("--help", "-h", "help"):

@@ -112,7 +112,7 @@ def inspect_machine(machine: Machine) -> list[Finding]:
     findings = [
         Finding("required", "python", "ok", machine.python()),
         *(_required_package(machine, name, purpose) for name, purpose in REQUIRED_PACKAGES.items()),
-        _nvrtc_finding(nvrtc),
+        _nvrtc_finding(nvrtc, _environment_fault(machine.environment())),
         *_environment_findings(machine.environment(), nvrtc),
         _bindings_finding(machine),
         *_gpu_findings(driver, nvrtc),
@@ -144,8 +144,11 @@ def _inspect_nvrtc(machine: Machine) -> Nvrtc | str:
         return _one_line(error)
 
 
-def _nvrtc_finding(nvrtc: Nvrtc | str) -> Finding:
+def _nvrtc_finding(nvrtc: Nvrtc | str, fault: str) -> Finding:
     if isinstance(nvrtc, str):
+        # The loader reads options: a wrong one says nothing about the library.
+        if fault:
+            return Finding("required", "NVRTC", "missing", "not looked for: an option is wrong", "see options")
         return Finding(
             "required",
             "NVRTC",
@@ -156,11 +159,19 @@ def _nvrtc_finding(nvrtc: Nvrtc | str) -> Finding:
     return Finding("required", "NVRTC", "ok", f"{_dotted(nvrtc.version)}, {nvrtc.path}")
 
 
-def _environment_findings(environment: Mapping[str, str], nvrtc: Nvrtc | str) -> list[Finding]:
+def _environment_fault(environment: Mapping[str, str]) -> str:
+    """What is wrong with the options in the environment; empty if nothing."""
     try:
         options.check_environment(environment)
     except InputValueError as error:
-        return [Finding("required", "options", "wrong", _one_line(error), "correct or unset that variable")]
+        return _one_line(error)
+    return ""
+
+
+def _environment_findings(environment: Mapping[str, str], nvrtc: Nvrtc | str) -> list[Finding]:
+    fault = _environment_fault(environment)
+    if fault:
+        return [Finding("required", "options", "wrong", fault, "correct or unset that variable")]
     in_force = [f"{row.env}={environment[row.env]}" for row in options.OPTIONS if environment.get(row.env)]
     findings = [Finding("required", "options", "ok", ", ".join(in_force))] if in_force else []
     expected = options.EXPECT_NVRTC.get(environment)

@@ -8,12 +8,16 @@ A test runs the check, so an op that was added or changed appears on the page.
 
 from __future__ import annotations
 
+import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from fuser.frontend import ops
 from fuser.frontend.factories import FACTORIES
 from fuser.frontend.indexing_ops import INDEXING_OPS
+from fuser.frontend.methods import METHODS
 from fuser.frontend.random_ops import RANDOM_OPS
 from fuser.frontend.reductions import REDUCTION_OPS
 from fuser.frontend.reshape_ops import RESHAPE_OPS
@@ -31,8 +35,18 @@ KINDS = {"f": "floating", "i": "integer", "b": "Bool", "c": "complex", "u": "UIn
 
 def sentence(name: str) -> str:
     """The first sentence of an op's docstring, on one line."""
-    paragraph = (ops.OPS[name].__doc__ or "").strip().split("\n\n")[0]
+    return first_sentence(ops.OPS[name])
+
+
+def first_sentence(op: Callable[..., Any]) -> str:
+    paragraph = (op.__doc__ or "").strip().split("\n\n")[0]
     return " ".join(paragraph.split())
+
+
+def method_call(name: str, method: Callable[..., Any]) -> str:
+    """How a method is called: its signature without the tensor."""
+    parameters = str(inspect.signature(method)).partition(" -> ")[0].removeprefix("(arg: TensorView").removeprefix(", ")
+    return f"`x.{name}({parameters}`"
 
 
 def escaped(text: str) -> str:
@@ -100,6 +114,14 @@ def page() -> str:
     elementwise = [n for n in ops.ELEMENTWISE if n not in POINTWISE]
     elementwise_table = table(("call", "what"), [(f"`{name}`", sentence(name)) for name in elementwise])
     unsupported = table(("call", "why"), [(f"`{name}`", why) for name, why in sorted(ops.UNSUPPORTED.items())])
+    methods = table(
+        ("call", "what"),
+        [
+            (method_call(name, method), first_sentence(method))
+            for name, method in METHODS.items()
+            if method is not ops.OPS.get(name)
+        ],
+    )
     supported = ", ".join(d.name for d in DataType if d.is_supported)
     defined = ", ".join(d.name for d in DataType if not d.is_supported and d is not DataType.Null)
     lines = [
@@ -144,7 +166,32 @@ def page() -> str:
         "",
         "## Shapes, factories and random numbers",
         "",
+        "The indices of `gather`, `index_select`, `take_along_axis` and `embedding_fwd` are not wrapped, and a GPU "
+        "does not check",
+        "them: what one outside of its dim reads is unspecified, and the device may refuse all that follows. The simulator",
+        "(`FUSER_DEVICE=simulator`) names the op's line, the index and the range.",
+        "",
         *others,
+        "",
+        "## Methods and subscripts",
+        "",
+        "An op whose first operand is a tensor is its method as well: `x.exp()`, `x.sum(1)`, `x.clamp(0.0, 6.0)`. Methods of",
+        "a form of their own:",
+        "",
+        *methods,
+        "",
+        "`x.T` has all dims in reverse order, `x.mT` the last two swapped. `x.shape` is a tuple of the extents and `x.dtype`",
+        "the dtype; both may be called (`x.shape()`).",
+        "",
+        "`x[1:, -1, None, ...]` takes parts: ints and integer scalars one element of a dim, which is dropped; slices a run of",
+        "them, clamped to the extent; `None` is a new dim of extent 1. Negative positions count from the end. Steps and",
+        "tensors as subscripts are refused: `index_select`, `take_along_axis` and `where` are for those.",
+        "",
+        "`==` and `!=` compare elements, as `eq` and `ne`; `is` says whether two names are one tensor, and tensors are keys by",
+        "that.",
+        "",
+        "Where an argument is a dtype, a `DataType`, NumPy's name (`'float32'`), a dtype of NumPy, torch or JAX, or a Python",
+        "type (`float` is Double) may stand; NumPy's numbers, integers and bools may stand for Python's.",
         "",
         "## Not supported yet",
         "",

@@ -16,13 +16,15 @@ from fuser.frontend.operation import (
     dtype_argument,
     int_argument,
     int_list_argument,
+    is_bool,
     is_number,
     plain_number,
     sequence_argument,
 )
 from fuser.frontend.tensor_descriptor import compute_tensor_descriptor
-from fuser.ir.dtypes import DataType, scalar_type
+from fuser.ir.dtypes import DataType, as_dtype, scalar_type
 from fuser.ir.fusion import row_major_order
+from fuser.tracebacks import short_traceback
 
 Contiguity = tuple[bool | None, ...]
 
@@ -52,10 +54,10 @@ def define_tensor_in(fusion: Fusion, args: tuple[Any, ...], kwargs: dict[str, An
 def _gives_strides(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if not kwargs.keys().isdisjoint(("sizes", "strides", "static_sizes")):
         return True
-    if len(args) < 2 or isinstance(args[1], bool | str) or not hasattr(args[1], "__iter__"):
+    if len(args) < 2 or isinstance(args[1], str) or not hasattr(args[1], "__iter__"):
         return False
     # A list of ints is strides, a list of bools and None is contiguity; an empty one is contiguity.
-    return any(not isinstance(entry, bool) and entry is not None for entry in args[1])
+    return any(not is_bool(entry) and entry is not None for entry in args[1])
 
 
 def _bind(names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any], required: int) -> dict[str, Any]:
@@ -79,10 +81,11 @@ def _define_by_shape(fusion: Fusion, given: dict[str, Any], register: bool) -> T
     shape = int_list_argument("shape", given["shape"])
     rank = len(shape)
     contiguity = given.get("contiguity", False)
-    listed = None if isinstance(contiguity, bool) else _contiguity_list(contiguity)
+    listed = None if is_bool(contiguity) else _contiguity_list(contiguity)
     dtype = dtype_argument("dtype", given.get("dtype", DataType.Float))
     is_cpu = bool_argument("is_cpu", given.get("is_cpu", False))
-    order_given = int_list_argument("stride_order", given.get("stride_order") or ())
+    order = given.get("stride_order")
+    order_given = [] if order is None else int_list_argument("stride_order", order)
     for i, n in enumerate(shape):
         check_extent(n, i)
     order = checked_stride_order(order_given, rank)
@@ -105,6 +108,11 @@ def _define_by_shape(fusion: Fusion, given: dict[str, Any], register: bool) -> T
 
 
 def _contiguity_list(value: object) -> list[bool | None]:
+    dtype = as_dtype(value)
+    if isinstance(value, str | type) or dtype is not None or value is None:
+        given = repr(value) if isinstance(value, str) else type(value).__name__
+        meant = "" if dtype is None else f": write dtype={dtype!r}"
+        raise ArgumentMismatch(f"contiguity must be a bool or a sequence of bools, got {given}{meant}.")
     entries = sequence_argument("contiguity", value)
     return [None if e is None else bool_argument(f"contiguity[{i}]", e) for i, e in enumerate(entries)]
 
@@ -192,17 +200,18 @@ def define_scalar_in(fusion: Fusion, args: tuple[Any, ...], kwargs: dict[str, An
     """A symbolic scalar (`register` makes it the next input) or a constant of `fusion`."""
 
     def define() -> Val:
-        if args and isinstance(args[0], DataType):
-            given = _bind(("dtype",), args, kwargs, required=1)
-        else:
-            given = _bind(("value", "dtype"), args, kwargs, required=0)
-        value, dtype = given.get("value"), given.get("dtype")
+        # A first argument that names a dtype is no value.
+        names_dtype = bool(args) and (isinstance(args[0], str | type) or as_dtype(args[0]) is not None)
+        names = ("dtype",) if names_dtype else ("value", "dtype")
+        given = _bind(names, args, kwargs, required=0)
+        value = given.get("value")
+        dtype = None if given.get("dtype") is None else dtype_argument("dtype", given["dtype"])
         if dtype is not None:
-            require_supported_dtype("define_scalar", dtype_argument("dtype", dtype))
+            require_supported_dtype("define_scalar", dtype)
         builder = fusion.builder()
         if value is None:
             return fusion.handle(builder.input_scalar(dtype or DataType.Double, register=register))
-        fits_unsigned = dtype is DataType.UInt64 and isinstance(value, int) and 0 <= value < 2**64
+        fits_unsigned = dtype is DataType.UInt64 and hasattr(value, "__index__") and 0 <= int(value) < 2**64
         if not fits_unsigned and not is_number(value):
             raise ArgumentMismatch(
                 f"value must be a bool, int, float or complex of at most 64 bits a part, got {value!r}."
@@ -237,11 +246,13 @@ def define_vector_in(fusion: Fusion, size: object) -> list[Val]:
 # --- module level -----------------------------------------------------------------------------------------------------
 
 
+@short_traceback
 def define_tensor(*args: Any, **kwargs: Any) -> TensorView:
     """A tensor of the active fusion that is not registered as an input; overloads as FusionDefinition.define_tensor."""
     return define_tensor_in(require_active_fusion("define_tensor"), args, kwargs, register=False)
 
 
+@short_traceback
 def define_scalar(*args: Any, **kwargs: Any) -> Val:
     """A scalar of the active fusion that is not registered as an input; forms as FusionDefinition.define_scalar."""
     return define_scalar_in(require_active_fusion("define_scalar"), args, kwargs, register=False)

@@ -4,39 +4,89 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never, Self, SupportsIndex, overload
 
 from fuser.errors import (
     DefinitionAssertionError,
+    DefinitionAttributeError,
     DefinitionRuntimeError,
     DefinitionValueError,
+    FuserError,
+    InputTypeError,
     NotSupportedError,
+    SchedulingError,
 )
+from fuser.frontend.advice import like_names
 from fuser.frontend.define import define_scalar_in, define_tensor_in, define_vector_in
 from fuser.frontend.fusion_handle import Fusion, FusionGuard
 from fuser.frontend.handles import TensorView, Val
+from fuser.ir.dtypes import DataType
+from fuser.options import logger
 from fuser.source_location import caller_location
+from fuser.tracebacks import short_tracebacks, shorten
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import IO
 
     from fuser.compiler.executor_cache import FusionExecutorCache
+    from fuser.compiler.explanation import Explanation
     from fuser.compiler.kernel_executor import KernelExecutor
+    from fuser.frontend.argument_types import Dtype, Flag, Number
+    from fuser.host_ir.program import HostProgram
+    from fuser.source_location import SourceLocation
 
 NO_FUSION = "Fusion does not exist! Use `with FusionDefinition() as fd: ...` to define a fusion."
 
+EMPTY = "Fusion is empty!"
+NO_OUTPUT = "No output is named: call fd.add_output(tensor) in the `with` block."
 
+_FOREIGN_FUNCTION = "functions of NumPy and torch do not take its tensors: fd.ops has ones that do, as in fd.ops.exp(x)"
+_NO_VALUE = (
+    "its scalars and extents have no value yet: compute with operators and fd.ops, as in fd.ops.sqrt(x.size(1)), "
+    "or define what must be known as a constant"
+)
+
+_ADVICE = (
+    ("item assignment", "elements cannot be set: make another tensor, as with fd.ops.where or fd.ops.cat"),
+    ("has no len()", "extents are x.shape, their number is x.ndim"),
+    ("__round__", "write fd.ops.round(x)"),
+    ("__format__", "a definition has no values; they are what fd.execute(...) returns"),
+    ("int() argument", "write fd.ops.cast(x, DataType.Int)"),
+    ("float() argument", "write fd.ops.cast(x, DataType.Double)"),
+    ("no setter", "attributes of tensors and scalars cannot be set"),
+    ("read-only", "attributes of tensors and scalars cannot be set"),
+    ("object is not callable", "a tensor is no function; attributes such as x.T, x.mT, x.shape and x.dtype need no ()"),
+    ("divmod()", "write x // y and x % y"),
+    ("TensorView", _FOREIGN_FUNCTION),
+)
+"""Part of Python's or NumPy's message about a value of a fusion, and what to say then."""
+
+
+def _advice(error: BaseException) -> str:
+    """What to do about an error of Python or of another library that a tensor or scalar of the definition led to."""
+    text = str(error)
+    if isinstance(error, TypeError) and "'method'" in text:
+        return "; a method of a tensor is called: x.size(0), x.float()"
+    if "'Val'" in text or "not Val" in text:
+        return f"; {_NO_VALUE}"
+    if "TensorView" not in text:
+        return ""
+    return f"; {next(advice for part, advice in _ADVICE if part in text)}"
+
+
+@short_tracebacks
 class FusionDefinition:
     """A definition of a fusion, and the executors that run it.
 
         with FusionDefinition() as fd:
             x = fd.define_tensor([-1, -1], contiguity=True)
             fd.add_output(fd.ops.sum(x, dims=[1]))
-        (y,) = fd.execute([array])
+        y = fd(array)
 
-    `fec` and `ke`, the automatic and the manual executor, are attributes that exist once they are created; a definition
-    has one of them at most. Instances take any other attribute.
+    `execute` takes the inputs as a list and returns a list. `fec` and `ke`, the automatic and the manual executor, are
+    attributes that exist once they are created; a definition has one of them at most. At run time instances take any other
+    attribute; a subclass declares it for type checkers.
     """
 
     fec: FusionExecutorCache
@@ -47,15 +97,20 @@ class FusionDefinition:
     def __init__(self) -> None:
         self._fusion = None
         self._guard: FusionGuard | None = None
+        # Where the `with` block stands.
+        self._begun: SourceLocation | None = None
+        # The exception that ended the `with` block.
+        self._left_by: str | None = None
 
     # --- life cycle ---
 
-    def __enter__(self) -> FusionDefinition:
+    def __enter__(self) -> Self:
         if self.fusion is not None:
             raise DefinitionRuntimeError(
                 "this FusionDefinition has been defined already; make a new one", location=caller_location()
             )
         self._fusion = Fusion()
+        self._begun = caller_location()
         self._guard = FusionGuard(self._fusion)
         return self
 
@@ -79,24 +134,49 @@ class FusionDefinition:
         # What was half defined cannot be executed; values obtained from it stay printable.
         if fusion is not None:
             fusion.close("its definition was left by an exception")
-            error.add_note(
-                f"raised while defining a fusion, after {len(fusion.inputs())} inputs and {len(fusion.all_exprs)} exprs"
+            self._left_by = (
+                f"{type(error).__name__}({str(error).splitlines()[0]!r})" if str(error) else type(error).__name__
             )
+            # An error of this package has the user's line.
+            if not isinstance(error, FuserError):
+                error.add_note(
+                    f"raised while defining a fusion, after {len(fusion.inputs())} inputs and "
+                    f"{len(fusion.all_exprs)} exprs{_advice(error)}"
+                )
         self._fusion = None
 
-    @property
-    def ops(self) -> ModuleType:
-        """The ops of the DSL."""
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            message = f"'FusionDefinition' object has no attribute {name!r}"
+            # Not for what Python and libraries look for.
+            if name.startswith("_"):
+                raise AttributeError(message)
+            try:
+                raise DefinitionAttributeError(f"{message}{_where_it_is(self, name)}", name)
+            except DefinitionAttributeError as error:
+                shorten(error)
+                raise
+
+    if TYPE_CHECKING:
+        # The modules themselves, so that type checkers know what is in them.
         from fuser.frontend import ops
+        from fuser.frontend import schedule as sched
+    else:
 
-        return ops
+        @property
+        def ops(self) -> ModuleType:
+            """The ops of the DSL."""
+            from fuser.frontend import ops
 
-    @property
-    def sched(self) -> ModuleType:
-        """The scheduling functions."""
-        import importlib
+            return ops
 
-        return importlib.import_module("fuser.frontend.schedule")
+        @property
+        def sched(self) -> ModuleType:
+            """The scheduling functions."""
+            import importlib
+
+            return importlib.import_module("fuser.frontend.schedule")
 
     @property
     def fusion(self) -> Fusion | None:
@@ -115,6 +195,24 @@ class FusionDefinition:
 
     # --- inputs and outputs ---
 
+    @overload
+    def define_tensor(
+        self,
+        shape: Sequence[SupportsIndex],
+        contiguity: Sequence[Flag | None] | Flag = False,
+        dtype: Dtype = DataType.Float,
+        is_cpu: Flag = False,
+        stride_order: Sequence[SupportsIndex] = (),
+    ) -> TensorView: ...
+    @overload
+    def define_tensor(
+        self,
+        sizes: Sequence[SupportsIndex],
+        strides: Sequence[SupportsIndex],
+        dtype: Dtype = DataType.Float,
+        static_sizes: Flag = False,
+        is_cpu: Flag = False,
+    ) -> TensorView: ...
     def define_tensor(self, *args: Any, **kwargs: Any) -> TensorView:
         """A tensor, registered as the next fusion input. Three overloads:
 
@@ -127,11 +225,15 @@ class FusionDefinition:
         """
         return define_tensor_in(self._open_fusion("define_tensor"), args, kwargs, register=True)
 
+    @overload
+    def define_scalar(self, dtype: Dtype = DataType.Double) -> Val: ...
+    @overload
+    def define_scalar(self, value: Number | None, dtype: Dtype | None = None) -> Val: ...
     def define_scalar(self, *args: Any, **kwargs: Any) -> Val:
         """A scalar: `define_scalar(dtype=Double)` is the next fusion input, `define_scalar(value, dtype=None)` a constant."""
         return define_scalar_in(self._open_fusion("define_scalar"), args, kwargs, register=True)
 
-    def define_vector(self, size: int) -> list[Val]:
+    def define_vector(self, size: SupportsIndex) -> list[Val]:
         """`size` Int scalars, all inputs in order; one list or tuple feeds them at execute."""
         return define_vector_in(self._open_fusion("define_vector"), size)
 
@@ -172,7 +274,7 @@ class FusionDefinition:
         if fusion is None:
             return False, NO_FUSION
         if not fusion.outputs():
-            return False, "Fusion is empty!"
+            return False, EMPTY
         return True, None
 
     # --- execution ---
@@ -180,9 +282,11 @@ class FusionDefinition:
     def _require_defined(self) -> Fusion:
         fusion = self.fusion
         if fusion is None:
-            raise NotSupportedError(NO_FUSION, location=caller_location())
+            left = "" if self._left_by is None else f" The `with` block of this one was left by {self._left_by}."
+            raise NotSupportedError(f"{NO_FUSION}{left}", location=caller_location())
         if not fusion.outputs():
-            raise NotSupportedError("Fusion is empty!", location=caller_location())
+            begun = "" if self._begun is None else f"\n{self._begun.describe()}"
+            raise NotSupportedError(f"{EMPTY} {NO_OUTPUT}{begun}", location=caller_location())
         if fusion.is_open and self._guard is not None:
             raise DefinitionRuntimeError(
                 "the definition is not complete: execute it after its `with` block", location=caller_location()
@@ -201,6 +305,11 @@ class FusionDefinition:
         fusion = self._require_defined()
         from fuser.compiler.executor_cache import FusionExecutorCache
 
+        if _records(fusion):
+            logger().warning(
+                "this fusion was scheduled by hand, and execute() schedules fusions itself: "
+                "manual_execute() runs it as it was scheduled"
+            )
         self.fec = FusionExecutorCache(fusion)
         self.__dict__.pop("_fusion", None)
         return self.fec
@@ -208,27 +317,49 @@ class FusionDefinition:
     def execute(
         self,
         inputs: Iterable[Any],
-        *,
+        *more: Never,
         device: Any = None,
+        graph: bool = False,
         save_repro_inputs: bool | None = False,
         _enable_options: Sequence[str] | None = None,
         _disable_options: Sequence[str] | None = None,
     ) -> list[Any]:
         """Run the fusion. One array or number per input, in order; one array per plain output.
 
+        Outputs are arrays of the kind of the first tensor input, `DeviceTensor`s (`.numpy()` copies one to the host) where
+        there is none. An output that is an input, or a view of one, is the caller's own memory.
+
         device                              None for that of the inputs, an index, "cuda:1", "simulator", a torch device
+        graph                               launch all kernels as one CUDA graph, which is kept and updated from call to call;
+                                            arrays must be in the memory of the device
         save_repro_inputs                   remember a descriptor of each input in `fake_inputs`
         _enable_options, _disable_options   option names in force for this call
         """
-        executor = self.__dict__.get("fec") or self._executor_cache()
-        if save_repro_inputs:
-            inputs = list(inputs)
-            from fuser.frontend.input_descriptors import describe_inputs
+        try:
+            if more:
+                raise InputTypeError(
+                    f"execute() takes one list of inputs, got {1 + len(more)} arguments: fd.execute([x, y])"
+                )
+            executor = self.__dict__.get("fec") or self._executor_cache()
+            if save_repro_inputs:
+                inputs = _listed(inputs)
+                from fuser.frontend.input_descriptors import describe_inputs
 
-            self.fake_inputs = describe_inputs(inputs)
-        return executor.execute(
-            inputs, device=device, _enable_options=_enable_options, _disable_options=_disable_options
-        )
+                self.fake_inputs = describe_inputs(inputs)
+            return executor.execute(
+                inputs, device=device, graph=graph, _enable_options=_enable_options, _disable_options=_disable_options
+            )
+        except FuserError as error:
+            shorten(error)
+            raise
+
+    def __call__(self, *inputs: Any, device: Any = None) -> Any:
+        """`execute` on inputs given one by one: the output itself if there is one, else a tuple of the outputs.
+
+        The tuple is empty where every output updates an input.
+        """
+        outputs = self.execute(inputs, device=device)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def manual_execute(self, inputs: Iterable[Any], heuristic_params: Any = None) -> list[Any]:
         """Compile the fusion exactly as scheduled, one kernel, and run it.
@@ -240,10 +371,17 @@ class FusionDefinition:
                 "FusionExecutorCache already exists! Use execute() to execute the fusion.", location=caller_location()
             )
         fusion = self._require_defined()
-        arguments = list(inputs)
+        arguments = _listed(inputs)
         launch: dict[str, Any] = {}
         compilation: dict[str, Any] = {}
         if heuristic_params is not None:
+            from fuser.frontend.heuristic_params import HeuristicParams
+
+            if not isinstance(heuristic_params, HeuristicParams):
+                raise InputTypeError(
+                    f"manual_execute(): heuristic_params must be a HeuristicParams, got {type(heuristic_params).__name__}: "
+                    "fd.sched.compute_heuristics(fd.fusion, scheduler_type, inputs) makes one"
+                )
             launch = {"launch_constraints": heuristic_params.lparams, "compile_params": heuristic_params.cparams}
             compilation = {**launch, "scheduler_type": heuristic_params.scheduler_type}
         executor = self.__dict__.get("ke")
@@ -254,6 +392,12 @@ class FusionDefinition:
             executor.compile(fusion, arguments, **compilation)
             # Only a kernel that compiled makes the two ways of execution exclusive.
             self.ke = executor
+            self._records_compiled = _records(fusion)
+        elif executor.is_compiled() and _records(fusion) != self.__dict__.get("_records_compiled", _records(fusion)):
+            raise SchedulingError(
+                "manual_execute(): the fusion was scheduled after it was compiled; its kernel is that of the first "
+                "manual_execute, before which scheduling ends"
+            )
         elif not executor.is_compiled():
             executor.compile(fusion, arguments, **compilation)
         return executor.run(arguments, **launch)
@@ -271,7 +415,7 @@ class FusionDefinition:
         """
         from fuser.frontend.validate import validate_outputs
 
-        arguments = list(inputs)
+        arguments = _listed(inputs)
         kept = self._copies_before_update(arguments)
         outputs = self.execute(arguments, device=device, **execute_kwargs)
         fusion = self._require_defined()
@@ -282,7 +426,7 @@ class FusionDefinition:
         """`manual_execute`, then compare as `validate` does."""
         from fuser.frontend.validate import validate_outputs
 
-        arguments = list(inputs)
+        arguments = _listed(inputs)
         kept = self._copies_before_update(arguments)
         outputs = self.manual_execute(arguments)
         validate_outputs(self._require_defined().ir_fusion, outputs, kept, reference_outputs)
@@ -300,19 +444,25 @@ class FusionDefinition:
             for spec, value in zip(fusion.inputs, flat, strict=False)
         ]
 
-    def explain(self, inputs: Iterable[Any], *, file: IO[str] | bool | None = None) -> Any:
+    def explain(self, inputs: Iterable[Any], *, file: IO[str] | bool | None = None) -> Explanation:
         """Every stage of the compilation for these inputs, as `execute` would compile; printed to `file`.
 
-        `file`: None for stdout, False to print nothing. The result's `stages` maps stage names to texts, `str()` is all.
+        file  None for stdout, False to print nothing
+
+        Printed are the stages that changed something. The result has all of them: `stages` maps their names to texts, and
+        `stage("kernel.cu")` is one of them.
         """
-        explanation = self._executor_cache().explain(list(inputs))
+        if file is not None and not isinstance(file, bool) and not hasattr(file, "write"):
+            opened = f": open({file!r}, 'w') opens it" if isinstance(file, str) else ""
+            raise InputTypeError(f"explain(): file is an open file, None or False, got {type(file).__name__}{opened}")
+        explanation = self._executor_cache().explain(_listed(inputs))
         if file is not False:
             print(explanation, file=None if file is None or file is True else file)
         return explanation
 
-    def program(self, inputs: Iterable[Any]) -> Any:
+    def program(self, inputs: Iterable[Any]) -> HostProgram:
         """The host program that `execute` would run for these inputs."""
-        return self._executor_cache().program(list(inputs))
+        return self._executor_cache().program(_listed(inputs))
 
     # --- text ---
 
@@ -343,6 +493,60 @@ class FusionDefinition:
                 location=caller_location(),
             )
         return self.repro_script_for(self.fake_inputs)
+
+
+def _records(fusion: Fusion) -> int:
+    """How much a fusion is scheduled."""
+    return 0 if fusion.schedule is None else len(fusion.schedule.records)
+
+
+def _where_it_is(fd: FusionDefinition, name: str) -> str:
+    """`; did you mean fd.ops.exp?` for a name that one of the modules has, or what is said instead of it or like it here."""
+    if name in _MADE_BY:
+        return f": {_MADE_BY[name]}"
+    for module, functions in (("ops", fd.ops), ("sched", fd.sched)):
+        if callable(getattr(functions, name, None)):
+            return f"; did you mean fd.{module}.{name}?"
+    if name in _CALLED:
+        return f"; did you mean fd.{_CALLED[name]}?"
+    like = like_names(name, [known for known in dir(fd) if not known.startswith("_")])
+    return f"; did you mean fd.{like[0]}?" if like else ""
+
+
+_MADE_BY = {
+    "fec": "the executor cache is there after fd.execute(...)",
+    "ke": "the executor of a manual schedule is there after fd.manual_execute(...)",
+    "fake_inputs": "they are there after fd.execute(..., save_repro_inputs=True)",
+}
+"""Attributes that do not exist from the beginning, and what makes them."""
+
+_CALLED = {
+    "run": "execute",
+    "call": "execute",
+    "launch": "execute",
+    "forward": "execute",
+    "compile": "execute",
+    "output": "add_output",
+    "outputs": "add_output",
+    "input": "define_tensor",
+    "tensor": "define_tensor",
+    "placeholder": "define_tensor",
+    "define_input": "define_tensor",
+    "from_numpy": "from_array",
+    "from_torch": "from_pytorch",
+    "scalar": "define_scalar",
+    "constant": "define_scalar(value)",
+    "define_constant": "define_scalar(value)",
+    "schedule": "sched",
+}
+"""What other libraries call an attribute, and what it is called here."""
+
+
+def _listed(inputs: Iterable[Any]) -> list[Any]:
+    """Inputs of an execution as a list. Raises InputTypeError for what is none, a single array above all."""
+    from fuser.runtime.arrays import input_sequence
+
+    return list(input_sequence(inputs))
 
 
 def _simulated() -> bool:

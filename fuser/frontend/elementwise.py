@@ -102,7 +102,7 @@ _RULE_TEXT = {
 def signature_of(row: PointwiseOp) -> str:
     """The call as errors and docstrings show it."""
     operands = ", ".join(f"{p}: TensorView | Val | number" for p in row.parameters)
-    return f"{row.name}({operands}) -> TensorView | Val"
+    return f"{row.name}({operands}, /) -> TensorView | Val"
 
 
 def docstring_of(row: PointwiseOp) -> str:
@@ -137,7 +137,7 @@ def _named(name: str, *operands: Operand) -> Val:
 # --- ops with arguments or parts of their own -------------------------------------------------------------------------
 
 
-@operation("segment_set(x: TensorView | Val | number) -> TensorView | Val")
+@operation("segment_set(x: TensorView | Val | number, /) -> TensorView | Val")
 def segment_set(x: object, /) -> Val:
     """Copy that forces a kernel boundary between its producer and its consumers. Keeps the dtype."""
     operand = operand_argument("x", x)
@@ -171,7 +171,9 @@ def cast(arg: object, dtype: object) -> Val:
     return fusion.handle(builder.pointwise("set" if value.dtype is target else "cast", [value], target))
 
 
-@operation("clamp(x: TensorView | Val | number, min: Val | number | None, max: Val | number | None)")
+@operation(
+    "clamp(x: TensorView | Val | number, min: Val | number | None, max: Val | number | None) -> TensorView | Val"
+)
 def clamp(x: object, min: object, max: object) -> Val:
     """min(max(x, min), max) with scalar bounds, None for no bound; keeps the dtype, nan stays nan, min > max gives max."""
     operand = operand_argument("x", x)
@@ -194,14 +196,17 @@ def _highest(dtype: DataType) -> Number:
     return 2 ** (8 * dtype.itemsize - 1) - 1 if dtype.is_integral else float("inf")
 
 
-@operation("threshold(x: TensorView | Val | number, thr: Val | number, value: Val | number)")
+@operation("threshold(x: TensorView | Val | number, thr: Val | number, value: Val | number) -> TensorView | Val")
 def threshold(x: object, thr: object, value: object) -> Val:
     """`value` where x <= thr, else x, with scalar thr and value; keeps the dtype, nan stays nan."""
     operands = (operand_argument("x", x), scalar_argument("thr", thr), scalar_argument("value", value))
     return apply_pointwise(POINTWISE["threshold"], operands)
 
 
-@operation("addcmul(a: TensorView | Val | number, b: ..., c: ..., alpha: Val | number)")
+@operation(
+    "addcmul(a: TensorView | Val | number, b: TensorView | Val | number, c: TensorView | Val | number, "
+    "alpha: Val | number) -> TensorView | Val"
+)
 def addcmul(a: object, b: object, c: object, alpha: object) -> Val:
     """a + b * (c * alpha) with a scalar alpha, in the promoted dtype of a, b and c."""
     first, second, third = operand_argument("a", a), operand_argument("b", b), operand_argument("c", c)
@@ -209,7 +214,7 @@ def addcmul(a: object, b: object, c: object, alpha: object) -> Val:
     return _named("add", first, _named("mul", second, _named("mul", third, scale)))
 
 
-@operation("sign(x: TensorView | Val | number) -> TensorView | Val")
+@operation("sign(x: TensorView | Val | number, /) -> TensorView | Val")
 def sign(x: object, /) -> Val:
     """-1, 0 or 1; 0 for zeros of either sign and for nan. Keeps the dtype."""
     operand = operand_argument("x", x)
@@ -234,7 +239,7 @@ def sign(x: object, /) -> Val:
     return fusion.handle(pointwise_value(builder, POINTWISE["where"], [above, number(1), rest]))
 
 
-@operation("logical_right_shift(lhs: TensorView | Val | number, rhs: TensorView | Val | number)")
+@operation("logical_right_shift(lhs: TensorView | Val | number, rhs: TensorView | Val | number, /) -> TensorView | Val")
 def logical_right_shift(lhs: object, rhs: object, /) -> Val:
     """lhs shifted right with zeros at its width; an amount not below the width gives 0, a negative one is unspecified."""
     x, amount = operand_argument("lhs", lhs), operand_argument("rhs", rhs)
@@ -258,7 +263,10 @@ def logical_right_shift(lhs: object, rhs: object, /) -> Val:
     return fusion.handle(op("bitwise_and", op("bitwise_right_shift", values[0], values[1]), mask))
 
 
-@operation("where(condition: TensorView | Val | number, x: TensorView | Val | number, y: TensorView | Val | number)")
+@operation(
+    "where(condition: TensorView | Val | number, x: TensorView | Val | number, y: TensorView | Val | number, /) "
+    "-> TensorView | Val"
+)
 def where(condition: object, x: object, y: object, /) -> Val:
     """x where the condition is true, else y; dtype of the two, promoted but not widened.
 

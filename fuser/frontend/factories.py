@@ -63,7 +63,9 @@ def factory_extents(
             given.append(None if extents[-1].is_const else entry.node)
             continue
         if entry == -1:
-            raise DefinitionRuntimeError(f"{name}() needs to know its shape, the entry at index {i} is -1")
+            raise DefinitionRuntimeError(
+                f"{name}() needs to know its shape, the entry at index {i} is -1; x.size(d) is the extent of a dim of x"
+            )
         extents.append(const(entry))
         given.append(None)
     return extents, given

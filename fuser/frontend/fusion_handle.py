@@ -25,6 +25,7 @@ from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.live_order import undefined_leaves
 from fuser.ir.print_fusion import typed_text
 from fuser.source_location import caller_location
+from fuser.tracebacks import short_tracebacks
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from fuser.ir.schedule import ScheduleBuilder
 
 
+@short_tracebacks
 class Fusion:
     """A fusion as a user holds it.
 
@@ -72,7 +74,7 @@ class Fusion:
         """Whether ops can still be added."""
         return self._closed is None
 
-    def close(self, reason: str = "its definition is complete") -> None:
+    def close(self, reason: str = "its definition is complete, the `with` block has ended") -> None:
         """From here on nothing can be added; `reason` says why in the error."""
         if self._closed is None:
             self._closed = reason
@@ -225,19 +227,20 @@ class Fusion:
         """
         builder = self.builder()
         where = caller_location()
-        for value in (output, alias_input):
-            if value is None:
-                continue
+        for value in (output,) if alias_input is None else (output, alias_input):
             if not isinstance(value, Val):
                 raise DefinitionTypeError(
                     "add_output(): incompatible function arguments. It takes a TensorView and, for an in-place update, "
-                    f"a TensorView that is a fusion input; got {type(value).__name__}",
+                    f"a TensorView that is a fusion input; got {type(value).__name__}"
+                    + (": call it once per output" if isinstance(value, (list, tuple)) else "")
+                    + (": does the function that made it return it?" if value is None else ""),
                     location=where,
                 )
             self.check_member(value, "add_output")
             if not isinstance(value, TensorView):
                 raise DefinitionRuntimeError(
-                    f"add_output() takes tensors, got the scalar {value}; fill a tensor with it to return it",
+                    f"add_output() takes tensors, got the scalar {value}; to return it, make a tensor of it with "
+                    "fd.ops.full([1], scalar, dtype)",
                     location=where,
                 )
         assert isinstance(output, TensorView)
@@ -249,7 +252,9 @@ class Fusion:
         target = alias_input.node
         if target not in builder.inputs:
             raise DefinitionRuntimeError(
-                f"alias_input must be a fusion input, {alias_input} is not one", location=where
+                f"alias_input must be a fusion input, which is updated in place, and {alias_input} is not one; "
+                "outputs are named by a call of add_output each",
+                location=where,
             )
         if tensor.ndim != target.ndim:
             raise DefinitionRuntimeError(
@@ -289,7 +294,10 @@ class Fusion:
                 location=caller_location(),
             )
         if val.fusion is not self:
-            raise DefinitionRuntimeError(f"{op}(): {val} belongs to another fusion", location=caller_location())
+            raise DefinitionRuntimeError(
+                f"{op}(): {val} belongs to another fusion; values are used in the `with` block that made them",
+                location=caller_location(),
+            )
 
     def print_math(self, from_outputs_only: bool = True) -> str:
         """The exprs as text, as scheduled so far; without `from_outputs_only` also those that no output needs."""
@@ -332,12 +340,14 @@ def require_active_fusion(what: str) -> Fusion:
     found = active_fusion()
     if found is None:
         raise DefinitionRuntimeError(
-            f"{what}: there is no active fusion; call it inside `with FusionDefinition() as fd:` or under a FusionGuard",
+            f"{what}: there is no active fusion; call it inside `with FusionDefinition() as fd:` or under a FusionGuard, in "
+            "the thread that entered it",
             location=caller_location(),
         )
     return found
 
 
+@short_tracebacks
 class FusionGuard:
     """Makes `fusion` the active one from construction until `close()`, context exit or collection; nests."""
 

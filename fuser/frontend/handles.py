@@ -5,19 +5,23 @@ Grammar
     Expr   := Split | Merge | BroadcastOp | ReshapeOp | SqueezeOp | Expr        tested with type(...)
 
 A handle names a value of `fuser.ir`; it holds no state of its own. Scheduling verbs and queries go to
-`fuser.frontend.schedule_access`, arithmetic goes to `fuser.frontend.ops`.
+`fuser.frontend.schedule_access`, arithmetic goes to `fuser.frontend.ops`. Ops are methods of tensors as well: those that
+`fuser.frontend.methods` puts on the class when the first is called, and `handles.pyi` shows to type checkers.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from fuser.errors import DefinitionRuntimeError, DefinitionTypeError
+from fuser.errors import DefinitionAttributeError, DefinitionIndexError, DefinitionRuntimeError, DefinitionTypeError
 from fuser.ir import fusion as ir
+from fuser.ir.axis_range import outside_text
 from fuser.ir.dtypes import DataType
 from fuser.ir.print_fusion import dim_text, expr_text, transform_text, typed_text
 from fuser.source_location import caller_location
+from fuser.tracebacks import short_tracebacks, shorten
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -40,8 +44,13 @@ class Statement:
         return str(self)
 
 
+@short_tracebacks
 class Val(Statement):
-    """A scalar or tensor of a fusion. Compares and hashes by identity."""
+    """A scalar or tensor of a fusion.
+
+    Operators are ops: `==` and `!=` compare elements and give a value of Bool. Two names are one value if `a is b`;
+    hashes go by identity, so that values can be keys.
+    """
 
     __slots__ = ("node",)
 
@@ -49,6 +58,12 @@ class Val(Statement):
 
     # NumPy scalars and arrays must hand `array + val` over to `val.__radd__` instead of looping over elements.
     __array_ufunc__ = None
+
+    def __array_function__(self, function: object, *_: object) -> NoReturn:
+        """The answer to NumPy's functions, which take arrays: what the op is called here."""
+        from fuser.frontend.advice import advice_on_numpy
+
+        raise DefinitionTypeError(advice_on_numpy(function), location=caller_location())
 
     def __init__(self, fusion: Fusion, value: ir.Val) -> None:
         self.fusion = fusion
@@ -62,8 +77,9 @@ class Val(Statement):
         """The stable name of the value in its fusion."""
         return self.node.name
 
+    @property
     def dtype(self) -> DataType:
-        """Element type."""
+        """Element type; `dtype()` is the same."""
         return self.node.dtype
 
     def is_symbolic(self) -> bool:
@@ -71,6 +87,7 @@ class Val(Statement):
         return isinstance(self.node, ir.Tensor) or not self.node.is_constant
 
     def is_tensor(self) -> bool:
+        """True for a TensorView."""
         return isinstance(self.node, ir.Tensor)
 
     def definition(self) -> Expr | None:
@@ -85,7 +102,15 @@ class Val(Statement):
 
         return schedule_access.uses(self)
 
-    # Operators. `==` and `!=` stay identity; use ops.eq and ops.ne.
+    # Operators. Those of `==` and `!=` give a value, not a bool, as arrays do.
+
+    def __eq__(self, other: object) -> Val:  # type: ignore[reportIncompatibleMethodOverride]
+        return _comparison("eq", self, other)
+
+    def __ne__(self, other: object) -> Val:  # type: ignore[reportIncompatibleMethodOverride]
+        return _comparison("ne", self, other)
+
+    __hash__ = object.__hash__
 
     def __add__(self, other: Operand) -> Val:
         return _binary("add", self, other)
@@ -189,13 +214,37 @@ class Val(Statement):
     def __invert__(self) -> Val:
         return _unary("bitwise_not", self)
 
+    def __getattr__(self, name: str) -> Any:
+        # Not for what Python and libraries look for, nor for the fields of a handle that is being made.
+        if name.startswith("__") or name in ("fusion", "node"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        from fuser.frontend.methods import find_attribute
+
+        try:
+            return find_attribute(self, name)
+        except DefinitionAttributeError as error:
+            shorten(error)
+            raise
+
+    def __dir__(self) -> list[str]:
+        from fuser.frontend.methods import public_names
+
+        return public_names(type(self))
+
+    def __array__(self, *args: object, **kwargs: object) -> NoReturn:
+        # NumPy would make an array of one object.
+        raise DefinitionTypeError(
+            "a definition has no values, so that no array can be made of them; they are what fd.execute(...) returns",
+            location=caller_location(),
+        )
+
     def __bool__(self) -> bool:
         """The truth of a constant scalar; anything else has none while defining."""
         if isinstance(self.node, ir.Scalar) and self.node.value is not None:
             return bool(self.node.value)
         raise DefinitionTypeError(
             f"{'a TensorView' if self.is_tensor() else 'a symbolic scalar'} has no truth value while defining; "
-            "use ops.where, or ops.eq / ops.ne to compare (`==` is identity)",
+            "select elements with ops.where, join conditions with & and |, and ask whether two names are one value with `is`",
             location=caller_location(),
         )
 
@@ -206,12 +255,40 @@ def _binary(op: str, left: Operand, right: Operand) -> Val:
     return apply_operator(op, left, right)
 
 
+def _comparison(op: str, left: Val, right: object) -> Val:
+    from fuser.frontend.operators import compare
+
+    return compare(op, left, right)
+
+
 def _unary(op: str, operand: Operand) -> Val:
     from fuser.frontend.operators import apply_operator
 
     return apply_operator(op, operand)
 
 
+@short_tracebacks
+class Shape(tuple[Val, ...]):
+    """The extents of a tensor. Called, a list of them: `tensor.shape[0]` and `tensor.shape()[0]` are the same."""
+
+    __slots__ = ()
+
+    def __call__(self) -> list[Val]:
+        return list(self)
+
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, key: object) -> Any:
+            """As a tuple's; DefinitionIndexError for a dim that the tensor does not have."""
+            try:
+                return super().__getitem__(key)
+            except IndexError:
+                raise DefinitionIndexError(
+                    outside_text("shape: dim", operator.index(key), len(self)), location=caller_location()
+                ) from None
+
+
+@short_tracebacks
 class TensorView(Val):
     """A tensor of a fusion: its dims, its dtype, and the verbs that schedule it."""
 
@@ -226,14 +303,30 @@ class TensorView(Val):
 
     def size(self, dim: int) -> Val:
         """The extent of a dim as an integer Val; the expanded extent of an expanded dim."""
-        return self.fusion.size(self, wrap_axis(dim, self.node.ndim))
+        return self.fusion.size(self, wrap_axis(dim, self.node.ndim, "size(): dim"))
 
-    def shape(self) -> list[Val]:
-        """All extents."""
-        return [self.fusion.size(self, d) for d in range(self.node.ndim)]
+    @property
+    def shape(self) -> Shape:
+        """All extents; `shape()` is a list of them."""
+        return Shape(self.fusion.size(self, d) for d in range(self.node.ndim))
+
+    def __getitem__(self, key: object) -> TensorView:
+        """A part of the tensor: ints and integer scalars take one element of a dim and drop it, slices a run of them (step 1),
+        None is a new dim of one element, `...` all dims that are not named.
+
+        Negative positions count from the end, slices are clamped to the extent. Raises DefinitionTypeError for other keys
+        (ops.index_select and ops.take_along_axis read at the indices of a tensor), and DefinitionRuntimeError for steps, too
+        many positions and those out of a known range.
+        """
+        from fuser.frontend.subscripts import subscript
+
+        return subscript(self, key)
 
     def __iter__(self) -> NoReturn:
-        raise DefinitionTypeError("a TensorView cannot be iterated over", location=caller_location())
+        raise DefinitionTypeError(
+            "a TensorView cannot be iterated over; fd.ops take all of its elements at once, and x[i] is one row",
+            location=caller_location(),
+        )
 
     # Domains.
 
@@ -244,6 +337,7 @@ class TensorView(Val):
         return schedule_access.current_tensor(self).root is not None
 
     def domain(self) -> TensorDomain:
+        """All axes, for printing."""
         return TensorDomain(self)
 
     def get_root_domain(self) -> list[IterDomain]:
@@ -267,7 +361,7 @@ class TensorView(Val):
     def axis(self, index: int) -> IterDomain:
         """One axis of the loop domain; negative indices wrap."""
         loop = self.get_loop_domain()
-        return loop[wrap_axis(index, len(loop))]
+        return loop[wrap_axis(index, len(loop), "axis(): loop axis")]
 
     def _axes(self, domains: Sequence[ir.IterDomain]) -> list[IterDomain]:
         return [self.fusion.axis_handle(self, d) for d in domains]
@@ -357,10 +451,14 @@ class TensorView(Val):
         schedule_access.set_device_mesh(self, mesh)
 
 
+@short_tracebacks
 class IterDomain(Statement):
     """A dim of a tensor, or an axis that transforms made. Compares and hashes by identity."""
 
     __slots__ = ("node", "tensor")
+
+    node: ir.IterDomain
+    tensor: TensorView
 
     def __init__(self, tensor: TensorView, domain: ir.IterDomain) -> None:
         self.fusion = tensor.fusion
@@ -369,6 +467,20 @@ class IterDomain(Statement):
 
     def __str__(self) -> str:
         return dim_text(self.node)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            # Not for what Python and libraries look for, nor for the fields of a handle that is being made.
+            if name.startswith("_") or name in ("fusion", "node", "tensor"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            from fuser.frontend.methods import no_axis_attribute
+
+            try:
+                no_axis_attribute(name)
+            except DefinitionAttributeError as error:
+                shorten(error)
+                raise
 
     def is_reduction(self) -> bool:
         return self.node.is_reduction
@@ -401,10 +513,13 @@ class IterDomain(Statement):
         return schedule_access.uses_of_axis(self)
 
 
+@short_tracebacks
 class TensorDomain(Statement):
     """All dims of a tensor, for printing."""
 
     __slots__ = ("tensor",)
+
+    tensor: TensorView
 
     def __init__(self, tensor: TensorView) -> None:
         self.fusion = tensor.fusion
@@ -414,10 +529,15 @@ class TensorDomain(Statement):
         return f"[{', '.join(str(axis) for axis in self.tensor.get_loop_domain())}]"
 
 
+@short_tracebacks
 class Expr(Statement):
     """An op of a fusion, or a transform of one axis into others."""
 
     __slots__ = ("inputs", "node", "outputs")
+
+    node: ir.Expr | ir.Transform
+    inputs: tuple[Val | IterDomain, ...]
+    outputs: tuple[Val | IterDomain, ...]
 
     def __init__(
         self,
@@ -433,11 +553,11 @@ class Expr(Statement):
 
     def input(self, index: int) -> Val | IterDomain:
         """Operand number `index`."""
-        return self.inputs[wrap_axis(index, len(self.inputs))]
+        return self.inputs[wrap_axis(index, len(self.inputs), "input(): operand")]
 
     def output(self, index: int) -> Val | IterDomain:
         """Result number `index`."""
-        return self.outputs[wrap_axis(index, len(self.outputs))]
+        return self.outputs[wrap_axis(index, len(self.outputs), "output(): result")]
 
     def __str__(self) -> str:
         if isinstance(self.node, (ir.Split, ir.Merge)):
@@ -487,14 +607,12 @@ class SqueezeOp(Expr):
     __slots__ = ()
 
 
-def wrap_axis(index: int, total: int) -> int:
+def wrap_axis(index: int, total: int, what: str = "dim") -> int:
     """`index` with negative values counted from the end.
 
     Raises DefinitionRuntimeError (`Tried to access out of boundary index`) outside [-total, total).
     """
     wrapped = index + total if index < 0 else index
     if not 0 <= wrapped < total:
-        raise DefinitionRuntimeError(
-            f"Tried to access out of boundary index {index}. total index: {total}", location=caller_location()
-        )
+        raise DefinitionRuntimeError(outside_text(what, index, total), location=caller_location())
     return wrapped

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from fuser.errors import DefinitionAttributeError
+from fuser.frontend.advice import like_names
 from fuser.ir.enums import (
     MatmulBufferingLoopLevel,
     MatmulCircularBufferingStrategy,
@@ -21,6 +23,7 @@ from fuser.ir.enums import (
     ParallelType,
     SchedulerType,
 )
+from fuser.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     from fuser.compiler.compile_params import CompileParams
@@ -52,6 +55,18 @@ class HeuristicParams:
     def scheduler_type(self) -> SchedulerType:
         """The scheduler these parameters are for."""
         return self.kind
+
+    if not TYPE_CHECKING:
+
+        @short_traceback
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Set a field. Raises DefinitionAttributeError for a name that is none."""
+            names = [f.name for f in fields(self)]
+            if name not in names and not hasattr(type(self), name):
+                like = like_names(name, names)
+                meant = f"did you mean {like[0]}?" if like else f"they are {', '.join(names)}"
+                raise DefinitionAttributeError(f"{type(self).__name__} has no field {name!r}; {meant}", name)
+            object.__setattr__(self, name, value)
 
     def hash(self) -> int:
         """A hash of every field; equal parameters have equal ones."""

@@ -1,18 +1,22 @@
 """Ops that read at run-time indices (section 3.7 of the contract): index_select, select, gather, take_along_axis,
 embedding_fwd.
 
-Indices are not wrapped and not checked: what an index outside of the extent reads is unspecified.
+Indices are not wrapped. A GPU does not check those that tensors hold: what an index outside of the extent reads is unspecified,
+and it may end the process's work on the device with an illegal address. The simulator reports such an index with the op's line
+and the range. That of select is a number: one outside of its dim is an InputRuntimeError.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from fuser.errors import DefinitionRuntimeError, NotSupportedError
 from fuser.frontend import scalars
 from fuser.frontend.handles import TensorView, Val
 from fuser.frontend.operation import (
     ArgumentMismatch,
+    Number,
     bool_argument,
     fusion_of,
     int_argument,
@@ -27,12 +31,15 @@ from fuser.ir.fusion import GatherKind
 from fuser.ir.integers import ZERO, const
 from fuser.ir.op_table import POINTWISE
 
+if TYPE_CHECKING:
+    from fuser.ir.fusion_builder import FusionBuilder
+
 
 @operation("index_select(arg: TensorView, index: TensorView, dim: int) -> TensorView")
 def index_select(arg: object, index: object, dim: object) -> TensorView:
     """out[.., k, ..] = arg[.., index[k], ..]; an index of rank 0 gives a dim of extent 1.
 
-    Raises DefinitionRuntimeError for an arg of rank 0, an index of rank above 1 or that is no Int or Int32, and a dim out of
+    Raises DefinitionRuntimeError for an arg of rank 0, an index of rank above 1 or that holds no numbers, and a dim out of
     range.
     """
     tv, indices = tensor_argument("arg", arg), tensor_argument("index", index)
@@ -50,7 +57,8 @@ def index_select(arg: object, index: object, dim: object) -> TensorView:
 def select(arg: object, index: object, dim: object) -> TensorView:
     """arg without `dim`, at one index of it.
 
-    Raises DefinitionRuntimeError for an arg of rank 0, a dim out of range and an index that is no integer.
+    Raises DefinitionRuntimeError for an arg of rank 0, a dim out of range and an index that is no integer. An index that turns
+    out to be outside of the dim is an InputRuntimeError of the execution.
     """
     tv = tensor_argument("arg", arg)
     position = scalar_argument("index", index)
@@ -60,6 +68,20 @@ def select(arg: object, index: object, dim: object) -> TensorView:
     axis = _wrapped("select", int_argument("dim", dim), ndim)
     fusion_of("select", tv, position)
     builder = tv.fusion.builder()
+    bounds = [whole_dim(tv, d) for d in range(ndim)]
+    bounds[axis] = element_bounds(builder, tv, axis, position)
+    part = sliced(builder, tv.node, bounds)
+    return tv.fusion.tensor_handle(builder.squeeze(part, [d == axis for d in range(ndim)]))
+
+
+def whole_dim(tv: TensorView, dim: int) -> tuple[Bound, Bound]:
+    """The bounds of all of a dim."""
+    extent = tv.node.visible[dim].extent
+    return (ZERO, None), (extent, None if extent.is_const else size_scalar(tv, dim))
+
+
+def element_bounds(builder: FusionBuilder, tv: TensorView, dim: int, position: Val | Number) -> tuple[Bound, Bound]:
+    """The bounds of one element of a dim. Raises DefinitionRuntimeError for one that is outside by definition."""
     if isinstance(position, Val):
         assert isinstance(position.node, ir.Scalar)
         start = scalars.extent_of(builder, position.node)
@@ -70,26 +92,20 @@ def select(arg: object, index: object, dim: object) -> TensorView:
         raise ArgumentMismatch("index must be an integer.")
     if start.is_const:
         scalar = None
-        extent = tv.node.visible[axis].extent
+        extent = tv.node.visible[dim].extent
         if start.value < 0 or (extent.is_const and start.value >= extent.value):
-            raise DefinitionRuntimeError(f"select(): index {start} is outside of dim {axis}, of extent {extent}")
-    bounds: list[tuple[Bound, Bound]] = []
-    for d, dim_ in enumerate(tv.node.visible):
-        size = None if dim_.extent.is_const or d == axis else size_scalar(tv, d)
-        bounds.append(((ZERO, None), (dim_.extent, size)))
+            raise DefinitionRuntimeError(f"select(): index {start} is outside of dim {dim}, of extent {extent}")
     last = None
     if scalar is not None:
         last = scalars.scalar_operation(builder, POINTWISE["add"], (scalar, scalars.constant(builder, 1)))
-    bounds[axis] = (start, scalar), (start + 1, last)
-    part = sliced(builder, tv.node, bounds)
-    return tv.fusion.tensor_handle(builder.squeeze(part, [d == axis for d in range(ndim)]))
+    return (start, scalar), (start + 1, last)
 
 
 @operation("gather(arg: TensorView, index: TensorView, dim: int) -> TensorView")
 def gather(arg: object, index: object, dim: object) -> TensorView:
     """The shape of index: out[i, j, k] = arg[i, index[i, j, k], k] for dim=1. Other dims of index may be shorter than arg's.
 
-    Raises DefinitionRuntimeError for different ranks, a dim out of range and an index that is no Int or Int32 or is longer.
+    Raises DefinitionRuntimeError for different ranks, a dim out of range and an index that holds no numbers or is longer.
     """
     tv, indices = tensor_argument("arg", arg), tensor_argument("index", index)
     axis = _same_ranks(tv, indices, int_argument("dim", dim))
@@ -105,7 +121,7 @@ def gather(arg: object, index: object, dim: object) -> TensorView:
 def take_along_axis(arg: object, index: object, dim: object) -> TensorView:
     """As gather, but dims other than `dim` are of equal extent or broadcast (extent 1 on either side).
 
-    Raises DefinitionRuntimeError for different ranks or extents, a dim out of range and an index that is no Int or Int32.
+    Raises DefinitionRuntimeError for different ranks or extents, a dim out of range and an index that holds no numbers.
     """
     tv, indices = tensor_argument("arg", arg), tensor_argument("index", index)
     axis = _same_ranks(tv, indices, int_argument("dim", dim))
@@ -133,14 +149,16 @@ def _wrapped(name: str, dim: int, ndim: int) -> int:
 
 
 def _gathered(name: str, kind: GatherKind, tv: TensorView, index: TensorView, dim: int) -> TensorView:
-    if index.node.dtype not in (DataType.Int, DataType.Int32, DataType.Index):
-        raise DefinitionRuntimeError(
-            f"{name}(): the index must be a tensor of dtype Int or Int32, got {index.node.dtype.name}"
-        )
+    """The op behind all of these. An index of a floating dtype is cast to Int, which cuts off fractions."""
+    dtype = index.node.dtype
+    if not (dtype.is_floating or dtype in (DataType.Int, DataType.Int32, DataType.Index)):
+        raise DefinitionRuntimeError(f"{name}(): the index must be a tensor of dtype Int or Int32, got {dtype.name}")
     axis = _wrapped(name, dim, tv.node.ndim)
     fusion = fusion_of(name, tv, index)
     builder = fusion.builder()
     indices = index.node
+    if dtype.is_floating:
+        indices = builder.pointwise("cast", [indices], DataType.Int)
     if indices is tv.node or indices.is_cpu:
         # Kernels take a host tensor by value; and an operand has one part in an op.
         indices = builder.pointwise("set", [indices], indices.dtype)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from fuser import locks
 from fuser.errors import DefinitionRuntimeError, DefinitionTypeError
 from fuser.frontend.fusion_handle import Fusion
 from fuser.source_location import caller_location
+from fuser.tracebacks import short_traceback, short_tracebacks
 
 if TYPE_CHECKING:
     from fuser.compiler.executor_cache import FusionExecutorCache
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from fuser.ir.fusion import Fusion as IrFusion
 
 
+@short_tracebacks
 class LRUCache:
     """At most `max_fusions` executor caches, one per fusion structure; the least recently used is evicted. Thread safe.
 
@@ -34,7 +36,7 @@ class LRUCache:
         if max_fusions <= 0:
             raise DefinitionRuntimeError(f"max_fusions must be positive, got {max_fusions}", location=caller_location())
         self.max_fusions = max_fusions
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
         # Most recently used first.
         self._entries: OrderedDict[IrFusion, FusionExecutorCache] = OrderedDict()
         self._entry_hits: dict[IrFusion, int] = {}
@@ -124,6 +126,7 @@ class CachedDefinition:
         return self._cache.num_fusions()
 
 
+@short_traceback
 def LruFusionCache(max_fusions: int = 16384) -> Callable[[Callable[..., FusionDefinition]], CachedDefinition]:
     """Decorator for a function that returns a FusionDefinition: equal fusions share one executor cache."""
 

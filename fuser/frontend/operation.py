@@ -6,17 +6,22 @@ it looks at its arguments, become `<name>(): incompatible function arguments`; a
 
 from __future__ import annotations
 
+import difflib
 import functools
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec, TypeGuard, TypeVar
 
-from fuser.errors import DefinitionRuntimeError, DefinitionTypeError, FuserError
+from fuser.errors import DefinitionRuntimeError, DefinitionTypeError, FuserError, InternalError
 from fuser.frontend.fusion_handle import Fusion, require_active_fusion
 from fuser.frontend.handles import TensorView, Val
+from fuser.frontend.signatures import merged_signature, name_of
 from fuser.ir import fusion as ir
-from fuser.ir.dtypes import DataType
+from fuser.ir.dtypes import AMBIGUOUS_SPELLINGS, DataType, as_dtype, numpy_names
 from fuser.source_location import caller_location
+from fuser.tracebacks import shorten
+from fuser.unbound_calls import mismatch_text
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,27 +38,29 @@ def operation(*signatures: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make a function an op of the DSL. `signatures` are its overloads, as shown when no one matches."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        name = signatures[0].partition("(")[0]
+        name = name_of(signatures[0])
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
-                return function(*args, **kwargs)
-            except ArgumentMismatch as mismatch:
-                raise mismatch_error(name, signatures, args, kwargs, str(mismatch)) from None
+                try:
+                    return function(*args, **kwargs)
+                except ArgumentMismatch as mismatch:
+                    raise mismatch_error(name, signatures, args, kwargs, str(mismatch)) from None
+                except TypeError as error:
+                    # Only a call that did not bind fails in this very frame.
+                    trace = error.__traceback__
+                    if trace is None or trace.tb_next is not None or isinstance(error, FuserError):
+                        raise
+                    reason = str(error).replace(f"{function.__qualname__}()", f"{name}()")
+                    raise mismatch_error(name, signatures, args, kwargs, reason) from None
             except FuserError as error:
-                if error.location is None:
-                    error.location = caller_location()
+                _name_call(error, name)
+                shorten(error)
                 raise
-            except TypeError as error:
-                # Only a call that did not bind fails in this very frame.
-                trace = error.__traceback__
-                if trace is None or trace.tb_next is not None:
-                    raise
-                reason = str(error).replace(f"{function.__qualname__}()", f"{name}()")
-                raise mismatch_error(name, signatures, args, kwargs, reason) from None
 
         call.__name__ = call.__qualname__ = name
+        call.__dict__.update(overloads=signatures, __signature__=merged_signature(signatures))
         return call
 
     return decorate
@@ -63,36 +70,30 @@ def checked_call(
     signatures: Sequence[str], args: tuple[object, ...], kwargs: dict[str, Any], function: Callable[[], R]
 ) -> R:
     """`function()` with the errors of an op whose caller passed `args` and `kwargs`."""
-    name = signatures[0].partition("(")[0]
+    name = name_of(signatures[0])
     try:
-        return function()
-    except ArgumentMismatch as mismatch:
-        raise mismatch_error(name, signatures, args, kwargs, str(mismatch)) from None
+        try:
+            return function()
+        except ArgumentMismatch as mismatch:
+            raise mismatch_error(name, signatures, args, kwargs, str(mismatch)) from None
     except FuserError as error:
-        if error.location is None:
-            error.location = caller_location()
+        _name_call(error, name)
+        shorten(error)
         raise
+
+
+def _name_call(error: FuserError, name: str) -> None:
+    """Begin the message with the call, unless it names it."""
+    if not isinstance(error, InternalError) and re.search(rf"\w\(\)|\b{name}\b", error.message) is None:
+        error.message = f"{name}(): {error.message}"
+        error.args = (error.message,)
 
 
 def mismatch_error(
     name: str, signatures: Sequence[str], args: Sequence[object], kwargs: dict[str, Any], reason: str
 ) -> DefinitionTypeError:
-    """The error of a call that matches no overload."""
-    given = [kind_text(a) for a in args] + [f"{k}={kind_text(v)}" for k, v in kwargs.items()]
-    supported = "".join(f"\n    {s}" for s in signatures)
-    return DefinitionTypeError(
-        f"{name}(): incompatible function arguments. {reason}\nSupported:{supported}\n"
-        f"Called with: {name}({', '.join(given)})",
-        location=caller_location(),
-    )
-
-
-def kind_text(value: object) -> str:
-    """The type of an argument as an error shows it."""
-    if isinstance(value, list | tuple) and value:
-        inner = dict.fromkeys(kind_text(v) for v in value)
-        return f"{type(value).__name__}[{' | '.join(inner)}]"
-    return type(value).__name__
+    """The error of a call that matches no overload: why, how it was called, and the overloads."""
+    return DefinitionTypeError(mismatch_text(name, signatures, args, kwargs, reason), location=caller_location())
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
@@ -107,24 +108,34 @@ def tensor_argument(name: str, value: object) -> TensorView:
 
 def is_number(value: object) -> TypeGuard[Number]:
     """True for Python numbers and NumPy's number objects; ints must fit 64 bits."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return INT64_MIN <= value <= INT64_MAX
     if isinstance(value, float | complex | bool):
         return True
+    if isinstance(value, int):
+        return INT64_MIN <= value <= INT64_MAX
+    kind = _numpy_kind(value)
+    return bool(kind) and (kind != "u" or int(value) <= INT64_MAX)  # type: ignore[call-overload]
+
+
+def _numpy_kind(value: Any) -> str:
+    """b, i, u, f or c for a number object of NumPy (or ml_dtypes), else nothing."""
     numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.number | numpy.bool_)
+    if numpy is None or not isinstance(value, numpy.generic):
+        return ""
+    number: Any = value
+    if number.dtype.kind in "biufc":
+        return str(number.dtype.kind)
+    return "f" if as_dtype(number.dtype) is not None else ""
+
+
+_PYTHON_TYPES: dict[str, Callable[[Any], Number]] = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
 
 
 def plain_number(value: Number) -> Number:
     """The Python number in an instance of a subclass or a NumPy number."""
     if type(value) in (bool, int, float, complex):
         return value
-    if hasattr(value, "item"):
-        return value.item()  # type: ignore[union-attr, no-any-return]
-    for kind in (bool, int, float, complex):
-        if isinstance(value, kind):
-            return kind(value)  # type: ignore[arg-type]
-    raise ArgumentMismatch(f"expected a number, got {type(value).__name__}.")
+    kind = _numpy_kind(value) or next(k for k, t in (("i", int), ("f", float), ("c", complex)) if isinstance(value, t))
+    return _PYTHON_TYPES[kind](value)
 
 
 def operand_argument(name: str, value: object) -> Val | Number:
@@ -135,7 +146,12 @@ def operand_argument(name: str, value: object) -> Val | Number:
         return plain_number(value)
     if isinstance(value, int):
         raise ArgumentMismatch(f"{name}={value} does not fit 64 bits.")
-    raise ArgumentMismatch(f"{name} must be a TensorView, a Val or a number, got {type(value).__name__}.")
+    given = ""
+    if hasattr(value, "__array_interface__") or hasattr(value, "__dlpack__"):
+        given = ": arrays are handed to execute, for an input that fd.define_tensor or fd.from_array defines"
+    elif callable(value):
+        given = ": call it"
+    raise ArgumentMismatch(f"{name} must be a TensorView, a Val or a number, got {type(value).__name__}{given}.")
 
 
 def scalar_argument(name: str, value: object) -> Val | Number:
@@ -147,22 +163,48 @@ def scalar_argument(name: str, value: object) -> Val | Number:
 
 
 def dtype_argument(name: str, value: object) -> DataType:
-    """A DataType, or ArgumentMismatch."""
-    if not isinstance(value, DataType):
-        raise ArgumentMismatch(f"{name} must be a DataType, got {type(value).__name__}.")
-    return value
+    """The DataType that an argument names (`as_dtype`), or ArgumentMismatch."""
+    found = as_dtype(value)
+    if found is not None:
+        return found
+    given = type(value).__name__
+    if isinstance(value, str | type) or hasattr(value, "itemsize"):
+        given += f" {value!r}"
+    remedy = "DataType.Float, 'float32', np.float32 and torch.float32 are accepted"
+    if isinstance(value, str) and value in AMBIGUOUS_SPELLINGS:
+        numpy, torch = AMBIGUOUS_SPELLINGS[value]
+        remedy = f"it is {numpy} in NumPy and {torch} in torch, write {numpy!r} or {torch!r}"
+    elif isinstance(value, str) and (like := difflib.get_close_matches(value, numpy_names(), n=1, cutoff=0.8)):
+        remedy = f"did you mean {like[0]!r}?"
+    elif isinstance(value, type) or hasattr(value, "itemsize"):
+        remedy = f"there is none for that type; there are {', '.join(numpy_names())}"
+    raise ArgumentMismatch(f"{name} must be a DataType, got {given}: {remedy}.")
+
+
+def is_bool(value: object) -> bool:
+    """True for Python's bools and NumPy's."""
+    return isinstance(value, bool) or _numpy_kind(value) == "b"
 
 
 def bool_argument(name: str, value: object) -> bool:
-    """A bool, or ArgumentMismatch."""
-    if not isinstance(value, bool):
+    """A bool, NumPy's included, or 0 or 1 for one; ArgumentMismatch for anything else."""
+    if is_bool(value):
+        return bool(value)
+    if not is_index(value):
         raise ArgumentMismatch(f"{name} must be a bool, got {type(value).__name__}.")
-    return value
+    if value not in (0, 1):
+        raise ArgumentMismatch(f"{name} must be a bool, or 0 or 1 for one, got {value}.")
+    return bool(value)
+
+
+def is_index(value: object) -> bool:
+    """True for integers of any library; bools, Vals and arrays of some rank are none."""
+    return hasattr(value, "__index__") and not (is_bool(value) or isinstance(value, Val) or getattr(value, "shape", ()))
 
 
 def int_argument(name: str, value: object) -> int:
     """An integer of 64 bits, or ArgumentMismatch."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or isinstance(value, Val):
+    if not is_index(value):
         raise ArgumentMismatch(f"{name} must be an int, got {type(value).__name__}.")
     found = value.__index__()  # type: ignore[attr-defined]
     if not INT64_MIN <= found <= INT64_MAX:
@@ -190,7 +232,7 @@ def extent_list_argument(name: str, value: object) -> list[Val | int]:
             scalar_argument(f"{name}[{i}]", entry)
             if not entry.node.dtype.is_integral:
                 raise DefinitionRuntimeError(
-                    f"{name}[{i}] must be an integer, got a scalar of dtype {entry.node.dtype.name}"
+                    f"{name}[{i}] must be an integer, got a scalar of dtype {entry.node.dtype.name}; sizes are divided by //"
                 )
             constant = entry.node.value if isinstance(entry.node, ir.Scalar) else None
             entry = entry if constant is None else int(constant.real)
@@ -222,6 +264,9 @@ def fusion_of(name: str, *values: object) -> Fusion:
     for value in values:
         if isinstance(value, Val):
             if found is not None and value.fusion is not found:
-                raise DefinitionRuntimeError(f"{name}(): the operands belong to two different fusions")
+                raise DefinitionRuntimeError(
+                    f"{name}(): the operands belong to two different fusions; values are used in the `with` block "
+                    f"that made them"
+                )
             found = value.fusion
     return found if found is not None else require_active_fusion(f"{name}()")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from fuser.errors import DefinitionRuntimeError, DefinitionTypeError
 from fuser.frontend import scalars
-from fuser.frontend.elementwise import operand_class, pointwise_value
+from fuser.frontend.elementwise import ELEMENTWISE, operand_class, pointwise_value
 from fuser.frontend.handles import Val
-from fuser.frontend.operation import fusion_of, operand_argument, operation
+from fuser.frontend.operation import fusion_of, is_number, operand_argument, operation
 from fuser.ir import fusion as ir
 from fuser.ir.op_table import POINTWISE, promoted_dtype
 
@@ -18,13 +19,34 @@ def apply_operator(name: str, *operands: object) -> Val:
         return ops.matmul(*operands)
     if name == "floordiv":
         return floordiv(*operands)
-    from fuser.frontend.elementwise import ELEMENTWISE
-
     return ELEMENTWISE[name](*operands)
 
 
-@operation("floordiv(lhs: TensorView | Val | number, rhs: TensorView | Val | number)")
-def floordiv(lhs: object, rhs: object) -> Val:
+def compare(name: str, left: Val, right: object) -> Val:
+    """`==` or `!=`: `eq` or `ne` of two operands.
+
+    Raises DefinitionTypeError for what is no operand (None, text, arrays), and DefinitionRuntimeError once the definition is
+    closed: a Python bool in either case would be taken for the answer.
+    """
+    symbol, what = POINTWISE[name].symbol, "a TensorView" if left.is_tensor() else "a scalar of a fusion"
+    if not (isinstance(right, Val) or is_number(right)):
+        shown = repr(right) if right is None or isinstance(right, str) else f"a {type(right).__name__}"
+        remedy = (
+            f"`is{' not' if name == 'ne' else ''} None`"
+            if right is None
+            else "`is` to ask whether two names are one value"
+        )
+        raise DefinitionTypeError(f"{what} cannot be compared with {shown}: `{symbol}` compares elements; use {remedy}")
+    if not left.fusion.is_open:
+        raise DefinitionRuntimeError(
+            f"`{symbol}` on {what} is an op, and nothing can be added to this fusion any more; use `is` to ask whether two "
+            "names are one value",
+        )
+    return ELEMENTWISE[name](left, right)
+
+
+@operation("floordiv(lhs: TensorView | Val | number, rhs: TensorView | Val | number, /) -> TensorView | Val")
+def floordiv(lhs: object, rhs: object, /) -> Val:
     """lhs / rhs rounded toward minus infinity; integers stay integers."""
     left, right = operand_argument("lhs", lhs), operand_argument("rhs", rhs)
     fusion = fusion_of("floordiv", left, right)

@@ -7,9 +7,9 @@ Names of the contract that are not supported yet exist and raise NotSupportedErr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
-from fuser.errors import NotSupportedError
+from fuser.errors import DefinitionAttributeError, NotSupportedError
 from fuser.frontend.elementwise import ELEMENTWISE
 from fuser.frontend.factories import FACTORIES
 from fuser.frontend.indexing_ops import INDEXING_OPS
@@ -20,7 +20,7 @@ from fuser.frontend.resize_ops import RESIZE_OPS
 from fuser.frontend.scans import SCAN_OPS
 from fuser.frontend.shape_ops import SHAPE_OPS
 from fuser.frontend.triangles import TRIANGLES
-from fuser.source_location import caller_location
+from fuser.tracebacks import short_traceback
 
 UNSUPPORTED: dict[str, str] = {
     "matmul": "matrix products come with the matmul and library schedulers",
@@ -41,10 +41,12 @@ UNSUPPORTED: dict[str, str] = {
 
 
 def _unsupported(name: str, reason: str) -> Callable[..., Any]:
+    @short_traceback
     def op(*args: object, **kwargs: object) -> Any:
-        raise NotSupportedError(f"{name}() is not supported yet: {reason}", location=caller_location())
+        raise NotSupportedError(f"{name}() is not supported yet: {reason}")
 
     op.__name__ = op.__qualname__ = name
+    op.__module__ = __name__
     op.__doc__ = f"Not supported yet: {reason}."
     return op
 
@@ -68,6 +70,16 @@ globals().update(OPS)
 
 __all__ = sorted(OPS)  # type: ignore[reportUnsupportedDunderAll]
 
-if TYPE_CHECKING:
 
-    def __getattr__(name: str) -> Callable[..., Any]: ...
+def __dir__() -> list[str]:
+    return __all__
+
+
+@short_traceback
+def __getattr__(name: str) -> NoReturn:
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from fuser.frontend.advice import advice_on
+
+    advice = advice_on(name, OPS, "")
+    raise DefinitionAttributeError(f"there is no op {name!r}{advice}", name)

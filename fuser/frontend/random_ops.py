@@ -134,12 +134,18 @@ def normal(
     rng_offset: object = None,
     dtype: object = DataType.Float,
 ) -> TensorView:
-    """Normal random numbers by Box and Muller; the rest is as for `uniform`."""
+    """Normal random numbers by Box and Muller; the rest is as for `uniform`.
+
+    Raises DefinitionRuntimeError for a constant std below 0 as well.
+    """
+    constant = std.node.value if isinstance(std, Val) and isinstance(std.node, ir.Scalar) else std
+    if isinstance(constant, int | float) and constant < 0:
+        raise DefinitionRuntimeError(f"std must not be negative, got {constant}")
     return _random(Distribution.normal, (("mean", mean), ("std", std)), shape, rng_seed, rng_offset, dtype)
 
 
 def _random_like(name: str, distribution: Distribution, doc: str) -> Callable[..., TensorView]:
-    @operation(f"{name}(x: TensorView) -> TensorView")
+    @operation(f"{name}(x: TensorView, /) -> TensorView")
     def op(x: object, /) -> TensorView:
         tensor = tensor_argument("x", x)
         _require_floating(name, tensor.node.dtype)

@@ -19,12 +19,13 @@ from fuser.frontend.operation import (
     dtype_argument,
     int_argument,
     int_list_argument,
+    is_index,
     operation,
     sequence_argument,
     tensor_argument,
 )
 from fuser.ir import fusion as ir
-from fuser.ir.dtypes import DataType, real_of, widen
+from fuser.ir.dtypes import DataType, as_dtype, real_of, widen
 from fuser.ir.op_table import POINTWISE, REDUCTIONS, ReductionOp
 
 if TYPE_CHECKING:
@@ -38,10 +39,12 @@ def reduction_axes(tensor: ir.Tensor, dims: Sequence[int]) -> list[int]:
     torch gives it, and no axis.
     """
     if not dims:
-        raise DefinitionRuntimeError("No reduction axis specified")
+        raise DefinitionRuntimeError("No reduction axis specified: leave dims out to reduce over all of them")
     axes = [wrap_axis(d, tensor.ndim or 1) for d in dims]
     if len(set(axes)) != len(axes):
-        raise DefinitionRuntimeError(f"Reduction axes are not unique: {list(dims)}")
+        raise DefinitionRuntimeError(
+            f"Reduction axes are not unique: {list(dims)} are {axes} of a tensor of rank {tensor.ndim}"
+        )
     return sorted(axes) if tensor.ndim else []
 
 
@@ -117,10 +120,10 @@ def _overload(
     keys = {"dim", "dims", "keepdim", "dtype"}
     if unknown := set(rest) - keys:
         raise ArgumentMismatch(f"There is no argument {sorted(unknown)[0]!r}.")
-    if positional and isinstance(positional[0], DataType):
+    if positional and as_dtype(positional[0]) is not None:
         names = ["dtype"]
     else:
-        axis_name = "dim" if positional and hasattr(positional[0], "__index__") else "dims"
+        axis_name = "dim" if positional and is_index(positional[0]) else "dims"
         names = [axis_name, "keepdim", "dtype"]
     if len(positional) > len(names):
         raise ArgumentMismatch(f"It takes at most {len(names) + 1} positional arguments, got {len(positional) + 1}.")
@@ -139,7 +142,8 @@ def _overload(
     else:
         dims = None
     keepdim = bool_argument("keepdim", rest.get("keepdim", False))
-    return dims, keepdim, dtype_argument("dtype", rest.get("dtype", DataType.Null))
+    asked = rest.get("dtype")
+    return dims, keepdim, DataType.Null if asked is None else dtype_argument("dtype", asked)
 
 
 # --- welford and variance ---------------------------------------------------------------------------------------------
@@ -183,7 +187,9 @@ def welford(arg: object, dims: object) -> tuple[TensorView, TensorView, TensorVi
 
 def _require_floating(name: str, tensor: ir.Tensor) -> None:
     if not tensor.dtype.is_floating:
-        raise DefinitionRuntimeError(f"{name}() needs a floating operand, got {tensor.dtype.name}")
+        raise DefinitionRuntimeError(
+            f"{name}() needs a floating operand, got {tensor.dtype.name}: fd.ops.cast(x, DataType.Float) makes one"
+        )
 
 
 def _moments(

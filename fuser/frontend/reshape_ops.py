@@ -3,6 +3,7 @@ reshape, stride_order."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -10,8 +11,16 @@ from fuser.errors import DefinitionRuntimeError
 from fuser.frontend import scalars
 from fuser.frontend.define import checked_stride_order
 from fuser.frontend.handles import TensorView, Val
-from fuser.frontend.operation import extent_list_argument, fusion_of, int_list_argument, operation, tensor_argument
+from fuser.frontend.operation import (
+    extent_list_argument,
+    fusion_of,
+    int_list_argument,
+    operation,
+    sequence_argument,
+    tensor_argument,
+)
 from fuser.ir import fusion as ir
+from fuser.ir.dtypes import DataType
 from fuser.ir.integers import ZERO, Int, const
 from fuser.ir.reshape_dims import product
 
@@ -20,14 +29,17 @@ from fuser.ir.reshape_dims import product
 def reshape(arg: object, new_shape: object) -> TensorView:
     """The elements in row-major order of the logical dims under other dims; one -1 is inferred.
 
+    Scalars of floating dtypes, such as quotients of sizes, are cast to Int.
+
     Raises DefinitionRuntimeError for two -1 (`A maximum of one value of -1`), other numbers of elements (`Total element counts
     across view operation must match`), and an empty arg without a 0 in new_shape. Symbolic extents are checked when inputs are
     bound.
     """
     tv = tensor_argument("arg", arg)
-    entries = extent_list_argument("new_shape", new_shape)
+    given_shape = sequence_argument("new_shape", new_shape)
+    entries = extent_list_argument("new_shape", [_without_fraction(i, e) for i, e in enumerate(given_shape)])
     fusion_of("reshape", tv, *(e for e in entries if isinstance(e, Val)))
-    if entries.count(-1) > 1:
+    if sum(isinstance(e, int) and e == -1 for e in entries) > 1:
         raise DefinitionRuntimeError(
             f"A maximum of one value of -1 can be in new_shape of reshape(), got {_shape_text(entries)}"
         )
@@ -52,6 +64,15 @@ def reshape(arg: object, new_shape: object) -> TensorView:
     if None in extents:
         extents[extents.index(None)] = _inferred(sources, extents, entries)
     return tv.fusion.tensor_handle(builder.reshape(tv.node, [e for e in extents if e is not None], given))
+
+
+def _without_fraction(index: int, entry: object) -> object:
+    """An entry of a shape, cast to Int if it is a scalar of a floating dtype."""
+    if not (isinstance(entry, Val) and isinstance(entry.node, ir.Scalar) and entry.node.dtype.is_floating):
+        return entry
+    if entry.node.value is not None and not math.isfinite(entry.node.value.real):
+        raise DefinitionRuntimeError(f"new_shape[{index}] must be an integer, got {entry.node.value}")
+    return entry.fusion.handle(scalars.scalar_cast(entry.fusion.builder(), entry.node, DataType.Int))
 
 
 def _inferred(sources: Sequence[Int], extents: Sequence[Int | None], entries: Sequence[Val | int]) -> Int:

@@ -19,6 +19,7 @@ from fuser.frontend.operation import (
     tensor_argument,
 )
 from fuser.ir import fusion as ir
+from fuser.ir.axis_range import outside_text
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import ONE, ZERO, const, minimum
 from fuser.ir.op_table import POINTWISE, kind_of
@@ -88,13 +89,18 @@ def slice_(
         )
     for i, (start, end, step) in enumerate(zip(starts, ends, steps, strict=True)):
         if isinstance(start, int) and start < 0:
-            raise DefinitionRuntimeError(f"start_indices must be greater than or equal to 0, got {start} in dim {i}")
+            raise DefinitionRuntimeError(
+                f"Slice operation start_indices must be greater than or equal to 0, got {start} in dim {i}"
+            )
         if isinstance(start, int) and isinstance(end, int) and end < start:
             raise DefinitionRuntimeError(
-                f"end_indices must be greater than or equal to start_indices, got {end} and {start} in dim {i}"
+                f"Slice operation end_indices must be greater than or equal to start_indices, got {end} and {start} in dim {i}"
             )
-        if step != 1:
-            raise DefinitionRuntimeError(f"strides must be of const size 1, got {step} in dim {i}")
+        if isinstance(step, Val) or step != 1:
+            # The wording is nvFuser's, which its users match.
+            raise DefinitionRuntimeError(
+                f"nvFuser Limitation: All slice operation strides must be of const size 1, got {step} in dim {i}"
+            )
     fusion_of("slice", tv, *(e for e in (*starts, *ends) if isinstance(e, Val)))
     builder = tv.fusion.builder()
     bounds: list[tuple[Bound, Bound]] = []
@@ -102,7 +108,7 @@ def slice_(
         if is_manual:
             bounds.append((_plain(builder, start), _plain(builder, end)))
         else:
-            bounds.append(_normalized(builder, tv, dim, start, end))
+            bounds.append(normalized(builder, tv, dim, start, end))
     return tv.fusion.tensor_handle(sliced(builder, tv.node, bounds))
 
 
@@ -128,10 +134,10 @@ def _plain(builder: FusionBuilder, position: Val | int) -> Bound:
     return extent, None if extent.is_const else position.node
 
 
-def _normalized(
+def normalized(
     builder: FusionBuilder, tv: TensorView, dim: int, start: Val | int, end: Val | int
 ) -> tuple[Bound, Bound]:
-    """(start, end) of a dim, with 0 <= start <= end <= extent."""
+    """(start, end) of a dim, with 0 <= start <= end <= extent; negative positions count from the end."""
     extent = tv.node.visible[dim].extent
 
     def whole() -> ir.Scalar:
@@ -148,22 +154,34 @@ def _normalized(
         if (low is not None and low >= 0) or node.expression is extent:
             return node
         zero = scalars.constant(builder, 0)
-        from_end = op("where", op("lt", node, zero), op("add", node, whole()), node)
-        return op("maximum", from_end, zero)
+        wrapped = op("where", op("lt", node, zero), op("add", node, whole()), node)
+        return op("maximum", wrapped, zero)
+
+    def from_end(position: int) -> ir.Scalar:
+        return op("maximum", op("add", whole(), scalars.constant(builder, position)), scalars.constant(builder, 0))
 
     def bound(scalar: ir.Scalar) -> Bound:
         found = scalars.extent_of(builder, scalar)
         return found, None if found.is_const else scalar
 
+    def scalar_of(position: Val | int) -> ir.Scalar:
+        if isinstance(position, Val):
+            return at_least_zero(position)
+        return scalars.constant(builder, position) if position >= 0 else from_end(position)
+
     if isinstance(start, int) and isinstance(end, int) and extent.is_const:
-        return (const(min(start, extent.value)), None), (const(min(end, extent.value)), None)
-    first = scalars.constant(builder, start) if isinstance(start, int) else at_least_zero(start)
-    last = scalars.constant(builder, end) if isinstance(end, int) else at_least_zero(end)
-    if not isinstance(start, int) or start > 0:
+        low, high, _ = slice(start, end).indices(extent.value)
+        return (const(low), None), (const(max(low, high)), None)
+    first, last = scalar_of(start), scalar_of(end)
+    # One from the end is not past it.
+    if isinstance(start, Val) or start > 0:
         first = op("minimum", first, whole())
-    if last.expression is not extent:
+    if last.expression is not extent and (isinstance(end, Val) or end >= 0):
         last = op("minimum", last, whole())
-    if not (isinstance(start, int) and (isinstance(end, int) or start == 0)):
+    # An end before the start makes the part empty. What is known not to be before it needs no such bound.
+    in_order = isinstance(start, int) and isinstance(end, int) and (start >= 0) == (end >= 0) and start <= end
+    from_zero = isinstance(start, int) and start == 0
+    if not (in_order or from_zero or last.expression is extent):
         last = op("maximum", last, first)
     return bound(first), bound(last)
 
@@ -258,7 +276,7 @@ def cat(tensors: object, dim: object = 0, manual_padding: object = False) -> Ten
                 f"Unexpected number of dimensions: tensors[0] of cat() has {ndim}, tensors[{i}] has {node.ndim}"
             )
     if not -ndim <= axis < ndim:
-        raise DefinitionRuntimeError(f"Invalid dimension to cat: {axis}, the tensors have rank {ndim}")
+        raise DefinitionRuntimeError(f"Invalid dimension to cat: {outside_text('dim', axis, ndim)}")
     axis %= ndim
     if len(nodes) == 1:
         return fusion.tensor_handle(builder.pointwise("set", nodes, nodes[0].dtype))

@@ -37,11 +37,6 @@ def make_scan(row: ScanOp) -> Callable[..., TensorView]:
         fusion = fusion_of(row.name, tv, start)
         axis = wrap_axis(axis, tv.node.ndim)
         row.check_operand(tv.node.dtype)
-        if tv.node.visible[axis].expanded:
-            raise DefinitionRuntimeError(
-                f"{row.name}(): dim {axis} is expanded to {tv.node.visible[axis].extent}, it has one stored element; "
-                "scan what is computed from it, as arg + 0"
-            )
         builder = fusion.builder()
         first = None if start is None else _first_value(builder, row, start, tv.node.dtype)
         return fusion.tensor_handle(scan_tensor(builder, row, tv.node, axis, first))
@@ -50,7 +45,7 @@ def make_scan(row: ScanOp) -> Callable[..., TensorView]:
         f"{row.doc}\n\n"
         "Element i folds elements 0 to i along `dim`, and before them the scalar `init`, if one is given.\n"
         "Result: dtype of arg; integers are not widened, 16-bit floats accumulate in Float and are rounded per element.\n"
-        "Raises DefinitionRuntimeError for a dim out of range or expanded, operands of other kinds, and an `init` of a\n"
+        "Raises DefinitionRuntimeError for a dim out of range, operands of other kinds, and an `init` of a\n"
         "kind that arg's dtype cannot hold.\n"
     )
     return op

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, NoReturn, SupportsIndex, overload
 
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
-from fuser.errors import DefinitionTypeError, FuserError, SchedulingError
+from fuser.errors import DefinitionAttributeError, DefinitionTypeError, SchedulingError
+from fuser.frontend.advice import like_names
 from fuser.frontend.fusion_handle import Fusion, require_active_fusion
 from fuser.frontend.handles import TensorView
 from fuser.frontend.heuristic_params import (
@@ -18,6 +19,7 @@ from fuser.frontend.heuristic_params import (
     ScanParams,
     TransposeParams,
 )
+from fuser.frontend.schedule_access import begun_schedule
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.schedule import ScheduleBuilder
@@ -25,9 +27,18 @@ from fuser.runtime.arrays import ArrayView, resolve_device
 from fuser.schedule import params as internal
 from fuser.schedule.registry import scheduler_of
 from fuser.source_location import caller_location
+from fuser.tracebacks import short_traceback
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
+__all__ = [
+    "can_schedule",
+    "compute_heuristics",
+    "find_compatible_schedulers",
+    "inline_at",
+    "inline_most",
+    "parallelize_like",
+    "schedule",
+    "transform_like",
+]
 
 # Priority order of the public list; the schedulers that exist are those of fuser.schedule.registry.
 _PRIORITY = (
@@ -54,40 +65,41 @@ def _check_kind(name: str, value: object, kind: type) -> None:
         )
 
 
-def _at_the_call(verb: Callable[_P, _T]) -> Callable[_P, _T]:
-    """The verb, whose errors have the line of its caller where the schedule knows none."""
-
-    @functools.wraps(verb)
-    def called(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        try:
-            return verb(*args, **kwargs)
-        except FuserError as error:
-            if error.location is None:
-                error.location = caller_location()
-            raise
-
-    return called
+def _check_position(pos: object) -> int:
+    if isinstance(pos, bool) or not isinstance(pos, SupportsIndex):
+        like_tensor = "; tensors to change are selected_tensors=[...]" if isinstance(pos, TensorView) else ""
+        raise DefinitionTypeError(
+            f"incompatible function arguments. pos must be an int, got {type(pos).__name__}{like_tensor}",
+            location=caller_location(),
+        )
+    return operator.index(pos)
 
 
-def _names(tensors: Iterable[TensorView]) -> tuple[str, ...]:
-    return tuple(t.node.name for t in tensors)
+def _names(tensors: Iterable[TensorView]) -> tuple[str, ...] | None:
+    """Names of selected tensors; None, which is all, for an empty selection."""
+    if isinstance(tensors, TensorView):
+        raise DefinitionTypeError(
+            "incompatible function arguments. selected_tensors must be a sequence of TensorViews; write [tensor] for one",
+            location=caller_location(),
+        )
+    selected = tuple(tensors)
+    for tensor in selected:
+        _check_kind("each of selected_tensors", tensor, TensorView)
+    return tuple(t.node.name for t in selected) or None
 
 
 def _schedule_of(tv: TensorView) -> ScheduleBuilder:
     _check_kind("reference_tv", tv, TensorView)
-    schedule = tv.fusion.start_schedule()
-    if tv.node.name not in schedule.states:
-        raise SchedulingError(f"{tv} cannot be scheduled: no output of the fusion needs it", location=caller_location())
-    return schedule
+    return begun_schedule(tv)
 
 
-@_at_the_call
+@short_traceback
 def transform_like(reference_tv: TensorView, selected_tensors: Sequence[TensorView] = ()) -> None:
     """Replay the reference's transforms on all, or the selected, tensors, as far as their dims reach."""
     _schedule_of(reference_tv).transform_like(reference_tv.node.name, _names(selected_tensors))
 
 
-@_at_the_call
+@short_traceback
 def parallelize_like(
     reference_tv: TensorView,
     pos: int = -1,
@@ -97,17 +109,21 @@ def parallelize_like(
 ) -> None:
     """Copy parallel types of the reference's first `pos` axes (-1: all) to axes that map; empty selections mean all."""
     _schedule_of(reference_tv).parallelize_like(
-        reference_tv.node.name, pos, _names(selected_tensors), frozenset(selected_parallel_types), propagate_padding
+        reference_tv.node.name,
+        _check_position(pos),
+        _names(selected_tensors),
+        frozenset(selected_parallel_types),
+        propagate_padding,
     )
 
 
-@_at_the_call
+@short_traceback
 def inline_most(selected_tensors: Sequence[TensorView] = ()) -> None:
     """Compute each tensor at the deepest legal loop of its consumers. Needs an active fusion, or a selected tensor."""
     _fusion_of(selected_tensors).start_schedule().inline_most(_names(selected_tensors))
 
 
-@_at_the_call
+@short_traceback
 def inline_at(
     reference_tv: TensorView, pos: int = -1, best_effort: bool = False, selected_tensors: Sequence[TensorView] = ()
 ) -> None:
@@ -115,12 +131,16 @@ def inline_at(
 
     Raises SchedulingError where that is impossible and not `best_effort`.
     """
-    _schedule_of(reference_tv).inline_at(reference_tv.node.name, pos, best_effort, _names(selected_tensors))
+    _schedule_of(reference_tv).inline_at(
+        reference_tv.node.name, _check_position(pos), best_effort, _names(selected_tensors)
+    )
 
 
 def _fusion_of(tensors: Sequence[TensorView]) -> Fusion:
     _check_kind("selected_tensors", tensors, Sequence)
-    if tensors:
+    if _names(tensors):
+        for tensor in tensors:
+            begun_schedule(tensor)
         return tensors[0].fusion
     return require_active_fusion("inline_most")
 
@@ -137,6 +157,7 @@ def _device(bound: BoundInputs) -> DeviceInfo:
     return resolve_device([v for v in bound.values if isinstance(v, ArrayView) and v.array is not None]).info
 
 
+@short_traceback
 def can_schedule(fusion: Fusion, scheduler_type: SchedulerType, inputs: Iterable[Any]) -> tuple[bool, str]:
     """Whether a scheduler takes the whole fusion; the text explains a refusal."""
     reason = _refusal(fusion, scheduler_type, _bound(fusion, inputs))
@@ -159,12 +180,14 @@ def _refusal(fusion: Fusion, scheduler_type: SchedulerType, bound: BoundInputs) 
     return proposed.reason if isinstance(proposed, internal.Refused) else None
 
 
+@short_traceback
 def find_compatible_schedulers(fusion: Fusion, inputs: Iterable[Any]) -> list[SchedulerType]:
     """Schedulers that take the whole fusion, in priority order."""
     bound = _bound(fusion, inputs)
     return [t for t in _PRIORITY if _refusal(fusion, t, bound) is None]
 
 
+@short_traceback
 def compute_heuristics(fusion: Fusion, scheduler_type: SchedulerType, inputs: Iterable[Any]) -> HeuristicParams:
     """The parameters a scheduler would use, editable. Raises SchedulingError if it cannot schedule the fusion."""
     bound = _bound(fusion, inputs)
@@ -189,6 +212,7 @@ def compute_heuristics(fusion: Fusion, scheduler_type: SchedulerType, inputs: It
 def schedule(fusion: Fusion, scheduler_type: SchedulerType, inputs_or_params: HeuristicParams) -> None: ...
 @overload
 def schedule(fusion: Fusion, scheduler_type: SchedulerType, inputs_or_params: Iterable[Any]) -> HeuristicParams: ...
+@short_traceback
 def schedule(
     fusion: Fusion, scheduler_type: SchedulerType, inputs_or_params: HeuristicParams | Iterable[Any]
 ) -> HeuristicParams | None:
@@ -220,7 +244,7 @@ def schedule(
 def params_view(params: internal.Params) -> HeuristicParams:
     """The editable form of parameters. It remembers what it was made from."""
     match params:
-        case internal.NoOpParams():
+        case internal.NoOpParams() | internal.ExprEvalParams():
             view: HeuristicParams = HeuristicParams()
         case internal.PointwiseParams():
             view = PointwiseParams(
@@ -350,3 +374,19 @@ def _with_vector(
         widths = tuple((name, min(width, vector)) for name, width in base.widths if vector > 1)
         return replace(base, vector=vector, widths=widths)
     return replace(base, vector=vector, vectorized=base.vectorized if vector > 1 else ())
+
+
+@short_traceback
+def __getattr__(name: str) -> NoReturn:
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if callable(getattr(TensorView, name, None)):
+        advice = f"; it is a method of tensors: x.{name}(...)"
+    else:
+        close = like_names(name, __all__)
+        advice = f"; did you mean fd.sched.{close[0]}?" if close else f"; there are {', '.join(__all__)}"
+    raise DefinitionAttributeError(f"there is no scheduling function {name!r}{advice}", name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

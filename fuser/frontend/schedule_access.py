@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from fuser.errors import NotSupportedError, SchedulingError
+from fuser.errors import DefinitionRuntimeError, NotSupportedError, SchedulingError
+from fuser.frontend.fusion_handle import active_fusion
 from fuser.frontend.handles import Expr, IterDomain, TensorView, Val
 from fuser.frontend.operation import ArgumentMismatch, bool_argument, int_argument, int_list_argument, operation
 from fuser.ir import fusion as ir
 from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
 from fuser.source_location import caller_location
+from fuser.unbound_calls import OTHER_MEANINGS
 
 if TYPE_CHECKING:
     from fuser.compiler.compile_params import CompileParams
@@ -110,15 +112,45 @@ def schedule_text(fusion: Fusion) -> str:
 
 def _schedule_of(tv: TensorView) -> tuple[ScheduleBuilder, str]:
     """The schedule that a verb on `tv` changes, and the tensor's name in it."""
+    return begun_schedule(tv), tv.node.name
+
+
+def begun_schedule(tv: TensorView) -> ScheduleBuilder:
+    """The schedule that has `tv` in it. Raises SchedulingError if no output needs the tensor; a definition without outputs
+    stays open.
+    """
+    active = active_fusion()
+    if active is not None and tv.fusion is not active:
+        raise DefinitionRuntimeError(
+            f"{tv} belongs to another fusion; it is scheduled in the `with` block that made it, or after it",
+            location=caller_location(),
+        )
+    if tv.fusion.schedule is None and not tv.fusion.outputs():
+        raise SchedulingError(
+            f"{tv} cannot be scheduled: no output is named yet; scheduling begins after the last fd.add_output",
+            location=caller_location(),
+        )
     schedule = tv.fusion.start_schedule()
     if tv.node.name not in schedule.states:
         raise SchedulingError(f"{tv} cannot be scheduled: no output of the fusion needs it", location=caller_location())
-    return schedule, tv.node.name
+    return schedule
+
+
+def _note_place(schedule: ScheduleBuilder) -> None:
+    """Remember the user's line of the verb that has just been recorded, for limits that show at a launch."""
+    place = caller_location()
+    if place is not None:
+        schedule.places[len(schedule.records) - 1] = place
+
+
+def _wrong_member(name: str, value: object, kind: type[Enum]) -> str:
+    meant = f": write {kind.__name__}.{value}" if isinstance(value, str) and value in kind.__members__ else ""
+    return f"{name} must be a {kind.__name__}, got {type(value).__name__}{meant}."
 
 
 def _enum_argument(name: str, value: object, kind: type[Enum]) -> None:
     if value is not None and not isinstance(value, kind):
-        raise ArgumentMismatch(f"{name} must be a {kind.__name__}, got {type(value).__name__}.")
+        raise ArgumentMismatch(_wrong_member(name, value, kind))
 
 
 def _handle(tv: TensorView, name: str) -> TensorView:
@@ -128,21 +160,23 @@ def _handle(tv: TensorView, name: str) -> TensorView:
 
 @operation("split(axis: int, factor: int, inner_split: bool = True) -> TensorView")
 def split(tv: TensorView, axis: int, factor: int, inner_split: bool) -> TensorView:
-    int_argument("axis", axis)
-    int_argument("factor", factor)
-    bool_argument("inner_split", inner_split)
-    schedule, name = _schedule_of(tv)
-    schedule.split(name, axis, factor, inner_split)
+    at, by = int_argument("axis", axis), int_argument("factor", factor)
+    is_inner = bool_argument("inner_split", inner_split)
+    try:
+        schedule, name = _schedule_of(tv)
+    except SchedulingError as error:
+        # Where the call cannot be scheduled, the method that other libraries have under this name may be meant.
+        raise SchedulingError(f"{error.message}. {OTHER_MEANINGS['split']}", location=caller_location()) from None
+    schedule.split(name, at, by, is_inner)
     return tv
 
 
 @operation("merge(axis_o: int, axis_i: int | None = None) -> TensorView")
 def merge(tv: TensorView, axis_o: int, axis_i: int | None) -> TensorView:
-    int_argument("axis_o", axis_o)
-    if axis_i is not None:
-        int_argument("axis_i", axis_i)
+    outer = int_argument("axis_o", axis_o)
+    inner = None if axis_i is None else int_argument("axis_i", axis_i)
     schedule, name = _schedule_of(tv)
-    schedule.merge(name, axis_o, axis_i)
+    schedule.merge(name, outer, inner)
     return tv
 
 
@@ -220,9 +254,10 @@ def cache_before(tv: TensorView, op_type: LoadStoreOpType | None) -> TensorView:
 @operation("set_memory_type(memory_type: MemoryType) -> None")
 def set_memory_type(tv: TensorView, memory_type: MemoryType) -> None:
     if not isinstance(memory_type, MemoryType):
-        raise ArgumentMismatch(f"memory_type must be a MemoryType, got {type(memory_type).__name__}.")
+        raise ArgumentMismatch(_wrong_member("memory_type", memory_type, MemoryType))
     schedule, name = _schedule_of(tv)
     schedule.set_memory_type(name, memory_type)
+    _note_place(schedule)
 
 
 @operation("set_allocation_domain(new_allocation_domain: Sequence[IterDomain], new_contiguity: bool) -> None")
@@ -240,7 +275,7 @@ def set_allocation_domain(
 @operation("parallelize(parallel_type: ParallelType) -> None")
 def parallelize(axis: IterDomain, parallel_type: ParallelType) -> None:
     if not isinstance(parallel_type, ParallelType):
-        raise ArgumentMismatch(f"parallel_type must be a ParallelType, got {type(parallel_type).__name__}.")
+        raise ArgumentMismatch(_wrong_member("parallel_type", parallel_type, ParallelType))
     schedule, name = _schedule_of(axis.tensor)
     loop = schedule.state(name).loop
     if axis.node not in loop:
@@ -249,3 +284,4 @@ def parallelize(axis: IterDomain, parallel_type: ParallelType) -> None:
             location=caller_location(),
         )
     schedule.parallelize(name, loop.index(axis.node), parallel_type)
+    _note_place(schedule)

@@ -19,6 +19,7 @@ from fuser.frontend.operation import (
     tensor_argument,
 )
 from fuser.ir import fusion as ir
+from fuser.ir.axis_range import outside_text
 from fuser.ir.integers import const
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _expanded(tv: TensorView, tensor: ir.Tensor, entries: Sequence[Val | int]) -
 def _with_ones(builder: FusionBuilder, tensor: ir.Tensor, entries: Sequence[Val | int]) -> ir.Tensor:
     """The tensor with dims that broadcast where symbolic ones are expanded to 1: by that they are known to have one element."""
     flags = [
-        entry == 1 and not isinstance(entry, Val) and not (d.is_broadcast or d.expanded or d.extent.is_const)
+        not isinstance(entry, Val) and entry == 1 and not (d.is_broadcast or d.expanded or d.extent.is_const)
         for d, entry in zip(tensor.visible, entries, strict=True)
     ]
     return builder.broadcast(builder.squeeze(tensor, flags), flags) if True in flags else tensor
@@ -153,14 +154,16 @@ def squeeze(arg: object, dims: object, squeeze_expanded: object = False) -> Tens
     flags = [False] * ndim
     for d in wanted:
         if not -ndim <= d < ndim:
-            raise DefinitionRuntimeError(f"Squeeze dim is outside of Tensor size! dim {d}, rank {ndim}")
+            raise DefinitionRuntimeError(f"Squeeze dim is outside of Tensor size! {outside_text('dim', d, ndim)}")
         domain = tv.node.visible[d]
         if domain.expanded and not with_expanded:
             raise DefinitionRuntimeError(
                 f"Can not squeeze dim {d}: it is expanded to {domain.extent}; pass squeeze_expanded=True to keep one copy"
             )
         if not domain.expanded and not domain.is_broadcast and domain.extent.is_const:
-            raise DefinitionRuntimeError(f"Can not squeeze dim {d}: its size is {domain.extent}, not 1")
+            raise DefinitionRuntimeError(
+                f"Can not squeeze dim {d}: its size is {domain.extent}, not 1; fd.ops.select takes one position of a dim"
+            )
         flags[d] = True
     builder = tv.fusion.builder()
     if True not in flags:
@@ -204,7 +207,7 @@ def size(arg: object, dim: object) -> Val:
 @operation("shape(arg: TensorView) -> list[Val]")
 def shape(arg: object) -> list[Val]:
     """All extents."""
-    return tensor_argument("arg", arg).shape()
+    return list(tensor_argument("arg", arg).shape)
 
 
 SHAPE_OPS: dict[str, Callable[..., object]] = {

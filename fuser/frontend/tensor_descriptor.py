@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from fuser.errors import DefinitionRuntimeError
 from fuser.source_location import caller_location
+from fuser.tracebacks import short_traceback
 
 
+@short_traceback
 def compute_tensor_descriptor(
     sizes: Sequence[int], strides: Sequence[int]
 ) -> tuple[tuple[bool | None, ...], tuple[int, ...]]:

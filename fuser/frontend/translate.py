@@ -6,8 +6,10 @@ from fuser.errors import DefinitionTypeError
 from fuser.frontend.fusion_handle import Fusion
 from fuser.ir.print_fusion import definition_text
 from fuser.source_location import caller_location
+from fuser.tracebacks import short_traceback
 
 
+@short_traceback
 def translate_fusion(fusion: Fusion) -> str:
     """Python that rebuilds the fusion in a namespace of `FusionDefinition` and `DataType`; its schedule is not printed.
 

@@ -21,6 +21,7 @@ from fuser.ir.extent_binding import bind_extents
 from fuser.ir.scalar_evaluation import Number
 from fuser.runtime.generator import last_draw
 from fuser.source_location import caller_location
+from fuser.tracebacks import short_traceback
 
 Array = np.ndarray[Any, Any]
 Tolerance = tuple[float, float]
@@ -125,6 +126,7 @@ def output_tolerances(fusion: ir.Fusion, arguments: Sequence[Array | Number]) ->
     return [tolerance_of(t.dtype, folded[t]) for t in returned_tensors(fusion)]
 
 
+@short_traceback
 def get_val_tolerances(fusion: Fusion, args: Iterable[Any]) -> list[Tolerance]:
     """(absolute, relative) tolerance of each output for these inputs; in-place updates are skipped."""
     current = _ir_of("get_val_tolerances", fusion)
@@ -180,6 +182,11 @@ def validate_outputs(
 
     Raises InputAssertionError on mismatch with references, InputRuntimeError on mismatch without.
     """
+    if references is not None and not isinstance(references, (list, tuple)):
+        raise InputTypeError(
+            f"reference_outputs must be a list of arrays, one per output, got one {type(references).__name__}: write "
+            "[reference]"
+        )
     arguments = host_arguments(fusion, inputs)
     error: type[FuserError] = InputRuntimeError if references is None else InputAssertionError
     if references is None:
@@ -195,6 +202,7 @@ def validate_outputs(
         compare_arrays(index, host_array(out), ref, tolerance, error)
 
 
+@short_traceback
 def validate_with_auto_inferred_outputs(fusion: Fusion, fusion_outputs: Sequence[Any], args: Iterable[Any]) -> None:
     """Compare outputs with what the reference evaluator computes for `args`.
 

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from fuser import DataType, FusionDefinition
@@ -5,7 +7,7 @@ from fuser.ir.fusion import IterKind
 from tests.frontend.building import define, lines
 
 
-def tensor_of(*args, **kwargs):
+def tensor_of(*args: Any, **kwargs: Any) -> Any:
     with FusionDefinition() as fd:
         tv = fd.define_tensor(*args, **kwargs)
     return tv.node
@@ -29,7 +31,7 @@ def test_defaults():
         ({"contiguity": (False, False, True)}, (False, None, True)),
     ],
 )
-def test_contiguity_of_a_size_1_dim_is_none(kwargs, contiguity):
+def test_contiguity_of_a_size_1_dim_is_none(kwargs: dict[str, Any], contiguity: tuple[bool | None, ...]) -> None:
     assert tensor_of([-1, 1, 8], **kwargs).contiguity == contiguity
 
 
@@ -104,6 +106,7 @@ def test_no_stride_order_is_row_major():
 
 def test_inputs_are_registered_in_order():
     fd = define(lambda fd: [fd.define_tensor([2]), fd.define_tensor([3], True, DataType.Int)])
+    assert fd.fusion is not None
     assert [str(v) for v in fd.fusion.inputs()] == ["tv0: Float[2]", "tv1: Int[3]"]
     assert lines(fd)[0] == ("tv0 = fd.define_tensor(shape=[2], contiguity=[False], dtype=DataType.Float, is_cpu=False)")
 
@@ -131,7 +134,7 @@ N = NotImplementedError
         (([2],), {"contigous": True}, T, r"no argument 'contigous'"),
         (([2],), {"shape": [2]}, T, r"shape is given twice"),
         (([2], [True], "float"), {}, T, r"dtype must be a DataType, got str"),
-        (([2], True, DataType.Float, 1), {}, T, r"is_cpu must be a bool"),
+        (([2], True, DataType.Float, 2), {}, T, r"is_cpu must be a bool"),
         (([2], ["x"]), {}, T, r"incompatible function arguments"),
         (([2, 3], [True]), {}, R, r"Length of contiguity argument \(1\) must match that of shape argument \(2\)"),
         (([2, 3], True), {"stride_order": [2, 0]}, R, r"stride_order argument is out of range"),
@@ -148,7 +151,7 @@ N = NotImplementedError
         (([2], True, DataType.Float4_e2m1fn_x2), {}, N, r"not supported yet"),
     ],
 )
-def test_errors(args, kwargs, kind, text):
+def test_errors(args: Any, kwargs: dict[str, Any], kind: Any, text: str) -> None:
     with FusionDefinition() as fd, pytest.raises(kind, match=text) as caught:
         fd.define_tensor(*args, **kwargs)
     assert caught.value.location is not None

@@ -247,7 +247,7 @@ def test_execute_delegates():
     x = np.ones(2, np.float32)
     inputs, kwargs = fd.execute([x, 2.5], device=1, save_repro_inputs=True, _enable_options=["fast_math"])
     assert inputs[0] is x
-    assert kwargs == {"device": 1, "_enable_options": ["fast_math"], "_disable_options": None}
+    assert kwargs == {"device": 1, "graph": False, "_enable_options": ["fast_math"], "_disable_options": None}
     tensor, scalar = fd.fake_inputs
     assert (tensor.shape, tensor.stride, tensor.dtype, tensor.device) == ((2,), (1,), D.Float, "cpu")
     assert scalar == 2.5
@@ -360,3 +360,7 @@ def test_print_math_shows_dead_code_on_request():
     fusion = define(body).fusion
     assert "sin" not in fusion.print_math()
     assert "sin" in fusion.print_math(from_outputs_only=False)
+
+
+def test_the_program_has_a_type() -> None:
+    assert FusionDefinition.program.__annotations__["return"] == "HostProgram"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
-from tests.frontend.building import define, evaluate, lines, rebuild
+from tests.frontend.building import define, evaluate, lines, op_names, rebuild
 
 D = DataType
 A = np.arange(24, dtype=np.float32).reshape(4, 6)
@@ -76,6 +76,20 @@ def test_take_along_axis(shape: tuple[int, int], static: bool) -> None:
     np.testing.assert_array_equal(apply("take_along_axis", A, index, 1, static=static), expected)
 
 
+@pytest.mark.parametrize("dtype", [D.Float, D.Double, D.Half, D.BFloat16], ids=lambda d: d.name)
+@pytest.mark.parametrize("op", ["take_along_axis", "gather", "index_select"])
+def test_a_floating_index_is_cast(op: str, dtype: DataType) -> None:
+    index = np.random.default_rng(0).integers(0, 6, (4, 6))
+    index, expected = (index, np.take_along_axis(A, index, 1)) if op != "index_select" else (index[0], A[:, index[0]])
+    with FusionDefinition() as fd:
+        t, i = fd.define_tensor([-1, -1], True), fd.define_tensor([-1] * index.ndim, True, dtype)
+        fd.add_output(getattr(fd.ops, op)(t, i, 1))
+    assert op_names(fd)[0] == "cast"
+    fractions = (index + 0.5).astype(dtype.numpy)
+    np.testing.assert_array_equal(evaluate(fd, A, fractions)[0], expected)
+    np.testing.assert_array_equal(fd.execute([A, fractions], device="simulator")[0], expected)
+
+
 def test_take_along_axis_broadcasts_both_ways() -> None:
     index = np.random.default_rng(0).integers(0, 4, (3, 5, 1))
     x = np.random.default_rng(1).standard_normal((3, 4, 6))
@@ -135,7 +149,7 @@ def test_errors() -> None:
                 (x, i, -3),
                 "Tensor arguments have dimension 2 so dim argument must satisfy -2 <= dim < 2, but received -3",
             ),
-            (fd.ops.gather, (x, x, 0), "must be a tensor of dtype Int or Int32, got Float"),
+            (fd.ops.gather, (x, x > 0, 0), "must be a tensor of dtype Int or Int32, got Bool"),
             (fd.ops.gather, (fd.define_tensor([3, 6], True), i, 1), "only dim 1 may be longer"),
             (fd.ops.take_along_axis, (fd.define_tensor([3, 6], True), i, 1), "Expected sizes to match"),
             (fd.ops.embedding_fwd, (point, x), "at least one dim"),

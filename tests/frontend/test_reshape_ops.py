@@ -103,6 +103,34 @@ def test_entries_may_be_run_time_values() -> None:
         np.testing.assert_array_equal(fd.execute([array, n], device="simulator")[0], expected)
 
 
+def test_entries_may_be_quotients() -> None:
+    """Of a floating dtype, as frameworks compute sizes: cast to Int."""
+
+    def body(fd: FusionDefinition) -> Any:
+        x, n = fd.define_tensor([-1, -1], True), fd.define_scalar(D.Int)
+        columns = 24 * fd.ops.reciprocal(n)
+        assert columns.dtype() is D.Float
+        return fd.ops.sum(fd.ops.reshape(x, [n, columns]), [1])
+
+    fd = define(body)
+    assert "c7 = fd.ops.cast(c6, dtype=DataType.Int)" in lines(fd)
+    array = np.arange(24, dtype=np.float32).reshape(4, 6)
+    for n in (3, 8, 1, 24):
+        for found in (evaluate(fd, array, n)[0], fd.execute([array, n], device="simulator")[0]):
+            np.testing.assert_array_equal(found, array.reshape(n, -1).sum(1))
+    with pytest.raises(RuntimeError, match="Total element counts"):
+        fd.execute([array, 7], device="simulator")
+
+
+def test_entries_of_a_floating_dtype_are_finite() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 6], True)
+        with pytest.raises(RuntimeError, match=r"new_shape\[1\] must be an integer, got inf"):
+            fd.ops.reshape(x, [4, fd.define_scalar(float("inf"))])
+        fd.add_output(fd.ops.reshape(x, [4, fd.define_scalar(6.0)]))
+    assert [d.extent.value for d in fd.fusion.ir_fusion.output_tensors[0].visible] == [4, 6]
+
+
 def test_a_dim_found_to_be_1_broadcasts() -> None:
     def body(fd: FusionDefinition) -> Any:
         x, y = fd.define_tensor([-1], True), fd.define_tensor([-1, -1], True)

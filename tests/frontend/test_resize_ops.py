@@ -79,15 +79,38 @@ def test_sliced_to_one_element_at_run_time() -> None:
         evaluate(fd, A, 2)
 
 
+@pytest.mark.parametrize("yes", [True, 1, np.True_, np.int64(1)], ids=repr)
+def test_flags_may_be_0_and_1(yes: Any) -> None:
+    no = type(yes)(0)
+
+    def sliced(manual: Any) -> FusionDefinition:
+        return define(lambda fd: fd.ops.slice(fd.define_tensor([-1, 6], True), [1, 0], [3, 6], None, manual))
+
+    assert sliced(yes).fusion == sliced(True).fusion
+    assert sliced(no).fusion == sliced(False).fusion != sliced(True).fusion
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([4, 6], True)
+        parts = [fd.ops.pad(x, [0, 6]), fd.ops.pad(x, [6, 0])]
+        assert fd.ops.cat(parts, 1, yes).size(1).node.value == 12
+        assert fd.ops.cat(parts, 1, manual_padding=no).size(1).node.value == 24
+        assert fd.ops.sum(x, 0, yes).ndim == 2
+        assert fd.ops.broadcast(x, [no, yes, no]).ndim == 3
+        with pytest.raises(TypeError, match="manual_padding must be a bool, or 0 or 1 for one, got 2"):
+            fd.ops.cat(parts, 1, 2)
+        with pytest.raises(TypeError, match="manual_padding must be a bool, got float"):
+            fd.ops.cat(parts, 1, 1.0)
+        fd.add_output(x)
+
+
 @pytest.mark.parametrize(
     ("starts", "ends", "strides", "message"),
     [
         ([0, 0], [1, 1], [1], "Slice start_indices and strides don't match!"),
         ([0], [1], [1], "Number of tensor dimensions does not match slice dimensions!"),
         ([0, 0], [1], None, "Slice indexing attribute dimensions don't match!"),
-        ([0, -1], [1, 1], None, "start_indices must be greater than or equal to 0"),
-        ([0, 2], [1, 1], None, "end_indices must be greater than or equal to start_indices"),
-        ([0, 0], [1, 1], [1, 2], "strides must be of const size 1"),
+        ([0, -1], [1, 1], None, "Slice operation start_indices must be greater than or equal to 0"),
+        ([0, 2], [1, 1], None, "Slice operation end_indices must be greater than or equal to start_indices"),
+        ([0, 0], [1, 1], [1, 2], "nvFuser Limitation: All slice operation strides must be of const size 1"),
         # The first that is wrong is reported: the order is fixed.
         ([0], [1, 1, 1], [1, 1], "Slice start_indices and strides don't match!"),
         ([-1, 0], [1], None, "Slice indexing attribute dimensions don't match!"),

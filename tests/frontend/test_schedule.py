@@ -28,6 +28,16 @@ def row_sums() -> FusionDefinition:
     [
         (lambda fd: fd.sched.transform_like(3), "reference_tv must be a TensorView, got int"),
         (lambda fd: fd.sched.parallelize_like(None), "reference_tv must be a TensorView, got NoneType"),
+        (
+            lambda fd: fd.sched.parallelize_like(fd.fusion.outputs()[0], fd.fusion.inputs()[0]),
+            r"pos must be an int, got TensorView; tensors to change are selected_tensors=\[...\]",
+        ),
+        (lambda fd: fd.sched.inline_at(fd.fusion.outputs()[0], 1.5), "pos must be an int, got float"),
+        (
+            lambda fd: fd.sched.transform_like(fd.fusion.outputs()[0], fd.fusion.inputs()[0]),
+            r"selected_tensors must be a sequence of TensorViews; write \[tensor\] for one",
+        ),
+        (lambda fd: fd.sched.inline_most([3]), "each of selected_tensors must be a TensorView, got int"),
         (lambda fd: fd.sched.inline_at("x"), "reference_tv must be a TensorView, got str"),
         (lambda fd: fd.sched.inline_most(3), "selected_tensors must be a Sequence, got int"),
         (lambda fd: fd.sched.can_schedule(3, SchedulerType.pointwise, [X]), "fusion must be a Fusion, got int"),

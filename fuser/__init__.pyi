@@ -1,0 +1,180 @@
+"""fuser: tensor programs written in Python become few CUDA kernels that run at the memory limit.
+
+    from fuser import DataType, FusionDefinition
+
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], dtype=DataType.Half)
+        fd.add_output(fd.ops.sum(fd.ops.exp(x), dims=[1]))
+    (y,) = fd.execute([array])
+
+Names are loaded on first use: importing the package loads next to nothing. `__init__.pyi` lists them for type checkers.
+
+Written by `tools/generate_stubs.py`: not by hand.
+"""
+
+from fuser.compiler.compile_params import CompileParams as CompileParams
+from fuser.compiler.executor_cache import FusionExecutorCache as FusionExecutorCache
+from fuser.compiler.kernel_compiler import KernelCompiler as KernelCompiler
+from fuser.compiler.kernel_executor import KernelExecutor as KernelExecutor
+from fuser.errors import CompilationError as CompilationError
+from fuser.errors import DefinitionError as DefinitionError
+from fuser.errors import FuserError as FuserError
+from fuser.errors import InputError as InputError
+from fuser.errors import InternalError as InternalError
+from fuser.errors import LaunchError as LaunchError
+from fuser.errors import NoDeviceError as NoDeviceError
+from fuser.errors import SchedulingError as SchedulingError
+from fuser.errors import VariantUnavailableError as VariantUnavailableError
+from fuser.frontend import multidevice as multidevice
+from fuser.frontend import ops as ops
+from fuser.frontend import schedule as schedule
+from fuser.frontend.define import define_scalar as define_scalar
+from fuser.frontend.define import define_tensor as define_tensor
+from fuser.frontend.definition import FusionDefinition as FusionDefinition
+from fuser.frontend.fusion_handle import Fusion as Fusion
+from fuser.frontend.fusion_handle import FusionGuard as FusionGuard
+from fuser.frontend.handles import BroadcastOp as BroadcastOp
+from fuser.frontend.handles import Expr as Expr
+from fuser.frontend.handles import IterDomain as IterDomain
+from fuser.frontend.handles import Merge as Merge
+from fuser.frontend.handles import ReshapeOp as ReshapeOp
+from fuser.frontend.handles import Split as Split
+from fuser.frontend.handles import SqueezeOp as SqueezeOp
+from fuser.frontend.handles import Statement as Statement
+from fuser.frontend.handles import TensorDomain as TensorDomain
+from fuser.frontend.handles import TensorView as TensorView
+from fuser.frontend.handles import Val as Val
+from fuser.frontend.heuristic_params import CircularBufferOptions as CircularBufferOptions
+from fuser.frontend.heuristic_params import ClusterDims as ClusterDims
+from fuser.frontend.heuristic_params import GemmTile as GemmTile
+from fuser.frontend.heuristic_params import HeuristicParams as HeuristicParams
+from fuser.frontend.heuristic_params import MatmulParams as MatmulParams
+from fuser.frontend.heuristic_params import MatMulTileOptions as MatMulTileOptions
+from fuser.frontend.heuristic_params import MmaMacro as MmaMacro
+from fuser.frontend.heuristic_params import MmaMacroEncode as MmaMacroEncode
+from fuser.frontend.heuristic_params import PointwiseParams as PointwiseParams
+from fuser.frontend.heuristic_params import ReductionParams as ReductionParams
+from fuser.frontend.heuristic_params import SupportedVectorization as SupportedVectorization
+from fuser.frontend.lru_cache import LRUCache as LRUCache
+from fuser.frontend.lru_cache import LruFusionCache as LruFusionCache
+from fuser.frontend.multidevice import execute_with_dtensors as execute_with_dtensors
+from fuser.frontend.tensor_descriptor import compute_tensor_descriptor as compute_tensor_descriptor
+from fuser.frontend.translate import translate_fusion as translate_fusion
+from fuser.frontend.validate import get_val_tolerances as get_val_tolerances
+from fuser.frontend.validate import validate_with_auto_inferred_outputs as validate_with_auto_inferred_outputs
+from fuser.host_ir.expressions import extent as extent
+from fuser.host_ir.instructions import Alias as Alias
+from fuser.host_ir.instructions import Allocate as Allocate
+from fuser.host_ir.instructions import Copy as Copy
+from fuser.host_ir.instructions import Deallocate as Deallocate
+from fuser.host_ir.instructions import Fill as Fill
+from fuser.host_ir.instructions import LaunchKernel as LaunchKernel
+from fuser.host_ir.program import HostProgram as HostProgram
+from fuser.host_ir.saved_programs import load as load
+from fuser.host_ir.saved_programs import save as save
+from fuser.ir.device_info import DeviceInfo as DeviceInfo
+from fuser.ir.dtypes import DataType as DataType
+from fuser.ir.enums import CacheOp as CacheOp
+from fuser.ir.enums import CommunicatorBackend as CommunicatorBackend
+from fuser.ir.enums import IdMappingMode as IdMappingMode
+from fuser.ir.enums import LoadStoreOpType as LoadStoreOpType
+from fuser.ir.enums import MatmulBufferingLoopLevel as MatmulBufferingLoopLevel
+from fuser.ir.enums import MatmulCircularBufferingStrategy as MatmulCircularBufferingStrategy
+from fuser.ir.enums import MatmulTileRasterizationOrder as MatmulTileRasterizationOrder
+from fuser.ir.enums import MatmulTilingStrategy as MatmulTilingStrategy
+from fuser.ir.enums import MemoryType as MemoryType
+from fuser.ir.enums import MmaMacroArch as MmaMacroArch
+from fuser.ir.enums import ParallelType as ParallelType
+from fuser.ir.enums import SchedulerType as SchedulerType
+from fuser.release import __version__ as __version__
+from fuser.release import version as version
+from fuser.runtime.compiled_kernel import CompiledKernel as CompiledKernel
+from fuser.runtime.generator import manual_seed as manual_seed
+from fuser.runtime.launch_params import LaunchParams as LaunchParams
+from fuser.runtime.rtc_kernel import RtcKernel as RtcKernel
+
+EXPORTS: dict[str, str]
+SUBMODULES: dict[str, str]
+
+__all__ = [
+    "Alias",
+    "Allocate",
+    "BroadcastOp",
+    "CacheOp",
+    "CircularBufferOptions",
+    "ClusterDims",
+    "CommunicatorBackend",
+    "CompilationError",
+    "CompileParams",
+    "CompiledKernel",
+    "Copy",
+    "DataType",
+    "Deallocate",
+    "DefinitionError",
+    "DeviceInfo",
+    "Expr",
+    "Fill",
+    "FuserError",
+    "Fusion",
+    "FusionDefinition",
+    "FusionExecutorCache",
+    "FusionGuard",
+    "GemmTile",
+    "HeuristicParams",
+    "HostProgram",
+    "IdMappingMode",
+    "InputError",
+    "InternalError",
+    "IterDomain",
+    "KernelCompiler",
+    "KernelExecutor",
+    "LRUCache",
+    "LaunchError",
+    "LaunchKernel",
+    "LaunchParams",
+    "LoadStoreOpType",
+    "LruFusionCache",
+    "MatMulTileOptions",
+    "MatmulBufferingLoopLevel",
+    "MatmulCircularBufferingStrategy",
+    "MatmulParams",
+    "MatmulTileRasterizationOrder",
+    "MatmulTilingStrategy",
+    "MemoryType",
+    "Merge",
+    "MmaMacro",
+    "MmaMacroArch",
+    "MmaMacroEncode",
+    "NoDeviceError",
+    "ParallelType",
+    "PointwiseParams",
+    "ReductionParams",
+    "ReshapeOp",
+    "RtcKernel",
+    "SchedulerType",
+    "SchedulingError",
+    "Split",
+    "SqueezeOp",
+    "Statement",
+    "SupportedVectorization",
+    "TensorDomain",
+    "TensorView",
+    "Val",
+    "VariantUnavailableError",
+    "__version__",
+    "compute_tensor_descriptor",
+    "define_scalar",
+    "define_tensor",
+    "execute_with_dtensors",
+    "extent",
+    "get_val_tolerances",
+    "load",
+    "manual_seed",
+    "multidevice",
+    "ops",
+    "save",
+    "schedule",
+    "translate_fusion",
+    "validate_with_auto_inferred_outputs",
+    "version",
+]

@@ -1,0 +1,77 @@
+"""`fuser cache`: what the disk cache holds, whether it is whole, and how to empty it."""
+
+from __future__ import annotations
+
+import sys
+
+from fuser import options
+from fuser.host_ir.saved_programs import PROGRAM_FILE
+from fuser.ir.record_files import RecordFile
+from fuser.runtime.disk_cache import DiskCache, disk_cache
+from fuser.runtime.nvrtc import BINARY_FILE
+
+USAGE = """usage: fuser cache info|verify|clear
+  info      where it is, how many entries it has, how much it may hold
+  verify    reads every entry and takes away those that are damaged
+  clear     takes all entries away"""
+
+KINDS: tuple[RecordFile, ...] = (BINARY_FILE, PROGRAM_FILE)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command. Returns 0, 1 if entries were damaged, 2 for misuse or where there is no cache."""
+    if arguments in (["-h"], ["--help"]):
+        print(USAGE)
+        return 0
+    if len(arguments) != 1 or arguments[0] not in ("info", "verify", "clear"):
+        print(USAGE, file=sys.stderr)
+        return 2
+    cache = disk_cache()
+    if cache is None:
+        why = "there is no home to keep it in" if options.CACHE.get() else f"{options.CACHE.env} turns it off"
+        print(f"fuser cache: there is none, as {why}", file=sys.stderr)
+        return 2
+    if arguments == ["verify"]:
+        return _verify(cache)
+    if arguments == ["clear"]:
+        print(f"{_entries(cache.clear())} taken away from {cache.folder}")
+    else:
+        print(_info(cache))
+    return 0
+
+
+def _info(cache: DiskCache) -> str:
+    entries = cache.entries()
+    by_kind: dict[str, int] = {}
+    for entry in entries:
+        name = entry.path.parent.parent.name
+        by_kind[name] = by_kind.get(name, 0) + 1
+    lines = [
+        f"folder    {cache.folder}",
+        f"holds     {_entries(len(entries))}, {_size(sum(e.nbytes for e in entries))} of {_size(cache.limit)}",
+        *(f"          {name}: {count}" for name, count in sorted(by_kind.items())),
+        f"options   {options.CACHE.env}=off turns it off, {options.CACHE_DIR.env} moves it, {options.CACHE_SIZE.env} limits it",
+    ]
+    return "\n".join(lines)
+
+
+def _verify(cache: DiskCache) -> int:
+    whole = 0
+    damaged = 0
+    for entry, wrong in cache.verify(KINDS):
+        if wrong is None:
+            whole += 1
+            continue
+        damaged += 1
+        print(f"{entry.path}: {wrong}")
+        cache.remove(entry)
+    print(f"{_entries(whole)} whole, {damaged} damaged" + (" and taken away" if damaged else ""))
+    return 1 if damaged else 0
+
+
+def _entries(count: int) -> str:
+    return f"{count} {'entry' if count == 1 else 'entries'}"
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / 2**20:.1f} MiB"

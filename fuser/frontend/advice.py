@@ -1,0 +1,212 @@
+"""What to write instead of a name that is no op: what it is called here, how it is made of ops, or what it resembles.
+
+Recipes are code with the tensors `x`, `w`, `b` (and the loss's `target`), and leave their result in `y`. Tests run each.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+from typing import Any
+
+RENAMED: dict[str, str] = {
+    "absolute": "abs(x)",
+    "amax": "max(x, dims)",
+    "amin": "min(x, dims)",
+    "arange": "iota(length, start, step)",
+    "arccos": "acos(x)",
+    "arcsin": "asin(x)",
+    "arctan": "atan(x)",
+    "arctan2": "atan2(y, x)",
+    "astype": "cast(x, dtype)",
+    "clip": "clamp(x, min, max)",
+    "clone": "set(x)",
+    "concat": "cat(tensors, dim)",
+    "concatenate": "cat(tensors, dim)",
+    "contiguous": "set(x)",
+    "copy": "set(x)",
+    "divide": "truediv(x, y)",
+    "equal": "eq(x, y)",
+    "fabs": "abs(x)",
+    "flatten": "reshape(x, [-1])",
+    "greater": "gt(x, y)",
+    "greater_equal": "ge(x, y)",
+    "less": "lt(x, y)",
+    "less_equal": "le(x, y)",
+    "multiply": "mul(x, y)",
+    "negative": "neg(x)",
+    "not_equal": "ne(x, y)",
+    "permute_dims": "permute(x, dims)",
+    "power": "pow(x, y)",
+    "rand": "uniform(0.0, 1.0, shape)",
+    "randn": "normal(0.0, 1.0, shape)",
+    "ravel": "reshape(x, [-1])",
+    "square": "mul(x, x)",
+    "subtract": "sub(x, y)",
+    "take": "index_select(x, index, dim)",
+    "swish": "silu(x)",
+    "type": "cast(x, dtype)",
+    "view": "reshape(x, shape)",
+    "zeros": "full(shape, 0.0, dtype)",
+    "ones": "full(shape, 1.0, dtype)",
+    "zeros_like": "full(x.shape, 0.0, x.dtype)",
+    "ones_like": "full(x.shape, 1.0, x.dtype)",
+    "full_like": "full(x.shape, value, x.dtype)",
+}
+"""Names of other array libraries: the call of an op here."""
+
+RECIPES: dict[str, str] = {
+    "any": "y = fd.ops.max(x != 0, dims=[-1])",
+    "all": "y = fd.ops.min(x != 0, dims=[-1])",
+    "batch_norm": "var, mean = fd.ops.var_mean(x, [0], 0, True)\ny = (x - mean) * fd.ops.rsqrt(var + 1e-5) * w + b",
+    "array_split": "y, z = x[:2], x[2:]",
+    "celu": "y = fd.ops.where(x > 0.0, x, fd.ops.expm1(x))",
+    "chunk": "y, z = x[:2], x[2:]",
+    "count_nonzero": "y = fd.ops.sum(x != 0, dims=[-1])",
+    "cross_entropy": (
+        "m = fd.ops.max(x, -1, True)\nlse = fd.ops.log(fd.ops.sum(fd.ops.exp(x - m), -1, True)) + m\n"
+        "y = lse - fd.ops.take_along_axis(x, target.unsqueeze(-1), -1)"
+    ),
+    "diff": "y = x[:, 1:] - x[:, :-1]",
+    "dropout": "y = fd.ops.where(fd.ops.uniform(0.0, 1.0, x.shape) < 0.9, x * (1 / 0.9), 0.0)",
+    "elu": "y = fd.ops.where(x > 0.0, x, fd.ops.expm1(x))",
+    "flip": "n = x.size(-1)\ny = fd.ops.index_select(x, fd.ops.iota(n, n - 1, -1), -1)",
+    "floor_divide": "y = x // w",
+    "gelu": "y = 0.5 * x * (1.0 + fd.ops.erf(x * 0.7071067811865476))",
+    "group_norm": (
+        "g = fd.ops.reshape(x, [x.size(0), 2, -1])\nvar, mean = fd.ops.var_mean(g, [2], 0, True)\n"
+        "y = fd.ops.reshape((g - mean) * fd.ops.rsqrt(var + 1e-5), x.shape) * w + b"
+    ),
+    "hardtanh": "y = fd.ops.clamp(x, -1.0, 1.0)",
+    "isclose": "y = fd.ops.abs(x - w) <= 1e-8 + 1e-5 * fd.ops.abs(w)",
+    "layer_norm": "var, mean = fd.ops.var_mean(x, [-1], 0, True)\ny = (x - mean) * fd.ops.rsqrt(var + 1e-5) * w + b",
+    "leaky_relu": "y = fd.ops.where(x > 0.0, x, x * 0.01)",
+    "log_softmax": ("z = x - fd.ops.max(x, -1, True)\ny = z - fd.ops.log(fd.ops.sum(fd.ops.exp(z), -1, True))"),
+    "logaddexp": ("y = fd.ops.maximum(x, w) + fd.ops.log1p(fd.ops.exp(-fd.ops.abs(x - w)))"),
+    "logical_xor": "y = (x != 0) != (w != 0)",
+    "logsumexp": "m = fd.ops.max(x, -1, True)\ny = fd.ops.log(fd.ops.sum(fd.ops.exp(x - m), -1, True)) + m",
+    "masked_fill": "y = fd.ops.where(x > 0.0, 0.0, x)",
+    "mean": "y = x.mean(-1)",
+    "mish": "y = x * fd.ops.tanh(fd.ops.log1p(fd.ops.exp(x)))",
+    "mse_loss": "d = x - w\ny = (d * d).mean()",
+    "moveaxis": "y = x.permute(1, 0)",
+    "movedim": "y = x.permute(1, 0)",
+    "narrow": "y = x[:, 1:3]",
+    "norm": "y = fd.ops.sqrt(fd.ops.sum(x * x, -1))",
+    "outer": "y = x.reshape(-1, 1) * w.reshape(1, -1)",
+    "relu6": "y = fd.ops.clamp(x, 0.0, 6.0)",
+    "repeat": "y = fd.ops.cat([x, x], 0)",
+    "repeat_interleave": "y = x.unsqueeze(1).expand(-1, 2, -1).reshape(-1, x.size(1))",
+    "rms_norm": "y = x * fd.ops.rsqrt((x * x).mean(-1, True) + 1e-6) * w",
+    "roll": "y = fd.ops.cat([x[-1:], x[:-1]], 0)",
+    "softmax": "e = fd.ops.exp(x - fd.ops.max(x, -1, True))\ny = e / fd.ops.sum(e, -1, True)",
+    "softplus": "y = fd.ops.maximum(x, 0.0) + fd.ops.log1p(fd.ops.exp(-fd.ops.abs(x)))",
+    "stack": "y = fd.ops.cat([x.unsqueeze(0), w.unsqueeze(0)], 0)",
+    "std": "y = fd.ops.sqrt(x.var(-1))",
+    "split": "y, z = x[:2], x[2:]",
+    "swapaxes": "y = x.transpose(0, 1)",
+    "swapdims": "y = x.transpose(0, 1)",
+    "tanhshrink": "y = x - fd.ops.tanh(x)",
+    "tile": "y = fd.ops.cat([x, x], 0)",
+    "transpose": "y = x.transpose(0, 1)",
+    "tril": "y = fd.ops.where(fd.ops.triu(fd.ops.full(x.shape, 1, DataType.Int32), 1) == 0, x, 0.0)",
+    "unbind": "y, z = x[0], x[1]",
+    "unsqueeze": "y = x.unsqueeze(0)",
+    "expand_dims": "y = x.unsqueeze(0)",
+}
+"""Ops of other libraries as programs of a few ops."""
+
+ABSENT: dict[str, str] = {
+    **dict.fromkeys(("argmax", "argmin"), "no op gives the positions of extremes; max and min give their values"),
+    **dict.fromkeys(("sort", "median", "quantile"), "sorting is not lowered yet"),
+    **dict.fromkeys(
+        ("nonzero", "unique", "masked_select"), "the extent of a result cannot depend on the values of tensors"
+    ),
+    **dict.fromkeys(
+        ("conv1d", "conv2d", "conv3d", "max_pool2d", "avg_pool2d"), "convolutions and pooling are left to libraries"
+    ),
+    **dict.fromkeys(("bmm", "mm", "dot", "einsum", "addmm", "baddbmm"), "matrix products are left to libraries"),
+    **dict.fromkeys(("backward", "grad"), "gradients are written out as ops"),
+    **dict.fromkeys(
+        ("numpy", "item", "tolist", "cpu", "cuda", "save"),
+        "a definition has no values; they are what fd.execute(...) returns",
+    ),
+    **dict.fromkeys(("detach", "requires_grad", "requires_grad_"), "a definition computes no gradients"),
+    **dict.fromkeys(("values", "indices"), "max and min give the values themselves; no op gives their positions"),
+    **dict.fromkeys(("stride", "strides", "is_contiguous"), "strides are those of the arrays that fd.execute takes"),
+    "bernoulli": "draw by fd.ops.uniform(0.0, 1.0, shape) < p",
+    "device": "a definition has none; fd.execute(inputs, device=...) chooses one",
+    **dict.fromkeys(("dim", "ndim"), "the number of dims is x.ndim"),
+    "numel": "the number of elements is the product of x.shape",
+    "parallelize": "axes are parallelized: x.axis(0).parallelize(ParallelType.block_x)",
+    **dict.fromkeys(
+        ("vectorize", "unroll"),
+        "an axis that split made is parallelized: x.split(-1, 4), x.axis(-1).parallelize(ParallelType.vectorize)",
+    ),
+    **{
+        name: f"it is a scheduling function: fd.sched.{name}"
+        for name in ("transform_like", "parallelize_like", "inline_at", "inline_most")
+    },
+}
+"""What cannot be written with these ops, and why, or is no op and where it is."""
+
+
+def advice_on_package(name: str, exports: Collection[str]) -> str:
+    """The end of a message about a name that the package does not export: the dtype, the op or the exports it may mean."""
+    from fuser.frontend.ops import OPS
+    from fuser.ir.dtypes import as_dtype
+
+    dtype = as_dtype(name)
+    if dtype is not None:
+        return f"; did you mean fuser.{dtype!r}?"
+    if name in OPS or name in RENAMED or name in RECIPES or name in ABSENT:
+        return f": ops belong to a definition, fd.ops.{name}" if name in OPS else advice_on(name, OPS, "fd.ops.")
+    close = like_names(name, exports)[:1]
+    return f"; did you mean fuser.{close[0]}?" if close else ""
+
+
+def advice_on_numpy(function: Any) -> str:
+    """The message about a function of NumPy that was called on tensors of a definition."""
+    from fuser.frontend.ops import OPS
+
+    name: str = function.__name__
+    if name in OPS:
+        advice = f"; call fd.ops.{getattr(OPS[name], 'overloads', (name,))[-1]}"
+    else:
+        # The names mean what they mean in torch: its repeat tiles.
+        advice = advice_on("repeat_interleave" if name == "repeat" else name, OPS, "fd.ops.")
+    return f"numpy.{name} takes arrays, and a tensor of a definition has no values{advice}"
+
+
+def like_names(name: str, known: Iterable[str]) -> list[str]:
+    """Up to three names that are spelled like a name, the most similar first."""
+    # One letter of three may differ, as in `sun`; longer names with so few letters in common are other words.
+    return difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.66 if len(name) <= 3 else 0.75)
+
+
+def advice_on(name: str, known: Collection[str], prefix: str) -> str:
+    """The end of a message about an unknown name: begins with its own punctuation, is empty where there is nothing to say.
+
+    `known` are the names that the object has, `prefix` what stands before them in code (`fd.ops.`).
+    """
+    said = _said(name)
+    if said:
+        return said
+    changes = name.removesuffix("_")
+    if changes != name and changes in known:
+        return f": no op changes its operands; write x = {prefix or 'x.'}{changes}(...)"
+    close = like_names(name, {**dict.fromkeys(known), **RENAMED, **RECIPES, **ABSENT})
+    if close and close[0] not in known:
+        return f"; did you mean {close[0]}{_said(close[0])}"
+    shown = [prefix + c for c in close if c in known]
+    return f"; did you mean {' or '.join([', '.join(shown[:-1])] * (len(shown) > 1) + shown[-1:])}?" if shown else ""
+
+
+def _said(name: str) -> str:
+    """What the tables say of a name, with its punctuation in front."""
+    if name in RENAMED:
+        return f"; write fd.ops.{RENAMED[name]}"
+    if name in RECIPES:
+        lines = RECIPES[name].replace("\n", "\n    ")
+        return f"; it is written with other ops:\n    {lines}"
+    return f": {ABSENT[name]}" if name in ABSENT else ""

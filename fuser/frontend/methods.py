@@ -1,0 +1,232 @@
+"""Ops as methods of tensors: `x.exp()` is `ops.exp(x)`, `x.sum(1)` is `ops.sum(x, 1)`.
+
+An op whose first operand is a tensor is a method by its own function. Beside those stand the few that read better, or that
+arrays of other libraries have, in another form: shapes as separate arguments, casts by name, `mean`. Importing the module
+puts all of them on the class; `handles.pyi` lists them for type checkers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+from fuser.errors import DefinitionAttributeError, DefinitionRuntimeError, DefinitionTypeError
+from fuser.frontend.advice import advice_on
+from fuser.frontend.handles import IterDomain, Statement, TensorView, Val, wrap_axis
+from fuser.frontend.operation import int_argument, is_index, operation, tensor_argument
+from fuser.frontend.ops import OPS, UNSUPPORTED
+from fuser.ir.dtypes import DataType, widen
+from fuser.tracebacks import short_traceback
+
+_NO_METHODS = {"where", "embedding_fwd", "shape", "size", *UNSUPPORTED}
+"""The first operand of `where` and `embedding_fwd` is not what they are about; others are attributes, or no ops yet."""
+
+
+def _takes_tensor_first(op: Callable[..., Any]) -> bool:
+    overloads: tuple[str, ...] = getattr(op, "overloads", ())
+    return bool(overloads) and overloads[0].partition(": ")[2].startswith("TensorView")
+
+
+# --- shapes -----------------------------------------------------------------------------------------------------------
+
+
+def _listed(values: tuple[Any, ...]) -> list[Any]:
+    """`f(2, 3)` and `f([2, 3])` are the same."""
+    if (
+        len(values) == 1
+        and not isinstance(values[0], Val | str)
+        and not is_index(values[0])
+        and isinstance(values[0], Iterable)
+    ):
+        return list(values[0])
+    return list(values)
+
+
+@operation("reshape(arg: TensorView, *new_shape: Val | int | Sequence[Val | int]) -> TensorView")
+def reshape(arg: TensorView, *new_shape: Any) -> TensorView:
+    """The elements in row-major order of the logical dims under other dims, `reshape(2, -1)` or `reshape([2, -1])`; one -1 is
+    inferred. See `ops.reshape`."""
+    return OPS["reshape"](arg, _listed(new_shape))
+
+
+@operation("permute(arg: TensorView, *dims: int | Sequence[int]) -> TensorView")
+def permute(arg: TensorView, *dims: Any) -> TensorView:
+    """Dim i of the result is dim dims[i], `permute(1, 0)` or `permute([1, 0])`. See `ops.permute`."""
+    return OPS["permute"](arg, _listed(dims))
+
+
+@operation("expand(arg: TensorView, *shape: Val | int | Sequence[Val | int]) -> TensorView")
+def expand(arg: TensorView, *shape: Any) -> TensorView:
+    """Size-1 dims seen as many times as the shape says, without a copy; -1 keeps an extent. See `ops.expand`."""
+    return OPS["expand"](arg, _listed(shape))
+
+
+@operation("squeeze(arg: TensorView, *dims: int | Sequence[int], squeeze_expanded: bool = False) -> TensorView")
+def squeeze(arg: TensorView, *dims: Any, squeeze_expanded: Any = False) -> TensorView:
+    """Drop size-1 dims, which are named: `squeeze(0)`, `squeeze(0, 2)` or `squeeze([0, 2])`. See `ops.squeeze`.
+
+    Raises DefinitionTypeError without dims: which extents are 1 may be known only when inputs are.
+    """
+    if not dims:
+        raise DefinitionTypeError(
+            "squeeze() needs the dims to drop: whether an extent is 1 may be known only with the inputs"
+        )
+    return OPS["squeeze"](arg, _listed(dims), squeeze_expanded)
+
+
+@operation("unsqueeze(arg: TensorView, dim: int) -> TensorView")
+def unsqueeze(arg: TensorView, dim: Any) -> TensorView:
+    """A new size-1 dim at position `dim` of the result.
+
+    Raises DefinitionRuntimeError for a position outside of the result.
+    """
+    ndim = arg.ndim
+    at = wrap_axis(int_argument("dim", dim), ndim + 1)
+    return OPS["broadcast"](arg, [d == at for d in range(ndim + 1)])
+
+
+@operation("transpose(arg: TensorView, dim0: int, dim1: int) -> TensorView")
+def transpose(arg: TensorView, dim0: Any, dim1: Any) -> TensorView:
+    """Two dims swapped.
+
+    Raises DefinitionRuntimeError for dims out of range.
+    """
+    first, second = (wrap_axis(int_argument(n, d), arg.ndim) for n, d in (("dim0", dim0), ("dim1", dim1)))
+    order = list(range(arg.ndim))
+    order[first], order[second] = second, first
+    return OPS["permute"](arg, order)
+
+
+def _transposed(arg: TensorView) -> TensorView:
+    """All dims in reverse order."""
+    return OPS["permute"](arg, list(reversed(range(arg.ndim))))
+
+
+def _matrix_transposed(arg: TensorView) -> TensorView:
+    """The last two dims swapped. Raises DefinitionRuntimeError for a tensor of rank below 2."""
+    if arg.ndim < 2:
+        raise DefinitionRuntimeError(f"mT needs a tensor of rank 2 or more, got rank {arg.ndim}")
+    return transpose(arg, -2, -1)
+
+
+# --- reductions -------------------------------------------------------------------------------------------------------
+
+
+def _dims(arg: TensorView, dim: Any) -> list[Any]:
+    if dim is None:
+        return list(range(arg.ndim))
+    return [dim] if is_index(dim) else dim
+
+
+@operation("mean(arg: TensorView, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> TensorView")
+def mean(arg: TensorView, dim: Any = None, keepdim: Any = False) -> TensorView:
+    """The sum over the dims, all unless given, divided by the number of elements.
+
+    Result: the dtype of the tensor; 16-bit floats, integers and Bool give Float. No element gives nan.
+    Raises DefinitionRuntimeError for empty, repeated or out-of-range dims.
+    """
+    tv = tensor_argument("arg", arg)
+    dims = _dims(tv, dim)
+    wide = widen(tv.dtype) if tv.dtype.is_floating or tv.dtype.is_complex else DataType.Null
+    total = OPS["sum"](tv, wide) if dim is None else OPS["sum"](tv, dims, keepdim, wide)
+    count: Any = 1
+    for d in dims:
+        count = count * tv.size(d)
+    return OPS["truediv"](total, count)
+
+
+_VARIANCE = "(arg: TensorView, dim: int | Sequence[int] | None = None, correction: int = 1, keepdim: bool = False)"
+
+
+@operation(f"var{_VARIANCE} -> TensorView")
+def var(arg: TensorView, dim: Any = None, correction: Any = 1, keepdim: Any = False) -> TensorView:
+    """Sum of squared deviations over max(N - correction, 0), over all dims unless given. See `ops.var`."""
+    return OPS["var"](arg, _dims(arg, dim), correction, keepdim)
+
+
+@operation(f"var_mean{_VARIANCE} -> tuple[TensorView, TensorView]")
+def var_mean(
+    arg: TensorView, dim: Any = None, correction: Any = 1, keepdim: Any = False
+) -> tuple[TensorView, TensorView]:
+    """(variance, mean) in one pass, over all dims unless given. See `ops.var_mean`."""
+    return OPS["var_mean"](arg, _dims(arg, dim), correction, keepdim)
+
+
+# --- casts ------------------------------------------------------------------------------------------------------------
+
+
+@operation("to(arg: TensorView, dtype: DataType) -> TensorView")
+def to(arg: TensorView, dtype: Any) -> TensorView:
+    """The tensor in another dtype, as `cast`."""
+    return OPS["cast"](arg, dtype)
+
+
+def _cast_to(name: str, dtype: DataType) -> Callable[[TensorView], TensorView]:
+    @operation(f"{name}(arg: TensorView) -> TensorView")
+    def method(arg: TensorView) -> TensorView:
+        return OPS["cast"](arg, dtype)
+
+    method.__doc__ = f"The tensor in {dtype.name}, as `cast`."
+    return method
+
+
+CASTS: dict[str, DataType] = {
+    "float": DataType.Float,
+    "double": DataType.Double,
+    "half": DataType.Half,
+    "bfloat16": DataType.BFloat16,
+    "int": DataType.Int32,
+    "long": DataType.Int,
+    "bool": DataType.Bool,
+}
+"""Casts by the names that torch's tensors have."""
+
+METHODS: dict[str, Callable[..., Any]] = {
+    **{name: op for name, op in OPS.items() if name not in _NO_METHODS and _takes_tensor_first(op)},
+    **{name: _cast_to(name, dtype) for name, dtype in CASTS.items()},
+    **{f.__name__: f for f in (reshape, permute, expand, squeeze, unsqueeze, transpose, mean, var, var_mean, to)},
+}
+"""Every method that is an op, by name; the first argument is the tensor."""
+
+PROPERTIES: dict[str, Callable[[TensorView], TensorView]] = {"T": _transposed, "mT": _matrix_transposed}
+"""Tensors that are attributes."""
+
+for _name, _method in METHODS.items():
+    setattr(TensorView, _name, _method)
+for _name, _getter in PROPERTIES.items():
+    setattr(TensorView, _name, property(short_traceback(_getter), doc=_getter.__doc__))
+
+_INTERNAL = {"fusion", "node"}
+
+
+def public_names(kind: type[Statement]) -> list[str]:
+    """What users may ask a handle of a class for."""
+    names = {name for cls in kind.__mro__ for name in vars(cls)}
+    return sorted(name for name in names if not name.startswith("_") and name not in _INTERNAL)
+
+
+def find_attribute(handle: Val, name: str) -> Any:
+    """A method that importing this module has just made. Raises DefinitionAttributeError for any other name."""
+    if hasattr(type(handle), name):
+        return getattr(handle, name)
+    return no_attribute(handle, name)
+
+
+def no_axis_attribute(name: str) -> NoReturn:
+    """The error of a name that no axis has; many are verbs of its tensor."""
+    if callable(getattr(TensorView, name, None)):
+        advice = f"; it is a method of tensors: x.{name}(...)"
+    else:
+        advice = advice_on(name, public_names(IterDomain), "")
+    raise DefinitionAttributeError(f"an axis has no attribute {name!r}{advice}", name)
+
+
+def no_attribute(handle: Val, name: str) -> NoReturn:
+    kind = "a TensorView" if handle.is_tensor() else "a scalar of a fusion"
+    if name in UNSUPPORTED:
+        advice = f": {name} is not supported yet: {UNSUPPORTED[name]}"
+    elif name in OPS:
+        advice = f"; call fd.ops.{name}"
+    else:
+        advice = advice_on(name, public_names(type(handle)), "")
+    raise DefinitionAttributeError(f"{kind} has no attribute {name!r}{advice}", name)

@@ -1,0 +1,122 @@
+"""Calls that match no signature: why, how they were called, and what there is.
+
+split(): missing a required argument: 'factor'. Called as split(int); supported:
+    split(axis: int, factor: int, inner_split: bool = True) -> TensorView
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fuser.errors import DefinitionTypeError
+
+
+class Annotation(str):
+    """An annotation as it is written; `help` shows it without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+# What other libraries call an argument, and what it may be called here.
+_OTHER_NAMES = {
+    "axis": ("dim", "dims"),
+    "axes": ("dims", "dim"),
+    "dim": ("dims", "axis"),
+    "dims": ("dim", "broadcast_dims", "axes"),
+    "keepdims": ("keepdim",),
+    "ddof": ("correction",),
+    "unbiased": ("correction",),
+    "inner": ("inner_split",),
+    "input": ("arg", "x", "inputs"),
+    "x": ("arg", "lhs"),
+    "a": ("arg", "lhs", "x"),
+    "other": ("rhs",),
+    "y": ("rhs",),
+    "size": ("shape", "new_shape"),
+    "shape": ("new_shape", "sizes"),
+    "split_size_or_sections": ("factor",),
+    "stride": ("strides",),
+    "value": ("fill_value",),
+    "repeats": ("shape",),
+}
+
+OTHER_MEANINGS = {
+    "split": (
+        "split() schedules a loop axis of a tensor; the parts that split gives in other libraries are slices: x[:, :4], "
+        "x[:, 4:]"
+    ),
+}
+"""Methods that other libraries have under the same name for something else."""
+
+
+def mismatch_text(
+    name: str, signatures: Sequence[str], args: Sequence[object], kwargs: Mapping[str, object], reason: str
+) -> str:
+    """Why a call matches none of `signatures`, how it was called, and the signatures."""
+    given = [kind_text(a) for a in args] + [f"{k}={kind_text(v)}" for k, v in kwargs.items()]
+    why = reason.rstrip(".") + (_meant_argument(signatures, kwargs) or ".")
+    other = f"\n{OTHER_MEANINGS[name]}" if name in OTHER_MEANINGS else ""
+    return (
+        f"{name}(): incompatible function arguments. {why} Called as {name}({', '.join(given)}); supported:"
+        + "".join(f"\n    {s}" for s in signatures)
+        + other
+    )
+
+
+def unbound_call(
+    function: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]
+) -> DefinitionTypeError | None:
+    """The error of a call whose arguments do not fit the parameters of a function; None if they do."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        unknown = [k for k in kwargs if k not in signature.parameters]
+        reason = f"got an unexpected keyword argument {unknown[0]!r}" if unknown else str(error)
+    else:
+        return None
+    owner, _, name = function.__qualname__.rpartition(".")
+    parameters = list(signature.parameters.values())
+    if parameters and parameters[0].name == "self":
+        parameters, args = parameters[1:], args[1:]
+    if name == "__init__":
+        name = owner.rpartition(".")[2]
+        signature = signature.replace(return_annotation=signature.empty)
+    shown = signature.replace(
+        parameters=[p.replace(annotation=_written(p.annotation)) for p in parameters],
+        return_annotation=_written(signature.return_annotation),
+    )
+    return DefinitionTypeError(mismatch_text(name, [f"{name}{shown}"], args, kwargs, reason))
+
+
+def _written(annotation: object) -> object:
+    """An annotation that is kept as text, as it is shown."""
+    return Annotation(annotation) if isinstance(annotation, str) else annotation
+
+
+def _meant_argument(signatures: Sequence[str], kwargs: Mapping[str, object]) -> str:
+    """`; did you mean 'dim'?` if a keyword is like a parameter's name, or what other libraries call one."""
+    parameters = dict.fromkeys(p for s in signatures for p in re.findall(r"[(,] ?(\w+):", s.partition(") ->")[0]))
+    for keyword in kwargs:
+        if keyword in parameters:
+            continue
+        like = [n for n in _OTHER_NAMES.get(keyword, ()) if n in parameters]
+        like += difflib.get_close_matches(keyword, parameters, 1)
+        if like:
+            return f"; did you mean {like[0]!r}?"
+    return ""
+
+
+def kind_text(value: object) -> str:
+    """The type of an argument as an error shows it."""
+    if isinstance(value, list | tuple) and value:
+        inner = dict.fromkeys(kind_text(v) for v in value)
+        return f"{type(value).__name__}[{' | '.join(inner)}]"
+    return type(value).__name__

@@ -1,0 +1,579 @@
+"""Whole messages of mistakes in a definition, as the author of a program reads them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import operator
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser import (
+    DataType,
+    Fill,
+    FusionDefinition,
+    HostProgram,
+    KernelCompiler,
+    ParallelType,
+    RtcKernel,
+    SchedulerType,
+    extent,
+)
+from fuser.errors import FuserError
+
+Mistake = Callable[[FusionDefinition, Any], object]
+
+SPLIT = (
+    "split() schedules a loop axis of a tensor; the parts that split gives in other libraries are slices: "
+    "x[:, :4], x[:, 4:]"
+)
+
+MATRIX: list[tuple[Mistake, str]] = [
+    (
+        lambda fd, x: x.merge(0, 1, 2),
+        "merge(): incompatible function arguments. too many positional arguments. Called as merge(int, int, int); "
+        "supported:\n    merge(axis_o: int, axis_i: int | None = None) -> TensorView",
+    ),
+    (
+        lambda fd, x: x.split(dim=1, factor=4),
+        "split(): incompatible function arguments. got an unexpected keyword argument 'dim'; did you mean 'axis'? "
+        "Called as split(dim=int, factor=int); supported:\n"
+        f"    split(axis: int, factor: int, inner_split: bool = True) -> TensorView\n{SPLIT}",
+    ),
+    (
+        lambda fd, x: x.split(4, 1),
+        "tv0: Float[3, 4] cannot be scheduled: no output is named yet; scheduling begins after the last "
+        f"fd.add_output. {SPLIT}",
+    ),
+    (
+        lambda fd, x: x.size(),
+        "size(): incompatible function arguments. missing a required argument: 'dim'. Called as size(); supported:\n"
+        "    size(dim: int) -> Val",
+    ),
+    (
+        lambda fd, x: x.axis(0).split(4),
+        "an axis has no attribute 'split'; it is a method of tensors: x.split(...)",
+    ),
+    (
+        lambda fd, x: x.parallelize(ParallelType.block_x),
+        "a TensorView has no attribute 'parallelize': axes are parallelized: x.axis(0).parallelize(ParallelType.block_x)",
+    ),
+    (
+        lambda fd, x: x.add_(1.0),
+        "a TensorView has no attribute 'add_': no op changes its operands; write x = x.add(...)",
+    ),
+    (
+        lambda fd, x: x.argsort(),
+        "a TensorView has no attribute 'argsort': argsort is not supported yet: sorting is not lowered yet",
+    ),
+    (
+        lambda fd, x: fd.sched.split(x, 1, 4),
+        "there is no scheduling function 'split'; it is a method of tensors: x.split(...)",
+    ),
+    (
+        lambda fd, x: fd.sched.inline_mots([x]),
+        "there is no scheduling function 'inline_mots'; did you mean fd.sched.inline_most?",
+    ),
+    (
+        lambda fd, x: fd.from_numpy(x),
+        "'FusionDefinition' object has no attribute 'from_numpy'; did you mean fd.from_array?",
+    ),
+    (
+        lambda fd, x: np.cumsum(x, axis=0),
+        "numpy.cumsum takes arrays, and a tensor of a definition has no values; "
+        "call fd.ops.cumsum(arg: TensorView, dim: int, init: Val | number | None = None) -> TensorView",
+    ),
+    (
+        lambda fd, x: np.clip(x, 0, 1),
+        "numpy.clip takes arrays, and a tensor of a definition has no values; write fd.ops.clamp(x, min, max)",
+    ),
+    (
+        lambda fd, x: np.repeat(x, 2, 0),
+        "numpy.repeat takes arrays, and a tensor of a definition has no values; it is written with other ops:\n"
+        "    y = x.unsqueeze(1).expand(-1, 2, -1).reshape(-1, x.size(1))",
+    ),
+    (
+        lambda fd, x: np.split(x, 2),
+        "numpy.split takes arrays, and a tensor of a definition has no values; it is written with other ops:\n"
+        "    y, z = x[:2], x[2:]",
+    ),
+    (
+        lambda fd, x: fd.ops.sum(x, [2]),
+        "sum(): dim 2 is out of range: there are 2, from -2 to 1. "
+        "Tried to access out of boundary index 2. total index: 2",
+    ),
+    (
+        lambda fd, x: fd.ops.cumsum(x, -3),
+        "cumsum(): dim -3 is out of range: there are 2, from -2 to 1. "
+        "Tried to access out of boundary index -3. total index: 2",
+    ),
+    (
+        lambda fd, x: x.size(5),
+        "size(): dim 5 is out of range: there are 2, from -2 to 1. "
+        "Tried to access out of boundary index 5. total index: 2",
+    ),
+    (
+        lambda fd, x: x.axis(5),
+        "axis(): loop axis 5 is out of range: there are 2, from -2 to 1. "
+        "Tried to access out of boundary index 5. total index: 2",
+    ),
+    (
+        lambda fd, x: fd.ops.sum(fd.ops.sum(x), [1]),
+        "sum(): dim 1 is out of range: there is 1, called 0 or -1. "
+        "Tried to access out of boundary index 1. total index: 1",
+    ),
+    (
+        lambda fd, x: fd.ops.squeeze(x, [2]),
+        "squeeze(): Squeeze dim is outside of Tensor size! dim 2 is out of range: there are 2, from -2 to 1. "
+        "Tried to access out of boundary index 2. total index: 2",
+    ),
+    (
+        lambda fd, x: fd.ops.cat([x, x], 2),
+        "Invalid dimension to cat: dim 2 is out of range: there are 2, from -2 to 1. "
+        "Tried to access out of boundary index 2. total index: 2",
+    ),
+    (
+        lambda fd, x: fd.ops.permute(x, [1, 2]),
+        "permute(): dims argument is out of range, expects values between -2 and 1, got 2",
+    ),
+    (
+        lambda fd, x: fd.ops.sum(x, [1, -1]),
+        "sum(): Reduction axes are not unique: [1, -1] are [1, 1] of a tensor of rank 2",
+    ),
+    (lambda fd, x: fd.ops.sum(x, []), "sum(): No reduction axis specified: leave dims out to reduce over all of them"),
+    (
+        lambda fd, x: fd.ops.squeeze(x, [1]),
+        "Can not squeeze dim 1: its size is 4, not 1; fd.ops.select takes one position of a dim",
+    ),
+    (
+        lambda fd, x: fd.ops.full([x.size(0) / 2, 8], 0.0, DataType.Float),
+        "full(): shape[0] must be an integer, got a scalar of dtype Float; sizes are divided by //",
+    ),
+    (
+        lambda fd, x: x + np.ones(4, np.float32),
+        "add(): incompatible function arguments. rhs must be a TensorView, a Val or a number, got ndarray: arrays are "
+        "handed to "
+        "execute, for an input that fd.define_tensor or fd.from_array defines. Called as add(TensorView, ndarray); supported:\n"
+        "    add(lhs: TensorView | Val | number, rhs: TensorView | Val | number, /) -> TensorView | Val",
+    ),
+    (
+        lambda fd, x: fd.add_output(fd.define_scalar(DataType.Int)),
+        "add_output() takes tensors, got the scalar c1: Int; to return it, make a tensor of it with "
+        "fd.ops.full([1], scalar, dtype)",
+    ),
+    (
+        lambda fd, x: fd.add_output([x, x]),  # type: ignore[arg-type]
+        "add_output(): incompatible function arguments. It takes a TensorView and, for an in-place update, a TensorView that "
+        "is a fusion input; got list: call it once per output",
+    ),
+]
+
+
+@pytest.mark.parametrize(("mistake", "text"), MATRIX, ids=[text.partition(":")[0] for _, text in MATRIX])
+def test_message(mistake: Mistake, text: str) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([3, 4], True)
+        with pytest.raises(FuserError) as caught:
+            mistake(fd, x)
+    assert caught.value.message == text
+    assert caught.value.args == (text,)
+
+
+def test_ops_after_the_definition() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        fd.add_output(x)
+    ended = "nothing can be added to this fusion: its definition is complete, the `with` block has ended"
+    with pytest.raises(FuserError) as caught:
+        fd.ops.exp(x)
+    assert caught.value.message == f"exp(): {ended}"
+    with pytest.raises(FuserError) as caught:
+        fd.add_output(x)
+    assert caught.value.message == ended
+
+
+def test_values_of_another_definition() -> None:
+    where = "values are used in the `with` block that made them"
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        fd.add_output(x)
+    with FusionDefinition() as other:
+        y = other.define_tensor([-1])
+        with pytest.raises(FuserError) as caught:
+            _ = x + y
+        assert caught.value.message == f"add(): the operands belong to two different fusions; {where}"
+        with pytest.raises(FuserError) as caught:
+            other.add_output(x)
+        assert caught.value.message == f"add_output(): tv0: Float[t0_size0] belongs to another fusion; {where}"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("exp", "; did you mean fd.ops.exp?"),
+        ("where", "; did you mean fd.ops.where?"),
+        ("inline_most", "; did you mean fd.sched.inline_most?"),
+        ("fec", ": the executor cache is there after fd.execute(...)"),
+        ("ke", ": the executor of a manual schedule is there after fd.manual_execute(...)"),
+        ("run", "; did you mean fd.execute?"),
+        ("output", "; did you mean fd.add_output?"),
+        ("define_tensors", "; did you mean fd.define_tensor?"),
+        ("nothing_of_the_kind", ""),
+        ("_private", ""),
+    ],
+)
+def test_attributes_that_are_elsewhere(name: str, meant: str) -> None:
+    fd = FusionDefinition()
+    assert not hasattr(fd, name)
+    with pytest.raises(AttributeError) as caught:
+        getattr(fd, name)
+    assert str(caught.value).split("\n")[0] == f"'FusionDefinition' object has no attribute {name!r}{meant}"
+
+
+@pytest.mark.parametrize(
+    ("mistake", "advice"),
+    [
+        (lambda x: math.exp(x), "functions of NumPy and torch do not take its tensors: fd.ops has ones that do"),
+        (lambda x: x.T(), "a tensor is no function; attributes such as x.T, x.mT, x.shape and x.dtype need no ()"),
+        (lambda x: divmod(x, 2), "write x // y and x % y"),
+        (lambda x: x.size / 2, "a method of a tensor is called: x.size(0), x.float()"),
+        (lambda x: len(x), "extents are x.shape, their number is x.ndim"),
+        (lambda x: round(x), "write fd.ops.round(x)"),
+        (lambda x: int(x), "write fd.ops.cast(x, DataType.Int)"),
+        (lambda x: float(x), "write fd.ops.cast(x, DataType.Double)"),
+        (lambda x: f"{x:.2f}", "a definition has no values; they are what fd.execute(...) returns"),
+        (lambda x: operator.setitem(x, 0, 1.0), "elements cannot be set: make another tensor, as with fd.ops.where"),
+        (lambda x: setattr(x, "name", "x"), "attributes of tensors and scalars cannot be set"),
+        (
+            lambda x: math.sqrt(x.size(0)),
+            "its scalars and extents have no value yet: compute with operators and fd.ops",
+        ),
+        (lambda x: float(x.size(0)), "its scalars and extents have no value yet: compute with operators and fd.ops"),
+        (lambda x: range(x.shape[0]), "its scalars and extents have no value yet: compute with operators and fd.ops"),
+        (lambda x: np.zeros(x.shape), "its scalars and extents have no value yet: compute with operators and fd.ops"),
+    ],
+)
+def test_what_python_does_with_numbers_only(mistake: Callable[[Any], object], advice: str) -> None:
+    with pytest.raises((TypeError, AttributeError)) as caught, FusionDefinition() as fd:
+        mistake(fd.define_tensor([-1, -1]))
+    assert f" exprs; {advice}" in caught.value.__notes__[0]
+
+
+def test_no_array_of_a_tensor() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        fd.add_output(x)
+    for make in (np.asarray, np.array):
+        with pytest.raises(FuserError) as caught:
+            make(x)
+        assert caught.value.message == (
+            "a definition has no values, so that no array can be made of them; they are what fd.execute(...) returns"
+        )
+
+
+@pytest.mark.parametrize("name", ["gelu", "astype", "nothing_of_the_kind"])
+def test_a_missing_attribute_shows_the_users_line_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_TRACEBACK", "short")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1])
+        fd.add_output(x)
+    for value in (x, fd):
+        with pytest.raises(AttributeError) as caught:
+            getattr(value, name)
+        frames = traceback.extract_tb(caught.value.__traceback__)
+        assert [frame.filename for frame in frames] == [__file__]
+        assert isinstance(caught.value, FuserError)
+        assert caught.value.location is not None
+
+
+def test_functions_of_numpy() -> None:
+    with pytest.raises(TypeError) as caught, FusionDefinition() as fd:
+        np.exp(fd.define_tensor([-1]))  # type: ignore[call-overload]
+    (note,) = caught.value.__notes__
+    assert note == (
+        "raised while defining a fusion, after 1 inputs and 0 exprs; functions of NumPy and torch do not take its tensors: "
+        "fd.ops has ones that do, as in fd.ops.exp(x)"
+    )
+
+
+def test_verbs_name_the_tensor() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True)
+        y = fd.ops.mul(x, 2.0)
+        fd.add_output(y)
+        with pytest.raises(FuserError) as caught:
+            y.split(3, 4)
+    assert caught.value.message == (
+        f"split(): loop axis 3 of y ({y.name}) is out of range: there are 2, from -2 to 1. "
+        "Tried to access out of boundary index 3. total index: 2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (lambda fd, y: y.split(0, 0), "cannot split y (t2) by 0: the factor must be positive"),
+        (
+            lambda fd, y: y.axis(0).parallelize("block_x"),
+            "parallelize(): incompatible function arguments. parallel_type must be a ParallelType, got str: write "
+            "ParallelType.block_x. Called as parallelize(IterDomain, str); supported:\n"
+            "    parallelize(parallel_type: ParallelType) -> None",
+        ),
+        (
+            lambda fd, y: [y.axis(d).parallelize(ParallelType.block_x) for d in range(2)],
+            "y (t2) has two loop axes on block_x: a block_x axis appears once per tensor",
+        ),
+        (
+            lambda fd, y: y.axis(1).parallelize(ParallelType.vectorize),
+            "y (t2) cannot be vectorized: only a copy can (cache_before or cache_after makes one)",
+        ),
+    ],
+)
+def test_schedules_of_tensors_with_names(build: Mistake, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+
+    def run() -> None:
+        with FusionDefinition() as fd:
+            x = fd.define_tensor([-1, 4], True)
+            y = x * 2.0
+            fd.add_output(y)
+            build(fd, y)
+        fd.manual_execute([np.ones((3, 4), np.float32)])
+
+    with pytest.raises(FuserError) as caught:
+        run()
+    assert caught.value.message == text
+    assert caught.value.location is not None
+    assert caught.value.location.filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("Float32", "; did you mean DataType.Float?"),
+        ("float16", "; did you mean DataType.Half?"),
+        ("BFLOAT16", "; did you mean DataType.BFloat16?"),
+        ("int64", "; did you mean DataType.Int?"),
+        ("Tensor", f"; they are {', '.join(DataType.__members__)}"),
+        ("_private", ""),
+    ],
+)
+def test_members_of_data_type(name: str, meant: str) -> None:
+    assert not hasattr(DataType, name)
+    with pytest.raises(AttributeError) as caught:
+        getattr(DataType, name)
+    assert str(caught.value) == f"DataType has no member {name!r}{meant}"
+    assert DataType["Float"] is DataType.Float
+
+
+def test_options_that_are_like_it() -> None:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_tensor([-1]) * 2.0)
+    with pytest.raises(FuserError) as caught:
+        fd.execute([np.ones(3, np.float32)], _enable_options=["fastmath"])
+    assert caught.value.message == "Unrecognized enable_option: fastmath; did you mean fast_math?"
+
+
+ROWS = np.ones((4, 3), np.float32)
+
+
+def doubled(schedule: Mistake | None = None) -> tuple[Any, Any]:
+    """A definition of `x * 2.0`, and its result."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True)
+        y = x * 2.0
+        fd.add_output(y)
+        if schedule is not None:
+            schedule(fd, y)
+    return fd, y
+
+
+def negated(part: Mistake, *more: object) -> None:
+    """The negative of a part of ROWS."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True)
+        fd.add_output(fd.ops.neg(part(fd, x)))
+    fd.execute([ROWS, *more])
+
+
+def left_definition() -> FusionDefinition:
+    fd = FusionDefinition()
+    with contextlib.suppress(ValueError), fd:
+        raise ValueError("mine")
+    return fd
+
+
+def edited_params(name: str) -> None:
+    fd, _ = doubled()
+    params = fd.sched.compute_heuristics(fd.fusion, SchedulerType.pointwise, [ROWS])
+    setattr(params, name, 1)
+
+
+def scheduled_late() -> None:
+    fd, y = doubled(lambda fd, y: y.split(1, 4))
+    fd.manual_execute([ROWS])
+    fd.manual_execute([ROWS])
+    y.axis(0).parallelize(ParallelType.block_x)
+    fd.manual_execute([ROWS])
+
+
+def of_another_definition(verb: Mistake) -> None:
+    _, y = doubled()
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_tensor([-1]))
+        verb(fd, y)
+
+
+FILL: Any = Fill("x", 1.0)
+
+CALLS: list[tuple[Callable[[], object], str]] = [
+    (
+        lambda: doubled(lambda fd, y: fd.add_output(None)),
+        "add_output(): incompatible function arguments. It takes a TensorView and, for an in-place update, a TensorView that "
+        "is a fusion input; got NoneType: does the function that made it return it?",
+    ),
+    (
+        lambda: doubled(lambda fd, y: fd.add_output(y, y)),
+        "alias_input must be a fusion input, which is updated in place, and tv2: Float[t0_size0, t0_size1] is not one; "
+        "outputs are named by a call of add_output each",
+    ),
+    (lambda: doubled(lambda fd, y: fd.ops.normal(0.0, -1.0, [3])), "normal(): std must not be negative, got -1.0"),
+    (
+        lambda: doubled()[0].explain([ROWS], file="out.txt"),
+        "explain(): file is an open file, None or False, got str: open('out.txt', 'w') opens it",
+    ),
+    (
+        lambda: HostProgram(("x",), ("x",), FILL),
+        "HostProgram: instructions must be a sequence, got one Fill: write (Fill(...),)",
+    ),
+    (
+        lambda: HostProgram(("x",), ("x",), (FILL,)).run([ROWS], [ROWS]),
+        "run() takes one list of all inputs, and a stream after it: expected a stream as a raw handle, a torch or CuPy stream, "
+        "or an object with __cuda_stream__; got list",
+    ),
+    (
+        lambda: doubled()[0].manual_execute([ROWS], {"threads": 128}),
+        "manual_execute(): heuristic_params must be a HeuristicParams, got dict: "
+        "fd.sched.compute_heuristics(fd.fusion, scheduler_type, inputs) makes one",
+    ),
+    (
+        lambda: edited_params("vectorisation_factor"),
+        "PointwiseParams has no field 'vectorisation_factor'; did you mean vectorization_factor?",
+    ),
+    (
+        scheduled_late,
+        "manual_execute(): the fusion was scheduled after it was compiled; its kernel is that of the first manual_execute, "
+        "before which scheduling ends",
+    ),
+    *(
+        (
+            lambda verb=verb: of_another_definition(verb),
+            f"{call}tv2: Float[t0_size0, t0_size1] belongs to another fusion; "
+            "it is scheduled in the `with` block that made it, or after it",
+        )
+        for verb, call in (
+            (lambda fd, y: fd.sched.inline_at(y, 1), ""),
+            (lambda fd, y: fd.sched.inline_most([y]), ""),
+            (lambda fd, y: fd.sched.transform_like(y), ""),
+            (lambda fd, y: y.merge(0), "merge(): "),
+        )
+    ),
+    (
+        lambda: KernelCompiler("sm_90"),  # type: ignore[arg-type]
+        "KernelCompiler(): device must be a DeviceInfo, a device or None, got str; DeviceInfo.preset(name) makes one",
+    ),
+    (
+        lambda: RtcKernel("text", "entry", device="sm_90"),  # type: ignore[arg-type]
+        "RtcKernel: device must be a CUDA index, a device, a DeviceInfo or None, got str 'sm_90'; DeviceInfo.preset(name) "
+        "makes one",
+    ),
+    (
+        lambda: doubled()[0].validate([ROWS], ROWS),
+        "reference_outputs must be a list of arrays, one per output, got one ndarray: write [reference]",
+    ),
+    (
+        lambda: doubled()[0].execute([ROWS], _enable_options="fast_math"),
+        "_enable_options is a sequence of names, got the text 'fast_math': write ['fast_math']",
+    ),
+    (
+        lambda: KernelCompiler().compile(3, [ROWS]),  # type: ignore[arg-type]
+        "KernelCompiler.compile takes a fusion, its definition or a segment, got int",
+    ),
+    (
+        lambda: KernelCompiler().compile(FusionDefinition(), [ROWS]),
+        "KernelCompiler.compile takes a fusion, its definition or a segment, got NoneType",
+    ),
+    (lambda: extent("x", 0) / 2, "integer expressions and extents are divided by //"),
+    (
+        lambda: left_definition()(ROWS),
+        "Fusion does not exist! Use `with FusionDefinition() as fd: ...` to define a fusion. "
+        "The `with` block of this one was left by ValueError('mine').",
+    ),
+    (
+        lambda: negated(lambda fd, x: x[:, 5]),
+        "slice of dim 1: position 5 ends behind the dim (x.size(1) - 6 is -3, and must not be negative)",
+    ),
+    (
+        lambda: negated(lambda fd, x: x[-9, 0]),
+        "slice of dim 0: position -9 begins before the dim (x.size(0) - 9 is -5, and must not be negative)",
+    ),
+    (
+        lambda: negated(lambda fd, x: fd.ops.slice(x, [0, 2], [1, 9], manual_normalization=True)),
+        "slice of dim 1: the part from 2 to 8 ends behind the dim (x.size(1) - 9 is -6, and must not be negative)",
+    ),
+    (
+        lambda: negated(lambda fd, x: fd.ops.pad(x, [-5, -5])),
+        "pad of dim 1: Invalid resized domain extent (x.size(1) - 10 is -7, and must not be negative)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("mistake", "text"), CALLS, ids=range(len(CALLS)))
+def test_calls_of_a_whole_program(mistake: Callable[[], object], text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    monkeypatch.delenv("FUSER_TRACEBACK", raising=False)
+    with pytest.raises(FuserError) as caught:
+        mistake()
+    assert caught.value.message == text
+    assert caught.value.location is not None
+    assert caught.value.location.filename == __file__
+    assert {frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)} == {__file__}
+
+
+@pytest.mark.parametrize(
+    ("contiguity", "given"),
+    [
+        (np.float16, "type: write dtype=DataType.Half"),
+        (DataType.Half, "DataType: write dtype=DataType.Half"),
+        ("C", "'C'"),
+    ],
+)
+def test_a_dtype_in_the_place_of_contiguity(contiguity: Any, given: str) -> None:
+    with FusionDefinition() as fd, pytest.raises(FuserError) as caught:
+        fd.define_tensor([-1, -1], contiguity)
+    assert f"contiguity must be a bool or a sequence of bools, got {given}. Called as" in caught.value.message
+
+
+def test_execute_of_what_was_scheduled_by_hand(monkeypatch: pytest.MonkeyPatch, unlowered: list[str]) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    fd, _ = doubled(lambda fd, y: y.split(1, 4))
+    fd.execute([ROWS])
+    fd.execute([ROWS])
+    (told,) = unlowered
+    assert told.startswith(
+        "this fusion was scheduled by hand, and execute() schedules fusions itself: manual_execute()"
+    )
+    unlowered.clear()
+
+
+@pytest.mark.parametrize("spelled", [np.float32, np.dtype("f4"), "float32"])
+def test_dtypes_are_compared_by_what_they_mean(spelled: Any) -> None:
+    assert DataType.Float == spelled
+    assert spelled == DataType.Float
+    assert DataType.Double != spelled
+    assert DataType.Float != np.float16
+    assert DataType.Float not in (None, "text", 3)
