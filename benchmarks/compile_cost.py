@@ -212,10 +212,10 @@ def _best(call: Callable[[], object], times: int = 3) -> float:
 
 
 def environment(folder: str) -> dict[str, str]:
-    """That of the fresh processes: no option of ours, bytecode in `folder`, one thread for libraries."""
+    """That of the fresh processes: no cache and no other option of ours, bytecode in `folder`, one thread for libraries."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("FUSER_") and k != "PYTHONDONTWRITEBYTECODE"}
     path = os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH", "")) if p)
-    return {**kept, "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": folder, "OMP_NUM_THREADS": "1"}
+    return {**kept, "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": folder, "OMP_NUM_THREADS": "1", "FUSER_CACHE": "off"}
 
 
 def whole_process(statement: str, environ: Mapping[str, str]) -> float:

@@ -40,7 +40,7 @@ from fuser.errors import NotSupportedError
 ROOT = Path(__file__).resolve().parent.parent
 MOST_MS = 300.0
 MOST_PYTHON_MS = 100.0
-_COMMANDS = ("__main__", "doctor", "demo")
+_COMMANDS = ("__main__", "doctor", "demo", "cache")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def in_new_process(name: str, on_gpu: bool, core: int | None) -> FirstResult:
         command += ["--core", str(core)]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("FUSER_")}
     path = os.pathsep.join(p for p in (str(ROOT), environment.get("PYTHONPATH", "")) if p)
-    environment |= {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    environment |= {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "FUSER_CACHE": "off"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = done.stderr.strip().splitlines()

@@ -166,7 +166,7 @@ def _forcing(change: Callable[[Params], Params] | None) -> Iterator[None]:
 def install() -> None:
     """Let proposals be changed, and each text be compiled once in this process."""
     propose = kernel_compiler.KernelCompiler.propose
-    compile_segment = kernel_compiler.KernelCompiler.compile_segment
+    start_segment = kernel_compiler.KernelCompiler.start_segment
     compiled: dict[tuple[Any, ...], nvrtc.CompileResult] = {}
     to_cubin = nvrtc.compile_to_cubin
 
@@ -175,13 +175,17 @@ def install() -> None:
         change = getattr(_here, "change", None)
         return params if change is None else change(params)
 
-    def without_others(self: Any, *arguments: Any) -> Any:
+    def asked(call: Callable[[], Any]) -> Any:
         try:
-            return compile_segment(self, *arguments)
+            return call()
         except kernel_compiler.SizesRefusedError as error:
             if getattr(_here, "change", None) is None:
                 raise
             raise InputValueError(error.message) from error  # no other scheduler is asked then
+
+    def without_others(self: Any, *arguments: Any) -> Any:
+        finish = asked(lambda: start_segment(self, *arguments))
+        return lambda: asked(finish)
 
     def compiled_once(source: str, entries: Sequence[str], arch: str, options: Sequence[str] = (), **more: Any) -> Any:
         key = (source, tuple(entries), arch, tuple(options))
@@ -190,7 +194,7 @@ def install() -> None:
         return compiled[key]
 
     kernel_compiler.KernelCompiler.propose = changed_proposal
-    kernel_compiler.KernelCompiler.compile_segment = without_others
+    kernel_compiler.KernelCompiler.start_segment = without_others
     nvrtc.compile_to_cubin = compiled_once
 
 

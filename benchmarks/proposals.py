@@ -24,9 +24,10 @@ from benchmarks.asked_cases import asked_cases
 from benchmarks.case import Case
 from benchmarks.compile_case import ir_fusion
 from fuser.compiler.bind_inputs import bind_inputs
-from fuser.compiler.compile_fusion import concrete_fusion, inputs_of_segments, plan_fusion, until_sizes_fit
+from fuser.compiler.compile_fusion import concrete_fusion, inputs_of_segments, plan_fusion
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.compiler.recorder import Recorder
+from fuser.compiler.segment_failures import until_sizes_fit
 from fuser.errors import FuserError, NotSupportedError
 from fuser.ir.device_info import DeviceInfo
 from fuser.schedule.registry import SCHEDULERS
