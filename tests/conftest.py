@@ -20,6 +20,9 @@ import pytest
 
 TESTS = Path(__file__).parent
 
+# What tests compile they compile, at import as well, and leave nothing in the person's home.
+os.environ["FUSER_CACHE"] = "off"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
@@ -32,7 +35,7 @@ class Golden:
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self.folder = request.path.parent / "golden" / request.path.stem.removeprefix("test_")
         self.test_name = re.sub(r"[^\w.=-]+", "_", request.node.name.removeprefix("test_")).strip("_")
-        self.updating: bool = request.config.getoption("--update-golden")
+        self.updating = bool(request.config.getoption("--update-golden"))
 
     def path(self, suffix: str = ".txt", name: str | None = None) -> Path:
         """Where the golden text lives; `name` tells several texts of one test apart."""
@@ -101,24 +104,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No FUSER_* setting of the person's shell reaches a test."""
+    """No FUSER_* setting of the person's shell reaches a test. What fails shows all of its frames."""
     for name in list(os.environ):
         if name.startswith("FUSER_") and name not in KEPT_OPTIONS:
             monkeypatch.delenv(name)
+    monkeypatch.setenv("FUSER_TRACEBACK", "full")
 
 
 @pytest.fixture(autouse=True)
 def unlowered() -> Iterator[list[str]]:
-    """What schedulers proposed and lowering refused, which users get by with and tests do not; a test that expects it clears
-    it."""
+    """Warnings of stages that failed on a segment, which users get by with and tests do not; a test that expects them clears
+    them."""
     told: list[str] = []
 
     class Listening(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "cannot be lowered" in record.getMessage():
-                told.append(record.getMessage())
+            told.append(record.getMessage())
 
-    listening = Listening()
+    listening = Listening(logging.WARNING)
     logger = logging.getLogger("fuser")
     logger.addHandler(listening)
     yield told
@@ -126,5 +129,5 @@ def unlowered() -> Iterator[list[str]]:
     assert not told
 
 
-KEPT_OPTIONS = {"FUSER_EXPECT_NVRTC", "FUSER_NVRTC"}
-"""Options that select the toolchain under test: an environment that sets them means them for the whole run."""
+KEPT_OPTIONS = {"FUSER_CACHE", "FUSER_EXPECT_NVRTC", "FUSER_NVRTC"}
+"""The cache that is turned off above, and options that select the toolchain under test: they are meant for the whole run."""

@@ -1,6 +1,6 @@
 """Random definitions of the whole surface, from a seed: mixed dtypes, views, windows, indices, scans, norms, late extents.
 
-    program = generate(seed)                 what NumPy makes of it, step by step (tests/random_steps.py)
+    program = generate(seed)                 what NumPy makes of its inputs, step by step (tests/random_steps.py)
     made = build(program)                    the definition and its arguments
     problem = failure(program, device)       what is wrong with it, or None
 
@@ -13,9 +13,8 @@ The other generators (random_fusions, random_reshapes, random_resizes) go deeper
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,27 +25,61 @@ from fuser.runtime.device import Device
 from fuser.runtime.device_tensor import DeviceTensor
 from tests.device_layouts import element_strides, place
 from tests.fusion_corpus import host_array
+from tests.random_draws import Draws, Unfit
+from tests.random_step_ops import flatten, turned
 from tests.random_steps import Array, Step, Steps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """Steps with the operands of each before it, those shown as outputs, and (input, new value) of an in-place update."""
+    """A definition and the inputs that it is run on, one after the other.
+
+    runs      the steps, with the operands of each before it, and what they make of the inputs of each run
+    outputs   the steps that are shown
+    update    (input, new value) of an in-place update
+    """
 
     seed: int
-    steps: tuple[Step, ...]
+    runs: tuple[tuple[Step, ...], ...]
     outputs: tuple[int, ...]
     update: tuple[int, int] | None = None
 
     @property
+    def steps(self) -> tuple[Step, ...]:
+        """Those of the first run."""
+        return self.runs[0]
+
+    @property
     def arguments(self) -> list[Any]:
-        """What is passed, in the order of definition."""
-        return [s.argument for s in self.steps if s.argument is not None]
+        """What is passed in the first run, in the order of definition."""
+        return arguments_of(self.steps)
+
+
+def arguments_of(steps: Sequence[Step]) -> list[Any]:
+    """What is passed for the inputs among some steps."""
+    return [s.argument for s in steps if s.argument is not None]
 
 
 def generate(seed: int) -> Program:
-    """The program of a seed. An op that refuses its operands is an error here: all of them are right."""
-    steps = Steps(seed)
+    """The program of a seed. An op that refuses its operands is an error here: all of them are right.
+
+    It is run again on inputs of other layouts, and on inputs of other extents if all of its ops take those.
+    """
+    first = Steps(seed)
+    program = _grown(first)
+    text = repr(build(program))
+    runs = list(program.runs)
+    for run in (1, 2):
+        try:
+            again = _grown(Steps(seed, first.draws.log, run=run, resized=run == 2))
+        except (Unfit, FuserError, ValueError, IndexError):
+            continue
+        if repr(build(again)) == text:
+            runs.extend(again.runs)
+    return replace(program, runs=tuple(runs))
+
+
+def _grown(steps: Steps) -> Program:
     rng = steps.rng
     for _ in range(rng.randint(1, 3)):
         steps.input()
@@ -55,29 +88,43 @@ def generate(seed: int) -> Program:
         if len(steps.steps) >= wanted:
             break
         steps.grow()
-    made = tuple(steps.steps)
-    tensors = [i for i, s in enumerate(made) if s.argument is None or isinstance(s.argument, np.ndarray)]
+    tensors = [i for i, s in enumerate(steps.steps) if s.argument is None or isinstance(s.argument, np.ndarray)]
     # What nothing reads would be left out.
-    read = {i for s in made for i in s.operands}
+    read = {i for s in steps.steps for i in s.operands}
     unread = [i for i in tensors if i not in read]
     outputs = rng.sample(unread, min(len(unread), rng.randint(2, 5))) + rng.sample(tensors, rng.choice((0, 0, 0, 1)))
     if rng.random() < 0.1:
         outputs.append(outputs[0])
-    return Program(seed, made, tuple(outputs), _update(rng, made, tensors) if rng.random() < 0.25 else None)
+    update = _update(rng, steps.steps, tensors) if rng.random() < 0.3 else None
+    if update is not None:
+        target, _ = update
+        steps.steps[target] = _writable(steps.steps[target], steps.steps)
+        # It shows what the input was before.
+        view = rng.choice((turned, flatten, None, None))
+        made = view(steps, target) if view is not None else None
+        outputs += [] if made is None else [made]
+    return Program(steps.seed, (tuple(steps.steps),), tuple(outputs), update)
 
 
-def _update(rng: random.Random, steps: Sequence[Step], tensors: Sequence[int]) -> tuple[int, int] | None:
-    """An input that can be written, each element once, and what may be written there."""
+def _update(rng: Draws, steps: Sequence[Step], tensors: Sequence[int]) -> tuple[int, int] | None:
+    """An input that can be written, and what may be written there; a normalisation more often than not."""
     found = [
         (i, k)
         for i in tensors
         for k in tensors
         if steps[i].argument is not None
-        and (0 not in steps[i].argument.strides or not steps[i].wide.size)
         and i != k
-        and (steps[i].shape, steps[i].dtype) == (steps[k].shape, steps[k].dtype)
+        and (steps[i].shape, steps[i].ones, steps[i].dtype) == (steps[k].shape, steps[k].ones, steps[k].dtype)
     ]
-    return rng.choice(found) if found else None
+    rounded = [(i, k) for i, k in found if steps[k].error]
+    return rng.choice(rounded if rounded and rng.random() < 0.6 else found) if found else None
+
+
+def _writable(step: Step, steps: Sequence[Step]) -> Step:
+    """The input with elements that are each written once, and that no other input has."""
+    argument = step.argument
+    is_shared = sum(s.argument is argument for s in steps) > 1
+    return replace(step, argument=argument.copy()) if is_shared or 0 in argument.strides else step
 
 
 def build(program: Program) -> FusionDefinition:
@@ -101,17 +148,31 @@ def failure(program: Program, device: Device | None = None) -> str | None:
     """
     try:
         fd = build(program)
-        arguments = [_passed(a, device) for a in program.arguments]
-        on_host = not any(isinstance(a, DeviceTensor) for a in arguments)
+    except FuserError as error:
+        return f"{type(error).__name__}: {error}"
+    for number, steps in enumerate(program.runs):
+        problem = _failure(fd, program, steps, device)
+        if problem is not None:
+            return f"run {number}: {problem}"
+    return None
+
+
+def _failure(fd: FusionDefinition, program: Program, steps: Sequence[Step], device: Device | None) -> str | None:
+    """What is wrong with the results for the inputs of one run."""
+    given = arguments_of(steps)
+    shared = {id(a): _passed(a, device) for a in given}
+    arguments = [shared[id(a)] for a in given]
+    on_host = not any(isinstance(a, DeviceTensor) for a in arguments)
+    try:
         results = fd.execute(arguments, device="simulator" if on_host else None)
     except FuserError as error:
         return f"{type(error).__name__}: {error}"
-    wanted = [program.steps[i] for i in program.outputs]
+    wanted = [steps[i] for i in program.outputs]
     if program.update is not None:
-        target, value = (program.steps[i] for i in program.update)
+        target, value = (steps[i] for i in program.update)
         # An output that is the updated input shows what it is now.
         wanted = [value if w is target else w for w in wanted]
-        position = [a is target.argument for a in program.arguments].index(True)
+        position = [a is target.argument for a in given].index(True)
         results, wanted = [*results, arguments[position]], [*wanted, value]
     if len(results) != len(wanted):
         return f"{len(results)} results, expected {len(wanted)}"

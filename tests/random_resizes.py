@@ -1,6 +1,8 @@
 """Random definitions that slice, pad, join and index tensors between elementwise ops and reductions, from a seed.
 
-    case = generate(seed)        definition, NumPy arguments
+    case = generate(seed)               definition, NumPy arguments
+    case = generate(seed, odd=True)     the same with slices that end behind their dims, at sizes of others, or some elements
+                                        before the end, and arguments laid out as in `random_reshapes`
 
 Grammar
     value := tensor of rank 1 to 3, of any extents, with the NumPy shape it has
@@ -21,14 +23,17 @@ import numpy as np
 
 from fuser import DataType, FusionDefinition
 from tests.random_fusions import RandomFusion
+from tests.random_reshapes import laid_out
 
 _EXTENTS = (1, 2, 3, 5, 8, 16, 20, 33, 64)
+_BEHIND = 2**31 - 1
 
 
 class _Program:
     """Values so far, with their shapes for the inputs at hand."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, odd: bool) -> None:
+        self.odd = odd
         self.rng = random.Random(seed)
         self.numbers = np.random.default_rng(seed)
         self.dtype = self.rng.choice((DataType.Double, DataType.Int))
@@ -39,10 +44,12 @@ class _Program:
     def input(self, shape: Sequence[int], dtype: DataType | None = None, *, low: int = -4, high: int = 5) -> Any:
         """A new tensor argument, each extent static or symbolic."""
         symbolic = self.rng.random() < 0.4
-        declared = [-1 if symbolic and n != 1 else n for n in shape]
+        declared = [-1 if symbolic and (n != 1 or self.odd) else n for n in shape]
         kind = dtype or self.dtype
-        tensor = self.fd.define_tensor(declared, True, kind)
-        self.inputs.append(np.asarray(self.numbers.integers(low, high, shape)).astype(kind.numpy))
+        dense = [None if n == 1 else not self.odd for n in declared]
+        tensor = self.fd.define_tensor(declared, dense, kind)
+        drawn = np.asarray(self.numbers.integers(low, high, shape)).astype(kind.numpy)
+        self.inputs.append(laid_out(self.rng, drawn) if self.odd else drawn)
         return tensor
 
     def add(self, tensor: Any, shape: Sequence[int]) -> None:
@@ -94,8 +101,29 @@ class _Program:
                     reduced = rng.choice((ops.sum, ops.max))(x, [axis])
                     self.add(reduced, [n for d, n in enumerate(shape) if d != axis])
 
+    def odd_slice(self, x: Any, shape: tuple[int, ...]) -> None:
+        """A part that ends behind the dim, where another value's dim does, or so many before the end."""
+        starts, ends, sizes = list[int](), list[Any](), list[int]()
+        for d, n in enumerate(shape):
+            other, sizes_of_other = self.rng.choice(self.values)
+            at = self.rng.randrange(len(sizes_of_other))
+            short = self.rng.choice((1, 2, 4))
+            given = [(_BEHIND, n), (_BEHIND, n), (x.size(d), n), (other.size(at), min(n, sizes_of_other[at]))]
+            if short < n:
+                given.append((self.fd.ops.sub(x.size(d), short), n - short))
+            end, stop = self.rng.choice(given)
+            start = self.rng.choice((0, 0, 0, 1, 2))
+            starts.append(start if start < stop else 0)
+            ends.append(end)
+            sizes.append(max(stop - starts[-1], 0))
+        if all(sizes):
+            self.add(self.fd.ops.slice(x, starts, ends), sizes)
+
     def slice(self, x: Any, shape: tuple[int, ...]) -> None:
         """A part, by constants or by extents."""
+        if self.odd and self.rng.random() < 0.7:
+            self.odd_slice(x, shape)
+            return
         starts, ends = [], []
         for n in shape:
             start = self.rng.choice((0, 0, self.rng.randint(0, n), n // 2))
@@ -150,9 +178,9 @@ class _Program:
             self.add(self.fd.ops.squeeze(x, [axis]), [n for d, n in enumerate(shape) if d != axis])
 
 
-def generate(seed: int) -> RandomFusion:
+def generate(seed: int, *, odd: bool = False) -> RandomFusion:
     """The definition of a seed."""
-    made = _Program(seed)
+    made = _Program(seed, odd)
     rng = made.rng
     with made.fd as fd:
         sources: list[tuple[Any, tuple[int, ...]]] = []
@@ -168,7 +196,7 @@ def generate(seed: int) -> RandomFusion:
         for value, _ in rng.sample(last, rng.randint(1, min(3, len(last)))):
             fd.add_output(value + 1 if rng.random() < 0.5 else value)
         target, shape = sources[0]
-        updates = [v for v, s in made.values if s == shape and v is not target and v not in [t for t, _ in sources]]
+        updates = [v for v, s in made.values if s == shape and v is not target and all(v is not t for t, _ in sources)]
         if updates and rng.random() < 0.5:
             # What others read of the input is what it held before.
             fd.add_output(rng.choice(updates) + 1, target)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,8 @@ import numpy as np
 from fuser import DataType
 from tests.random_steps import MOST_ELEMENTS, Array, Step, Steps, combine, joined_ones, rounding
 
+_BEHIND = 1_000_000
+"""Behind the end of any dim."""
 _WIDE = {DataType.Half: DataType.Float, DataType.BFloat16: DataType.Float}
 
 _EXACT_UNARY: tuple[tuple[str, Callable[[Array], Any], str], ...] = (
@@ -267,7 +269,7 @@ def scan(s: Steps) -> None:
         return
     x = s.steps[i]
     dim = s.rng.randrange(x.ndim)
-    if x.largest * x.shape[dim] > 1500 or s.tensors[i].node.visible[dim].expanded:
+    if x.largest * x.shape[dim] > 1500:
         return
     on_numbers = {"cumsum": np.cumsum, "cummax": np.maximum.accumulate, "cummin": np.minimum.accumulate}[name]
     made = on_numbers(x.wide, axis=dim) if x.wide.size else x.wide
@@ -295,8 +297,7 @@ def normalisation(s: Steps) -> None:
             variance, mean = o.var_mean(t, dims, 0, True)
             made = o.mul(o.sub(t, mean), o.rsqrt(o.add(variance, 1.0)))
         else:
-            count = math.prod(x.shape[d] for d in dims)
-            made = o.mul(t, o.rsqrt(o.add(o.mul(o.sum(o.mul(t, t), dims, True), 1.0 / count), 1.0)))
+            made = o.mul(t, o.rsqrt(o.add(o.mul(o.sum(o.mul(t, t), dims, True), 0.125), 1.0)))
         return o.cast(made, x.dtype) if narrow else made
 
     if kind == "softmax":
@@ -305,12 +306,35 @@ def normalisation(s: Steps) -> None:
     elif kind == "layer norm":
         made = (x.wide - x.wide.mean(axes, keepdims=True)) / np.sqrt(x.wide.var(axes, keepdims=True) + 1)
     else:
-        made = x.wide / np.sqrt((x.wide * x.wide).mean(axes, keepdims=True) + 1)
+        made = x.wide / np.sqrt((x.wide * x.wide).sum(axes, keepdims=True) / 8 + 1)
     error = 64 * (x.error + rounding(dtype, x.largest)) * max(1.0, x.largest)
     s.add([i], define, made, x.ones, error=error)
 
 
 # --- views, windows, indices, factories -------------------------------------------------------------------------------
+
+
+def _extent(s: Steps) -> tuple[int, tuple[int, int] | None]:
+    """An extent for an op that is told one, and the tensor and dim that it is asked of; None: it is written as a number."""
+    if s.is_static or s.rng.random() < 0.2:
+        return s.rng.choice((*s.extents, 1)), None
+    i = s.pick(lambda v: v.ndim > 0)
+    if i is None:
+        return 1, None
+    dim = s.rng.randrange(s.steps[i].ndim)
+    return s.steps[i].shape[dim], (i, dim)
+
+
+def _is_one(s: Steps, extent: tuple[int, tuple[int, int] | None]) -> bool:
+    """Whether the extent is known to be 1 when it is defined."""
+    number, owner = extent
+    return number == 1 and (owner is None or s.steps[owner[0]].ones[owner[1]])
+
+
+def _asked(fd: Any, extent: tuple[int, tuple[int, int] | None], tensors: Iterator[Any]) -> Any:
+    """The extent as the op is told it; `tensors`: of those that are asked, in order."""
+    number, owner = extent
+    return number if owner is None else fd.ops.size(next(tensors), owner[1])
 
 
 def broadcast_in_dim(s: Steps) -> None:
@@ -320,17 +344,24 @@ def broadcast_in_dim(s: Steps) -> None:
     x, rng = s.steps[i], s.rng
     rank = rng.randint(max(1, x.ndim), 4)
     places = sorted(rng.sample(range(rank), x.ndim))
-    shape = [rng.choice((*s.extents, 1)) for _ in range(rank)]
-    for place, n, one in zip(places, x.shape, x.ones, strict=True):
-        if not one or rng.random() < 0.5:
-            shape[place] = n
+    extents = [_extent(s) for _ in range(rank)]
+    for k, (place, n, one) in enumerate(zip(places, x.shape, x.ones, strict=True)):
+        if rng.random() < 0.5 or not one:
+            extents[place] = n, None if s.is_static else (i, k)
+    shape = [n for n, _ in extents]
     source = [1] * rank
     for place, n in zip(places, x.shape, strict=True):
         source[place] = n
-    if math.prod(shape) <= MOST_ELEMENTS:
+    owners = [owner[0] for _, owner in extents if owner is not None]
+    if s.draws.said(math.prod(shape) <= MOST_ELEMENTS):
         made = np.broadcast_to(x.wide.reshape(source), shape)
-        ones = [n == 1 for n in shape]
-        s.add([i], lambda fd, t: fd.ops.broadcast_in_dim(t, shape, places), made, ones, error=x.error)
+        ones = [_is_one(s, e) for e in extents]
+
+        def define(fd: Any, t: Any, *asked: Any) -> Any:
+            tensors = iter(asked)
+            return fd.ops.broadcast_in_dim(t, [_asked(fd, e, tensors) for e in extents], places)
+
+        s.add([i, *owners], define, made, ones, error=x.error)
 
 
 def expand(s: Steps) -> None:
@@ -338,12 +369,26 @@ def expand(s: Steps) -> None:
     if i is None:
         return
     x = s.steps[i]
-    asked = [s.rng.choice(s.extents) if one else -1 for one in x.ones]
-    shape = [n if n != -1 else m for n, m in zip(asked, x.shape, strict=True)]
-    if math.prod(shape) <= MOST_ELEMENTS:
-        ones = [one and n == 1 for one, n in zip(x.ones, shape, strict=True)]
+    extents = [_extent(s) if one else (-1, None) for one in x.ones]
+    shape = [n if n != -1 else m for (n, _), m in zip(extents, x.shape, strict=True)]
+    owners = [owner[0] for _, owner in extents if owner is not None]
+    if s.draws.said(math.prod(shape) <= MOST_ELEMENTS):
+        ones = [one and (e[0] == -1 or _is_one(s, e)) for one, e in zip(x.ones, extents, strict=True)]
         made = np.broadcast_to(x.wide, shape)
-        s.add([i], lambda fd, t: fd.ops.expand(t, asked), made, ones, error=x.error)
+
+        def define(fd: Any, t: Any, *asked: Any) -> Any:
+            tensors = iter(asked)
+            return fd.ops.expand(t, [_asked(fd, e, tensors) for e in extents])
+
+        s.add([i, *owners], define, made, ones, error=x.error)
+
+
+def turned(s: Steps, i: int) -> int | None:
+    """A value with its dims in another order."""
+    x = s.steps[i]
+    order = s.rng.sample(range(x.ndim), x.ndim)
+    made, ones = x.wide.transpose(order), [x.ones[d] for d in order]
+    return s.add([i], lambda fd, t: fd.ops.permute(t, order), made, ones, error=x.error)
 
 
 def turn(s: Steps) -> None:
@@ -351,13 +396,12 @@ def turn(s: Steps) -> None:
     i = s.pick(lambda v: v.ndim > 0)
     if i is None:
         return
+    if s.rng.random() < 0.6:
+        turned(s, i)
+        return
     x = s.steps[i]
     order = s.rng.sample(range(x.ndim), x.ndim)
-    if s.rng.random() < 0.7:
-        made, ones = x.wide.transpose(order), [x.ones[d] for d in order]
-        s.add([i], lambda fd, t: fd.ops.permute(t, order), made, ones, error=x.error)
-    else:
-        s.add([i], lambda fd, t: fd.ops.stride_order(t, order), x.wide, x.ones, error=x.error)
+    s.add([i], lambda fd, t: fd.ops.stride_order(t, order), x.wide, x.ones, error=x.error)
 
 
 def reshape(s: Steps) -> None:
@@ -380,6 +424,29 @@ def reshape(s: Steps) -> None:
     s.add([i], lambda fd, t: fd.ops.reshape(t, asked), x.wide.reshape(shape), ones, error=x.error)
 
 
+def flatten(s: Steps, i: int) -> int | None:
+    """A value with some neighbouring dims as one, whatever their extents are."""
+    x = s.steps[i]
+    if x.ndim < 2 or not s.draws.said(x.wide.size > 0):
+        return None
+    first = s.rng.randrange(x.ndim - 1)
+    end = s.rng.randint(first + 2, x.ndim)
+    made = x.wide.reshape((*x.shape[:first], -1, *x.shape[end:]))
+    ones = [*x.ones[:first], all(x.ones[first:end]), *x.ones[end:]]
+
+    def define(fd: Any, t: Any) -> Any:
+        sizes = [1 if one else fd.ops.size(t, d) for d, one in enumerate(x.ones)]
+        return fd.ops.reshape(t, [*sizes[:first], -1, *sizes[end:]])
+
+    return s.add([i], define, made, ones, error=x.error)
+
+
+def merge(s: Steps) -> None:
+    i = s.pick(lambda v: v.ndim > 1)
+    if i is not None:
+        flatten(s, i)
+
+
 def squeeze(s: Steps) -> None:
     i = s.pick(lambda v: any(v.ones))
     if i is None:
@@ -399,10 +466,12 @@ def window(s: Steps) -> None:
     x, rng = s.steps[i], s.rng
     begin = [rng.randint(0, n) for n in x.shape]
     end = [rng.randint(b, n + 1) for b, n in zip(begin, x.shape, strict=True)]
+    # An end is clamped to the extent.
+    end = [_BEHIND if rng.random() < 0.2 else e for e in end]
     if rng.random() < 0.6:
         kept = rng.randrange(x.ndim)
         begin = [b if d == kept else 0 for d, b in enumerate(begin)]
-        end = [e if d == kept else n for d, (e, n) in enumerate(zip(end, x.shape, strict=True))]
+        end = [e if d == kept else 1 if one else _BEHIND for d, (e, one) in enumerate(zip(end, x.ones, strict=True))]
     made = x.wide[tuple(slice(b, e) for b, e in zip(begin, end, strict=True))]
     s.add([i], lambda fd, t: fd.ops.slice(t, begin, end), made, _window_ones(x, made), error=x.error)
 
@@ -462,30 +531,39 @@ def chosen(s: Steps) -> None:
         s.add([i], lambda fd, t: fd.ops.select(t, at, dim), x.wide.take(at, dim), ones, error=x.error)
         return
     shape = [count if d == dim else m for d, m in enumerate(x.shape)]
-    if math.prod(shape) > MOST_ELEMENTS:
+    if not s.draws.said(math.prod(shape) <= MOST_ELEMENTS):
         return
     if name == "index_select":
-        k = s.index((count,), n)
+        k = s.index((count,), n, (False,))
         made = x.wide.take(s.steps[k].wide, dim)
     else:
-        # Dims of a literal 1 and of a symbolic extent are not the same.
-        if any(m == 1 and not one for d, (m, one) in enumerate(zip(x.shape, x.ones, strict=True)) if d != dim):
-            return
-        k = s.index(shape, n)
+        k = s.index(shape, n, [one and d != dim for d, one in enumerate(x.ones)])
         made = np.take_along_axis(x.wide, s.steps[k].wide, dim)
-    ones = [m == 1 if d == dim else one for d, (m, one) in enumerate(zip(shape, x.ones, strict=True))]
+    ones = [one and d != dim for d, one in enumerate(x.ones)]
     s.add([i, k], lambda fd, t, index: getattr(fd.ops, name)(t, index, dim), made, ones, error=x.error)
 
 
 def factory(s: Steps) -> None:
     rng = s.rng
+    dtype: DataType | None = None
+    number = 0.0
     if rng.random() < 0.5:
-        n = rng.choice(s.extents)
-        s.add([], lambda fd: fd.ops.iota(n, 3, 2), np.arange(n) * 2 + 3, [n == 1])
-        return
-    shape = list(s.shape(rng.randint(1, 3)))
-    dtype, number = rng.choice(((DataType.Float, 2.5), (DataType.Int, 2), (DataType.BFloat16, -0.5)))
-    s.add([], lambda fd: fd.ops.full(shape, number, dtype), np.full(shape, number), [n == 1 for n in shape])
+        extents = [_extent(s)]
+        made = np.arange(extents[0][0]) * 2 + 3
+    else:
+        extents = [_extent(s) for _ in range(rng.randint(1, 3))]
+        dtype, number = rng.choice(((DataType.Float, 2.5), (DataType.Int, 2), (DataType.BFloat16, -0.5)))
+        shape = [n for n, _ in extents]
+        if not s.draws.said(math.prod(shape) <= MOST_ELEMENTS):
+            return
+        made = np.full(shape, number)
+
+    def define(fd: Any, *asked: Any) -> Any:
+        tensors = iter(asked)
+        sizes = [_asked(fd, e, tensors) for e in extents]
+        return fd.ops.iota(sizes[0], 3, 2) if dtype is None else fd.ops.full(sizes, number, dtype)
+
+    s.add([o[0] for _, o in extents if o is not None], define, made, [_is_one(s, e) for e in extents])
 
 
 def triangle(s: Steps) -> None:
@@ -496,8 +574,39 @@ def triangle(s: Steps) -> None:
 
 
 OPS: tuple[Callable[[Steps], None], ...] = (
-    *(unary, unary, rounded_unary, root, binary, binary, binary, deciding, quotient, choice, cast, clamp, with_scalar),
-    *(reduction, reduction, reduction, statistics, scan, normalisation, normalisation),
-    *(broadcast_in_dim, expand, turn, reshape, squeeze, window, pad, cat, chosen, chosen, factory, triangle),
+    *(
+        unary,
+        unary,
+        unary,
+        unary,
+        rounded_unary,
+        root,
+        binary,
+        binary,
+        binary,
+        deciding,
+        quotient,
+        choice,
+        cast,
+        clamp,
+        with_scalar,
+    ),
+    *(reduction, reduction, reduction, statistics, scan, scan, normalisation, normalisation),
+    *(
+        broadcast_in_dim,
+        expand,
+        turn,
+        reshape,
+        merge,
+        merge,
+        squeeze,
+        window,
+        pad,
+        cat,
+        chosen,
+        chosen,
+        factory,
+        triangle,
+    ),
 )
 """Every op, the more often the more there is to find."""

@@ -1,6 +1,6 @@
 """Make a failing random program small: `python -m tests.shrink_program SEED`.
 
-Outputs are left out, values become inputs, and steps that nothing reads go, for as long as the program fails; then its
+Runs and outputs are left out, values become inputs, and steps that nothing reads go, for as long as the program fails; then its
 definition is printed, with the layouts of its arguments. `--verify` asks for checks of every pass, as the tests do; `--host`
 passes NumPy arrays, as the tests do for even seeds.
 """
@@ -16,8 +16,8 @@ import numpy as np
 
 from fuser.errors import FuserError
 from tests.device_layouts import element_strides
-from tests.random_programs import Program, build, failure, generate
-from tests.random_steps import input_step
+from tests.random_programs import Program, arguments_of, build, failure, generate
+from tests.random_steps import Step, input_step
 from tests.test_facts import small_simulator
 
 
@@ -32,6 +32,13 @@ def shrink(program: Program, fails: Callable[[Program], bool]) -> Program:
 
 def _smaller(program: Program) -> Iterator[Program]:
     """Programs with a little less, the largest cuts first."""
+    if len(program.runs) > 1:
+        # One of the runs fails by itself, maybe; else two of them do.
+        yield from (replace(program, runs=(run,)) for run in program.runs)
+        if len(program.runs) > 2:
+            yield from (
+                replace(program, runs=(*program.runs[:k], *program.runs[k + 1 :])) for k in range(len(program.runs))
+            )
     for i in program.outputs:
         if len(program.outputs) > 1:
             yield without_unread(replace(program, outputs=(i,), update=None))
@@ -47,9 +54,14 @@ def _smaller(program: Program) -> Iterator[Program]:
                 yield without_unread(replace(program, outputs=(i,)))
     for k, step in reversed(list(enumerate(program.steps))):
         if step.argument is None and step.operands and k not in program.outputs:
-            declared = [1 if one else -1 for one in step.ones]
-            cut = input_step(step.wide.astype(step.dtype.numpy), step.dtype, declared)
-            yield without_unread(replace(program, steps=(*program.steps[:k], cut, *program.steps[k + 1 :])))
+            runs = tuple((*run[:k], _as_input(run[k]), *run[k + 1 :]) for run in program.runs)
+            yield without_unread(replace(program, runs=runs))
+
+
+def _as_input(step: Step) -> Step:
+    """An input of the step's numbers."""
+    declared = [1 if one else -1 for one in step.ones]
+    return input_step(step.wide.astype(step.dtype.numpy), step.dtype, declared)
 
 
 def without_unread(program: Program) -> Program:
@@ -60,11 +72,10 @@ def without_unread(program: Program) -> Program:
             needed.update(program.steps[k].operands)
     kept = sorted(needed)
     at = {k: i for i, k in enumerate(kept)}
-    steps = (program.steps[k] for k in kept)
     update = None if program.update is None else (at[program.update[0]], at[program.update[1]])
     return Program(
         program.seed,
-        tuple(replace(s, operands=tuple(at[i] for i in s.operands)) for s in steps),
+        tuple(tuple(replace(r[k], operands=tuple(at[i] for i in r[k].operands)) for k in kept) for r in program.runs),
         tuple(at[i] for i in program.outputs),
         update,
     )
@@ -73,14 +84,16 @@ def without_unread(program: Program) -> Program:
 def describe(program: Program, problem: str | None) -> str:
     """The definition, the arguments and what is wrong."""
     layouts = [
-        f"{a.dtype} {a.shape}, strides {element_strides(a)}" if isinstance(a, np.ndarray) else repr(a)
-        for a in program.arguments
+        f"    # run {k}, argument {i}: "
+        + (f"{a.dtype} {a.shape}, strides {element_strides(a)}" if isinstance(a, np.ndarray) else repr(a))
+        for k, steps in enumerate(program.runs)
+        for i, a in enumerate(arguments_of(steps))
     ]
     try:
         text = repr(build(program))
     except FuserError as error:
         text = str(error)
-    return "\n".join([text, *(f"    # argument {i}: {line}" for i, line in enumerate(layouts)), f"    # {problem}"])
+    return "\n".join([text, *layouts, f"    # {problem}"])
 
 
 def main() -> None:

@@ -32,6 +32,13 @@ def ones(*shape: int, dtype: Any = np.float32) -> Array:
     return np.ones(shape, dtype)
 
 
+class Raising:
+    """Its attributes cannot be looked at."""
+
+    def __getattr__(self, name: str) -> object:
+        raise ZeroDivisionError("1 / 0")
+
+
 def define() -> FusionDefinition:
     """x[-1, -1] + bias[-1] * scale, with a static third tensor."""
     with FusionDefinition() as fd:
@@ -49,52 +56,106 @@ GOOD: tuple[Any, ...] = (ones(3, 8), ones(8), 2.0, ones(4, 5, dtype=np.float16),
 
 # (what, position, bad value, class, whole message without the line)
 CASES: list[tuple[str, int, Any, type[Exception], str]] = [
-    ("rank", 0, ones(3), R, "Expected input 0, t0, to be bound to a tensor of rank 2, but got a tensor of rank 1"),
+    (
+        "rank",
+        0,
+        ones(3),
+        R,
+        "Expected input 0, x, to be bound to a tensor of rank 2, but got a tensor of rank 1: pass one like [-1, -1], "
+        "or define the "
+        "input as [-1] for shape [3]",
+    ),
     (
         "rank of a vector",
         1,
         ones(1, 8),
         R,
-        "Expected input 1, t1, to be bound to a tensor of rank 1, but got a tensor of rank 2",
+        "Expected input 1, b, to be bound to a tensor of rank 1, but got a tensor of rank 2: pass one like [-1], or define the "
+        "input as [-1, -1] for shape [1, 8]",
     ),
     (
         "dtype",
         0,
         ones(3, 8, dtype=np.float64),
         R,
-        "Expected input 0, t0, to be bound to a tensor of dtype float, but got a tensor of dtype double",
+        "Expected input 0, x, to be bound to a tensor of dtype float, but got a tensor of dtype double: pass "
+        ".astype(np.float32), "
+        "or define the input as DataType.Double",
     ),
     (
         "half for float",
         1,
         ones(8, dtype=np.float16),
         R,
-        "Expected input 1, t1, to be bound to a tensor of dtype float, but got a tensor of dtype __half",
+        "Expected input 1, b, to be bound to a tensor of dtype float, but got a tensor of dtype __half: pass "
+        ".astype(np.float32), "
+        "or define the input as DataType.Half",
     ),
-    ("static extent", 3, ones(5, 5, dtype=np.float16), R, "Expected input 3, t3, to have extent 4 in dim 0, but got 5"),
-    ("scalar for tensor", 0, 1.5, R, "Expected input 0, t0, to be an at::Tensor but got scalar 1.5"),
-    ("tensor for scalar", 2, ones(2), R, "Expected input 2, c2, to be a scalar but got float tensor of rank 1"),
+    (
+        "static extent",
+        3,
+        ones(5, 5, dtype=np.float16),
+        R,
+        "Expected input 3, w, to have extent 4 in dim 0, but got 5 (shape [5, 5]); a dim that is defined as -1 takes "
+        "any extent",
+    ),
+    (
+        "scalar for tensor",
+        0,
+        1.5,
+        R,
+        "Expected input 0, x, to be an at::Tensor but got scalar 1.5: pass an array of rank 2, or define it by "
+        "fd.define_scalar",
+    ),
+    (
+        "tensor for scalar",
+        2,
+        ones(2),
+        R,
+        "Expected input 2, s, to be a scalar but got float tensor of rank 1: pass a Python number, or define it by "
+        "fd.define_tensor",
+    ),
     (
         "narrowed scalar",
         4,
         2.5,
         R,
-        "Scalar value 2.5 is not compatible with the expected data type: int. (input 4, c4; a double would be narrowed)",
+        "Scalar value 2.5 is not compatible with the expected data type: int. Pass int(...) for input 4, n, or define it as "
+        "DataType.Double",
     ),
     (
         "complex scalar",
         2,
         1j,
         R,
-        "Scalar value 1j is not compatible with the expected data type: double. (input 2, c2; a complex<double> would be "
-        "narrowed)",
+        "Scalar value (0,1) is not compatible with the expected data type: double. Pass float(...) for input 2, s, or "
+        "define it as "
+        "DataType.ComplexDouble",
     ),
     (
         "scalar out of range",
         4,
         2**31,
         R,
-        "Scalar value 2147483648 is not compatible with the expected data type: int. (input 4, c4; it is out of range)",
+        "Scalar value 2147483648 is not compatible with the expected data type: int. Pass a number from -2147483648 to "
+        "2147483647 for input 4, n, or define it as DataType.Int",
+    ),
+    (
+        "scalar beyond every float",
+        2,
+        10**400,
+        R,
+        "Scalar value of 1329 bits is not compatible with the expected data type: double. Pass a number below 2**1024 for "
+        "input 2, s",
+    ),
+    (
+        "raises when it is asked",
+        0,
+        Raising(),
+        T,
+        "expected an array or a number, got Raising: torch, CuPy, JAX and NumPy arrays and any object with "
+        "__cuda_array_interface__ or __dlpack__ are accepted; asked for __cuda_array_interface__ it raised "
+        "ZeroDivisionError: 1 / 0",
     ),
     (
         "no array",
@@ -102,10 +163,17 @@ CASES: list[tuple[str, int, Any, type[Exception], str]] = [
         "x",
         T,
         "expected an array or a number, got str: torch, CuPy, JAX and NumPy arrays and any object with "
-        "__cuda_array_interface__ or __dlpack__ are accepted",
+        "__cuda_array_interface__ or __dlpack__ are accepted (input 0, x)",
     ),
     ("None", 1, None, T, "expected an array or a number, got NoneType"),
-    ("element type", 0, ones(3, 8, dtype=np.int8), T, "tensors of dtype int8 are not supported"),
+    (
+        "element type",
+        0,
+        ones(3, 8, dtype=np.int8),
+        T,
+        "tensors of dtype int8 are not supported (input 0, x): pass .astype(np.float32), as DataType.Float is what it "
+        "is defined as",
+    ),
     ("masked", 0, np.ma.masked_array(ones(3, 8)), T, "expected an array or a number, got MaskedArray"),
 ]
 
@@ -163,21 +231,97 @@ def test_one_bad_input(
 @pytest.mark.parametrize("count", [0, 4, 6])
 def test_count(count: int, untouched: Touched) -> None:
     inputs = [*GOOD, 1.0][:count]
-    error = refused(define(), inputs, R, f"Expected 5 inputs (t0, t1, c2, t3, c4), got {count}")
+    error = refused(define(), inputs, R, f"Expected 5 inputs (x, b, s, w, n), got {count}")
     assert "fd.execute(inputs, **options)" in str(error), "the line of the call is shown"
+    assert untouched.calls == []
+
+
+class OnDevice:
+    """An array of a library without one of its own here."""
+
+    shape = (3, 8)
+
+    def __dlpack__(self) -> object:
+        raise AssertionError("the array is not looked at")
+
+
+SINGLE = "the inputs must be a list of arrays and numbers, got "
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (ones(5, 8), SINGLE + "a single ndarray of shape [5, 8]: put it in a list, as in fd.execute([x])"),
+        (OnDevice(), SINGLE + "a single OnDevice of shape [3, 8]: put it in a list, as in fd.execute([x])"),
+        (3.0, SINGLE + "float: put it in a list, as in fd.execute([x])"),
+        (None, SINGLE + "NoneType: put it in a list, as in fd.execute([x])"),
+        ("x", SINGLE + "str: put it in a list, as in fd.execute([x])"),
+        (
+            dict(enumerate(GOOD)),
+            "the inputs must be a list in the order of their definition, got dict: pass its values, in that order",
+        ),
+        ({1, 2, 3, 4, 5}, "the inputs must be a list in the order of their definition, got set, which has no order"),
+    ],
+)
+def test_what_is_no_list_of_inputs(given: Any, text: str, untouched: Touched) -> None:
+    """A single array above all: it would be taken apart into rows, five of them as good as five inputs."""
+    error = refused(define(), given, T, text)
+    assert "fd.execute(inputs, **options)" in str(error)
+    for call in ("manual_execute", "explain", "program", "validate"):
+        with pytest.raises(T) as other:
+            getattr(define(), call)(given)
+        assert text in str(other.value), call
+    assert untouched.calls == []
+
+
+def test_a_host_program_and_a_single_array() -> None:
+    program = define().program(list(GOOD))
+    with pytest.raises(InputError, match="got a single ndarray of shape"):
+        program.run(ones(5, 8))
+
+
+def test_inputs_one_by_one(untouched: Touched) -> None:
+    with pytest.raises(T) as caught:
+        define().execute(*GOOD)
+    assert "execute() takes one list of inputs, got 5 arguments: fd.execute([x, y])" in str(caught.value)
+    assert untouched.calls == []
+
+
+def test_python_lists_for_arrays(untouched: Touched) -> None:
+    inputs = [[[1.0, 2.0], [3.0, 4.0]], *GOOD[1:]]
+    text = "input 0 is a Python list of lists, which is no array: pass np.array(values, np.float32)"
+    refused(define(), inputs, T, text)
+    refused(
+        define(),
+        [[1.0, 2.0], *GOOD[1:]],
+        R,
+        "Expected 5 inputs (x, b, s, w, n), got 6; a list within the list counts as its items: pass "
+        "np.array(values, np.float32) for a tensor",
+    )
     assert untouched.calls == []
 
 
 def test_conflicting_extents(untouched: Touched) -> None:
     inputs = [ones(3, 8), ones(7), *GOOD[2:]]
-    error = refused(define(), inputs, R, "a conflict was found with 2 different sizes, 8 and 7")
+    error = refused(
+        define(),
+        inputs,
+        R,
+        "add, dim 1: a conflict was found with 2 different sizes, 8 and 7 (x.size(1) and b.size(0))",
+    )
     assert error.location is not None
     assert "fd.add_output(x + fd.ops.broadcast(b" in str(error), "the line of the op that needs them equal"
     assert untouched.calls == []
 
 
 def test_a_symbolic_extent_of_one_does_not_broadcast(untouched: Touched) -> None:
-    refused(define(), [ones(3, 8), ones(1), *GOOD[2:]], R, "a conflict was found with 2 different sizes, 8 and 1")
+    text = (
+        "add, dim 1: a conflict was found with 2 different sizes, 8 and 1 (x.size(1) and b.size(0)): a dim that is "
+        "defined as -1 "
+        "is not broadcast where it happens to be 1; define that dim as 1, or make it with fd.ops.broadcast_in_dim or "
+        "fd.ops.expand"
+    )
+    refused(define(), [ones(3, 8), ones(1), *GOOD[2:]], R, text)
     assert untouched.calls == []
 
 
@@ -229,7 +373,7 @@ def updating() -> FusionDefinition:
 def test_in_place_input_that_overlaps_itself(untouched: Touched) -> None:
     row = np.lib.stride_tricks.as_strided(ones(8), (3, 8), (0, 4))
     text = (
-        "input 0, t0, is updated in place, but its elements overlap in memory (shape [3, 8], strides [0, 1]); "
+        "input 0, x, is updated in place, but its elements overlap in memory (shape [3, 8], strides [0, 1]); "
         "pass a contiguous copy"
     )
     error = refused(updating(), [row, ones(3, 8)], R, text)
@@ -241,7 +385,9 @@ def test_in_place_input_that_overlaps_itself(untouched: Touched) -> None:
 
 def test_two_in_place_inputs_that_overlap(untouched: Touched) -> None:
     storage = ones(7, 8)
-    text = "inputs 0, t0, and 1, t1, are both updated in place, but they overlap in memory; pass a copy of one of them"
+    text = (
+        "input 0, x, and input 1, y, are both updated in place, but they overlap in memory; pass a copy of one of them"
+    )
     refused(updating(), [storage[:4], storage[3:]], R, text)
     refused(updating(), [storage, storage], R, text)
     assert untouched.calls == []
@@ -342,7 +488,7 @@ def vectorized() -> FusionDefinition:
     """`scaled` under a schedule of the user's own: 16 bytes at a time."""
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], True, DataType.Float)
-        y = x * 2.0
+        y = fd.ops.mul(x, 2.0)
         fd.add_output(y)
         copy = x.cache_after()
         y.split(1, 4)

@@ -37,6 +37,9 @@ def test_golden_update_writes(golden: Any, tmp_path: Path) -> None:
 
 def test_no_option_of_the_shell_reaches_a_test() -> None:
     assert {name for name in os.environ if name.startswith("FUSER_")} <= {
+        "FUSER_CACHE",
         "FUSER_EXPECT_NVRTC",
         "FUSER_NVRTC",
+        "FUSER_TRACEBACK",
     }
+    assert os.environ["FUSER_CACHE"] == "off"

@@ -9,6 +9,7 @@ import pytest
 
 from fuser import doctor
 from fuser.doctor import Driver, Gpu, Nvrtc
+from fuser.errors import InputValueError
 
 NVRTC_12 = Nvrtc((12, 9), "/usr/lib/libnvrtc.so.12", (75, 80, 90, 100, 120))
 NVRTC_13 = Nvrtc((13, 0), "/usr/lib/libnvrtc.so.13", (75, 80, 90, 100, 120))
@@ -155,7 +156,18 @@ def test_options_in_force_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_option(capsys: pytest.CaptureFixture[str]) -> None:
     code, text = run(FakeMachine(variables={"FUSER_DMUP": "1"}), capsys)
     assert code == 1
-    assert "  WRONG   options        Unknown option in the environment: FUSER_DMUP. Known are" in text
+    assert (
+        "  WRONG   options        Unknown option in the environment: FUSER_DMUP; did you mean FUSER_DUMP? known are"
+        in text
+    )
+
+
+def test_a_wrong_option_is_not_taken_for_a_missing_library(capsys: pytest.CaptureFixture[str]) -> None:
+    fault = InputValueError("Unknown option in the environment: FUSER_DMUP")
+    code, text = run(FakeMachine(fault, variables={"FUSER_DMUP": "1"}), capsys)
+    assert code == 1
+    assert "MISSING NVRTC          not looked for: an option is wrong" in text
+    assert "pip install nvidia-cuda-nvrtc-cu12" not in text
 
 
 def test_other_nvrtc_than_expected(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,11 +26,37 @@ def test_unknown_names():
     assert not hasattr(fuser, "nothing")
 
 
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("float32", "; did you mean fuser.DataType.Float?"),
+        ("bfloat16", "; did you mean fuser.DataType.BFloat16?"),
+        ("exp", ": ops belong to a definition, fd.ops.exp"),
+        ("concatenate", "; write fd.ops.cat(tensors, dim)"),
+        ("FusionDefinitions", "; did you mean fuser.FusionDefinition?"),
+    ],
+)
+def test_unknown_names_are_told_what_they_may_mean(name: str, advice: str) -> None:
+    with pytest.raises(AttributeError, match=re.escape(f"module 'fuser' has no attribute {name!r}{advice}")):
+        getattr(fuser, name)
+
+
 def test_submodules():
     assert fuser.ops.add.__name__ == "add"
     from fuser import ops
 
     assert ops is fuser.ops
+
+
+def test_names_for_several_gpus_can_be_imported_and_say_that_there_is_one():
+    from fuser import execute_with_dtensors, multidevice
+
+    assert not isinstance(fuser.FusionDefinition(), multidevice.DeviceMesh)
+    with pytest.raises(NotImplementedError, match=r"DeviceMesh\(\) is not supported yet: fusions run on one GPU"):
+        multidevice.DeviceMesh([0, 1])
+    with pytest.raises(NotImplementedError, match=r"execute_with_dtensors\(\) is not supported yet") as caught:
+        execute_with_dtensors(fuser.FusionDefinition(), [])
+    assert "execute_with_dtensors(fuser.FusionDefinition(), [])" in str(caught.value)
 
 
 def test_star_import():
@@ -118,5 +145,19 @@ def test_names_that_do_not_exist_yet_are_listed():
     """docs/ARCHITECTURE.md, section 12: whoever adds one of them takes it off the list."""
     text = (Path(__file__).parent.parent / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
     listed = re.findall(r"`(\w+)`", text.split("surface that do not exist yet:")[1].split("`swizzle`")[0])
-    assert len(listed) == 14
+    assert len(listed) == 12
     assert not [name for name in listed if hasattr(fuser, name) or hasattr(fuser.schedule, name)]
+
+
+def test_ops_are_a_module_of_the_package() -> None:
+    from fuser import ops
+    from fuser.ops import exp
+
+    assert sys.modules["fuser.ops"] is ops is fuser.ops
+    assert exp is ops.exp
+
+
+def test_dir_shows_what_is_exported() -> None:
+    assert [name for name in dir(fuser) if not name.startswith("__")] == [
+        n for n in fuser.__all__ if n != "__version__"
+    ]

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
+from fuser.compiler.builds import at_once
 from fuser.compiler.compile_fusion import compile_segments, inputs_of_segments, plan_fusion
 from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.compiler.kernel_compiler import KernelCompiler, SizesRefusedError
@@ -45,7 +46,7 @@ from fuser.runtime.arrays import element_span
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
 from fuser.runtime.device_tensor import DeviceTensor
-from fuser.runtime.plan_evaluation import evaluation_of
+from fuser.runtime.plan_evaluation import evaluation_of, facts_hold
 from fuser.schedule.segment import SegmentedFusion
 from fuser.simulator.device import SimulatorDevice
 from tests.device_layouts import place
@@ -108,7 +109,10 @@ class Subject:
     def broken(self, bound: BoundInputs) -> Fact | None:
         """A fact of some kernel that does not hold for these arguments."""
         for inputs, kernel in zip(inputs_of_segments(self.segmented, bound), self.kernels, strict=True):
-            found = None if kernel is None else first_broken(kernel.facts, inputs.tensors, inputs.evaluate)
+            if kernel is None:
+                continue
+            found = first_broken(kernel.facts, inputs.tensors, inputs.evaluate)
+            assert facts_hold(kernel, inputs.tensors, inputs.evaluate) == (found is None)
             if found is not None:
                 return found
         return None
@@ -169,7 +173,7 @@ def subject(case: FusionCase, device: Device, sizes: Mapping[str, int] = ALIGNED
     program, kernels = compile_segments(
         segmented,
         bound,
-        lambda _, segment, inputs: KernelCompiler(device).compile_segment(segment, inputs)[0],
+        lambda _, segment, inputs, start: at_once(lambda: KernelCompiler(device).compile_segment(segment, inputs)[0]),
         Recorder(),
     )
     return replace(made, kernels=kernels, program=program)

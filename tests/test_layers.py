@@ -21,16 +21,19 @@ PACKAGE = ROOT / "fuser"
 # From the top down; names in one row are siblings, which never import each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
-    ("doctor", "demo"),
+    ("doctor", "demo", "cache"),
+    ("ops",),
     ("frontend",),
     ("compiler",),
     ("host_ir", "simulator"),
     ("optimize", "schedule", "lowering", "codegen"),
     ("runtime",),
     ("ir",),
-    ("options", "release"),
+    ("tracebacks",),
+    ("options", "release", "unbound_calls"),
     ("errors",),
-    ("source_location", "records"),
+    ("source_location", "records", "syntax_trees"),
+    ("import_time", "locks"),
 )
 DEPTH = {name: depth for depth, row in enumerate(LAYERS) for name in row}
 

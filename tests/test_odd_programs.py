@@ -3,14 +3,17 @@ them can be lowered, and is right. Each was found by chance."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.errors import InputRuntimeError
+from fuser.ir.facts import TensorDescriptor
 from tests.device_layouts import place
 from tests.test_facts import small_simulator
 
@@ -20,7 +23,7 @@ TABLE, CHOICE = RNG.random((32, 129)).astype("f4"), RNG.integers(0, 129, 65).ast
 
 
 def run(
-    define: Callable[[FusionDefinition], None], arrays: Sequence[Array], monkeypatch: pytest.MonkeyPatch
+    define: Callable[[FusionDefinition], None], arrays: Sequence[Any], monkeypatch: pytest.MonkeyPatch
 ) -> list[Array]:
     """Results on the simulator; what a scheduler proposes and lowering refuses is an error."""
     monkeypatch.setenv("FUSER_VERIFY", "passes")
@@ -178,7 +181,7 @@ def test_rows_of_two_parts(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
         both = o.cat([x, x], 1)
         unit = normalised(fd, both, [1])
         fd.add_output(both)
-        fd.add_output(unit if op == "norm" else o.sum(o.mul(o.sigmoid(both), unit), [0]))
+        fd.add_output(unit if op == "norm" else o.sum(o.sigmoid(both) * unit, [0]))
 
     x = RNG.random((13, 129))
     both, found = run(define, [x], monkeypatch)
@@ -291,6 +294,24 @@ def test_joins_of_tensors_without_elements(shape: tuple[int, ...], monkeypatch: 
 
     (found,) = run(define, [np.zeros(shape, "f4")], monkeypatch)
     assert found.shape == (shape[0], 3 * shape[1], *shape[2:])
+
+
+@pytest.mark.parametrize("declared", [[3, 4, 2], [-1, -1, -1]])
+def test_sums_and_pads_of_an_empty_slice(declared: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops over nothing are seen to be such: what stands in them is not told to lie below its buffer."""
+
+    def define(fd: FusionDefinition) -> None:
+        o = fd.ops
+        y = o.slice(fd.define_tensor(declared, True), [0, 0, 0], [3, 0, 1])
+        fd.add_output(o.neg(o.sum(y, [1])))
+        fd.add_output(o.neg(y))
+        fd.add_output(o.neg(o.pad(y, [1, -1, 0, 0, 0, 0])))
+
+    for shape in ((3, 4, 2),) if declared[0] == 3 else ((3, 4, 2), (1, 1, 2)):
+        found = run(define, [np.ones(shape, "f4")], monkeypatch)
+        rows = min(3, shape[0])
+        assert [a.shape for a in found] == [(rows, 1), (rows, 0, 1), (rows, 0, 1)]
+        np.testing.assert_array_equal(found[0], np.zeros((rows, 1), "f4"))
 
 
 def test_an_empty_window_of_several_dims(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -520,3 +541,767 @@ def test_rows_beside_a_dim_of_one_element_with_their_stride(monkeypatch: pytest.
     wide = x.astype("f8")
     expected = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1)
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [3, 9], ids=["empty", "full"])
+def test_an_empty_part_of_a_reshape_that_is_reshaped(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is empty becomes a factory of a constant; passes after that give no value of theirs the constant's name."""
+
+    def define(fd: FusionDefinition) -> None:
+        o, x = fd.ops, fd.define_tensor([-1, 3, -1, -1], True)
+        t = o.reshape(x, [o.size(x, 2), 3, -1])
+        t = o.slice(t, [3, 0, 1], [o.sub(o.size(t, 0), 5), 2, o.sub(o.size(t, 2), 1)])
+        fd.add_output(o.reshape(t, [o.size(t, 0), 2, 1, o.size(t, 2)]))
+
+    array = RNG.random((3, 3, rows, 3)).astype("f4")
+    (found,) = run(define, [array], monkeypatch)
+    part = array.reshape(rows, 3, 9)[3 : max(3, rows - 5), :2, 1:-1]
+    np.testing.assert_array_equal(found, part[:, :, None])
+
+
+@pytest.mark.parametrize("dtype", [DataType.BFloat16, DataType.Float, DataType.Double])
+@pytest.mark.parametrize(("shape", "dim"), [((40, 300), 1), ((40, 300), 0), ((3, 70000), 1), ((7, 33), 0), ((1, 5), 1)])
+def test_a_result_and_an_input_of_one_element_a_row(
+    shape: tuple[int, int], dim: int, dtype: DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The input's dim of one element is the row's where it meets full-size values; the output has none: one kernel."""
+    small = (shape[0], 1) if dim == 1 else (1, shape[1])
+
+    def define(fd: FusionDefinition) -> None:
+        o = fd.ops
+        x = o.cast(fd.define_tensor([-1, -1], True, dtype), wide)
+        r = fd.define_tensor([-1 if n > 1 else 1 for n in small], True, wide)
+        total = o.sum(x, [dim], keepdim=True)
+        fd.add_output(o.mul(total, r))
+        fd.add_output(o.mul(o.sub(x, r), total))
+
+    wide = DataType.Double if dtype is DataType.Double else DataType.Float
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    with FusionDefinition() as fd:
+        define(fd)
+    x, r = RNG.random(shape).astype(dtype.numpy), RNG.random(small).astype(wide.numpy)
+    first, second = (np.asarray(a) for a in fd.execute([x, r]))
+    assert len(fd.program([x, r]).launches()) == 1
+    total = x.astype("f8").sum(dim, keepdims=True)
+    np.testing.assert_allclose(first, total * r, rtol=1e-6)
+    np.testing.assert_allclose(second, (x.astype("f8") - r) * total, rtol=1e-5, atol=1e-5 * np.abs(total).max())
+
+
+@pytest.mark.parametrize("shape", [(2, 15, 32), (8, 40, 257), (1, 1, 7)])
+def test_sums_of_both_dims_and_a_statistic_made_of_an_input(
+    shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As gradients of normalisations with saved statistics: rows and columns are summed, and a value of a row is given back."""
+
+    def define(fd: FusionDefinition) -> None:
+        o = fd.ops
+        x, dy = fd.define_tensor([-1] * 3, True), fd.define_tensor([-1] * 3, True)
+        r = fd.define_tensor([-1, -1, 1], [None, True, True], stride_order=[1, 0, 2])
+        k = o.mul(o.broadcast(o.sum(o.mul(dy, x), [2]), [False, False, True]), o.pow(r, 3.0))
+        fd.add_output(o.sum(o.mul(o.mul(x, r), dy), [0, 1]))
+        fd.add_output(o.sub(o.mul(dy, r), o.mul(x, k)))
+        fd.add_output(k)
+
+    x, dy, r = RNG.normal(size=shape), RNG.normal(size=shape), 0.5 + RNG.random((*shape[:2], 1))
+    arrays = [a.astype("f4") for a in (x, dy, r)]
+    x, dy, r = (a.astype("f8") for a in arrays)
+    weight, found, factor = run(define, arrays, monkeypatch)
+    k = (dy * x).sum(2, keepdims=True) * r**3
+    np.testing.assert_allclose(factor, k, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found, dy * r - x * k, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(weight, (x * r * dy).sum((0, 1)), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("move", ["pad", "slice"])
+@pytest.mark.parametrize("shape", [(2, 112, 1, 1), (2, 16, 2, 3), (300, 5, 1, 1), (3, 8, 20, 1)])
+def test_statistics_of_pads_and_slices_that_move_nothing(
+    move: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They read each element where it lies, such as in the registers of a thread."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor(list(shape), True)
+        y = fd.ops.pad(x, [0] * 8) if move == "pad" else fd.ops.slice(x, [0] * 4, list(shape))
+        fd.add_output(fd.ops.sum(y, [0, 2, 3]))
+        fd.add_output(normalised(fd, y, [0, 2, 3]))
+
+    array = RNG.random(shape).astype("f4")
+    total, found = run(define, [array], monkeypatch)
+    wide = array.astype("f8")
+    expected = (wide - wide.mean((0, 2, 3), keepdims=True)) / np.sqrt(wide.var((0, 2, 3), keepdims=True) + 1)
+    np.testing.assert_allclose(total, wide.sum((0, 2, 3)), rtol=1e-6)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("is_scalar", [False, True])
+@pytest.mark.parametrize(("elements", "wanted"), [(2, 5), (2, 1), (10, 5), (6, 5)])
+def test_expanding_what_a_reshape_makes_one(
+    elements: int, wanted: int, is_scalar: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dim whose extent follows from the number of elements is expanded where it is 1; else it has the extent asked for."""
+
+    def define(fd: FusionDefinition) -> None:
+        o, x = fd.ops, fd.define_tensor([-1], True)
+        n = fd.define_scalar(dtype=DataType.Int) if is_scalar else o.size(fd.define_tensor([-1], True), 0)
+        fd.add_output(o.neg(o.expand(o.reshape(x, [2, -1]), [2, n])))
+
+    array = RNG.random(elements).astype("f4")
+    inputs = [array, wanted if is_scalar else np.zeros(wanted, "f4")]
+    if elements // 2 not in (1, wanted):
+        with pytest.raises(
+            InputRuntimeError, match="expand, dim 1: a conflict was found with 2 different sizes, 3 and 5"
+        ):
+            run(define, inputs, monkeypatch)
+        return
+    (found,) = run(define, inputs, monkeypatch)
+    np.testing.assert_array_equal(found, -np.broadcast_to(array.reshape(2, -1), (2, wanted)))
+
+
+@pytest.mark.parametrize("begin", [0, 1])
+@pytest.mark.parametrize("shape", [(1, 1024, 4), (1, 1024, 3), (1024, 1, 4), (512, 8, 1), (1, 1, 4099)])
+def test_rows_that_dims_of_one_element_are_merged_into(
+    shape: tuple[int, ...], begin: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The elements of a row are neighbours in memory, whatever the strides of such dims are, and vectors begin anywhere."""
+
+    def define(fd: FusionDefinition) -> None:
+        fd.add_output(fd.ops.min(fd.define_tensor([-1] * 3, True, DataType.Int32), [0, 1, 2], True))
+
+    size = int(np.prod(shape))
+    room = np.zeros(size + 8, "i4")
+    first = (-room.ctypes.data // room.itemsize) % 4 + begin
+    room[first : first + size] = RNG.integers(1, 1000, size)
+    array = room[first : first + size].reshape(shape)
+    (found,) = run(define, [array], monkeypatch)
+    assert found == array.min()
+
+
+@pytest.mark.parametrize("columns", [1, 100])
+@pytest.mark.parametrize("dtype", [DataType.BFloat16, DataType.Int])
+def test_rows_of_one_element_in_several_dims(dtype: DataType, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such rows have parts, along which no input lies: there is nothing to copy vectors of."""
+
+    def define(fd: FusionDefinition) -> None:
+        o, x = fd.ops, fd.define_tensor([-1] * 4, True, dtype)
+        fd.add_output(o.max(o.sub(x, o.min(x, [0, 1, 3], True)), [0, 1, 3]))
+
+    (found,) = run(define, [np.arange(columns).astype(dtype.numpy).reshape(1, 1, -1, 1)], monkeypatch)
+    np.testing.assert_array_equal(found.astype("f8"), np.zeros(columns))
+
+
+def turned_pairs(fd: FusionDefinition, x: Any, cos: Any, sin: Any) -> Any:
+    """A rotary embedding of neighbouring elements of the last dim."""
+    o, (b, s, h, d) = fd.ops, [x.size(i) for i in range(4)]
+    half = [b, s, h, 4]
+    pairs = o.reshape(x, [*half, 2])
+    even, odd = (o.squeeze(o.slice(pairs, [0, 0, 0, 0, i], [*half, i + 1]), [4]) for i in (0, 1))
+    c, z = (o.broadcast_in_dim(t, half, [1, 3]) for t in (cos, sin))
+    columns = [o.broadcast_in_dim(t, [*half, 1], [0, 1, 2, 3]) for t in (even * c - odd * z, even * z + odd * c)]
+    return o.reshape(o.cat(columns, 4), [b, s, h, d])
+
+
+def test_turned_pairs_are_row_major(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what an interleaved rotary embedding returns, the dims before the last are inputs', and said that it lay innermost."""
+    x, cos, sin = (
+        RNG.random((2, 5, 3, 8)).astype("f4"),
+        RNG.random((5, 4)).astype("f4"),
+        RNG.random((5, 4)).astype("f4"),
+    )
+
+    def define(fd: FusionDefinition) -> None:
+        fd.add_output(
+            turned_pairs(fd, fd.define_tensor([-1, -1, -1, 8], True), *(fd.define_tensor([-1, 4], True) for _ in "ab"))
+        )
+
+    (found,) = run(define, [x, cos, sin], monkeypatch)
+    even, odd, c, z = x[..., ::2], x[..., 1::2], cos[None, :, None], sin[None, :, None]
+    expected = np.stack([even * c - odd * z, even * z + odd * c], -1).reshape(x.shape)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+    assert found.flags.c_contiguous
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_images_come_back_as_they_are_declared(declared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an array lies like decides which kernel runs, not how its results lie."""
+    x = np.asarray(RNG.random((2, 5, 6, 7)), "f4").transpose(0, 3, 1, 2)
+    bias = RNG.random(7).astype("f4")
+
+    def define(fd: FusionDefinition) -> None:
+        o = fd.ops
+        image = fd.define_tensor([-1] * 4, True, stride_order=[3, 0, 2, 1] if declared else [])
+        shift = o.broadcast(fd.define_tensor([-1], True), [True, False, True, True])
+        fd.add_output(o.relu(image + shift))
+        fd.add_output(normalised(fd, image, [0, 2, 3]) + shift)
+
+    biased, normal = run(define, [x, bias], monkeypatch)
+    np.testing.assert_array_equal(biased, np.maximum(x + bias[:, None, None], 0))
+    wanted = (x.strides, x.strides) if declared else ((840, 120, 24, 4),) * 2
+    assert (biased.strides, normal.strides) == wanted
+
+
+# --- slices that end behind their dims, or where another tensor ends --------------------------------------------------
+
+BEHIND = 2**31 - 1
+"""An end that is past any extent."""
+
+
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.BFloat16])
+@pytest.mark.parametrize("shape", [(255, 512), (255, 510), (64, 64), (1, 8)])
+@pytest.mark.parametrize("starts", [(1, 0), (0, 0), (0, 4)])
+def test_slices_clamped_to_their_dims(
+    starts: tuple[int, int], shape: tuple[int, int], dtype: DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a dim that is taken whole the result has the very dim, so that runs of dims and vectors are what they seem."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    array = RNG.integers(-99, 99, shape).astype(dtype.numpy)
+    for ends in ((BEHIND, BEHIND), (-5, BEHIND), (100, 512), (-1, None)):
+        with FusionDefinition() as fd:
+            x = fd.define_tensor([-1, -1], True, dtype)
+            given = [x.size(d) if e is None else fd.ops.add(x.size(d), e) if e < 0 else e for d, e in enumerate(ends)]
+            fd.add_output(fd.ops.slice(x, starts, given))
+        stops = [n if e is None else n + e if e < 0 else e for e, n in zip(ends, shape, strict=True)]
+        # An end that is negative for these extents counts from the end, and none lies before its start.
+        stops = [max(a, e + n if e < 0 else e) for a, e, n in zip(starts, stops, shape, strict=True)]
+        (found,) = fd.execute([place(small_simulator(), array)])
+        np.testing.assert_array_equal(found.numpy(), array[starts[0] : stops[0], starts[1] : stops[1]])
+
+
+@pytest.mark.parametrize("shape", [(40,), (8, 12)])
+@pytest.mark.parametrize("starts", [(0, 0), (0, 1), (1, 0), (2, 3)])
+def test_slices_that_end_by_sizes_of_slices(
+    starts: tuple[int, int], shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slices are one read, and the size of the first one, which no kernel makes, is still asked for."""
+    first, second = starts
+
+    def define(fd: FusionDefinition) -> None:
+        o, rank = fd.ops, len(shape)
+        x = fd.define_tensor([-1] * rank, True)
+        y = o.slice(x, [first] * rank, [o.sub(x.size(d), 2) for d in range(rank)])
+        z = o.slice(y, [second] * rank, [o.sub(y.size(d), 1) for d in range(rank)])
+        fd.add_output(z)
+        fd.add_output(o.sum(o.slice(o.neg(z), [0] * rank, [o.sub(z.size(d), 1) for d in range(rank)])))
+
+    x = RNG.integers(-99, 99, shape).astype("f4")
+    y = x[(slice(first, -2),) * len(shape)]
+    z = y[(slice(second, -1),) * len(shape)]
+    found = run(define, [x], monkeypatch)
+    np.testing.assert_array_equal(found[0], z)
+    np.testing.assert_array_equal(found[1], -z[(slice(0, -1),) * len(shape)].sum())
+
+
+# --- dims of one element, whose strides may be any numbers ------------------------------------------------------------
+
+
+def scaled(fd: FusionDefinition, x: Any) -> Any:
+    return fd.ops.mul(x, 2.0)
+
+
+def halves(fd: FusionDefinition, x: Any) -> Any:
+    return fd.ops.cat([x, x], 0)
+
+
+def totals(fd: FusionDefinition, x: Any) -> Any:
+    return fd.ops.sum(x, [x.ndim - 1])
+
+
+def shares_of_columns(fd: FusionDefinition, x: Any) -> Any:
+    return fd.ops.sub(x, fd.ops.max(x, [0], True))
+
+
+ONES = [
+    (scaled, lambda x: x * 2),
+    (halves, lambda x: np.concatenate([x, x])),
+    (totals, lambda x: x.sum(-1)),
+    (shares_of_columns, lambda x: x - x.max(0, keepdims=True)),
+]
+# Shapes of arrays that lie transposed, with gaps or not.
+PLACED = [
+    ((4, 4, 64, 1), (64, 256, 1, 64)),
+    ((4, 4, 64, 1), (66, 264, 1, 7)),
+    ((512, 1, 1), (1, 512, 512)),
+    ((64, 128, 1), (128, 1, 128)),
+    ((1, 64, 1, 128), (8192, 1, 1, 64)),
+    ((4, 96, 6, 1), (6, 72, 1, 24)),
+    ((1, 1, 64, 1, 128), (66, 1, 1, 1, 66)),
+    ((6, 64, 4, 1, 6), (18, 540, 108, 1, 3)),
+    ((64, 64, 1, 1), (66, 1, 66, 66)),
+    ((1, 64, 96, 4), (1, 1176, 12, 3)),
+    ((1, 32, 32, 1), (1, 1024, 32, 999)),
+]
+
+
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.BFloat16, DataType.Double])
+@pytest.mark.parametrize(("shape", "strides"), PLACED)
+def test_transposed_arrays_with_dims_of_one_element(
+    shape: tuple[int, ...], strides: tuple[int, ...], dtype: DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever stride a dim of one element has: what schedulers leave out of account, kernels know to be one element."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    array = RNG.integers(-9, 9, shape).astype(dtype.numpy)
+    for define, expected in ONES:
+        with FusionDefinition() as fd:
+            fd.add_output(define(fd, fd.define_tensor([-1] * len(shape), [False] * len(shape), dtype)))
+        for ones in (None, 0, 1000):
+            placed = [s if ones is None or n != 1 else ones for n, s in zip(shape, strides, strict=True)]
+            (found,) = fd.execute([place(small_simulator(), array, placed)])
+            np.testing.assert_array_equal(found.numpy(), expected(array))
+        assert fd.fec.counters()["kernels_compiled"] <= 3
+
+
+def test_a_kernel_of_one_row_is_not_that_of_many() -> None:
+    """A dim of one element is a fact; the kernel made for it is not asked to take more, and the other one serves both."""
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.mul(fd.define_tensor([-1, -1], True), 2.0))
+    for rows in (1, 5, 1, 7):
+        x = RNG.random((rows, 12)).astype("f4")
+        np.testing.assert_array_equal(fd.execute([x], device="simulator")[0], x * 2)
+    assert fd.fec.counters()["kernels_compiled"] == 2
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(8, 250_003), (512, 50_257), (4, 1003)])
+def test_rows_of_which_a_sum_needs_factories_alone(rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first pass over a row reads nothing along it: only what is computed again says that it is the row of the second."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    shape = [rows, columns]
+    with FusionDefinition() as fd:
+        o = fd.ops
+        x = o.cast(fd.define_tensor([-1, -1], True, DataType.BFloat16), DataType.Float)
+        labels = fd.define_tensor([-1], True, DataType.Int)
+        scale = fd.define_tensor([], True, DataType.Float)
+        places = o.broadcast_in_dim(o.iota(columns, 0, 1, DataType.Int), shape, [1])
+        hit = o.eq(places, o.broadcast_in_dim(labels, shape, [0]))
+        d = o.mul(o.where(hit, -0.5, 0.0), scale)
+        fd.add_output(o.cast(o.sub(d, o.mul(o.exp(x), o.sum(d, [1], keepdim=True))), DataType.BFloat16))
+    described = [
+        TensorDescriptor(DataType.BFloat16, (rows, columns), (columns, 1)),
+        TensorDescriptor(DataType.Int, (rows,), (1,)),
+        TensorDescriptor(DataType.Float, (), ()),
+    ]
+    assert len(fd.program(described).launches()) == 1
+    if columns > 1003:
+        return
+    array = RNG.normal(size=shape).astype(DataType.BFloat16.numpy)
+    given = RNG.integers(0, columns, rows)
+    (found,) = fd.execute([array, given, np.full((), 2, np.float32)])
+    expected = np.exp(array.astype("f8"))
+    expected[np.arange(rows), given] -= 1
+    np.testing.assert_allclose(np.asarray(found).astype("f8"), expected, rtol=2.0**-8, atol=1e-6)
+
+
+def test_rows_that_groups_of_blocks_go_over_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many rows as there are groups, which the definition says: there is no next row to copy ahead."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    rows, columns = 32, 25_088
+    with FusionDefinition() as fd:
+        o = fd.ops
+        x, y, w = (fd.define_tensor([rows, -1], True, DataType.Double) for _ in range(3))
+        mean, root = (fd.define_tensor([rows, 1], True, DataType.Double) for _ in range(2))
+        hat, g = o.mul(o.sub(x, mean), root), o.mul(y, w)
+        fd.add_output(hat)
+        both = o.add(o.sum(g, [1], keepdim=True), o.mul(hat, o.sum(o.mul(g, hat), [1], keepdim=True)))
+        fd.add_output(o.mul(o.sub(g, o.div(both, 25_088.0)), root))
+    described = [TensorDescriptor(DataType.Double, (rows, columns), (columns, 1))] * 3
+    described += [TensorDescriptor(DataType.Double, (rows, 1), (1, 1))] * 2
+    assert len(fd.program(described).launches()) == 1
+
+
+@pytest.mark.parametrize("follow", ["neg", "sum", "cumsum"])
+@pytest.mark.parametrize("dtype", [DataType.Int32, DataType.BFloat16])
+@pytest.mark.parametrize(
+    ("shape", "new"),
+    [((1,), [1]), ((1,), []), ((1, 1), [1, -1]), ((1, 1), [-1]), ((1, 1, 300), [1, 1, -1]), ((300, 1), [-1, 1])],
+)
+def test_a_reshape_of_dims_of_one_element_meets_the_tensor(
+    shape: tuple[int, ...], new: list[int], dtype: DataType, follow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one element is read at index 0 by every thread, also where a loop over the dim is spread over threads."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1] * len(shape), True, dtype)
+        both = fd.ops.add(x, fd.ops.reshape(x, new))
+        made = {"neg": fd.ops.neg, "sum": lambda t: fd.ops.sum(t, [0], True), "cumsum": lambda t: fd.ops.cumsum(t, 0)}
+        fd.add_output(fd.ops.add(x, made[follow](both)))
+
+    array = RNG.integers(0, 2, shape)
+    (found,) = run(define, [array.astype(dtype.numpy)], monkeypatch)
+    both = 2 * array
+    expected = {"neg": -both, "sum": both.sum(0, keepdims=True), "cumsum": both.cumsum(0)}[follow] + array
+    # BFloat16 has 8 bits: sums along 300 rows are rounded, and added to rounded.
+    np.testing.assert_allclose(found.astype("f8"), expected, rtol=2**-7 if dtype is DataType.BFloat16 else 0)
+
+
+@pytest.mark.parametrize("order", [[0, 3, 4, 2, 1], [4, 0, 1, 2, 3], [0, 2, 3, 4, 1]])
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_dims_that_are_equal_by_way_of_others(size: int, order: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tensor meets a permutation of itself: dims are equal one by one, their extents all together."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1] * 5, False)
+        y = fd.ops.permute(x, order)
+        fd.add_output(fd.ops.sub(x, y))
+        fd.add_output(y)
+
+    array = RNG.random((size,) * 5).astype("f4")
+    difference, permuted = run(define, [array], monkeypatch)
+    np.testing.assert_array_equal(permuted, array.transpose(order))
+    np.testing.assert_array_equal(difference, array - array.transpose(order))
+
+
+REGROUPED = {"flat": [-1], "others": [9, -1], "all": [9, 2, 4]}
+
+
+@pytest.mark.parametrize("dtype", [DataType.BFloat16, DataType.Int], ids=str)
+@pytest.mark.parametrize("order", [[0, 1, 2], [1, 2, 0]], ids=str)
+@pytest.mark.parametrize("regrouped", REGROUPED.values(), ids=REGROUPED)
+def test_regrouped_dims_in_another_order(
+    regrouped: list[int], order: list[int], dtype: DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between kernels they lie row major, whatever order was asked for, and in that order where they are returned."""
+    numbers = np.arange(72).reshape(6, 4, 3)
+    for is_returned, declared in ((False, [-1, -1, -1]), (True, [6, 4, -1])):
+
+        def define(fd: FusionDefinition, is_returned: bool = is_returned, declared: list[int] = declared) -> None:
+            o = fd.ops
+            y = o.stride_order(o.neg(fd.define_tensor(declared, True, dtype)), order)
+            z = o.reshape(y, regrouped)
+            fd.add_output(o.pad(z, [2, 3], o.cast(fd.define_scalar(1), dtype)))  # its dims cannot be taken in parts
+            fd.add_output(o.cat([y, y], 0))  # nor can those that lie in memory
+            fd.add_output(o.squeeze(o.broadcast(z, [True] + [False] * z.ndim), [0]))
+            if is_returned:
+                fd.add_output(y)
+
+        x = numbers.astype("i8" if dtype is DataType.Int else ml_dtypes.bfloat16)
+        found = run(define, [x], monkeypatch)
+        z = -x.reshape(regrouped)
+        one = np.ones((*z.shape[:-1], 1), x.dtype)
+        expected = [np.concatenate([one, one, z, one, one, one], -1), -np.concatenate([x, x]), z]
+        for a, b in zip(found, [*expected, -x], strict=False):
+            np.testing.assert_array_equal(a, b)
+        if is_returned:
+            assert sorted(range(3), key=lambda d: found[3].strides[d]) == sorted(range(3), key=order.__getitem__)
+
+
+Late = Callable[[FusionDefinition, Any, Array], tuple[Any, Array]]
+
+
+def late_slice(fd: FusionDefinition, x: Any, a: Array) -> tuple[Any, Array]:
+    return fd.ops.slice(x, [0], [10**6]), a
+
+
+def late_cut(fd: FusionDefinition, x: Any, a: Array) -> tuple[Any, Array]:
+    return fd.ops.pad(fd.ops.cat([x, x], 0), [0, fd.ops.neg(fd.ops.size(x, 0))], 0.0), a
+
+
+def late_factory(fd: FusionDefinition, x: Any, a: Array) -> tuple[Any, Array]:
+    return fd.ops.iota(fd.ops.size(x, 0), 0.0, 1.0, DataType.Float), np.arange(len(a), dtype="f4")
+
+
+def late_reshape(fd: FusionDefinition, x: Any, a: Array) -> tuple[Any, Array]:
+    return fd.ops.sum(fd.ops.reshape(x, [1, -1]), [0]), a
+
+
+def late_expansion(fd: FusionDefinition, x: Any, a: Array) -> tuple[Any, Array]:
+    one = fd.ops.slice(x, [0], [1])
+    return fd.ops.expand(fd.ops.reshape(one, [-1]), [fd.ops.size(x, 0)]), np.repeat(a[:1], len(a))
+
+
+def input_dim(_: FusionDefinition, x: Any, a: Array) -> tuple[Any, Array]:
+    return x, a
+
+
+LATE = (late_slice, late_cut, late_factory, late_reshape, late_expansion)
+
+
+@pytest.mark.parametrize(("first", "second"), [*((f, late_slice) for f in LATE), (late_reshape, input_dim)])
+def test_sizes_of_dims_that_meet_one_that_turns_out_to_be_one(
+    first: Late, second: Late, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is made of their size is made of that of the dim that is not one, whichever it is."""
+    for sizes in ((1, 5), (5, 1)):
+        if second is input_dim and sizes == (5, 1):
+            continue  # an input's dim never broadcasts
+        x, y = (RNG.random(n).astype("f4") for n in sizes)
+        expected: list[Array] = []
+
+        def define(fd: FusionDefinition, x: Array = x, y: Array = y, expected: list[Array] = expected) -> None:
+            o = fd.ops
+            handles = [fd.define_tensor([-1]) for _ in range(2)]
+            (a, b), (c, d) = first(fd, handles[0], x), second(fd, handles[1], y)
+            for t, z in ((o.add(a, c), b + d), (o.maximum(c, a), np.maximum(b, d))):
+                n = len(z)
+                size = o.size(t, 0)
+                results = [
+                    (o.full([size], 2.0, DataType.Float), np.full(n, 2, "f4")),
+                    (o.mul(t, size), z * n),
+                    (o.pad(t, [2, 1], 3.0), np.pad(z, (2, 1), constant_values=3)),
+                    (o.slice(t, [0], [o.sub(size, 0)]), z),
+                    (o.cat([t, t], 0), np.concatenate([z, z])),
+                    (o.reshape(t, [-1, 1]), z[:, None]),
+                    (o.broadcast_in_dim(t, [2, size], [1]), np.stack([z, z])),
+                    (o.neg(t), -z),
+                ]
+                for result, value in results:
+                    fd.add_output(result)
+                    expected.append(value)
+
+        for found, value in zip(run(define, [x, y], monkeypatch), expected, strict=True):
+            np.testing.assert_allclose(found, value, rtol=1e-6)
+            assert found.shape == value.shape
+
+
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.BFloat16, DataType.Double], ids=str)
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_softmax_of_nothing(dim: int, dtype: DataType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No loop over elements, and no values of them that a thread could hold."""
+
+    def define(fd: FusionDefinition, declared: list[int]) -> None:
+        o = fd.ops
+        x = fd.define_tensor(declared, dtype=dtype)
+        part = o.slice(x, [2 if d == dim else 0 for d in range(3)], [2 if d == dim else o.size(x, d) for d in range(3)])
+        powers = o.exp(o.sub(part, o.max(part, [dim], True)))
+        total = o.sum(powers, [dim], True)
+        fd.add_output(o.div(powers, total))
+        fd.add_output(total)
+
+    shape = (3, 4, 5)
+    x = np.ones(shape, {DataType.Float: "f4", DataType.Double: "f8"}.get(dtype, ml_dtypes.bfloat16))
+    for declared in ([-1, -1, -1], list(shape)):
+        found = run(lambda fd, declared=declared: define(fd, declared), [x], monkeypatch)
+        assert [a.shape for a in found] == [tuple(n if d == dim else m for d, m in enumerate(shape)) for n in (0, 1)]
+        np.testing.assert_array_equal(found[1].astype("f4"), np.zeros(found[1].shape, "f4"))
+
+
+@pytest.mark.parametrize("shape", [(4,), (7,), (3, 4), (300,)], ids=str)
+@pytest.mark.parametrize("dtype", [DataType.Double, DataType.Half], ids=str)
+def test_what_is_only_measured_is_not_computed(
+    dtype: DataType, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind ops that move in front of it, a broadcast says along which loops it would be to nobody."""
+
+    def define(fd: FusionDefinition) -> None:
+        o, x = fd.ops, fd.define_tensor([-1] * len(shape), dtype=DataType.Int32)
+        y = o.cast(o.broadcast(x, [False] * len(shape) + [True]), dtype)
+        fd.add_output(o.expand(o.isfinite(y), [-1] * len(shape) + [o.size(y, 0)]))
+
+    (found,) = run(define, [np.ones(shape, "i4")], monkeypatch)
+    np.testing.assert_array_equal(found, np.ones((*shape, shape[0]), bool))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i8"])
+@pytest.mark.parametrize("dims", [(0,), (-1,), (0, 1), (0, 1, 2)], ids=str)
+def test_updates_by_a_transpose_beside_a_sum(
+    dims: tuple[int, ...], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stored as the input lies, whose neighbours are those of another dim of the result."""
+    for rank in (2, 3):
+        order = list(range(rank))[::-1]
+        summed = dims[:rank]
+        x = np.arange(8**rank).reshape((8,) * rank).astype(dtype)
+
+        def define(
+            fd: FusionDefinition, x: Array = x, order: list[int] = order, summed: tuple[int, ...] = summed
+        ) -> None:
+            y = fd.define_tensor([-1] * x.ndim, True, x.dtype)
+            fd.add_output(fd.ops.sum(y, list(summed), dtype=DataType.Double))
+            fd.add_output(fd.ops.cast(fd.ops.permute(fd.ops.neg(y), order), x.dtype), y)
+
+        updated = x.copy()
+        found = run(define, [updated], monkeypatch)
+        np.testing.assert_array_equal(updated, -x.transpose(order))
+        np.testing.assert_array_equal(found[0], x.sum(summed, dtype="f8"))
+
+
+Made = Callable[[FusionDefinition, Any], Any]
+MADE_ROWS: dict[str, Made] = {
+    "full": lambda fd, x: fd.ops.full([fd.ops.size(x, 0), 16], 2.5, DataType.Float),
+    "iota": lambda fd, x: fd.ops.broadcast_in_dim(
+        fd.ops.cast(fd.ops.iota(fd.ops.size(x, 0)), DataType.Float), [fd.ops.size(x, 0), 16], [0]
+    ),
+    "expanded": lambda fd, x: fd.ops.expand(fd.ops.slice(x, [0, 0], [1, 16]), [fd.ops.size(x, 0), -1]),
+}
+
+
+def scaled_rows(fd: FusionDefinition, x: Any) -> Any:
+    o = fd.ops
+    return o.mul(x, o.rsqrt(o.add(o.mul(o.sum(o.mul(x, x), [0], keepdim=True), 0.125), 1.0)))
+
+
+def scaled(x: Array) -> Array:
+    return x / np.sqrt((x.astype("f8") ** 2).sum(0, keepdims=True) / 8 + 1)
+
+
+@pytest.mark.parametrize("kind", MADE_ROWS)
+def test_stages_of_rows_that_no_input_has(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each stage makes them anew, element by element: a thread holds none of a row, whatever its length."""
+
+    def define(fd: FusionDefinition) -> None:
+        y = scaled_rows(fd, MADE_ROWS[kind](fd, fd.define_tensor([-1, -1], True)))
+        fd.add_output(fd.ops.sub(y, fd.ops.sum(y, [0], keepdim=True)))
+
+    array = RNG.random((64, 16)).astype("f4")
+    (found,) = run(define, [array], monkeypatch)
+    made = {
+        "full": np.full((64, 16), 2.5),
+        "iota": np.repeat(np.arange(64)[:, None], 16, 1),
+        "expanded": np.repeat(array[:1], 64, 0),
+    }
+    y = scaled(made[kind])
+    np.testing.assert_allclose(found, y - y.sum(0), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("gathers", [False, True])
+@pytest.mark.parametrize("rows", [2, 64])
+def test_stages_of_rows_whose_columns_are_chosen(rows: int, gathers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index belongs to the columns, and is read where both stages are: they stand in its loops."""
+    chosen = RNG.integers(0, 2, 13).astype("i4")
+
+    def define(fd: FusionDefinition) -> None:
+        x, i = fd.define_tensor([-1, -1, -1], True), fd.define_tensor([-1], True, DataType.Int32)
+        spread = fd.ops.broadcast_in_dim(i, [rows, 13, 2], [1])
+        made = fd.ops.take_along_axis(x, spread, 1) if gathers else fd.ops.index_select(x, i, 1)
+        fd.add_output(scaled_rows(fd, made))
+
+    array = RNG.random((rows, 2, 2)).astype("f4")
+    (found,) = run(define, [array, chosen], monkeypatch)
+    np.testing.assert_allclose(found, scaled(array[:, chosen]), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("declared", "dims"),
+    [([-1, -1, 1], [0, 2]), ([-1, 1, -1], [0, 1]), ([-1, 1, 1], [0, 1]), ([-1, 1, 1], [0, 1, 2])],
+    ids=str,
+)
+def test_the_element_of_a_dim_that_others_reduce(
+    declared: list[int], dims: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its operand is spread over the threads of the dims that are reduced with it, which are not those that need it."""
+    y = RNG.random((1, 5, 300)).astype("f4")
+    x = np.ascontiguousarray(y[tuple(slice(None, 1 if n == 1 else None) for n in declared)])
+    kept = [d for d in (1, 2) if declared[d] == -1]
+    for is_held in (False, True):
+
+        def define(fd: FusionDefinition, is_held: bool = is_held) -> None:
+            o = fd.ops
+            a, b = fd.define_tensor(declared), fd.define_tensor([-1, -1, -1])
+            c = o.mul(a, b)
+            fd.add_output(o.sub(c, o.max(c, dims, True)) if is_held else o.max(c, dims))
+            fd.add_output(o.neg(o.reshape(o.permute(a, [0, 2, 1]), [o.size(a, d) for d in kept])))
+
+        found = run(define, [x, y], monkeypatch)
+        largest = (x * y).max(tuple(dims), keepdims=is_held)
+        np.testing.assert_array_equal(found[0], x * y - largest if is_held else largest)
+        np.testing.assert_array_equal(found[1], -x.reshape(found[1].shape))
+        assert found[1].shape == tuple(x.shape[d] for d in kept)
+
+
+def turned_cubes(fd: FusionDefinition, x: Any) -> Any:
+    turned = fd.ops.permute(x, [1, 2, 0])
+    return fd.ops.cat([x, turned, turned, x], 2)
+
+
+def lines_beside_pairs(fd: FusionDefinition, x: Any) -> Any:
+    lines = fd.ops.broadcast(x, [False, True, False, True])
+    pairs = fd.ops.cat([lines, lines], 2)
+    return fd.ops.eq(fd.ops.broadcast(lines, [False, False, False, False, True]), pairs)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+@pytest.mark.parametrize("is_aligned", [False, True])
+@pytest.mark.parametrize(("define", "shape"), [(turned_cubes, (16, 16, 16)), (lines_beside_pairs, (1, 96))])
+def test_vectors_along_what_is_put_side_by_side(
+    define: Made, shape: tuple[int, ...], is_aligned: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its length is known to be divisible by what follows from what a kernel asks of its inputs."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    with FusionDefinition() as fd:
+        fd.add_output(define(fd, fd.define_tensor([-1] * len(shape), dtype=np.dtype(dtype))))
+    x = RNG.permutation(math.prod(shape)).reshape(shape).astype(dtype)
+    (found,) = fd.execute([place(small_simulator(), x, shift=0 if is_aligned else x.itemsize)])
+    if define is turned_cubes:
+        turned = x.transpose(1, 2, 0)
+        expected = np.concatenate([x, turned, turned, x], 2)
+    else:
+        expected = x[:, None, :, None, None] == np.concatenate([x, x], 1)[None, :, None, :, None]
+    np.testing.assert_array_equal(np.asarray(found), expected)
+
+
+@pytest.mark.parametrize("columns", [2, 5, 29])
+@pytest.mark.parametrize("dtype", ["i4", "f8"])
+def test_indices_into_a_pad(columns: int, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their sizes are those of the padded dims, by an expression that a kernel does not know to be them."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    x = np.arange(128 * 3 * columns).reshape(128, 3, columns).astype(dtype)
+    i = RNG.integers(0, 5, (128, 7, columns + 3)).astype("i4")
+    with FusionDefinition() as fd:
+        o = fd.ops
+        a = fd.define_tensor([128, -1, -1], dtype=np.dtype(dtype))
+        index = fd.define_tensor([128, -1, -1], dtype=DataType.Int32)
+        fd.add_output(o.take_along_axis(o.cummax(o.pad(a, [1, 2, 2, 0]), 0), index, 1))
+    device = small_simulator()
+    (found,) = fd.execute([place(device, x), place(device, i)])
+    padded = np.maximum.accumulate(np.pad(x, ((0, 0), (2, 0), (1, 2))), 0)
+    np.testing.assert_array_equal(np.asarray(found), np.take_along_axis(padded, i, 1))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize(("op", "fold"), [("cumsum", np.cumsum), ("cummax", np.maximum.accumulate)])
+def test_scans_of_reshapes_of_expansions(
+    op: str, fold: Callable[..., Array], dim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dim that a reshape keeps is still one stored element, which is known when inputs are bound."""
+
+    def define(fd: FusionDefinition) -> None:
+        o, x, y = fd.ops, fd.define_tensor([1]), fd.define_tensor([-1, -1])
+        wide = o.expand(o.broadcast(x, [True, False]), [o.size(y, 0), o.size(y, 1)])
+        fd.add_output(getattr(o, op)(o.reshape(wide, [o.size(y, 0), -1]), dim))
+
+    (found,) = run(define, [np.full(1, 1.5, "f4"), np.ones((3, 40), "f4")], monkeypatch)
+    np.testing.assert_array_equal(found, fold(np.full((3, 40), 1.5, "f4"), axis=dim))
+
+
+@pytest.mark.parametrize("reduces", [False, True])
+@pytest.mark.parametrize("empty", [(1, 2, 3), (2,), (3,), (0,)], ids=str)
+def test_no_worker_for_nothing_beside_one_element(
+    empty: tuple[int, ...], reduces: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loops of the one element ask for a block each, but nobody is there to use it; indices would be divided by 0."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    shape = tuple(0 if d in empty else n for d, n in enumerate((31, 3, 2, 5)))
+    with FusionDefinition() as fd:
+        o, x, one = fd.ops, fd.define_tensor([-1] * 4), fd.define_tensor([1] * 4)
+        y = o.cat([x, x, x, x], 2)
+        fd.add_output(o.add(o.sub(y, o.sum(y, [0], True)) if reduces else y, one))
+    device = small_simulator()
+    x, one = np.ones(shape, "f4"), np.ones([1] * 4, "f4")
+    (found,) = fd.execute([place(device, x), place(device, one)])
+    assert np.asarray(found).shape == (*shape[:2], 4 * shape[2], shape[3])
+
+
+@pytest.mark.parametrize("columns", [15, 16])
+@pytest.mark.parametrize("stored", ["f2", "i4"])
+def test_vectors_of_a_result_whose_sizes_are_those_of_unread_inputs(
+    stored: str, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a kernel asks of the input that has its dims says that they are divisible."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    dtype, wide = np.dtype(stored), np.dtype("c16")
+    with FusionDefinition() as fd:
+        o = fd.ops
+        x, a, b = fd.define_tensor([-1, 1], dtype=dtype), fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1])
+        y, z = fd.define_tensor([-1, 1, -1, -1], dtype=wide), fd.define_tensor([-1, 1, -1, -1], dtype=dtype)
+        spread = o.broadcast_in_dim(x, [o.size(y, 0), 1, o.size(b, 1), o.size(a, 1)], [0, 1])
+        fd.add_output(o.mul(spread, y))
+        fd.add_output(o.pad(y, [0, 1], 1 + 2j))
+        fd.add_output(o.permute(o.mul(spread, z), [2, 3, 1, 0]))
+    device = small_simulator()
+    shapes = ((15, 1), (15, columns), (15, 4), (15, 1, 4, columns), (15, 1, 4, columns))
+    dtypes = (dtype, np.dtype("f4"), np.dtype("f4"), wide, dtype)
+    arrays = [RNG.integers(0, 9, n).astype(d) for n, d in zip(shapes, dtypes, strict=True)]
+    found = fd.execute([place(device, array, shift=4 if array.dtype == dtype else 0) for array in arrays])
+    column, whole, other = arrays[0][:, :, None, None], arrays[3], arrays[4]
+    np.testing.assert_array_equal(np.asarray(found[0]), column * whole)
+    np.testing.assert_array_equal(np.asarray(found[2]), (column * other).transpose(2, 3, 1, 0))

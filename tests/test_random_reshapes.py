@@ -14,6 +14,7 @@ from tests.test_facts import small_simulator
 from tests.test_random_fusions import check
 
 CASES = 80
+ODD_CASES = 60
 PER_TEST = 10
 
 
@@ -21,6 +22,13 @@ PER_TEST = 10
 def test_random_reshapes(start: int) -> None:
     for seed in range(start, start + PER_TEST):
         check(generate(seed), small_simulator())
+
+
+@pytest.mark.parametrize("start", range(0, ODD_CASES, PER_TEST))
+def test_random_reshapes_of_repeated_extents(start: int) -> None:
+    """Extents that occur several times, dims of one element of any stride, gaps."""
+    for seed in range(start, start + PER_TEST):
+        check(generate(seed, odd=True), small_simulator())
 
 
 def test_printed_programs_are_the_same() -> None:

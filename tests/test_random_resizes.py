@@ -12,6 +12,7 @@ from tests.test_facts import small_simulator
 from tests.test_random_fusions import check
 
 CASES = 60
+ODD_CASES = 60
 PER_TEST = 10
 
 
@@ -19,6 +20,13 @@ PER_TEST = 10
 def test_random_resizes(start: int) -> None:
     for seed in range(start, start + PER_TEST):
         check(generate(seed), small_simulator())
+
+
+@pytest.mark.parametrize("start", range(0, ODD_CASES, PER_TEST))
+def test_random_slices_of_odd_layouts(start: int) -> None:
+    """Slices clamped to their dims, or that end at other dims' sizes; dims of one element of any stride, gaps."""
+    for seed in range(start, start + PER_TEST):
+        check(generate(seed, odd=True), small_simulator())
 
 
 def test_the_cases_reach_what_they_are_for() -> None:

@@ -32,6 +32,7 @@ if str(ROOT) not in sys.path:
 import numpy as np
 
 from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.builds import at_once
 from fuser.compiler.compile_fusion import compile_segments, plan_fusion
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.compiler.recorder import Recorder
@@ -143,7 +144,10 @@ def _fusion_item(case: fusion_corpus.FusionCase, label: str, sizes: fusion_corpu
         compiler = KernelCompiler(device)
         bound = bind_inputs(fusion, _described(inputs))
         return compile_segments(
-            segmented, bound, lambda _, segment, given: compiler.compile_segment(segment, given)[0], Recorder()
+            segmented,
+            bound,
+            lambda _, segment, given, __: at_once(lambda: compiler.compile_segment(segment, given)[0]),
+            Recorder(),
         )[0]
 
     updates = {p: (a, want.folded_updates[p]) for p, a in want.updates.items()}

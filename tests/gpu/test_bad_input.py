@@ -55,7 +55,7 @@ def test_one_bad_input(
 
 
 def test_count_and_conflict(calls: list[str]) -> None:
-    refused(define(), list(GOOD[:4]), RuntimeError, "Expected 5 inputs (t0, t1, c2, t3, c4), got 4")
+    refused(define(), list(GOOD[:4]), RuntimeError, "Expected 5 inputs (x, b, s, w, n), got 4")
     refused(define(), [ones(3, 8), ones(7), *GOOD[2:]], RuntimeError, "a conflict was found with 2 different sizes")
     assert calls == []
 

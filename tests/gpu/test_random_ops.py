@@ -135,6 +135,19 @@ def test_a_fusion_without_inputs_uses_torch(torch: Any) -> None:
     np.testing.assert_array_equal(drawn.cpu().numpy(), expected)
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.5, 3.7), (-3.7, 0.3)])
+@pytest.mark.parametrize("dtype", [D.Half, D.BFloat16], ids=lambda d: d.name)
+def test_ends_of_16_bits(torch: Any, dtype: DataType, low: float, high: float) -> None:
+    """From the lower end to the number right below the upper one, both as the type rounds them."""
+    n = 1 << 17
+    fd = define(lambda fd: fd.ops.uniform(low, high, [n], rng_seed=21, rng_offset=0, dtype=dtype))
+    got = host_array(fd.execute([], device="cuda")[0])
+    np.testing.assert_array_equal(got, reference(Distribution.uniform, (21, 0), (n,), (low, high), dtype))
+    first, end = (np.asarray(v).astype(dtype.numpy) for v in (low, high))
+    assert got.min() == first
+    assert got.max() == np.nextafter(end, first)
+
+
 def test_state_in_device_memory(torch: Any) -> None:
     def body(fd: FusionDefinition) -> Any:
         x = fd.define_tensor([-1, -1], True, D.BFloat16)

@@ -7,7 +7,7 @@ import pytest
 from fuser.runtime.cuda_device import CudaDevice
 from tests.random_programs import failure, generate
 
-SEEDS = range(300)
+SEEDS = range(180)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,0 +1,117 @@
+"""Random host programs: kernels, copies and fills over shared buffers, with every kind of hazard between them.
+
+Buffers are vectors of one length: inputs, some of which are updated, and allocated ones. Commands work on whole buffers and on
+halves and middles of them, so that ranges meet in part. `expected` computes the outputs and updated inputs in NumPy.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fuser import Alias, Allocate, Copy, DataType, Deallocate, Fill, HostProgram, LaunchKernel
+from fuser.host_ir.instructions import Instruction
+from fuser.runtime.compiled_kernel import CompiledKernel
+
+Array = np.ndarray[Any, Any]
+LENGTH = 64
+# Parts of a buffer: first element and number of elements.
+PARTS = ((0, 64), (0, 32), (32, 32), (16, 32), (8, 8))
+
+
+@dataclass(frozen=True)
+class Work:
+    """One command: what it is, the part it writes, the part it reads (of the same length), and its number."""
+
+    kind: str
+    dst: tuple[str, int, int]
+    src: tuple[str, int, int] | None
+    number: float
+
+
+@dataclass(frozen=True)
+class RandomHostProgram:
+    inputs: tuple[str, ...]
+    work: tuple[Work, ...]
+    outputs: tuple[str, ...]
+    program: HostProgram
+
+    def arrays(self, seed: int) -> list[Array]:
+        """Fresh inputs."""
+        rng = np.random.default_rng(seed)
+        return [rng.integers(-8, 8, LENGTH).astype(np.float32) for _ in self.inputs]
+
+    def expected(self, arrays: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+        """The outputs, and the inputs afterwards."""
+        buffers = {name: a.copy() for name, a in zip(self.inputs, arrays, strict=True)}
+        for w in self.work:
+            name, first, count = w.dst
+            if name not in buffers:
+                buffers[name] = np.zeros(LENGTH, np.float32)
+            if w.src is None:
+                value: Any = np.float32(w.number)
+            else:
+                value = buffers[w.src[0]][w.src[1] : w.src[1] + w.src[2]].copy()
+                if w.kind == "launch":
+                    value = value * np.float32(w.number)
+            buffers[name][first : first + count] = value
+        return [buffers[name] for name in self.outputs], [buffers[name] for name in self.inputs]
+
+
+def generate(seed: int, scale: CompiledKernel) -> RandomHostProgram:
+    """`scale` is a kernel y[i] = x[i] * alpha of Float vectors."""
+    rng = random.Random(seed)
+    inputs = tuple(f"x{k}" for k in range(rng.randrange(1, 4)))
+    instructions: list[Instruction] = []
+    work: list[Work] = []
+    live = list(inputs)
+    made = 0
+    aliases = 0
+    unreturned: list[str] = []
+
+    def part(name: str, first: int, count: int) -> str:
+        nonlocal aliases
+        if (first, count) == (0, LENGTH):
+            return name
+        aliases += 1
+        slot = f"part{aliases}"
+        instructions.append(Alias(slot, name, (count,), (1,), first))
+        return slot
+
+    for _ in range(rng.randrange(2, 14)):
+        if rng.random() < 0.35 or made == 0:
+            name = f"t{made}"
+            made += 1
+            instructions += [Allocate(name, (LENGTH,), DataType.Float), Fill(name, 0.0)]
+            work.append(Work("fill", (name, 0, LENGTH), None, 0.0))
+            live.append(name)
+            unreturned.append(name)
+        kind = rng.choice(["launch", "launch", "launch", "copy", "fill"])
+        first, count = rng.choice(PARTS)
+        dst = rng.choice(live)
+        number = float(rng.choice([-2, -1, 2, 3]))
+        if kind == "fill":
+            instructions.append(Fill(part(dst, first, count), number))
+            work.append(Work(kind, (dst, first, count), None, number))
+            continue
+        src = rng.choice(live)
+        starts = [f for f, n in PARTS if n == count]
+        start = rng.choice(starts)
+        overlap = src == dst and start < first + count and first < start + count
+        if kind == "launch" and overlap and start != first:
+            continue  # a kernel may not read what another of its threads has written
+        if kind == "copy" and overlap and start == first:
+            continue  # refused: nothing is copied
+        to, of = part(dst, first, count), part(src, start, count)
+        instructions.append(LaunchKernel(scale, (of, to, number)) if kind == "launch" else Copy(to, of))
+        work.append(Work(kind, (dst, first, count), (src, start, count), number))
+        if len(unreturned) > 2 and rng.random() < 0.2:
+            gone = unreturned.pop(rng.randrange(len(unreturned)))
+            live.remove(gone)
+            instructions.append(Deallocate(gone))
+    outputs = tuple(rng.sample(unreturned, rng.randrange(1, len(unreturned) + 1)))
+    return RandomHostProgram(inputs, tuple(work), outputs, HostProgram(inputs, outputs, tuple(instructions)))
