@@ -8,18 +8,19 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo doctor test check check-format check-lint check-types check-imports format golden bench bench-compile clean
+.PHONY: help demo doctor test check check-format check-lint check-types check-imports format stubs golden bench bench-compile bench-host clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 demo: $(VENV)/.runtime  ## define, explain and run fusions here; ARGS="--input FILE.npy" for your own data
 	$(RUN) -m fuser demo $(ARGS)
+	@echo 'next: `make test` runs every test that needs no GPU, about twelve minutes on two cores'
 
 doctor: $(VENV)/.runtime  ## what this machine has, what is missing, what to do about it
 	$(RUN) -m fuser doctor $(ARGS)
 
-test: $(VENV)/.test  ## all tests that need no GPU; ARGS="-k name" for some
+test: $(VENV)/.test  ## all tests that need no GPU, about twelve minutes on two cores; ARGS="-k name" for some
 	$(RUN) -m pytest -n 2 -m "not gpu" $(ARGS)
 
 check: check-format check-lint check-types check-imports  ## the four below; `make -k check` goes on after a failure
@@ -40,6 +41,10 @@ format: $(VENV)/.test  ## rewrite files in the project's format, with the safe l
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+stubs: $(VENV)/.test  ## rewrite what is generated from the ops: the stubs for type checkers and docs/ops.md
+	$(RUN) tools/generate_stubs.py
+	$(RUN) tools/generate_ops_page.py
+
 golden: $(VENV)/.test  ## rewrite the tests' golden files; review the difference before committing
 	$(RUN) -m pytest -n 2 -m "not gpu" --update-golden $(ARGS)
 
@@ -51,9 +56,14 @@ bench:  ## the public cases against a copy of the same bytes (needs a GPU and to
 bench-compile: $(VENV)/.test  ## compile time and size of the generated kernels, stage by stage (needs no GPU)
 	$(RUN) benchmarks/compile_cost.py $(ARGS)
 
+bench-host: $(VENV)/.test  ## host time of a call beside other systems; without a GPU, of this project's own Python alone
+	@if $(PYTHON) -c 'import torch, ml_dtypes, cuda.bindings' 2>/dev/null; then python=$(PYTHON); else python=$(RUN); fi && \
+	  $$python -m benchmarks.host_time $(ARGS)
+
 clean:  ## remove environments, caches and dumps
 	rm -rf $(VENV) .venv-* .pytest_cache .ruff_cache .hypothesis .import_linter_cache .fuser_dump *.egg-info build dist
 
+# pip says what it downloads, NVRTC and NumPy first of all: a minute or more that would else pass in silence.
 # The marker files are younger than pyproject.toml when what it declares is installed.
 # Where Debian's python3-venv is missing, venv cannot bring pip; the pip outside installs into it then.
 $(VENV)/.python:
@@ -64,13 +74,13 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.runtime: $(VENV)/.python pyproject.toml
-	$(RUN) -m pip install --quiet --disable-pip-version-check --editable .
+	$(RUN) -m pip install --disable-pip-version-check --editable .
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.runtime pyproject.toml
-	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(RUN) -m pip install --disable-pip-version-check --editable '.[test]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.runtime pyproject.toml
-	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[torch]'
+	$(RUN) -m pip install --disable-pip-version-check --editable '.[torch]'
 	@touch $@

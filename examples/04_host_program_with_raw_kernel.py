@@ -37,8 +37,8 @@ with FusionDefinition() as row_sums:
     row_sums.add_output(row_sums.ops.sum(x, dim=1))
 
 compiler = KernelCompiler()
-square_kernel = compiler.compile(squares.fusion, [x_array])
-sum_kernel = compiler.compile(row_sums.fusion, [x_array])
+square_kernel = compiler.compile(squares, [x_array])
+sum_kernel = compiler.compile(row_sums, [x_array])
 assert square_kernel.launch_plan is not None
 print("grid of the first kernel:", ", ".join(map(str, square_kernel.launch_plan.grid)))
 
