@@ -11,7 +11,6 @@ the median of the later ones is over its limit.
 
 from __future__ import annotations
 
-import gc
 import statistics
 import sys
 import time
@@ -28,6 +27,7 @@ from fuser.compiler.compile_fusion import concrete_fusion, inputs_of_segments, p
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.compiler.recorder import Recorder
 from fuser.compiler.segment_failures import until_sizes_fit
+from fuser.compiler.uncollected import uncollected
 from fuser.errors import FuserError, NotSupportedError
 from fuser.ir.device_info import DeviceInfo
 from fuser.schedule.registry import SCHEDULERS
@@ -129,22 +129,22 @@ def main(arguments: Sequence[str]) -> int:
     again: list[float] = []
     print(HEADER)
     # What this program keeps makes collections long: they are no part of a proposal.
-    gc.disable()
-    for case in asked.cases:
-        try:
-            found = proposals_of(case, asked.info)
-        except NotSupportedError as error:
-            print(f"{case.name:48s} unsupported: {str(error).splitlines()[0]}")
-            continue
-        except FuserError as error:
-            print(f"{case.name:48s} {type(error).__name__}: {str(error).splitlines()[0]}")
-            continue
-        for proposal in found:
-            later = proposal.again()
-            first.append(proposal.first)
-            again.append(later)
-            if not asked.only_notable or max(proposal.first, later) > MOST_MS:
-                print(f"{case.name:48s} {proposal.scheduler:22s} {proposal.first:9.2f} {later:9.2f}", flush=True)
+    with uncollected():
+        for case in asked.cases:
+            try:
+                found = proposals_of(case, asked.info)
+            except NotSupportedError as error:
+                print(f"{case.name:48s} unsupported: {str(error).splitlines()[0]}")
+                continue
+            except FuserError as error:
+                print(f"{case.name:48s} {type(error).__name__}: {str(error).splitlines()[0]}")
+                continue
+            for proposal in found:
+                later = proposal.again()
+                first.append(proposal.first)
+                again.append(later)
+                if not asked.only_notable or max(proposal.first, later) > MOST_MS:
+                    print(f"{case.name:48s} {proposal.scheduler:22s} {proposal.first:9.2f} {later:9.2f}", flush=True)
     if not first:
         return 1
     lines, is_over = verdict_of(first, again)

@@ -8,14 +8,17 @@ tests/codegen/golden/loops/<test name>.cu. A missing or different file fails and
 from __future__ import annotations
 
 import difflib
+import gc
 import importlib.util
 import logging
 import os
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 TESTS = Path(__file__).parent
@@ -103,12 +106,25 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _clean_environment(_process_as_it_was: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """No FUSER_* setting of the person's shell reaches a test. What fails shows all of its frames."""
     for name in list(os.environ):
         if name.startswith("FUSER_") and name not in KEPT_OPTIONS:
             monkeypatch.delenv(name)
     monkeypatch.setenv("FUSER_TRACEBACK", "full")
+
+
+@pytest.fixture(autouse=True)
+def _process_as_it_was() -> Iterator[None]:
+    """What belongs to the whole process is left as it was: which tests share a process, and in which order, is chance."""
+
+    def state() -> tuple[object, ...]:
+        variables = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+        return gc.isenabled(), Path.cwd(), variables, np.geterr(), sys.getrecursionlimit(), sys.path[:]
+
+    was = state()
+    yield
+    assert state() == was
 
 
 @pytest.fixture(autouse=True)
