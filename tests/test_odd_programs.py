@@ -813,7 +813,7 @@ def shares_of_columns(fd: FusionDefinition, x: Any) -> Any:
 ONES = [
     (scaled, lambda x: x * 2),
     (halves, lambda x: np.concatenate([x, x])),
-    (totals, lambda x: x.sum(-1)),
+    (totals, lambda x: x.astype("f8").sum(-1).astype(x.dtype)),
     (shares_of_columns, lambda x: x - x.max(0, keepdims=True)),
 ]
 # Shapes of arrays that lie transposed, with gaps or not.

@@ -102,9 +102,9 @@ def test_it_runs_in_a_process_that_imports_no_compiler(tmp_path: Path) -> None:
 # --- variants -------------------------------------------------------------------------------------------------------------
 
 
-def hungry_program() -> tuple[HostProgram, CompiledKernel]:
-    """A raw kernel that needs another binary for large blocks."""
-    kernel = RtcKernel(RAW_HUNGRY, "hungry", DeviceInfo.preset("H200")).compile().kernel
+def hungry_program(of: str) -> tuple[HostProgram, CompiledKernel]:
+    """A raw kernel that needs another binary for large blocks. The process keeps binaries by text: each test has its own."""
+    kernel = RtcKernel(f"{RAW_HUNGRY}// {of}\n", "hungry", DeviceInfo.preset("H200")).compile().kernel
     launch = fuser.LaunchParams(1, 1, 1, 128, 1, 1, shared=64)
     return HostProgram(("y", "x"), (), (fuser.LaunchKernel(kernel, ("y", "x", 7), launch),)), kernel
 
@@ -134,7 +134,7 @@ def variants_of(path: Path, nvrtc: str) -> list[str]:
 
 
 def test_a_file_has_the_variants_that_were_there(tmp_path: Path) -> None:
-    program, kernel = hungry_program()
+    program, kernel = hungry_program("the variants that were there")
     VARIANTS.binary_for(kernel, 640)
     fuser.save(program, tmp_path / "present")
     assert variants_of(tmp_path / "present", "/nowhere/libnvrtc.so") == [
@@ -145,7 +145,7 @@ def test_a_file_has_the_variants_that_were_there(tmp_path: Path) -> None:
 
 
 def test_and_those_that_were_asked_for(tmp_path: Path) -> None:
-    program, kernel = hungry_program()
+    program, kernel = hungry_program("those that were asked for")
     fuser.save(program, tmp_path / "all", max_threads=1024)
     lines = variants_of(tmp_path / "all", "/nowhere/libnvrtc.so")
     assert lines == [*_lines(kernel, (128, 512, 640, 1024)), f"{program.launches()[0].launch!r} 0"]
