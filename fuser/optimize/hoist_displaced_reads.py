@@ -114,6 +114,11 @@ def _picked(expr: Squeeze) -> list[bool]:
     return [gone and not d.is_broadcast for d, gone in zip(expr.input.visible, expr.flags, strict=True)]
 
 
+def _has_dims(new: Tensor, old: Tensor) -> bool:
+    """Whether the dims of `new` have the kinds and extents that consumers of `old` were made for."""
+    return all(a.kind is b.kind and a.extent is b.extent for a, b in zip(new.visible, old.visible, strict=True))
+
+
 class _Hoist:
     """One use: `run()`."""
 
@@ -221,10 +226,9 @@ class _Hoist:
 
     def _replace(self, old: Tensor, new: Tensor | None) -> bool:
         """Let `new` stand for `old`, if there is one and its dims are of the same kinds."""
-        if new is None:
+        if new is None or not _has_dims(new, old):
             return False
-        pairs = zip(old.visible, new.visible, strict=True)
-        if any(a.kind is not b.kind or a.expanded is not b.expanded or a.extent is not b.extent for a, b in pairs):
+        if any(a.expanded is not b.expanded for a, b in zip(old.visible, new.visible, strict=True)):
             return False
         self.tensors[old] = new
         return True
@@ -261,7 +265,9 @@ class _Hoist:
                 others = (w for d, w in enumerate(made.windows) if d != expr.dim)
                 extents = (e for d, e in enumerate(frame.extents) if d != expr.dim)
                 if all(w.begin is ZERO and w.end is e for w, e in zip(others, extents, strict=True)):
-                    part = self._in_frame(self._new(made.input), frame, expands=True) or part
+                    found = self._in_frame(self._new(made.input), frame, expands=True)
+                    # A dim that an expand gives the extent 1 is concrete; a read of one element of an input is broadcast.
+                    part = found if found is not None and _has_dims(found, part) else part
             parts.append(part)
         if all(part is self._new(t) for part, t in zip(parts, expr.inputs, strict=True)):
             return False

@@ -10,6 +10,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
+from fuser.ir.concretize import concretize
 from fuser.ir.fusion import Cat, Fusion, Gather, Pointwise, Resize
 from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
@@ -97,6 +98,23 @@ def test_parts_of_a_cat_are_not_filled() -> None:
     _, after = hoisted(lambda o, x, y: o.cat([x * 2.0, o.neg(x)], 1))
     assert sum(isinstance(e, Cat) for e in after.tensor_exprs) == 1
     assert all(r.input in after.inputs for r in resizes(after))
+
+
+def test_parts_of_a_cat_keep_kinds_of_dims() -> None:
+    """A dim that is expanded to an extent which turns out to be 1 is concrete; a part read with one element is broadcast."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, D.Double)
+        y = fd.ops.neg(fd.ops.expand(x, [x.size(1), -1]))
+        fd.add_output(fd.ops.cat([y, y], 1))
+        fd.add_output(fd.ops.triu(y))
+    assert fd.fusion is not None
+    one = concretize(fd.fusion.ir_fusion, {"t0_size0": 1, "t0_size1": 1})
+    (cat,) = [e for e in one.exprs if isinstance(e, Cat)]
+    assert not cat.output.visible[0].is_broadcast
+    after = hoist_displaced_reads(one)
+    verify_fusion(after)
+    for a, b in zip(evaluate_fusion(one, [X[:1, :1]]), evaluate_fusion(after, [X[:1, :1]]), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_gathers_move_through_elementwise_ops() -> None:
