@@ -1305,3 +1305,20 @@ def test_vectors_of_a_result_whose_sizes_are_those_of_unread_inputs(
     column, whole, other = arrays[0][:, :, None, None], arrays[3], arrays[4]
     np.testing.assert_array_equal(np.asarray(found[0]), column * whole)
     np.testing.assert_array_equal(np.asarray(found[2]), (column * other).transpose(2, 3, 1, 0))
+
+
+def test_a_concrete_dim_of_one_element_behind_a_vector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An expand gives a dim the extent that a size happens to be; the loop over it stands behind the vectors of a row."""
+
+    def define(fd: FusionDefinition) -> None:
+        o = fd.ops
+        x = fd.define_tensor([-1, -1], True)
+        y = o.neg(o.expand(x, [o.size(x, 1), -1]))
+        z = o.segment_set(o.cat([y, y], 1))
+        fd.add_output(o.sub(z, o.max(z, dims=[1], keepdim=True)))
+        fd.add_output(o.triu(y))
+
+    array = np.full((1, 1), 3.0, "f4")
+    found = run(define, [array], monkeypatch)
+    np.testing.assert_array_equal(found[0], np.zeros((1, 2), "f4"))
+    np.testing.assert_array_equal(found[1], -array)

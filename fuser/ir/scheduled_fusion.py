@@ -30,7 +30,7 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import Int
+from fuser.ir.integers import ONE, Int
 from fuser.ir.iteration_graph import IterationGraph, as_it_is
 from fuser.ir.user_names import value_name
 from fuser.records import record
@@ -101,6 +101,14 @@ class TensorState:
     def parallel_type(self, axis: IterDomain) -> ParallelType:
         """Parallel type of a loop axis."""
         return self.parallel.get(axis, ParallelType.serial)
+
+    @property
+    def innermost(self) -> int:
+        """Position of the last loop axis that may have more than one element; -1 if none may.
+
+        The extent 1 makes no loop, whether the axis is broadcast or an op that was given the extent made it concrete.
+        """
+        return max((i for i, a in enumerate(self.loop) if not a.is_broadcast and a.extent is not ONE), default=-1)
 
 
 def split_axis(axis: IterDomain, factor: Int, inner_split: bool, aligned: str | None = None) -> Split:

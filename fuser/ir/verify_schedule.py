@@ -292,6 +292,6 @@ def _parallel_problems(builder: ScheduleBuilder, state: TensorState) -> list[str
             expr = builder.definition(name)
             if axis.is_reduction or expr is None or not is_copy(expr):
                 findings.append(f"{name} cannot be vectorized: only a copy can (cache_before or cache_after makes one)")
-            if not all(a.is_broadcast for a in state.loop[position + 1 :]):
+            if position < state.innermost:
                 findings.append(f"the vectorized axis of {name} is not its innermost of more than one element")
     return findings

@@ -227,10 +227,9 @@ def vectorize_rows(builder: ScheduleBuilder, placed: Iterable[str], *, misaligne
         loaded = [t.name for t in tensor_inputs(source) if t.name not in builder.input_names]
         readers = [t.name for t in builder.consumers(name)]
         for each in (*loaded, name, *readers):
-            loop = builder.state(each).loop
-            innermost = max(i for i, axis in enumerate(loop) if not axis.is_broadcast)
-            if builder.state(each).parallel_type(loop[innermost]) is not ParallelType.vectorize:
-                builder.parallelize(each, innermost, ParallelType.vectorize)
+            state = builder.state(each)
+            if state.parallel_type(state.loop[state.innermost]) is not ParallelType.vectorize:
+                builder.parallelize(each, state.innermost, ParallelType.vectorize)
             if misaligned:
                 builder.allow_misaligned(each)
 
@@ -259,8 +258,7 @@ def vectorize_in_place(builder: ScheduleBuilder, moved: Iterable[str], *, misali
     """One access for each vector of what takes the place of a row, and of what is read of it again."""
     for name in moved:
         for each in (name, *(t.name for t in builder.consumers(name))):
-            innermost = max(i for i, axis in enumerate(builder.state(each).loop) if not axis.is_broadcast)
-            builder.parallelize(each, innermost, ParallelType.vectorize)
+            builder.parallelize(each, builder.state(each).innermost, ParallelType.vectorize)
             if misaligned:
                 builder.allow_misaligned(each)
 
