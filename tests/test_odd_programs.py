@@ -1031,7 +1031,8 @@ def test_sizes_of_dims_that_meet_one_that_turns_out_to_be_one(
             o = fd.ops
             handles = [fd.define_tensor([-1]) for _ in range(2)]
             (a, b), (c, d) = first(fd, handles[0], x), second(fd, handles[1], y)
-            for t, z in ((o.add(a, c), b + d), (o.maximum(c, a), np.maximum(b, d))):
+            joined: list[tuple[Any, Array]] = [(o.add(a, c), b + d), (o.maximum(c, a), np.maximum(b, d))]
+            for t, z in joined:
                 n = len(z)
                 size = o.size(t, 0)
                 results = [
@@ -1069,7 +1070,8 @@ def test_softmax_of_nothing(dim: int, dtype: DataType, monkeypatch: pytest.Monke
 
     shape = (3, 4, 5)
     x = np.ones(shape, {DataType.Float: "f4", DataType.Double: "f8"}.get(dtype, ml_dtypes.bfloat16))
-    for declared in ([-1, -1, -1], list(shape)):
+    every: list[list[int]] = [[-1, -1, -1], list(shape)]
+    for declared in every:
         found = run(lambda fd, declared=declared: define(fd, declared), [x], monkeypatch)
         assert [a.shape for a in found] == [tuple(n if d == dim else m for d, m in enumerate(shape)) for n in (0, 1)]
         np.testing.assert_array_equal(found[1].astype("f4"), np.zeros(found[1].shape, "f4"))
@@ -1127,10 +1129,11 @@ MADE_ROWS: dict[str, Made] = {
 
 def scaled_rows(fd: FusionDefinition, x: Any) -> Any:
     o = fd.ops
-    return o.mul(x, o.rsqrt(o.add(o.mul(o.sum(o.mul(x, x), [0], keepdim=True), 0.125), 1.0)))
+    squares: Any = o.mul(x, x)
+    return o.mul(x, o.rsqrt(o.add(o.mul(o.sum(squares, [0], keepdim=True), 0.125), 1.0)))
 
 
-def scaled(x: Array) -> Array:
+def scaled_array(x: Array) -> Array:
     return x / np.sqrt((x.astype("f8") ** 2).sum(0, keepdims=True) / 8 + 1)
 
 
@@ -1149,7 +1152,7 @@ def test_stages_of_rows_that_no_input_has(kind: str, monkeypatch: pytest.MonkeyP
         "iota": np.repeat(np.arange(64)[:, None], 16, 1),
         "expanded": np.repeat(array[:1], 64, 0),
     }
-    y = scaled(made[kind])
+    y = scaled_array(made[kind])
     np.testing.assert_allclose(found, y - y.sum(0), rtol=1e-4, atol=1e-4)
 
 
@@ -1167,7 +1170,7 @@ def test_stages_of_rows_whose_columns_are_chosen(rows: int, gathers: bool, monke
 
     array = RNG.random((rows, 2, 2)).astype("f4")
     (found,) = run(define, [array, chosen], monkeypatch)
-    np.testing.assert_allclose(found, scaled(array[:, chosen]), rtol=1e-5)
+    np.testing.assert_allclose(found, scaled_array(array[:, chosen]), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
