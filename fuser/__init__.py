@@ -100,7 +100,21 @@ EXPORTS: dict[str, str] = {
     "save": "fuser.host_ir.saved_programs",
     "load": "fuser.host_ir.saved_programs",
     "manual_seed": "fuser.runtime.generator",
-    **dict.fromkeys(("Allocate", "Deallocate", "Alias", "Copy", "Fill", "LaunchKernel"), "fuser.host_ir.instructions"),
+    **dict.fromkeys(
+        (
+            "Allocate",
+            "Deallocate",
+            "Alias",
+            "Copy",
+            "Fill",
+            "LaunchKernel",
+            "SetStream",
+            "RecordEvent",
+            "WaitEvent",
+            "Synchronize",
+        ),
+        "fuser.host_ir.instructions",
+    ),
     "DeviceInfo": "fuser.ir.device_info",
     **dict.fromkeys(
         (

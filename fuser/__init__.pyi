@@ -69,6 +69,10 @@ from fuser.host_ir.instructions import Copy as Copy
 from fuser.host_ir.instructions import Deallocate as Deallocate
 from fuser.host_ir.instructions import Fill as Fill
 from fuser.host_ir.instructions import LaunchKernel as LaunchKernel
+from fuser.host_ir.instructions import RecordEvent as RecordEvent
+from fuser.host_ir.instructions import SetStream as SetStream
+from fuser.host_ir.instructions import Synchronize as Synchronize
+from fuser.host_ir.instructions import WaitEvent as WaitEvent
 from fuser.host_ir.program import HostProgram as HostProgram
 from fuser.host_ir.saved_programs import load as load
 from fuser.host_ir.saved_programs import save as save
@@ -148,19 +152,23 @@ __all__ = [
     "NoDeviceError",
     "ParallelType",
     "PointwiseParams",
+    "RecordEvent",
     "ReductionParams",
     "ReshapeOp",
     "RtcKernel",
     "SchedulerType",
     "SchedulingError",
+    "SetStream",
     "Split",
     "SqueezeOp",
     "Statement",
     "SupportedVectorization",
+    "Synchronize",
     "TensorDomain",
     "TensorView",
     "Val",
     "VariantUnavailableError",
+    "WaitEvent",
     "__version__",
     "compute_tensor_descriptor",
     "define_scalar",

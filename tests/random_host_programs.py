@@ -2,6 +2,9 @@
 
 Buffers are vectors of one length: inputs, some of which are updated, and allocated ones. Commands work on whole buffers and on
 halves and middles of them, so that ranges meet in part. `expected` computes the outputs and updated inputs in NumPy.
+
+With several streams each command goes to some stream, behind waits for those it must come after; some of the waits are for more
+than they need be. `without` leaves an instruction out.
 """
 
 from __future__ import annotations
@@ -13,7 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from fuser import Alias, Allocate, Copy, DataType, Deallocate, Fill, HostProgram, LaunchKernel
+from fuser import (
+    Alias,
+    Allocate,
+    Copy,
+    DataType,
+    Deallocate,
+    Fill,
+    HostProgram,
+    LaunchKernel,
+    RecordEvent,
+    SetStream,
+    WaitEvent,
+)
 from fuser.host_ir.instructions import Instruction
 from fuser.runtime.compiled_kernel import CompiledKernel
 
@@ -62,16 +77,73 @@ class RandomHostProgram:
         return [buffers[name] for name in self.outputs], [buffers[name] for name in self.inputs]
 
 
-def generate(seed: int, scale: CompiledKernel) -> RandomHostProgram:
+class _Streams:
+    """Instructions on random streams, each behind events of those that touched what it touches."""
+
+    def __init__(self, rng: random.Random, count: int) -> None:
+        self.rng = rng
+        self.names: tuple[int | str, ...] = (0, 1, "side", 7)[:count]
+        self.instructions: list[Instruction] = []
+        self.current: int | str = 0
+        # How many commands each has, and how many of the others it surely comes after.
+        self.counts: dict[int | str, int] = {0: 0}
+        self.known: dict[int | str, dict[int | str, int]] = {0: {}}
+        self.touched: dict[str, list[tuple[int | str, int, bool]]] = {}
+
+    def turn(self, stream: int | str) -> None:
+        if stream == self.current:
+            return
+        self.instructions.append(SetStream(stream))
+        if stream not in self.counts:
+            self.counts[stream] = 0
+            self.known[stream] = {0: self.counts[0]}
+        self.current = stream
+
+    def put(self, instruction: Instruction, reads: Sequence[str], writes: Sequence[str]) -> None:
+        """The next command, on the stream at hand, and the buffers that it touches."""
+        if len(self.names) == 1:
+            self.instructions.append(instruction)
+            return
+        waits: dict[int | str, None] = {}
+        for names, is_write in ((reads, False), (writes, True)):
+            for name in names:
+                for stream, number, wrote in self.touched.get(name, ()):
+                    is_known = stream == self.current or self.known[self.current].get(stream, 0) > number
+                    if (is_write or wrote) and not is_known:
+                        waits[stream] = None
+        for stream in waits:
+            self.instructions.append(WaitEvent(f"on {stream}"))
+            self.known[self.current][stream] = self.counts[stream]
+        self.instructions += [instruction, RecordEvent(f"on {self.current}")]
+        for names, is_write in ((reads, False), (writes, True)):
+            for name in names:
+                self.touched.setdefault(name, []).append((self.current, self.counts[self.current], is_write))
+        self.counts[self.current] += 1
+
+    def turn_anywhere(self) -> None:
+        if len(self.names) > 1 and self.rng.random() < 0.6:
+            self.turn(self.rng.choice(self.names))
+
+
+def without(program: HostProgram, index: int) -> HostProgram:
+    """A program without one of its instructions. Raises what a program raises that is not well formed then."""
+    left = (*program.instructions[:index], *program.instructions[index + 1 :])
+    return HostProgram(program.inputs, program.outputs, left)
+
+
+def generate(seed: int, scale: CompiledKernel, streams: int = 1) -> RandomHostProgram:
     """`scale` is a kernel y[i] = x[i] * alpha of Float vectors."""
     rng = random.Random(seed)
     inputs = tuple(f"x{k}" for k in range(rng.randrange(1, 4)))
-    instructions: list[Instruction] = []
+    order = _Streams(rng, streams)
+    instructions = order.instructions
     work: list[Work] = []
     live = list(inputs)
     made = 0
     aliases = 0
     unreturned: list[str] = []
+    # Allocated on another stream than the caller's, so that they cannot go out.
+    private: list[str] = []
 
     def part(name: str, first: int, count: int) -> str:
         nonlocal aliases
@@ -86,16 +158,20 @@ def generate(seed: int, scale: CompiledKernel) -> RandomHostProgram:
         if rng.random() < 0.35 or made == 0:
             name = f"t{made}"
             made += 1
-            instructions += [Allocate(name, (LENGTH,), DataType.Float), Fill(name, 0.0)]
+            if streams > 1:
+                order.turn(0 if made == 1 else rng.choice(order.names))
+            order.put(Allocate(name, (LENGTH,), DataType.Float), (), (name,))
+            (unreturned if order.current == 0 else private).append(name)
+            order.put(Fill(name, 0.0), (), (name,))
             work.append(Work("fill", (name, 0, LENGTH), None, 0.0))
             live.append(name)
-            unreturned.append(name)
+        order.turn_anywhere()
         kind = rng.choice(["launch", "launch", "launch", "copy", "fill"])
         first, count = rng.choice(PARTS)
         dst = rng.choice(live)
         number = float(rng.choice([-2, -1, 2, 3]))
         if kind == "fill":
-            instructions.append(Fill(part(dst, first, count), number))
+            order.put(Fill(part(dst, first, count), number), (), (dst,))
             work.append(Work(kind, (dst, first, count), None, number))
             continue
         src = rng.choice(live)
@@ -107,11 +183,18 @@ def generate(seed: int, scale: CompiledKernel) -> RandomHostProgram:
         if kind == "copy" and overlap and start == first:
             continue  # refused: nothing is copied
         to, of = part(dst, first, count), part(src, start, count)
-        instructions.append(LaunchKernel(scale, (of, to, number)) if kind == "launch" else Copy(to, of))
+        command = LaunchKernel(scale, (of, to, number)) if kind == "launch" else Copy(to, of)
+        order.put(command, (src,), (dst,))
         work.append(Work(kind, (dst, first, count), (src, start, count), number))
         if len(unreturned) > 2 and rng.random() < 0.2:
             gone = unreturned.pop(rng.randrange(len(unreturned)))
             live.remove(gone)
-            instructions.append(Deallocate(gone))
+            order.turn_anywhere()
+            order.put(Deallocate(gone), (), (gone,))
+        elif len(private) > 1 and rng.random() < 0.4:
+            gone = private.pop(rng.randrange(len(private)))
+            live.remove(gone)
+            order.turn_anywhere()
+            order.put(Deallocate(gone), (), (gone,))
     outputs = tuple(rng.sample(unreturned, rng.randrange(1, len(unreturned) + 1)))
     return RandomHostProgram(inputs, tuple(work), outputs, HostProgram(inputs, outputs, tuple(instructions)))

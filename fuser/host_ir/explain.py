@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
+from fuser.host_ir.instructions import Copy, Fill, LaunchKernel, SetStream, WaitEvent
 from fuser.host_ir.print import kernel_label
+from fuser.host_ir.stream_order import Name
 from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, StrideOf
 from fuser.runtime.compiled_kernel import CompiledKernel
 
@@ -17,6 +19,8 @@ def explain_program(program: HostProgram) -> str:
     were left to the interpreter."""
     parts = [repr(program)]
     parts += [_explain_kernel(label, kernel) for label, kernel in program.kernels.items()]
+    if len(program.facts.streams) > 1:
+        parts.append(_explain_streams(program))
     if program.updates:
         parts.append(f"updated in place: {', '.join(program.updates)}")
     counters = ", ".join(f"{name} {n}" for name, n in program.counters().items() if n)
@@ -24,6 +28,26 @@ def explain_program(program: HostProgram) -> str:
         parts.append(f"so far: {counters}")
     parts += [f"left to the interpreter: {n} runs, {why}" for why, n in program.interpreted().items()]
     return "\n\n".join(parts) + "\n"
+
+
+def _explain_streams(program: HostProgram) -> str:
+    """What goes to which stream, and how many orders of the device between streams that costs."""
+    work: dict[Name, int] = dict.fromkeys(program.facts.streams, 0)
+    current: Name = 0
+    waits = 0
+    for instruction in program.instructions:
+        if isinstance(instruction, SetStream):
+            current = instruction.stream
+        elif isinstance(instruction, (LaunchKernel, Copy, Fill)):
+            work[current] += 1
+        elif isinstance(instruction, WaitEvent):
+            waits += 1
+    side = len(work) - 1
+    lines = [f"stream {name!r}: {n} of the launches, copies and fills" for name, n in work.items()]
+    lines.append(
+        f"  ordered by  {waits} events of the program; {side} streams begin behind stream 0 and are joined to it"
+    )
+    return "\n".join(lines)
 
 
 def _explain_kernel(label: str, kernel: CompiledKernel) -> str:

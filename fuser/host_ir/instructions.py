@@ -8,11 +8,23 @@ Grammar
                  | Copy(dst, src)                             elementwise, any layouts of equal shape
                  | Fill(slot, value)                          every element
                  | LaunchKernel(kernel, args, launch)
+                 | SetStream(stream)                          what follows goes to that stream
+                 | RecordEvent(event)                         the event is what stands on the stream by now
+                 | WaitEvent(event)                           what follows on the stream waits for the event
+                 | Synchronize()                              the host waits for all streams of the program
     slot        := name of an input (array or number) or of what Allocate or Alias made
     arg         := slot | number | size
+    stream      := 0, the caller's | a number or a name, beside it
+    event       := a number or a name
 
 Slots hold tensors in device memory, or numbers. Shapes and strides are sizes (`expressions.py`), strides and offsets in
-elements. Instructions run in order on one stream; memory and numbers are all that passes from one to the next.
+elements. Memory and numbers are all that passes from one instruction to the next.
+
+Instructions on one stream run in order. A stream beside the caller's begins where the program first turns to it: behind
+what it has put on stream 0 until then. Between streams there is no other order than that of events and `Synchronize`. Two
+instructions on different streams that touch the memory of one slot, or of aliases of one, and not both to read it, must
+be in order; so must all that touch it with its `Allocate` and `Deallocate`. Behind the program the caller's stream comes
+after all others, so that from outside it ran on one. A recorded graph has no streams: its edges are those of the bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +49,10 @@ Argument = str | bool | int | float | complex | Int
 @short_tracebacks
 @record
 class Allocate:
-    """New memory for a tensor: row major, unless `strides` (not negative) are given."""
+    """New memory for a tensor: row major, unless `strides` (not negative) are given.
+
+    It is taken in the order of the stream that this stands on, which is stream 0 for memory that goes out.
+    """
 
     slot: str
     shape: tuple[Size, ...]
@@ -132,6 +147,59 @@ class LaunchKernel:
                 )
 
 
+@short_tracebacks
+@record
+class SetStream:
+    """Instructions that follow go to this stream, up to the next SetStream: 0 is the caller's, on which a program begins.
+
+    What a program calls a stream is bound to one of the device for each run.
+    """
+
+    stream: int | str
+
+    def __post_init__(self) -> None:
+        _check_name("SetStream", "a stream", self.stream)
+
+
+@short_tracebacks
+@record
+class RecordEvent:
+    """The event is what stands on the current stream by now. One that is recorded again is the later one from then on."""
+
+    event: int | str
+
+    def __post_init__(self) -> None:
+        _check_name("RecordEvent", "an event", self.event)
+
+
+@short_tracebacks
+@record
+class WaitEvent:
+    """What follows on the current stream waits, on the device, for what the event is by now."""
+
+    event: int | str
+
+    def __post_init__(self) -> None:
+        _check_name("WaitEvent", "an event", self.event)
+
+
+@short_tracebacks
+@record
+class Synchronize:
+    """The host waits until the device has done all that came before, on all streams of the program.
+
+    It has no place in a graph: programs with it are not captured, and not run within the capture of a caller.
+    """
+
+
+def _check_name(instruction: str, what: str, name: object) -> None:
+    if isinstance(name, str) and name:
+        return
+    if isinstance(name, int) and not isinstance(name, bool) and name >= 0:
+        return
+    raise DefinitionTypeError(f"{instruction} takes {what} by a number from 0 or a name, got {name!r}")
+
+
 def _kernel_of(kernel: object) -> CompiledKernel:
     """The compiled kernel of an RtcKernel. Raises LaunchError if it is not compiled yet."""
     from fuser.runtime.rtc_kernel import RtcKernel
@@ -143,4 +211,6 @@ def _kernel_of(kernel: object) -> CompiledKernel:
     return kernel.kernel
 
 
-Instruction = Allocate | Deallocate | Alias | Copy | Fill | LaunchKernel
+Instruction = (
+    Allocate | Deallocate | Alias | Copy | Fill | LaunchKernel | SetStream | RecordEvent | WaitEvent | Synchronize
+)

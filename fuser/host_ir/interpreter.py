@@ -2,7 +2,7 @@
 
 bind      inputs described, device and stream chosen, streams joined
 execute   each instruction bound to a step (`steps.py`) and run; host arrays reach the device when first needed
-finish    updated host arrays written back, outputs handed out in the caller's kind of array
+finish    streams joined, updated host arrays written back, outputs handed out in the caller's kind of array
 release   everything that did not go out, after errors too
 """
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
 from fuser.errors import FuserError, InputRuntimeError, InputTypeError, LaunchError
+from fuser.host_ir.accesses import output_positions
 from fuser.host_ir.expressions import Size, SizeFunction, SlotSource, compile_sizes
 from fuser.host_ir.instructions import (
     Alias,
@@ -23,6 +24,10 @@ from fuser.host_ir.instructions import (
     Fill,
     Instruction,
     LaunchKernel,
+    RecordEvent,
+    SetStream,
+    Synchronize,
+    WaitEvent,
 )
 from fuser.host_ir.launch_checks import check_constraint, check_launch
 from fuser.host_ir.run_inputs import borrow, check_updatable, device_of, host_number, make_ready
@@ -39,10 +44,14 @@ from fuser.host_ir.steps import (
     LaunchStep,
     OutputPlan,
     Place,
+    RecordStep,
     Span,
     Step,
+    StreamStep,
+    SynchronizeStep,
+    WaitStep,
 )
-from fuser.host_ir.verify import output_positions
+from fuser.host_ir.stream_order import Name, find_hazard
 from fuser.ir.dtypes import DataType
 from fuser.ir.facts import byte_span
 from fuser.ir.integers import Int
@@ -144,6 +153,11 @@ class _Run:
             self.frame.addresses[root] = storage.address
             if view.is_host:
                 self.frame.owned.append(root)
+        self.begun: set[Name] = {0}
+        self.events: dict[Name, int] = {}
+        if len(program.facts.streams) > 1:
+            self._check_shared_inputs()
+            self.frame.open_streams(len(program.facts.streams))
 
     # --- bind ---------------------------------------------------------------------------------------------------------
 
@@ -185,6 +199,7 @@ class _Run:
     def _choose_stream(self, requested: Any, views: Sequence[ArrayView]) -> int:
         device = self.device
         if device.kind != "cuda":
+            self._check_synchronizes(0)
             return 0
         current = self.framework.current_stream(device)
         if requested is not None:
@@ -194,11 +209,40 @@ class _Run:
         else:
             others = (framework_for(v, device).current_stream(device) for v in views if not v.is_host)
             stream = next((s for s in others if s is not None), own_stream(device))
+        self._check_synchronizes(stream)
         for view in views:
             if view.is_host or (view.kind == self.framework.kind and requested is None and current is not None):
                 continue
             self._join(view, stream, is_explicit=requested is not None)
         return stream
+
+    def _check_synchronizes(self, stream: int) -> None:
+        """Raise LaunchError where the host is to wait for work that only joins a caller's graph."""
+        if self.program.facts.synchronizes and self.device.is_capturing(stream):
+            raise LaunchError(
+                "a program with Synchronize is run inside a stream capture, where nothing is done that the host could wait "
+                "for: run it before the capture begins, or leave Synchronize out"
+            )
+
+    def _check_shared_inputs(self) -> None:
+        """Raise InputRuntimeError where inputs share memory that the program uses on two streams without order."""
+        if not self.program.needs.sharing:
+            return
+        roots = dict(self.program.facts.roots)
+        # Each with those before that it overlaps, so that all that hang together have one root.
+        spans: list[tuple[int, int, str]] = []
+        for name, view in self.inputs.items():
+            low, high = self.tensors[name].span
+            first, last = view.address + low, view.address + high
+            for other_first, other_last, other in spans:
+                if first < other_last and other_first < last and not view.is_host:
+                    old, new = roots[name], roots[other]
+                    roots = {slot: new if root == old else root for slot, root in roots.items()}
+            if not view.is_host:
+                spans.append((first, last, name))
+        hazard = find_hazard(self.program.instructions, roots)
+        if hazard is not None:
+            raise InputRuntimeError(f"inputs of a program with several streams share memory, and {hazard}")
 
     def _join(self, view: ArrayView, stream: int, is_explicit: bool) -> None:
         """Make the run's stream wait for the work that makes an input, and note who must wait for the run."""
@@ -266,6 +310,17 @@ class _Run:
                     self._launch_raw(instruction) if kernel.plan is None else self._launch_planned(index, instruction)
                 )
                 self.count("skipped_launches" if step is None else "launches")
+            case SetStream() | RecordEvent() | WaitEvent() if len(self.program.facts.streams) == 1:
+                return  # all of it is in order
+            case SetStream(stream):
+                step = StreamStep(self.program.facts.streams.index(stream), stream not in self.begun)
+                self.begun.add(stream)
+            case RecordEvent(event):
+                step = RecordStep(self.events.setdefault(event, len(self.events)))
+            case WaitEvent(event):
+                step = WaitStep(self.events[event])
+            case Synchronize():
+                step = SynchronizeStep()
             case _:
                 assert_never(instruction)
         if step is None:
@@ -462,6 +517,7 @@ class _Run:
     def finish(self) -> list[Any]:
         """Write updates back to host arrays and make the outputs."""
         program = self.program
+        self.frame.join()
         for name in program.updates:
             view = self.inputs[name]
             storage = self.frame.storages[program.roots[name]]
@@ -530,6 +586,8 @@ class _Run:
             fixing=frozenset(position[name] for name in program.needs.fixing),
             sharing_matters=program.needs.sharing,
             alignment=program.needs.alignment,
+            streams=len(program.facts.streams),
+            synchronizes=program.facts.synchronizes,
         )
 
     def _why_not_again(self, outputs: Iterable[OutputPlan]) -> str | None:

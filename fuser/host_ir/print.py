@@ -9,11 +9,24 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, assert_never, get_args
 
 from fuser.errors import DefinitionTypeError
 from fuser.host_ir.expressions import Size
-from fuser.host_ir.instructions import Alias, Allocate, Argument, Copy, Deallocate, Fill, Instruction, LaunchKernel
+from fuser.host_ir.instructions import (
+    Alias,
+    Allocate,
+    Argument,
+    Copy,
+    Deallocate,
+    Fill,
+    Instruction,
+    LaunchKernel,
+    RecordEvent,
+    SetStream,
+    Synchronize,
+    WaitEvent,
+)
 from fuser.ir.integers import Int
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.syntax_trees import syntax_tree
@@ -79,6 +92,10 @@ def print_instruction(instruction: Instruction, labels: Mapping[int, str] | None
             more = "" if launch is None else f", {launch!r}"
             words = _tuple([_argument(a) for a in args])
             return f'LaunchKernel(kernels["{label}"], {words}{more})'
+        case SetStream(name) | RecordEvent(name) | WaitEvent(name):
+            return f"{type(instruction).__name__}({name!r})"
+        case Synchronize():
+            return "Synchronize()"
         case _:
             assert_never(instruction)
 
@@ -138,7 +155,7 @@ def parse_program(text: str, kernels: Mapping[str, CompiledKernel]) -> HostProgr
     from fuser.ir.dtypes import DataType
     from fuser.runtime.launch_params import LaunchParams
 
-    classes = (HostProgram, Allocate, Deallocate, Alias, Copy, Fill, LaunchKernel, LaunchParams, DataType)
+    classes = (HostProgram, *get_args(Instruction), LaunchParams, DataType)
     names = {c.__name__: c for c in classes}
     functions = {
         "extent": expressions.extent,

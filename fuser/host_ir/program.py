@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from fuser import locks
-from fuser.errors import DefinitionTypeError, FuserError, InputTypeError
+from fuser.errors import DefinitionTypeError, FuserError, InputTypeError, LaunchError
 from fuser.host_ir.instructions import Instruction, LaunchKernel
 from fuser.host_ir.key_needs import KeyNeeds, key_needs
 from fuser.host_ir.launcher import Launcher
@@ -179,10 +179,16 @@ class HostProgram:
         those of the call. The first run is a run: `outputs` of the captured program are its outputs, and inputs that the
         program updates have been updated once. `device` is that of all later runs, too.
 
-        Raises what `run` raises, and InputRuntimeError for arrays in host memory and those of other libraries.
+        Raises what `run` raises, InputRuntimeError for arrays in host memory and those of other libraries, and LaunchError
+        for a program with Synchronize.
         """
         from fuser.host_ir.captured_program import CapturedProgram
 
+        if self.facts.synchronizes:
+            raise LaunchError(
+                "a program with Synchronize cannot be captured: in a graph there is no place where the host waits; leave "
+                "it out, and wait for the stream that the graph was launched on"
+            )
         captured = CapturedProgram(self._launcher, device)
         captured.run(inputs, stream)
         return captured

@@ -27,7 +27,11 @@ from fuser.host_ir.steps import (
     Frame,
     LaunchStep,
     Place,
+    RecordStep,
     Step,
+    StreamStep,
+    SynchronizeStep,
+    WaitStep,
 )
 from fuser.ir.dtypes import DataType
 from fuser.ir.facts import TensorDescriptor
@@ -122,7 +126,7 @@ def record_program(
 ) -> Recording:
     """Record a run. `inputs` are the first roots in order. Outputs get memory of their own.
 
-    Raises LaunchError for a step that a recording cannot hold: copies to and from host memory.
+    Raises LaunchError for a step that a recording cannot hold: copies to and from host memory, waits of the host.
     """
     memory.rewind()
     notes = _Notes(bound.device, memory)
@@ -133,8 +137,8 @@ def record_program(
         frame.storages[root] = storage
         frame.addresses[root] = storage.address
     for step in bound.steps:
-        if isinstance(step, DeallocateStep):
-            # Its memory lives as long as the recording, which may run again.
+        if isinstance(step, (DeallocateStep, StreamStep, RecordStep, WaitStep)):
+            # Memory lives as long as the recording, which may run again; its edges are those of the bytes.
             continue
         notes.begin(*_accesses(step, frame.addresses))
         assert not isinstance(step, CopyInStep)
@@ -253,7 +257,7 @@ def _accesses(step: Step, addresses: Sequence[int]) -> tuple[list[Range], list[R
             return [], [_range(dtype, sizes, dst, strides, addresses)]
         case AllocateStep():
             return [], []
-        case DeallocateStep() | CopyInStep():
+        case DeallocateStep() | CopyInStep() | StreamStep() | RecordStep() | WaitStep() | SynchronizeStep():
             raise LaunchError(f"a recording has no {type(step).__name__}: it runs on the device alone")
         case _:
             assert_never(step)

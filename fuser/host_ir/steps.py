@@ -3,6 +3,7 @@
 Grammar
     bound program := step*
     step          := AllocateStep | DeallocateStep | CopyInStep | CopyStep | FillStep | LaunchStep
+                   | StreamStep | RecordStep | WaitStep | SynchronizeStep       streams and events by number
     place         := (root, byte offset)                    an address: root memory of the run plus a constant
 
 The interpreter binds an instruction and runs the step at once; the launcher keeps the steps of a run and runs them again
@@ -24,6 +25,7 @@ from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device, Launch
 from fuser.runtime.frameworks import Framework, Storage
 from fuser.runtime.plan_evaluation import scalar_as
+from fuser.runtime.side_streams import SideStreams
 from fuser.runtime.strided_copy import copy_strided
 
 if TYPE_CHECKING:
@@ -36,17 +38,35 @@ Span = tuple[int, int, int]
 class Frame:
     """What belongs to one run: memory by root number, numbers by name.
 
-    `owned` are the roots that the run has to give back, `scratch` the workspaces of the launch at hand.
+    `owned` are the roots that the run has to give back, `scratch` the workspaces of the launch at hand. `stream` is the one
+    that work goes to, the caller's unless the program has turned to another; `homes` are the numbers of those on which memory
+    was taken, where that was another one.
     """
 
-    __slots__ = ("addresses", "device", "framework", "numbers", "owned", "scratch", "storages", "stream")
+    __slots__ = (
+        "_caller",
+        "_number",
+        "_side",
+        "addresses",
+        "device",
+        "framework",
+        "homes",
+        "numbers",
+        "owned",
+        "scratch",
+        "storages",
+        "stream",
+    )
 
     def __init__(
         self, device: Device, framework: Framework, stream: int, roots: int, numbers: dict[str, Scalar]
     ) -> None:
         self.device = device
         self.framework = framework
-        self.stream = stream
+        self.stream = self._caller = stream
+        self._number = 0
+        self._side: SideStreams | None = None
+        self.homes: dict[int, int] = {}
         self.storages: list[Storage | None] = [None] * roots
         self.addresses: list[int] = [0] * roots
         self.numbers = numbers
@@ -71,6 +91,44 @@ class Frame:
         """Copy elementwise between two addresses."""
         copy_strided(self.device, dtype, sizes, dst, dst_strides, src, src_strides, self.stream)
 
+    # --- streams ------------------------------------------------------------------------------------------------------
+
+    def open_streams(self, count: int) -> None:
+        """Take streams of the device beside the caller's, until `release`."""
+        self._side = SideStreams(self.device, self._caller, count)
+
+    @property
+    def side(self) -> SideStreams:
+        """The streams of a run that has some beside the caller's."""
+        assert self._side is not None
+        return self._side
+
+    @property
+    def number(self) -> int:
+        """That of the stream that work goes to."""
+        return self._number
+
+    def turn(self, number: int, *, begins: bool) -> None:
+        """Put what follows on a stream."""
+        self.release_workspaces()
+        if begins:
+            self.side.begin(number)
+        self._number, self.stream = number, self.side.handles[number]
+
+    def synchronize(self) -> None:
+        """The host waits for all that there is on the streams of the run."""
+        if self._side is None:
+            self.device.synchronize(self._caller)
+        else:
+            self._side.synchronize()
+
+    def join(self) -> None:
+        """Put what follows on the caller's stream, behind all others."""
+        if self._side is not None:
+            self.release_workspaces()
+            self._number, self.stream = 0, self._caller
+            self._side.join()
+
     def release_workspaces(self) -> None:
         while self.scratch:
             self.framework.release(self.device, self.scratch.pop(), self.stream)
@@ -78,6 +136,14 @@ class Frame:
     def release(self) -> None:
         """Give back everything that is still owned. The first error is raised after all was tried."""
         failure: Exception | None = None
+        side, self._side = self._side, None
+        if side is not None:
+            self.stream = self._caller
+            try:
+                # What is on other streams may still use the memory.
+                side.close()
+            except Exception as error:
+                failure = error
         pending = [*self.scratch, *(s for s in (self.storages[root] for root in self.owned) if s is not None)]
         self.scratch.clear()
         self.owned.clear()
@@ -107,6 +173,8 @@ class AllocateStep:
         frame.storages[self.root] = storage
         frame.addresses[self.root] = storage.address
         frame.owned.append(self.root)
+        if frame.number:
+            frame.homes[self.root] = frame.number
 
 
 @record(eq=False)
@@ -117,8 +185,14 @@ class DeallocateStep:
         storage = frame.storages[self.root]
         frame.owned.remove(self.root)
         frame.storages[self.root] = None
+        home = frame.homes.get(self.root, 0)
+        stream = frame.stream
+        if home != frame.number:
+            # Memory is given out again in the order of the stream that took it.
+            frame.side.order(home, frame.number)
+            stream = frame.side.handles[home]
         if storage is not None:
-            frame.framework.release(frame.device, storage, frame.stream)
+            frame.framework.release(frame.device, storage, stream)
 
 
 @record(eq=False)
@@ -237,13 +311,47 @@ class LaunchStep:
             frame.release_workspaces()
 
 
+@record(eq=False)
+class StreamStep:
+    """`begins`: the stream is turned to for the first time."""
+
+    stream: int
+    begins: bool
+
+    def run(self, frame: Frame) -> None:
+        frame.turn(self.stream, begins=self.begins)
+
+
+@record(eq=False)
+class RecordStep:
+    event: int
+
+    def run(self, frame: Frame) -> None:
+        frame.side.record(self.event, frame.number)
+
+
+@record(eq=False)
+class WaitStep:
+    event: int
+
+    def run(self, frame: Frame) -> None:
+        frame.side.wait(self.event, frame.number)
+
+
+@record(eq=False)
+class SynchronizeStep:
+    def run(self, frame: Frame) -> None:
+        frame.synchronize()
+
+
 def _put(values: list[Scalar], positions: Sequence[int], value: int) -> None:
     for position in positions:
         values[position] = value
 
 
 # What an instruction becomes; arrays in host memory are copied in where one needs them first.
-InstructionStep = AllocateStep | DeallocateStep | CopyStep | FillStep | LaunchStep
+StreamOrderStep = StreamStep | RecordStep | WaitStep | SynchronizeStep
+InstructionStep = AllocateStep | DeallocateStep | CopyStep | FillStep | LaunchStep | StreamOrderStep
 Step = InstructionStep | CopyInStep
 
 
@@ -287,6 +395,8 @@ class BoundProgram:
     why_not   why the steps cannot be run again for arguments of the same key; None if they can
     fixing    positions of numbers whose values belong to the key
     sharing_matters   whether it belongs to the key which inputs share memory
+    streams   how many streams it has, with the caller's
+    synchronizes   whether the host waits within it
     alignment how much of the alignment of addresses does, in bytes
     draw      (seed, offset) for the two numbers that follow the caller's inputs
     note      what an executor of fusions remembers of the call
@@ -310,6 +420,8 @@ class BoundProgram:
     fixing: frozenset[int]
     sharing_matters: bool
     alignment: int
+    streams: int = 1
+    synchronizes: bool = False
     draw: Callable[[], tuple[int, int]] | None = None
     note: object = None
     types: tuple[type, ...] = ()

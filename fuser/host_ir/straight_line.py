@@ -39,11 +39,16 @@ from fuser.host_ir.steps import (
     Frame,
     LaunchStep,
     OutputPlan,
+    RecordStep,
+    StreamStep,
+    SynchronizeStep,
+    WaitStep,
 )
 from fuser.ir.dtypes import DataType
 from fuser.runtime import driver
 from fuser.runtime.arrays import describe_array, known_kind, python_number
 from fuser.runtime.frameworks import Storage
+from fuser.runtime.side_streams import SideStreams
 from fuser.runtime.streams import own_stream
 
 Run = Callable[[Sequence[Any], Sequence[int], "int | None"], Any]
@@ -81,7 +86,10 @@ class _Text:
         self.scratch: list[str] = []
         self.allocated: dict[int, AllocateStep] = {}
         self.storages: set[int] = set()
-        self.launches = 0
+        # Of each launch the number of its stream; of memory that was taken on another than the caller's, that.
+        self.launches: list[int] = []
+        self.homes: dict[int, int] = {}
+        self.current = 0
 
     def add(self, line: str) -> None:
         self.lines.append(line)
@@ -98,7 +106,7 @@ class _Text:
                 case AllocateStep():
                     self.allocate(step)
                 case DeallocateStep(root):
-                    self.release(f"t{root}" if self.is_torch else f"s{root}")
+                    self.deallocate(root)
                 case CopyInStep():
                     self.copy_in(step)
                 case CopyStep(dst=dst, src=src):
@@ -107,8 +115,20 @@ class _Text:
                     self.run_step(step, (dst[0],))
                 case LaunchStep():
                     self.launch(k, step)
+                case StreamStep(stream, begins):
+                    self.turn(stream, begins=begins)
+                case RecordStep(event):
+                    self.add(f"side.record({event}, {self.current})")
+                case WaitStep(event):
+                    self.add(f"side.wait({event}, {self.current})")
+                case SynchronizeStep():
+                    self.constants["synchronize"] = self.device.synchronize
+                    self.add("synchronize(stream)" if self.bound.streams == 1 else "side.synchronize()")
                 case _:
                     assert_never(step)
+        if self.bound.streams > 1:
+            self.turn(0, begins=False)
+            self.add("side.join()")
         for position, root, nbytes in self.bound.backs:
             self.constants["copy_back"] = copy_back
             self.add(f"copy_back(a{position}, r{root}, {self.const(nbytes)}, device, stream)")
@@ -127,6 +147,9 @@ class _Text:
         if not self.is_torch:
             self.constants.update(device=self.device, give_back=partial(_give_back, self.framework, self.device))
             after.insert(0, "if owned: give_back(owned, stream)")
+        if self.bound.streams > 1:
+            # Before memory is given back: what is on other streams may still use it.
+            after.insert(0, "if side is not None: side.close()")
         if self.is_cuda:
             self.constants["enter"] = self.device.context_entry()
             self.constants["leave"] = driver.leave_context
@@ -183,6 +206,9 @@ class _Text:
             if bound.kind == "fuser":
                 # Else their streams have to be joined.
                 conditions += [f"a{i}.stream != stream" for i in arrays]
+        if bound.synchronizes:
+            self.constants["is_capturing"] = self.device.is_capturing
+            conditions.append("is_capturing(stream)")
         if conditions:
             lines.append(f"if {' or '.join(conditions)}: return NotImplemented")
         lines.append(f"{''.join(f'r{i}, ' for i in range(count))}= addresses")
@@ -191,8 +217,14 @@ class _Text:
             self.lines.insert(0, f"a{count}, a{count + 1} = draw()")
         if self.launches and self.is_cuda:
             # No stream is known for all launches before all of them have it.
-            moves = "; ".join(f"m{k}(stream)" for k in range(self.launches))
-            self.lines[:0] = ["if stream != last:", f"    last = None; {moves}; last = stream"]
+            moves = "; ".join(f"m{k}({self.stream(number)})" for k, number in enumerate(self.launches))
+            now = "stream" if bound.streams == 1 else "side.handles"
+            self.lines[:0] = [f"if {now} != last:", f"    last = None; {moves}; last = {now}"]
+        if bound.streams > 1:
+            self.constants.update(open_streams=partial(SideStreams, self.device))
+            names = "".join(f", q{k}" for k in range(1, bound.streams))
+            self.lines[:0] = [f"side = open_streams(stream, {bound.streams})", f"_{names} = side.handles"]
+            lines.append("side = None")
         if self.is_torch:
             lines.append(
                 "empty = careful(stream)"
@@ -208,27 +240,46 @@ class _Text:
             lines.append(f"frame = new_frame(device, framework, stream, {self.const(bound.roots)}, None)")
         return lines
 
+    # --- streams ------------------------------------------------------------------------------------------------------
+
+    def stream(self, number: int | None = None) -> str:
+        """The name of a stream's handle; of the one that work goes to."""
+        number = self.current if number is None else number
+        return f"q{number}" if number else "stream"
+
+    def empty(self) -> str:
+        """What takes memory of torch in the order of the stream that work goes to."""
+        return f"careful({self.stream()})" if self.current else "empty"
+
+    def turn(self, number: int, *, begins: bool) -> None:
+        self.release_scratch()
+        if begins:
+            self.add(f"side.begin({number})")
+        self.current = number
+
     # --- memory -------------------------------------------------------------------------------------------------------
 
     def allocate(self, step: AllocateStep) -> None:
         root = step.root
         self.allocated[root] = step
+        if self.current:
+            self.homes[root] = self.current
         if self.is_torch:
             from fuser.runtime.torch_arrays import torch_dtype
 
             if step.escapes:
                 sizes, strides, dtype = (self.const(v) for v in (step.sizes, step.strides, torch_dtype(step.dtype)))
-                self.add(f"t{root} = empty({sizes}, {strides}, {dtype})")
+                self.add(f"t{root} = {self.empty()}({sizes}, {strides}, {dtype})")
             else:
-                self.add(f"t{root} = empty({self.const((max(step.nbytes, 1),))}, (1,), uint8)")
+                self.add(f"t{root} = {self.empty()}({self.const((max(step.nbytes, 1),))}, (1,), uint8)")
             self.add(f"r{root} = t{root}.data_ptr()")
             return
         self.storages.add(root)
         if step.escapes:
             dtype, sizes, strides = (self.const(v) for v in (step.dtype, step.sizes, step.strides))
-            self.add(f"s{root} = new_array(device, {dtype}, {sizes}, {strides}, stream)")
+            self.add(f"s{root} = new_array(device, {dtype}, {sizes}, {strides}, {self.stream()})")
         else:
-            self.add(f"s{root} = scratch(device, {self.const(step.nbytes)}, stream)")
+            self.add(f"s{root} = scratch(device, {self.const(step.nbytes)}, {self.stream()})")
         self.add(f"owned.append(s{root})")
         self.add(f"r{root} = s{root}.address")
 
@@ -236,19 +287,30 @@ class _Text:
         """Scratch memory of one launch; the expression of its address."""
         self.scratch.append(name)
         if self.is_torch:
-            self.add(f"{name} = empty({self.const((max(nbytes, 1),))}, (1,), uint8)")
+            self.add(f"{name} = {self.empty()}({self.const((max(nbytes, 1),))}, (1,), uint8)")
             return f"{name}.data_ptr()"
-        self.add(f"{name} = scratch(device, {self.const(nbytes)}, stream)")
+        self.add(f"{name} = scratch(device, {self.const(nbytes)}, {self.stream()})")
         self.add(f"owned.append({name})")
         return f"{name}.address"
 
-    def release(self, name: str) -> None:
-        """Give memory back before the end."""
+    def deallocate(self, root: int) -> None:
+        home = self.homes.get(root, 0)
+        if home != self.current:
+            # Memory is given out again in the order of the stream that took it.
+            self.add(f"side.order({home}, {self.current})")
+        self.release(f"t{root}" if self.is_torch else f"s{root}", home)
+
+    def release_scratch(self) -> None:
+        while self.scratch:
+            self.release(self.scratch.pop(), self.current)
+
+    def release(self, name: str, number: int) -> None:
+        """Give memory back before the end, on the stream that it was taken on."""
         if self.is_torch:
             self.add(f"{name} = None")
             return
         self.add(f"owned.remove({name})")
-        self.add(f"release(device, {name}, stream)")
+        self.add(f"release(device, {name}, {self.stream(number)})")
 
     def copy_in(self, step: CopyInStep) -> None:
         root = step.root
@@ -266,13 +328,15 @@ class _Text:
     def run_step(self, step: CopyStep | FillStep, roots: Sequence[int]) -> None:
         """A step that works on a frame, as for the interpreter."""
         self.needs_frame = True
+        if self.bound.streams > 1:
+            self.add(f"frame.stream = {self.stream()}")
         for root in dict.fromkeys(roots):
             self.add(f"frame.addresses[{root}] = r{root}")
         self.add(f"{self.const(step)}.run(frame)")
 
     def launch(self, k: int, step: LaunchStep) -> None:
-        number = self.launches
-        self.launches += 1
+        number = len(self.launches)
+        self.launches.append(self.current)
         bind = getattr(self.device, "bind_launch", None)
         launch: Any = _PlainLaunch(self.device, step) if bind is None else bind(step.kernel, step.launch, step.template)
         words = self.const(launch.words)
@@ -288,7 +352,7 @@ class _Text:
             beside = step.launch.beside
             lookup = getattr(self.device, "semaphore_lookup", None)
             find = partial(self.device.semaphores, beside=beside) if lookup is None else lookup(beside=beside)
-            self.add(f"z = {self.const(find)}({self.const(count)}, stream)")
+            self.add(f"z = {self.const(find)}({self.const(count)}, {self.stream()})")
             for position in positions:
                 self.add(f"{words}[{launch.word_of(position)}] = z")
         for j, (positions, nbytes) in enumerate(step.workspaces):
@@ -296,15 +360,14 @@ class _Text:
             for position in positions:
                 self.add(f"{words}[{launch.word_of(position)}] = {address}")
         if bind is None:
-            self.add(f"{self.const(launch.fire)}(stream)")
+            self.add(f"{self.const(launch.fire)}({self.stream()})")
         else:
             self.constants[f"m{number}"] = launch.set_stream
             self.constants["failed"] = self.device.drop_semaphores
             self.add(f"status = {self.const(launch.fire)}()[0]")
             self.add(f"if status: failed(); raise {self.const(launch.error)}(status)")
         if not step.holds:
-            while self.scratch:
-                self.release(self.scratch.pop())
+            self.release_scratch()
 
     def number(self, name: str, dtype: DataType | None) -> str:
         """The expression of a number as the kernel takes it; its kind is that of the first run."""

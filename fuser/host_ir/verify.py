@@ -2,7 +2,8 @@
 
 Every slot has one definition (input, Allocate, Alias), is used after it and not after its Deallocate; what is read was
 written; launches have the arguments, element types and sizes that their kernels declare; every output is a tensor that
-outlives the program. Inputs have no declared element type: it follows from the kernels that take them.
+outlives the program; what touches one memory on two streams is in order (`stream_order.py`). Inputs have no declared element
+type: it follows from the kernels that take them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn, assert_never
 
 from fuser.errors import DefinitionError, DefinitionRuntimeError, DefinitionTypeError
+from fuser.host_ir.accesses import output_positions
 from fuser.host_ir.expressions import Size, sources_of
 from fuser.host_ir.instructions import (
     Alias,
@@ -22,7 +24,12 @@ from fuser.host_ir.instructions import (
     Fill,
     Instruction,
     LaunchKernel,
+    RecordEvent,
+    SetStream,
+    Synchronize,
+    WaitEvent,
 )
+from fuser.host_ir.stream_order import Name, find_hazard, streams_of
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import Int
 from fuser.ir.launch_plan import LaunchPlan
@@ -41,6 +48,8 @@ class ProgramFacts:
     updates        inputs whose memory the program writes
     roots          each tensor slot's memory: the input or Allocate it goes back to
     escaping       roots that outputs show: their memory goes out
+    streams        by number, as the program calls them; number 0 is the caller's
+    synchronizes   whether the host waits within the program
     """
 
     tensor_inputs: frozenset[str]
@@ -49,6 +58,8 @@ class ProgramFacts:
     updates: tuple[str, ...]
     roots: dict[str, str]
     escaping: frozenset[str]
+    streams: tuple[Name, ...] = (0,)
+    synchronizes: bool = False
 
 
 @dataclass(slots=True)
@@ -69,6 +80,7 @@ class _Slot:
 class _Walk:
     slots: dict[str, _Slot] = field(default_factory=dict)
     updates: dict[str, None] = field(default_factory=dict)
+    events: dict[Name, None] = field(default_factory=dict)
     index: int = -1
     instruction: Instruction | None = None
 
@@ -177,6 +189,8 @@ def verify_program(inputs: Sequence[str], outputs: Sequence[str], instructions: 
             )
         walk.instruction = instruction
         _verify_instruction(walk, instruction)
+    roots = {name: slot.root for name, slot in walk.slots.items()}
+    _verify_order(walk, instructions, roots)
     walk.instruction = None
     for name in outputs:
         slot = walk.slots.get(name) if isinstance(name, str) else None
@@ -188,7 +202,8 @@ def verify_program(inputs: Sequence[str], outputs: Sequence[str], instructions: 
         if not root.is_written:
             walk.fail(f"output {name!r} was never written")
         slot.is_tensor = True
-    roots = {name: slot.root for name, slot in walk.slots.items()}
+    escaping = frozenset(roots[n] for n in outputs)
+    _verify_output_memory(walk, instructions, escaping)
     for name, slot in walk.slots.items():
         if slot.is_tensor:
             walk.slots[slot.root].is_tensor = True
@@ -200,8 +215,32 @@ def verify_program(inputs: Sequence[str], outputs: Sequence[str], instructions: 
         {n: s.dtype for n, s in walk.slots.items() if s.dtype is not None},
         tuple(walk.updates),
         roots,
-        frozenset(roots[n] for n in outputs),
+        escaping,
+        streams_of(instructions),
+        any(isinstance(i, Synchronize) for i in instructions),
     )
+
+
+def _verify_order(walk: _Walk, instructions: Sequence[Instruction], roots: dict[str, str]) -> None:
+    hazard = find_hazard(instructions, roots)
+    if hazard is not None:
+        walk.index, walk.instruction = hazard.second.index, hazard.second.instruction
+        walk.fail(str(hazard))
+
+
+def _verify_output_memory(walk: _Walk, instructions: Sequence[Instruction], escaping: frozenset[str]) -> None:
+    """What goes out is memory of the caller's stream."""
+    current: Name = 0
+    for walk.index, instruction in enumerate(instructions):
+        match instruction:
+            case SetStream(stream):
+                current = stream
+            case Allocate(slot) if current != 0 and slot in escaping:
+                walk.instruction = instruction
+                walk.fail(f"the memory of slot {slot!r} goes out: allocate it on stream 0, not on stream {current!r}")
+            case _:
+                pass
+    walk.instruction = None
 
 
 def _stored(dtype: DataType) -> DataType:
@@ -249,6 +288,14 @@ def _verify_instruction(walk: _Walk, instruction: Instruction) -> None:
             else:
                 _verify_planned_launch(walk, instruction, kernel.plan)
             del args
+        case RecordEvent(event):
+            walk.events[event] = None
+        case WaitEvent(event):
+            if event not in walk.events:
+                recorded = ", ".join(map(repr, walk.events)) or "none"
+                walk.fail(f"event {event!r} is waited for, and nothing before has recorded it; recorded are {recorded}")
+        case SetStream() | Synchronize():
+            pass
         case _:
             assert_never(instruction)
 
@@ -278,23 +325,6 @@ def _verify_planned_launch(walk: _Walk, instruction: LaunchKernel, plan: LaunchP
         walk.write(args[position], dtypes[position], rank)
     for arg in args[len(tensors) :]:
         walk.use_argument(arg)
-
-
-def output_positions(instruction: LaunchKernel) -> tuple[int, ...]:
-    """Positions of the arguments that a launch writes."""
-    kernel = instruction.kernel
-    if kernel.plan is None:
-        return tuple(
-            i
-            for i, (p, arg) in enumerate(zip(kernel.parameters, instruction.args, strict=False))
-            if isinstance(p, RawParameter) and p.kind is RawKind.pointer and not p.is_const and isinstance(arg, str)
-        )
-    from fuser.ir.kernel import TensorParameter
-
-    count = len(kernel.plan.tensor_arguments)
-    found = set(range(count - len(kernel.plan.output_shapes), count))
-    found.update(p.argument for p in kernel.parameters if isinstance(p, TensorParameter) and p.is_output)
-    return tuple(sorted(found))
 
 
 def _verify_raw_launch(walk: _Walk, instruction: LaunchKernel) -> None:

@@ -49,6 +49,7 @@ _MOST_SHARED, _AS_NEEDED = 100, -1
 _SEMAPHORE_POOL = 4096
 _CAPTURE_RESERVE = 1 << 20
 _STREAM_NON_BLOCKING = 1
+_EVENT_DISABLE_TIMING = 2
 # The handle by which each thread has a default stream of its own.
 _STREAM_OF_THREAD = 2
 _PARAMETER_INFO_SINCE = (12, 4)
@@ -266,9 +267,17 @@ class CudaDevice:
         """An event that records times."""
         return self._run("cuEventCreate", 0)
 
+    def create_order_event(self) -> Any:
+        """An event for the order between streams: it records no times."""
+        return self._run("cuEventCreate", _EVENT_DISABLE_TIMING)
+
     def record_event(self, event: Any, stream: int) -> None:
         """Mark the work enqueued on `stream` so far."""
         self._run("cuEventRecord", event, stream)
+
+    def wait_event(self, event: Any, stream: int) -> None:
+        """Later work of `stream` waits for what `event` marks now."""
+        self._run("cuStreamWaitEvent", stream, event, 0)
 
     def elapsed_ms(self, first: Any, second: Any) -> float:
         """Milliseconds between two recorded events; waits for the second."""
@@ -488,8 +497,12 @@ class CudaDevice:
 
     def is_capturing(self, stream: int) -> bool:
         """Whether what is put on `stream` becomes part of somebody's graph instead of running."""
+        return bool(self.capture_of(stream))
+
+    def capture_of(self, stream: int) -> int:
+        """Number of the capture that `stream` is in; 0 outside any."""
         with self.current():
-            return bool(capture_of(stream))
+            return capture_of(stream)
 
     @contextmanager
     def current(self) -> Generator[None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fuser import locks
 from fuser.errors import LaunchMemoryError
@@ -119,6 +119,26 @@ class Device(Protocol):
 
     def make_graph(self, commands: Sequence[Command], edges: Edges) -> DeviceGraph:
         """Commands made ready to run as often as one likes; `edges` are, of each, those before that it waits for."""
+        ...
+
+    def create_stream(self) -> int:
+        """A stream that waits for no other unless it is told to. It lives as long as the process."""
+        ...
+
+    def create_order_event(self) -> Any:
+        """An event for `record_event` and `wait_event`, without times. It lives as long as the process."""
+        ...
+
+    def record_event(self, event: Any, stream: int) -> None:
+        """`event` is from now on the work enqueued on `stream` so far."""
+        ...
+
+    def wait_event(self, event: Any, stream: int) -> None:
+        """Work enqueued on `stream` from now on waits for what `event` is now, whatever it is made later."""
+        ...
+
+    def capture_of(self, stream: int) -> int:
+        """Number of the capture that `stream` is in; 0 outside any."""
         ...
 
     def is_capturing(self, stream: int) -> bool:

@@ -39,6 +39,7 @@ class SimulatorDevice:
         self.checks = True
         self.interleave: bool | None = None
         self._lock = locks.reentrant_lock()
+        self._streams = 0
         # Stream -> address and number of its counters.
         self._semaphores: dict[tuple[int, bool], tuple[int, int]] = {}
         # Of a launch that another thread was at they are not zero.
@@ -110,8 +111,25 @@ class SimulatorDevice:
         """Runs them in an order that the edges allow, another one each time."""
         return SequenceGraph(self, commands, edges)
 
+    def create_stream(self) -> int:
+        with self._lock:
+            self._streams += 1
+            return self._streams
+
+    def create_order_event(self) -> object:
+        return object()
+
+    def record_event(self, event: object, stream: int) -> None:
+        pass
+
+    def wait_event(self, event: object, stream: int) -> None:
+        pass
+
+    def capture_of(self, stream: int) -> int:
+        return 0
+
     def is_capturing(self, stream: int) -> bool:
-        return False
+        return self.capture_of(stream) != 0
 
     def synchronize(self, stream: int) -> None:
         pass

@@ -58,6 +58,7 @@ class FakeDriver:
         self.parameter_sizes: list[int] = []
         self.launches: list[SimpleNamespace] = []
         self.functions = 0
+        self.streams = 0
         # Of each node what it does; of each executable graph its nodes in order. `graph_launches` counts.
         self.nodes: list[SimpleNamespace] = []
         self.graphs: dict[int, list[SimpleNamespace]] = {}
@@ -158,7 +159,8 @@ class FakeDriver:
     # streams and events
 
     def _cuStreamCreate(self, flags: int) -> Any:
-        return 0, 0x500
+        self.streams += 1
+        return 0, 0x4FF + self.streams
 
     def _cuStreamSynchronize(self, stream: int) -> Any:
         return (0,)
