@@ -22,6 +22,8 @@ from fuser.ir.integer_nodes import (
     compare_node,
     intern_sum,
     junction_node,
+    memo,
+    remember,
     shift,
 )
 from fuser.ir.integer_proofs import is_nonnegative
@@ -35,6 +37,8 @@ from fuser.ir.integer_sums import divide_out
 
 CompareRule: TypeAlias = "Callable[[CompareKind, Int], Cond | None]"
 JunctionRule: TypeAlias = "Callable[[type[AllOf] | type[AnyOf], Sequence[Cond]], Cond | None]"
+_comparisons: dict[tuple[CompareKind, Int], Cond] = memo()
+_opposites: dict[Cond, Cond] = memo()
 
 
 # --------------------------------------------------------------------------------------------------------- comparisons
@@ -61,11 +65,17 @@ def not_equal(a: Int | int, b: Int | int) -> Cond:
 
 
 def compare(kind: CompareKind, operand: Int) -> Cond:
-    for rule in COMPARE_RULES:
-        result = rule.apply(kind, operand)
-        if result is not None:
-            return result
-    return compare_node(kind, operand)
+    key = (kind, operand)
+    result = _comparisons.get(key)
+    if result is None:
+        for rule in COMPARE_RULES:
+            result = rule.apply(kind, operand)
+            if result is not None:
+                break
+        else:
+            result = compare_node(kind, operand)
+        remember(_comparisons, key, result)
+    return result
 
 
 def _compare_decided(kind: CompareKind, operand: Int) -> Cond | None:
@@ -137,6 +147,14 @@ def conjuncts(condition: Cond) -> tuple[Cond, ...]:
 
 def negate(condition: Cond) -> Cond:
     """True where the condition is not."""
+    result = _opposites.get(condition)
+    if result is None:
+        result = _opposite(condition)
+        remember(_opposites, condition, result)
+    return result
+
+
+def _opposite(condition: Cond) -> Cond:
     match condition:
         case Truth():
             return FALSE if condition.value else TRUE

@@ -573,6 +573,31 @@ _conditions: dict[_Key, Any] = {}
 _symbol_lock = locks.lock()
 
 
+# What is asked of the same nodes over and over, by each pass for each statement, is remembered in memo tables. A table is
+# dropped when it is full; nodes stay interned for the life of the process.
+_MEMO_LIMIT: Final = 1 << 17
+_memos: list[dict[Any, Any]] = []
+
+
+def memo() -> dict[Any, Any]:
+    """A table for results that follow from the key alone, of which only speed depends."""
+    _memos.append({})
+    return _memos[-1]
+
+
+def remember(table: dict[Any, Any], key: object, value: object) -> None:
+    """Put a result into a memo table."""
+    if len(table) >= _MEMO_LIMIT:
+        table.clear()
+    table[key] = value
+
+
+def clear_memo() -> None:
+    """Forget all remembered results. Nodes stay interned; results do not change."""
+    for table in _memos:
+        table.clear()
+
+
 def const(value: int) -> Int:
     """The literal `value`."""
     node = _constants.get(value)

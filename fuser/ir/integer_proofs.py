@@ -20,6 +20,8 @@ from fuser.ir.integer_nodes import (
     Symbol,
     SymbolQuotient,
     const,
+    memo,
+    remember,
     scale,
     shift,
 )
@@ -35,13 +37,7 @@ from fuser.ir.integer_sums import (
 
 # Eliminations one proof may try before it gives up.
 _PROOF_STEPS: Final = 48
-PROOF_MEMO_LIMIT: Final = 1 << 17
-_proofs: dict[Int, bool] = {}
-
-
-def clear_proofs() -> None:
-    """Forget remembered proofs; no result changes by it."""
-    _proofs.clear()
+_proofs: dict[Int, bool] = memo()
 
 
 def is_nonnegative(node: Int) -> bool:
@@ -59,9 +55,7 @@ def is_nonnegative(node: Int) -> bool:
     result = _proofs.get(node)
     if result is None:
         result = _eliminate(node, [_PROOF_STEPS])
-        if len(_proofs) >= PROOF_MEMO_LIMIT:
-            _proofs.clear()
-        _proofs[node] = result
+        remember(_proofs, node, result)
     return result
 
 

@@ -54,6 +54,27 @@ def substitute_condition(node: Cond, values: Mapping[Symbol, Int | int]) -> Cond
     return _replace_in(node, {name: as_int(value) for name, value in values.items()})
 
 
+class Substitution:
+    """`substitute` for many expressions: what they share is made once."""
+
+    __slots__ = ("_conditions", "_known")
+
+    def __init__(self, values: Mapping[Symbol, Int | int]) -> None:
+        self._known: dict[Int, Int] = {name: as_int(value) for name, value in values.items()}
+        self._conditions: dict[Cond, Cond] = {}
+
+    def integer(self, node: Int) -> Int:
+        """`node` with symbols replaced, simplified again."""
+        return _replace(node, self._known)
+
+    def condition(self, node: Cond) -> Cond:
+        """`node` with symbols replaced, decided again where possible."""
+        found = self._conditions.get(node)
+        if found is None:
+            found = self._conditions[node] = _replace_in(node, self._known)
+        return found
+
+
 def _replace(node: Int, known: dict[Int, Int]) -> Int:
     """`known` maps symbols to their values and carries the results of shared nodes."""
     found = known.get(node)

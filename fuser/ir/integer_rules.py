@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import gcd
-from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from fuser.ir.integer_attributes import monomial_weight
 from fuser.ir.integer_nodes import (
@@ -23,11 +23,13 @@ from fuser.ir.integer_nodes import (
     as_int,
     const,
     floor_div_atom,
+    memo,
     mod_atom,
+    remember,
     scale,
     shift,
 )
-from fuser.ir.integer_proofs import clear_proofs, is_nonnegative
+from fuser.ir.integer_proofs import is_nonnegative
 from fuser.ir.integer_sums import (
     add_multiple,
     add_product,
@@ -78,17 +80,10 @@ class Identity(NamedTuple):
 DivisionRule: TypeAlias = "Callable[[Int, Int], tuple[Int, Int] | None]"
 IdentityRule: TypeAlias = "Callable[[Int], Identity | None]"
 PairRule: TypeAlias = "Callable[[FloorDiv, FloorDiv], Identity | None]"
-# Memo tables are dropped when they reach this many entries; nodes stay interned for the life of the process.
-MEMO_LIMIT: Final = 1 << 17
-_divisions: dict[tuple[Int, Int], tuple[Int, Int]] = {}
-_identities: dict[Int, tuple[Identity, ...]] = {}
-
-
-def clear_memo() -> None:
-    """Forget remembered divisions, identities and proofs. Nodes stay interned; results do not change."""
-    _divisions.clear()
-    _identities.clear()
-    clear_proofs()
+_additions: dict[tuple[Int, Int, int], Int] = memo()
+_products: dict[tuple[Int, Int], Int] = memo()
+_divisions: dict[tuple[Int, Int], tuple[Int, Int]] = memo()
+_identities: dict[Int, tuple[Identity, ...]] = memo()
 
 
 # --------------------------------------------------------------------------------------------------- sums and products
@@ -100,7 +95,12 @@ def add(a: Int, b: Int, sign: int) -> Int:
         return shift(a, sign * b.constant)
     if not a.terms and sign == 1:
         return shift(b, a.constant)
-    return make_sum(*add_terms(a, b, sign))
+    key = (a, b, sign)
+    result = _additions.get(key)
+    if result is None:
+        result = make_sum(*add_terms(a, b, sign))
+        remember(_additions, key, result)
+    return result
 
 
 def multiply(a: Int, b: Int) -> Int:
@@ -109,7 +109,12 @@ def multiply(a: Int, b: Int) -> Int:
         return scale(a, b.constant)
     if not a.terms:
         return scale(b, a.constant)
-    return make_sum(*multiply_terms(a, b))
+    key = (a, b)
+    result = _products.get(key)
+    if result is None:
+        result = make_sum(*multiply_terms(a, b))
+        remember(_products, key, result)
+    return result
 
 
 def make_sum(constant: int, terms: dict[Monomial, int]) -> Int:
@@ -164,9 +169,7 @@ def divide(numerator: Int, divisor: Int) -> tuple[Int, Int]:
             break
     else:
         result = (floor_div_atom(numerator, divisor), mod_atom(numerator, divisor))
-    if len(_divisions) >= MEMO_LIMIT:
-        _divisions.clear()
-    _divisions[key] = result
+    remember(_divisions, key, result)
     return result
 
 
@@ -468,9 +471,7 @@ def _identities_of(node: FloorDiv | Mod) -> tuple[Identity, ...]:
     if found is None:
         made = [rule.apply(node) for rule in ATOM_IDENTITY_RULES]
         found = tuple([identity for identity in made if identity is not None])
-        if len(_identities) >= MEMO_LIMIT:
-            _identities.clear()
-        _identities[node] = found
+        remember(_identities, node, found)
     return found
 
 

@@ -61,16 +61,24 @@ from fuser.ir.integer_nodes import (
     Truth,
     Xor,
     as_int,
+    clear_memo,
     connect,
     const,
     symbol,
 )
-from fuser.ir.integer_rebuild import from_parts, parts_of, pickle_node, replaced, substitute, substitute_condition
+from fuser.ir.integer_rebuild import (
+    Substitution,
+    from_parts,
+    parts_of,
+    pickle_node,
+    replaced,
+    substitute,
+    substitute_condition,
+)
 from fuser.ir.integer_rules import (
     Rule,
     add,
     ceil_div,
-    clear_memo,
     divide,
     multiply,
     prove_divisible,
@@ -98,6 +106,7 @@ __all__ = [
     "Mod",
     "Rule",
     "Select",
+    "Substitution",
     "Sum",
     "Symbol",
     "SymbolQuotient",

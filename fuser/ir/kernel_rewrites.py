@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fuser.ir.integers import Cond, Int, Symbol
+from fuser.ir.integers import Int, Substitution, Symbol
 from fuser.ir.kernel import (
     Allocate,
     AsyncCommit,
@@ -76,21 +76,8 @@ def map_body(body: tuple[Stmt, ...], rewrite: Callable[[Stmt], tuple[Stmt, ...] 
 
 def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tuple[Stmt, ...]:
     """A body with symbols replaced in every index, bound and condition."""
-    known: dict[Int | Cond, Int | Cond] = {}
-
-    def index(e: Int) -> Int:
-        found = known.get(e)
-        if found is None:
-            found = known[e] = e.substitute(values)
-        assert isinstance(found, Int)
-        return found
-
-    def condition(c: Cond) -> Cond:
-        found = known.get(c)
-        if found is None:
-            found = known[c] = c.substitute(values)
-        assert isinstance(found, Cond)
-        return found
+    substitution = Substitution(values)
+    index, condition = substitution.integer, substitution.condition
 
     def value(v: Value) -> Value:
         match v:

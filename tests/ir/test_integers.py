@@ -18,7 +18,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fuser.ir import integers
+from fuser.ir import integer_conditions, integers
 from fuser.ir.integers import (
     FALSE,
     ONE,
@@ -27,6 +27,8 @@ from fuser.ir.integers import (
     ZERO,
     Cond,
     Int,
+    Rule,
+    Substitution,
     Symbol,
     all_of,
     any_of,
@@ -327,6 +329,29 @@ def test_substitution() -> None:
     assert less(x, n).substitute({x: 3}) is TRUE
     assert all_of(less(x, n), less(3, x)).substitute({x: 5, n: 4}) is FALSE
     assert (x + 1).substitute({}) is x + 1
+    many, y = Substitution({x: 5, n: 8}), symbol("y")
+    for _ in range(2):
+        assert many.integer(x // n + i) is i
+        assert many.condition(less(x, n)) is TRUE
+        assert many.condition(less(y, n)) is less(y, 8)
+
+
+def test_each_operation_on_the_same_nodes_is_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def nothing(*arguments: object) -> None:
+        asked.append(arguments)
+
+    watching = Rule("watching", "answers nothing", "x", "x", nothing)
+    monkeypatch.setattr(integer_conditions, "COMPARE_RULES", (watching, *integer_conditions.COMPARE_RULES))
+    x, y = symbol("x"), symbol("y")
+    clear_memo()
+    opposites = [negate(less(x * y + 3 * x, y)) for _ in range(5)]
+    assert len(set(opposites)) == 1
+    assert len(asked) == len(set(asked)) == 2, "the comparison and its opposite"
+    clear_memo()
+    assert negate(less(x * y + 3 * x, y)) is opposites[0]
+    assert len(asked) == 4
 
 
 # ------------------------------------------------------------------------------------------------------------ proofs
