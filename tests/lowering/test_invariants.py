@@ -1,6 +1,7 @@
 """Each invariant of a lowering pass rejects a body that breaks it, and holds for what the passes make."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from fuser.ir.kernel import (
     Fence,
     For,
     If,
+    Kernel,
     Literal,
     Load,
     Reduce,
@@ -28,6 +30,7 @@ from fuser.ir.kernel import (
     VectorMove,
 )
 from fuser.ir.kernel_rewrites import map_body
+from fuser.lowering import invariants, pipeline
 from fuser.lowering.invariants import ENSURES, check_invariants, invariants_after
 from fuser.lowering.pass_result import PassResult
 from fuser.lowering.pipeline import PASSES, lower_fusion
@@ -327,6 +330,51 @@ def test_nothing_is_checked_unless_asked(monkeypatch: pytest.MonkeyPatch) -> Non
             pytest.fail(str(error))
         except Exception:
             continue
+
+
+def test_what_a_pass_leaves_as_it_was_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    verified: list[str] = []
+    asked: list[tuple[str, str | None]] = []
+    verify, check = pipeline.verify_kernel, invariants.check_invariants
+
+    def verify_and_note(kernel: Kernel, pass_name: str = "", *, is_final: bool = False) -> None:
+        verified.append(pass_name)
+        verify(kernel, pass_name, is_final=is_final)
+
+    def check_and_note(pass_name: str, result: PassResult, checked_after: str | None = None) -> None:
+        asked.append((pass_name, checked_after))
+        check(pass_name, result, checked_after)
+
+    class Observed:
+        def __init__(self) -> None:
+            self.bodies: dict[str, tuple[Stmt, ...]] = {}
+
+        def passed(self, name: str, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+            self.bodies[name] = body
+            return body
+
+    monkeypatch.setattr(pipeline, "verify_kernel", verify_and_note)
+    monkeypatch.setattr(invariants, "check_invariants", check_and_note)
+    observed, case = Observed(), generate(100)
+    lower_fusion(case.schedule, case.facts, observer=observed)
+    assert [name for name, _ in asked] == [name for name in PASSES if name != "finish_kernel"]
+    for before, (name, checked_after) in pairwise(asked):
+        same = observed.bodies[name] is observed.bodies[before[0]]
+        assert checked_after in (None, before[0])
+        assert (checked_after is None) or same, f"{name} changed the body"
+        assert (name in verified) is (checked_after is None)
+    # What came to be known in between is checked with it: where shared memory lies.
+    assert dict(asked)["allocate_shared"] is None
+    assert 4 < len(verified) < len(PASSES) - 4
+
+
+def test_only_what_was_checked_is_left_out() -> None:
+    body = (*ALLOCATED, WRITE_A, WRITE_B, READ_A)
+    result = PassResult(body, {"a": ZERO, "b": ZERO}, frozenset("ab"))
+    with pytest.raises(InternalError, match="shared_values_survive"):
+        check_invariants("allocate_shared", result, "values_by_owners")
+    check_invariants("allocate_shared", result, "allocate_shared")
 
 
 def test_random_schedules_pass_every_check(monkeypatch: pytest.MonkeyPatch) -> None:
