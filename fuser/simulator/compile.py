@@ -245,7 +245,7 @@ class _Compiler:
             number = OTHER_SITES + len(self.sites)
         else:
             number = self.accesses = self.accesses + 1
-        self.sites[number] = Site(action, print_stmt(self.stmt), self.path, buffer)
+        self.sites[number] = Site(action, self.stmt, self.path, buffer)
         return number
 
     def _broken(self, message: str) -> InternalError:

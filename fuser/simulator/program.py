@@ -9,7 +9,8 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeAlias
 
 from fuser.ir.integers import Cond, Int, Symbol
-from fuser.ir.kernel import Buffer, GivenIndex, Kernel
+from fuser.ir.kernel import Buffer, GivenIndex, Kernel, Stmt
+from fuser.ir.print_kernel import print_stmt
 from fuser.records import record
 
 # Sites that access no memory are numbered from here on.
@@ -23,9 +24,14 @@ class Site:
     """A place in the kernel that accesses memory or synchronises. `buffer` is None where none is concerned."""
 
     action: str
-    statement: str
+    stmt: Stmt
     path: str
     buffer: Buffer | None
+
+    @property
+    def statement(self) -> str:
+        """The text of the statement. Made when it is asked for: a kernel has many sites, and few are ever reported."""
+        return print_stmt(self.stmt)
 
 
 @record
