@@ -1325,3 +1325,23 @@ def test_a_concrete_dim_of_one_element_behind_a_vector(monkeypatch: pytest.Monke
     found = run(define, [array], monkeypatch)
     np.testing.assert_array_equal(found[0], np.zeros((1, 2), "f4"))
     np.testing.assert_array_equal(found[1], -array)
+
+
+@pytest.mark.parametrize("strides", [None, (1, 1, 256)], ids=["row major", "any strides"])
+@pytest.mark.parametrize("shape", [(0, 129, 129), (129, 0, 129), (129, 256, 0)], ids=str)
+@pytest.mark.parametrize("dims", [[0, 2], [1]], ids=str)
+def test_reductions_of_nothing(
+    dims: list[int], shape: tuple[int, ...], strides: tuple[int, ...] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Facts hold for whatever strides a tensor without elements has: schedules follow what they say, not those strides. Dims
+    on both sides of a kept one are two loops, though one of them has no element."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, -1, -1], dtype=DataType.BFloat16)
+        fd.add_output(fd.ops.prod(x, dims))
+
+    x = np.zeros(shape, ml_dtypes.bfloat16)
+    if strides is not None:
+        x = np.lib.stride_tricks.as_strided(x, shape, tuple(2 * s for s in strides))
+    (found,) = run(define, [x], monkeypatch)
+    np.testing.assert_array_equal(found.astype("f4"), np.ones(x.shape).prod(tuple(dims)))

@@ -29,6 +29,7 @@ from fuser.ir.facts import (
     ZeroStride,
     holds,
     layout_facts,
+    planned_layout,
     stride_facts,
     those_that_hold,
 )
@@ -57,6 +58,7 @@ def collect_facts(
     evaluate     value of an extent expression for these inputs
     index_bits   32 asks for the bound and refuses nothing; 64 does not ask; None asks, and takes it if it holds
     """
+    tensors = {name: planned_layout(t) for name, t in tensors.items()}
     facts: list[Fact] = []
     for t in scheduled.fusion.input_tensors:
         if not t.is_cpu:

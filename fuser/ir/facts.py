@@ -71,6 +71,22 @@ class TensorDescriptor:
         return byte_span(self.sizes, self.strides, self.dtype.itemsize, self.address)
 
 
+def planned_layout(tensor: TensorDescriptor) -> TensorDescriptor:
+    """What a kernel is planned for: of a tensor without elements, whose facts hold for any strides and any address, the layout
+    that `layout_facts` says it has.
+
+    A schedule made for its own strides would rest on facts that tell of others.
+    """
+    if tensor.numel:
+        return tensor
+    strides: list[int] = []
+    running = 1
+    for n in reversed(tensor.sizes):
+        strides.insert(0, running)
+        running *= max(n, 1)
+    return TensorDescriptor(tensor.dtype, tensor.sizes, tuple(strides), address=tensor.address)
+
+
 @record
 class ExtentIs:
     tensor: str
@@ -285,7 +301,8 @@ def those_that_hold(
 
 def layout_facts(name: str, tensor: TensorDescriptor) -> list[Fact]:
     """Strides of an argument as facts, in whatever order its dims are laid out: dims of stride 0, then from the fastest dim
-    outwards each one that continues its neighbour densely. Where nothing holds, the kernel takes the stride as a number."""
+    outwards each one that continues its neighbour densely. Where nothing holds, the kernel takes the stride as a number. A
+    tensor without elements is row major (see `planned_layout`)."""
     if tensor.numel == 0:
         return _dense_row_major(name, len(tensor.sizes))
     facts: list[Fact] = []

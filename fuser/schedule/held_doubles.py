@@ -52,7 +52,7 @@ class HeldShape:
 def plan_held_doubles(space: Space, device: DeviceInfo) -> ReductionPlan | None:
     """The plan for sums of exponentials of Doubles, of rows of which there are enough that blocks need not share them; None
     for others."""
-    if not (space.held and space.wide and space.inner and space.run >= space.reduced):
+    if not (space.held and space.wide and space.inner and space.runs == 1):
         return None
     steps = ceil_div(space.reduced, space.vector)
     if space.kept <= device.sm_count // 2 or steps < LEAST_STEPS:

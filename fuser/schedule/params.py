@@ -8,7 +8,7 @@ from typing import Protocol
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
-from fuser.ir.facts import TensorDescriptor
+from fuser.ir.facts import TensorDescriptor, planned_layout
 from fuser.ir.fusion import Fusion
 from fuser.ir.integers import Int
 from fuser.ir.schedule import ScheduleBuilder
@@ -29,10 +29,14 @@ class Refused:
 
 @record
 class SegmentInputs:
-    """Arguments of a segment: descriptors by tensor name, and the value of an extent expression for them."""
+    """Arguments of a segment: descriptors by tensor name, as kernels are planned for them (`planned_layout`), and the value of
+    an extent expression for them."""
 
     tensors: Mapping[str, TensorDescriptor]
     evaluate: Callable[[Int], int]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tensors", {name: planned_layout(t) for name, t in self.tensors.items()})
 
 
 @record

@@ -61,7 +61,7 @@ def plan_reduction(space: Space, device: DeviceInfo) -> ReductionPlan:
     """The plan for a space. Pure arithmetic: it runs for every new shape."""
     if not space.inner:
         return plan_columns(space, device)
-    if space.run >= space.reduced:
+    if space.runs == 1:
         return _plan_inner(space, device)
     if space.kept == 1 and space.may_split and not (space.heavy or space.held):
         return _plan_all(space, device)
@@ -153,7 +153,7 @@ def _plan_planes(space: Space, device: DeviceInfo) -> ReductionPlan:
     One axis of all reduced dims would cost a division for every access.
     """
     steps = ceil_div(space.run, space.vector)
-    planes = space.reduced // max(space.run, 1)
+    planes = max(space.runs, 1)
     unroll = most_in_flight(space)
     block = power_of_two(ceil_div(steps * planes, unroll), WARP, _long_block(space))
     threads = power_of_two(max(ceil_div(steps, unroll), min(steps, WARP)), 1, block)
@@ -179,7 +179,7 @@ def _plan_planes(space: Space, device: DeviceInfo) -> ReductionPlan:
 def _plan_all(space: Space, device: DeviceInfo) -> ReductionPlan:
     """One sum of rows that lie apart in memory: blocks take some rows each, or parts of all rows where those are few."""
     steps = ceil_div(space.run, space.vector)
-    rows = space.reduced // max(space.run, 1)
+    rows = max(space.runs, 1)
     unroll = most_in_flight(space)
     most = 2 * device.sm_count
     # Blocks of little data have fewer threads to join (H200: f64 702x1024 padded 8.4 us with 512 threads, 8.0 with 256).

@@ -224,6 +224,7 @@ class ReductionScheduler:
             kept=kept_count,
             reduced=reduced_count,
             run=math.prod(extent[g] for g in row if g in reduced),
+            runs=math.prod(extent[g] for g in groups if g in reduced and g not in row),
             vector=vector,
             bytes_per_step=vector * (full + shared if accesses.misaligned or widest > 4 else full),
             heavy=heavy,

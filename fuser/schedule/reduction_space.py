@@ -31,6 +31,7 @@ class Space:
     inner           the fastest dim is reduced
     kept, reduced   number of reductions, and elements of each
     run             elements of the reduced dims that are neighbours in memory up to the fastest one
+    runs            of those in a reduction, which lie apart; 0 where another dim has no element: it is a loop all the same
     vector          elements of one access
     bytes_per_step  bytes of one access to every full-size input
     heavy           the combining step costs more than an access (Welford): threads should reduce much before they combine
@@ -48,6 +49,7 @@ class Space:
     kept: int
     reduced: int
     run: int
+    runs: int
     vector: int
     bytes_per_step: int
     heavy: bool

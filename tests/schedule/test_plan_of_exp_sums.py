@@ -18,6 +18,7 @@ def plan(rows: int, columns: int, itemsize: int) -> ReductionPlan:
         kept=rows,
         reduced=columns,
         run=columns,
+        runs=1,
         vector=vector,
         bytes_per_step=16,
         heavy=False,
