@@ -142,32 +142,34 @@ SUBMODULES: dict[str, str] = {
 __all__ = sorted([*EXPORTS, *SUBMODULES])  # type: ignore[reportUnsupportedDunderAll]
 
 
-class UnknownNameError(AttributeError):
-    """A name that the package does not export. What it may mean is looked up when the message is read: importing a submodule
-    asks the package for its name first.
-    """
-
-    def __init__(self, name: str) -> None:
-        # With a name, the interpreter does not look for similar names once more.
-        super().__init__(name, name=name, obj=None)
-        self.unknown = name
-
-    def __str__(self) -> str:
-        from fuser.frontend.advice import advice_on_package
-
-        return f"module 'fuser' has no attribute {self.unknown!r}{advice_on_package(self.unknown, __all__)}"
-
-
 def __getattr__(name: str) -> Any:
     module = EXPORTS.get(name)
     if module is not None:
         value = getattr(importlib.import_module(module), name)
     elif name in SUBMODULES:
         value = importlib.import_module(SUBMODULES[name])
+    elif name.startswith("_") or _asked_by().startswith(("importlib.", "fuser.")):
+        # Importing a submodule asks the package for its name first, and nobody reads what the answer says.
+        raise AttributeError(f"module 'fuser' has no attribute {name!r}")
     else:
-        raise UnknownNameError(name)
+        from fuser.errors import FuserError
+        from fuser.frontend.advice import advice_on_package
+        from fuser.missing_names import missing_from_module
+        from fuser.tracebacks import shorten
+
+        try:
+            advice = advice_on_package(name, __all__)
+            raise missing_from_module(f"module 'fuser' has no attribute {name!r}{advice}", name)
+        except FuserError as error:
+            shorten(error)
+            raise
     globals()[name] = value
     return value
+
+
+def _asked_by() -> str:
+    """The module that asks for a name."""
+    return sys._getframe(2).f_globals.get("__name__", "")  # pyright: ignore[reportPrivateUsage]
 
 
 class _Package(ModuleType):

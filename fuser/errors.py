@@ -59,8 +59,20 @@ class DefinitionAttributeError(DefinitionError, AttributeError):
         self.obj = None
 
 
+class DefinitionImportError(DefinitionError, ImportError):
+    """A name that cannot be imported, because the module has none such. `name` is the name."""
+
+    def __init__(self, message: str, name: str, *, location: SourceLocation | None = None) -> None:
+        super().__init__(message, location=location)
+        self.name = name
+
+
 class DefinitionValueError(DefinitionError, ValueError):
     """A definition call with a value outside its domain."""
+
+
+class DefinitionKeyError(DefinitionError, KeyError):
+    """A name in brackets that an enumeration does not have, as in `DataType["float32"]`."""
 
 
 class DefinitionIndexError(DefinitionError, IndexError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from types import CodeType
+from types import CodeType, FrameType
 from typing import NamedTuple
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -33,10 +33,20 @@ def is_of_package(code: CodeType) -> bool:
 
 def caller_location() -> SourceLocation | None:
     """The innermost frame that is not this package's, or None if every frame is."""
+    frame = _caller()
+    return None if frame is None else SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def caller_imports_name() -> bool:
+    """Whether that frame asks for a name by `from module import name`."""
+    from opcode import opmap
+
+    frame = _caller()
+    return frame is not None and frame.f_code.co_code[frame.f_lasti] == opmap["IMPORT_FROM"]
+
+
+def _caller() -> FrameType | None:
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - inspect.stack() costs milliseconds a call
-    while frame is not None:
-        code = frame.f_code
-        if not is_of_package(code):
-            return SourceLocation(code.co_filename, frame.f_lineno, code.co_name)
+    while frame is not None and is_of_package(frame.f_code):
         frame = frame.f_back
-    return None
+    return frame

@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("optimize", "schedule", "lowering", "codegen"),
     ("runtime",),
     ("ir",),
+    ("missing_names",),
     ("tracebacks",),
     ("options", "release", "unbound_calls"),
     ("errors",),

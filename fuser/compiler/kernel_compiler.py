@@ -26,6 +26,7 @@ from fuser.ir.kernel_demand import demand_of
 from fuser.ir.proofs import ProofLog
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
+from fuser.missing_names import says_instead
 from fuser.records import record
 from fuser.runtime.compiled_kernel import BlocksBy, CompiledKernel, content_hash
 from fuser.runtime.device import Device
@@ -113,6 +114,7 @@ class Target:
         return Target(device.info, device.kind == "cuda")
 
 
+@says_instead("KernelCompiler().compile(fd, [x, y]) makes a kernel, which a HostProgram launches")
 @short_tracebacks
 class KernelCompiler:
     """Compiles segments.

@@ -5,9 +5,10 @@ Recipes are code with the tensors `x`, `w`, `b` (and the loss's `target`), and l
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any
+
+from fuser.missing_names import like_names
 
 RENAMED: dict[str, str] = {
     "absolute": "abs(x)",
@@ -160,7 +161,11 @@ def advice_on_package(name: str, exports: Collection[str]) -> str:
     if dtype is not None:
         return f"; did you mean fuser.{dtype!r}?"
     if name in OPS or name in RENAMED or name in RECIPES or name in ABSENT:
-        return f": ops belong to a definition, fd.ops.{name}" if name in OPS else advice_on(name, OPS, "fd.ops.")
+        return (
+            f": ops belong to a definition, fd.ops.{name}, or from fuser.ops import {name}"
+            if name in OPS
+            else advice_on(name, OPS, "fd.ops.")
+        )
     close = like_names(name, exports)[:1]
     return f"; did you mean fuser.{close[0]}?" if close else ""
 
@@ -176,12 +181,6 @@ def advice_on_numpy(function: Any) -> str:
         # The names mean what they mean in torch: its repeat tiles.
         advice = advice_on("repeat_interleave" if name == "repeat" else name, OPS, "fd.ops.")
     return f"numpy.{name} takes arrays, and a tensor of a definition has no values{advice}"
-
-
-def like_names(name: str, known: Iterable[str]) -> list[str]:
-    """Up to three names that are spelled like a name, the most similar first."""
-    # One letter of three may differ, as in `sun`; longer names with so few letters in common are other words.
-    return difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.66 if len(name) <= 3 else 0.75)
 
 
 def advice_on(name: str, known: Collection[str], prefix: str) -> str:

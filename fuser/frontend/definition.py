@@ -14,13 +14,12 @@ from fuser.errors import (
     FuserError,
     InputTypeError,
     NotSupportedError,
-    SchedulingError,
 )
-from fuser.frontend.advice import like_names
 from fuser.frontend.define import define_scalar_in, define_tensor_in, define_vector_in
 from fuser.frontend.fusion_handle import Fusion, FusionGuard
 from fuser.frontend.handles import TensorView, Val
 from fuser.ir.dtypes import DataType
+from fuser.missing_names import like_names
 from fuser.options import logger
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_tracebacks, shorten
@@ -311,6 +310,10 @@ class FusionDefinition:
                 "manual_execute() runs it as it was scheduled"
             )
         self.fec = FusionExecutorCache(fusion)
+        fusion.end_schedule(
+            "fd.execute, fd.program and fd.explain schedule by themselves; schedule a new definition and run it by "
+            "fd.manual_execute"
+        )
         self.__dict__.pop("_fusion", None)
         return self.fec
 
@@ -327,7 +330,8 @@ class FusionDefinition:
         """Run the fusion. One array or number per input, in order; one array per plain output.
 
         Outputs are arrays of the kind of the first tensor input, `DeviceTensor`s (`.numpy()` copies one to the host) where
-        there is none. An output that is an input, or a view of one, is the caller's own memory.
+        there is none. An output that is an input, or a view of one, is the caller's own memory. Type checkers cannot know the
+        library: `y: np.ndarray[Any, Any] = fd(x)` tells them.
 
         device                              None for that of the inputs, an index, "cuda:1", "simulator", a torch device
         graph                               launch all kernels as one CUDA graph, which is kept and updated from call to call;
@@ -392,11 +396,8 @@ class FusionDefinition:
             executor.compile(fusion, arguments, **compilation)
             # Only a kernel that compiled makes the two ways of execution exclusive.
             self.ke = executor
-            self._records_compiled = _records(fusion)
-        elif executor.is_compiled() and _records(fusion) != self.__dict__.get("_records_compiled", _records(fusion)):
-            raise SchedulingError(
-                "manual_execute(): the fusion was scheduled after it was compiled; its kernel is that of the first "
-                "manual_execute, before which scheduling ends"
+            fusion.end_schedule(
+                "its kernel is that of the first fd.manual_execute; scheduling verbs stand before it, or in a new definition"
             )
         elif not executor.is_compiled():
             executor.compile(fusion, arguments, **compilation)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, overload
 
-from fuser.errors import DefinitionRuntimeError, DefinitionTypeError
+from fuser.errors import DefinitionRuntimeError, DefinitionTypeError, SchedulingError
 from fuser.frontend.handles import (
     BroadcastOp,
     Expr,
@@ -49,6 +49,7 @@ class Fusion:
         "_closed",
         "_exprs",
         "_extents",
+        "_scheduled",
         "_sizes",
         "_snapshot",
         "_transforms",
@@ -66,6 +67,8 @@ class Fusion:
         self._sizes: dict[tuple[str, int], Val] = {}
         self._extents: dict[Int, Val] = {}
         self.schedule: ScheduleBuilder | None = None
+        # Why no verb can follow.
+        self._scheduled: str | None = None
 
     # --- state ---
 
@@ -102,7 +105,14 @@ class Fusion:
         return self._builder.exprs
 
     def start_schedule(self) -> ScheduleBuilder:
-        """The schedule, begun by the first verb, which freezes the definition."""
+        """The schedule, begun by the first verb, which freezes the definition.
+
+        Raises SchedulingError once `end_schedule` was called.
+        """
+        if self._scheduled is not None:
+            raise SchedulingError(
+                f"this fusion cannot be scheduled any more: {self._scheduled}", location=caller_location()
+            )
         if self.schedule is None:
             from fuser.ir.schedule import ScheduleBuilder
             from fuser.optimize.assign_output_layouts import assign_output_layouts
@@ -110,6 +120,11 @@ class Fusion:
             self.close("scheduling has begun; define every op, input and output before the first scheduling call")
             self.schedule = ScheduleBuilder(assign_output_layouts(self.ir_fusion))
         return self.schedule
+
+    def end_schedule(self, reason: str) -> None:
+        """From here on no verb would have an effect; `reason` says why in the error."""
+        if self._scheduled is None:
+            self._scheduled = reason
 
     # --- handles ---
 

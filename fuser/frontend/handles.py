@@ -33,12 +33,24 @@ if TYPE_CHECKING:
     Operand: TypeAlias = "Val | Number"
 
 
-class Statement:
+class _Handle(type):
+    """`dir` of a class of handles shows what users call, as that of a handle does."""
+
+    def __dir__(cls) -> list[str]:
+        from fuser.frontend.methods import public_names
+
+        return public_names(cls)
+
+
+class Statement(metaclass=_Handle):
     """Anything of a fusion that can be printed."""
 
     __slots__ = ("fusion",)
 
     fusion: Fusion
+
+    def __dir__(self) -> list[str]:
+        return dir(type(self))
 
     def __repr__(self) -> str:
         return str(self)
@@ -226,11 +238,6 @@ class Val(Statement):
             shorten(error)
             raise
 
-    def __dir__(self) -> list[str]:
-        from fuser.frontend.methods import public_names
-
-        return public_names(type(self))
-
     def __array__(self, *args: object, **kwargs: object) -> NoReturn:
         # NumPy would make an array of one object.
         raise DefinitionTypeError(
@@ -324,7 +331,8 @@ class TensorView(Val):
 
     def __iter__(self) -> NoReturn:
         raise DefinitionTypeError(
-            "a TensorView cannot be iterated over; fd.ops take all of its elements at once, and x[i] is one row",
+            "a TensorView cannot be iterated over or unpacked: fd.ops take all of its elements at once, x[i] is one row, and "
+            "x[:2], x[2:] are two parts",
             location=caller_location(),
         )
 

@@ -10,6 +10,9 @@ from fuser.ir import fusion as ir
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
 
+class _Handle(type):
+    """`dir` of a class of handles shows what users call, as that of a handle does."""
+
 class Statement:
     """Anything of a fusion that can be printed."""
 
@@ -968,8 +971,13 @@ class TensorView(Val):
         """
     def reshape(self, *new_shape: Extent | Sequence[Extent]) -> TensorView:
         """The elements in row-major order of the logical dims under other dims, `reshape(2, -1)` or `reshape([2,
-        -1])`; one -1 is
-        inferred. See `ops.reshape`.
+        -1])`.
+
+        A size is an int, -1 at most once, for what the others leave, or a scalar of the fusion: a size of a tensor,
+        a
+        `define_scalar`, or an expression of them, as in `x.reshape(x.size(0), groups, x.size(1) // groups)`.
+        Scalars of floating
+        dtypes are cast to Int. Errors are those of `ops.reshape`.
         """
     def round(self) -> TensorView:
         """Nearest whole number, ties to even; integers unchanged.

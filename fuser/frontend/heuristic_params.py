@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fuser.errors import DefinitionAttributeError
-from fuser.frontend.advice import like_names
 from fuser.ir.enums import (
     MatmulBufferingLoopLevel,
     MatmulCircularBufferingStrategy,
@@ -23,6 +22,7 @@ from fuser.ir.enums import (
     ParallelType,
     SchedulerType,
 )
+from fuser.missing_names import like_names
 from fuser.tracebacks import short_traceback
 
 if TYPE_CHECKING:

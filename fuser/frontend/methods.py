@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from fuser.errors import DefinitionAttributeError, DefinitionRuntimeError, DefinitionTypeError
 from fuser.frontend.advice import advice_on
-from fuser.frontend.handles import IterDomain, Statement, TensorView, Val, wrap_axis
+from fuser.frontend.handles import IterDomain, TensorView, Val, wrap_axis
 from fuser.frontend.operation import int_argument, is_index, operation, tensor_argument
 from fuser.frontend.ops import OPS, UNSUPPORTED
 from fuser.ir.dtypes import DataType, widen
@@ -44,8 +44,12 @@ def _listed(values: tuple[Any, ...]) -> list[Any]:
 
 @operation("reshape(arg: TensorView, *new_shape: Val | int | Sequence[Val | int]) -> TensorView")
 def reshape(arg: TensorView, *new_shape: Any) -> TensorView:
-    """The elements in row-major order of the logical dims under other dims, `reshape(2, -1)` or `reshape([2, -1])`; one -1 is
-    inferred. See `ops.reshape`."""
+    """The elements in row-major order of the logical dims under other dims, `reshape(2, -1)` or `reshape([2, -1])`.
+
+    A size is an int, -1 at most once, for what the others leave, or a scalar of the fusion: a size of a tensor, a
+    `define_scalar`, or an expression of them, as in `x.reshape(x.size(0), groups, x.size(1) // groups)`. Scalars of floating
+    dtypes are cast to Int. Errors are those of `ops.reshape`.
+    """
     return OPS["reshape"](arg, _listed(new_shape))
 
 
@@ -199,7 +203,7 @@ for _name, _getter in PROPERTIES.items():
 _INTERNAL = {"fusion", "node"}
 
 
-def public_names(kind: type[Statement]) -> list[str]:
+def public_names(kind: type) -> list[str]:
     """What users may ask a handle of a class for."""
     names = {name for cls in kind.__mro__ for name in vars(cls)}
     return sorted(name for name in names if not name.startswith("_") and name not in _INTERNAL)

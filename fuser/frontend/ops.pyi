@@ -1096,9 +1096,12 @@ def remainder(lhs: Operand, rhs: TensorView, /) -> TensorView: ...
 @overload
 def remainder(lhs: Operand, rhs: Operand, /) -> Val: ...
 def reshape(arg: TensorView, new_shape: Sequence[Extent]) -> TensorView:
-    """The elements in row-major order of the logical dims under other dims; one -1 is inferred.
+    """The elements in row-major order of the logical dims under other dims: `reshape(x, [x.size(0), groups, -1])`.
 
-    Scalars of floating dtypes, such as quotients of sizes, are cast to Int.
+    A size is an int, -1 at most once, for what the others leave, or a scalar of the fusion: a size of a tensor, a
+    `define_scalar`, or an expression of them, `x.size(1) // groups`. Scalars of floating dtypes, such as quotients
+    of sizes,
+    are cast to Int.
 
     Raises DefinitionRuntimeError for two -1 (`A maximum of one value of -1`), other numbers of elements (`Total
     element counts

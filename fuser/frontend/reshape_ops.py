@@ -27,9 +27,11 @@ from fuser.ir.reshape_dims import product
 
 @operation("reshape(arg: TensorView, new_shape: Sequence[Val | int]) -> TensorView")
 def reshape(arg: object, new_shape: object) -> TensorView:
-    """The elements in row-major order of the logical dims under other dims; one -1 is inferred.
+    """The elements in row-major order of the logical dims under other dims: `reshape(x, [x.size(0), groups, -1])`.
 
-    Scalars of floating dtypes, such as quotients of sizes, are cast to Int.
+    A size is an int, -1 at most once, for what the others leave, or a scalar of the fusion: a size of a tensor, a
+    `define_scalar`, or an expression of them, `x.size(1) // groups`. Scalars of floating dtypes, such as quotients of sizes,
+    are cast to Int.
 
     Raises DefinitionRuntimeError for two -1 (`A maximum of one value of -1`), other numbers of elements (`Total element counts
     across view operation must match`), and an empty arg without a 0 in new_shape. Symbolic extents are checked when inputs are

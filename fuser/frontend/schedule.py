@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any, NoReturn, SupportsIndex, overload
 
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
-from fuser.errors import DefinitionAttributeError, DefinitionTypeError, SchedulingError
-from fuser.frontend.advice import like_names
+from fuser.errors import DefinitionTypeError, SchedulingError
 from fuser.frontend.fusion_handle import Fusion, require_active_fusion
 from fuser.frontend.handles import TensorView
 from fuser.frontend.heuristic_params import (
@@ -23,6 +22,7 @@ from fuser.frontend.schedule_access import begun_schedule
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.missing_names import like_names, missing_from_module
 from fuser.runtime.arrays import ArrayView, resolve_device
 from fuser.schedule import params as internal
 from fuser.schedule.registry import scheduler_of
@@ -385,7 +385,7 @@ def __getattr__(name: str) -> NoReturn:
     else:
         close = like_names(name, __all__)
         advice = f"; did you mean fd.sched.{close[0]}?" if close else f"; there are {', '.join(__all__)}"
-    raise DefinitionAttributeError(f"there is no scheduling function {name!r}{advice}", name)
+    raise missing_from_module(f"there is no scheduling function {name!r}{advice}", name)
 
 
 def __dir__() -> list[str]:

@@ -16,8 +16,8 @@ from fuser.frontend.handles import Expr, IterDomain, TensorView, Val
 from fuser.frontend.operation import ArgumentMismatch, bool_argument, int_argument, int_list_argument, operation
 from fuser.ir import fusion as ir
 from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
+from fuser.ir.user_names import value_name
 from fuser.source_location import caller_location
-from fuser.unbound_calls import OTHER_MEANINGS
 
 if TYPE_CHECKING:
     from fuser.compiler.compile_params import CompileParams
@@ -162,13 +162,32 @@ def _handle(tv: TensorView, name: str) -> TensorView:
 def split(tv: TensorView, axis: int, factor: int, inner_split: bool) -> TensorView:
     at, by = int_argument("axis", axis), int_argument("factor", factor)
     is_inner = bool_argument("inner_split", inner_split)
-    try:
-        schedule, name = _schedule_of(tv)
-    except SchedulingError as error:
-        # Where the call cannot be scheduled, the method that other libraries have under this name may be meant.
-        raise SchedulingError(f"{error.message}. {OTHER_MEANINGS['split']}", location=caller_location()) from None
+    # Before the outputs are named, the method that other libraries have under this name may be meant.
+    if tv.fusion.schedule is None and not tv.fusion.outputs():
+        raise SchedulingError(
+            f"no output is named yet, and split() is a scheduling verb: {_called(tv)}.split({at}, {by}) after the last "
+            "fd.add_output splits a loop axis. The parts that split gives in other libraries are slices: "
+            f"{_parts(tv, at, by)}",
+            location=caller_location(),
+        )
+    schedule, name = _schedule_of(tv)
     schedule.split(name, at, by, is_inner)
     return tv
+
+
+def _called(tv: TensorView) -> str:
+    """A tensor as the user's program writes it; `x` where it has no name."""
+    name = value_name(tv.fusion.ir_fusion, tv.node).partition(" (")[0]
+    return "x" if name == tv.node.name else name
+
+
+def _parts(tv: TensorView, axis: int, factor: int) -> str:
+    """The parts of a tensor as slices, for `split(dim, size)` or the `split(size, dim)` of other libraries."""
+    for dim, size in ((axis, factor), (factor, axis)):
+        if -tv.ndim <= dim < tv.ndim and size > 0:
+            whole = ":, " * (dim % tv.ndim)
+            return f"{_called(tv)}[{whole}:{size}], {_called(tv)}[{whole}{size}:]"
+    return "x[:, :4], x[:, 4:]"
 
 
 @operation("merge(axis_o: int, axis_i: int | None = None) -> TensorView")

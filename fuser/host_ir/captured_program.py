@@ -19,6 +19,7 @@ from fuser.host_ir.launcher import Launcher
 from fuser.host_ir.recording import KeptMemory, Recording, record_program
 from fuser.host_ir.run_inputs import borrow, host_number
 from fuser.host_ir.steps import BoundProgram
+from fuser.missing_names import says_instead
 from fuser.runtime.arrays import ArrayView, Scalar, describe_array, is_scalar, python_number
 from fuser.runtime.call_keys import KINDS
 from fuser.runtime.commands import DeviceGraph
@@ -30,6 +31,10 @@ from fuser.tracebacks import short_tracebacks
 COUNTERS = ("launched", "parameters_set", "instantiated", "nodes_set")
 
 
+_RUN = "captured.run([x, y]) runs it on new inputs, captured.replay() on the last ones as they are now"
+
+
+@says_instead(_RUN, dict.fromkeys(("execute", "launch", "call", "forward"), _RUN))
 @short_tracebacks
 class CapturedProgram:
     """What a launcher runs, as a graph; `HostProgram.capture` makes it.

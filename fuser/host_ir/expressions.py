@@ -10,15 +10,18 @@ expression. A stride counts elements.
 from __future__ import annotations
 
 import ast
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, SupportsIndex
 
 from fuser.errors import DefinitionRuntimeError, DefinitionTypeError
 from fuser.ir.integers import Int, Symbol, as_int, compile_function, symbol
 from fuser.tracebacks import short_traceback
 
 Size = Int | int
+GivenSize = Int | SupportsIndex
+"""A size as callers write it: integers of NumPy too."""
 
 
 class SlotSource(NamedTuple):
@@ -59,7 +62,7 @@ def _leaf(source: SlotSource, name: str, low: int | None) -> Int:
     return leaf
 
 
-def as_sizes(values: Sequence[Size], what: str) -> tuple[Size, ...]:
+def as_sizes(values: Sequence[GivenSize], what: str) -> tuple[Size, ...]:
     """A sequence of sizes, constants as plain ints. Raises DefinitionTypeError for other things."""
     if isinstance(values, (str, Int)) or not hasattr(values, "__iter__"):
         raise DefinitionTypeError(
@@ -68,10 +71,10 @@ def as_sizes(values: Sequence[Size], what: str) -> tuple[Size, ...]:
     return tuple(as_size(v, what) for v in values)
 
 
-def as_size(value: Size, what: str) -> Size:
+def as_size(value: GivenSize, what: str) -> Size:
     """One size, a constant as plain int. Raises DefinitionTypeError for other things."""
     try:
-        node = as_int(value)
+        node = as_int(value if isinstance(value, Int) else operator.index(value))
     except TypeError:
         raise DefinitionTypeError(f"{what} takes ints and expressions of extent(slot, dim), got {value!r}") from None
     return node.value if node.is_const else node

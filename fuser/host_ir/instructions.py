@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fuser.errors import DefinitionTypeError
-from fuser.host_ir.expressions import Size, as_size, as_sizes
+from fuser.host_ir.expressions import GivenSize, Size, as_size, as_sizes
 from fuser.ir.dtypes import DataType, as_dtype
 from fuser.ir.integers import Int
 from fuser.records import record
@@ -42,6 +42,7 @@ from fuser.tracebacks import short_tracebacks
 
 if TYPE_CHECKING:
     from fuser.runtime.launch_params import LaunchParams
+    from fuser.runtime.rtc_kernel import RtcKernel
 
 Argument = str | bool | int | float | complex | Int
 
@@ -58,6 +59,12 @@ class Allocate:
     shape: tuple[Size, ...]
     dtype: DataType
     strides: tuple[Size, ...] | None = None
+
+    if TYPE_CHECKING:
+        # What is given may be any sequence; what is kept is a tuple.
+        def __init__(
+            self, slot: str, shape: Sequence[GivenSize], dtype: DataType, strides: Sequence[GivenSize] | None = None
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", as_sizes(self.shape, "Allocate"))
@@ -90,6 +97,17 @@ class Alias:
     sizes: tuple[Size, ...] | None = None
     strides: tuple[Size, ...] | None = None
     offset: Size = 0
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            slot: str,
+            of: str,
+            sizes: Sequence[GivenSize] | None = None,
+            strides: Sequence[GivenSize] | None = None,
+            offset: GivenSize = 0,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if self.sizes is not None:
@@ -133,6 +151,12 @@ class LaunchKernel:
     kernel: CompiledKernel
     args: tuple[Argument, ...]
     launch: LaunchParams | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, kernel: CompiledKernel | RtcKernel, args: Sequence[Argument], launch: LaunchParams | None = None
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if not isinstance(self.kernel, CompiledKernel):

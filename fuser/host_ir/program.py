@@ -25,6 +25,7 @@ from fuser.host_ir.print import label_kernels, print_program
 from fuser.host_ir.side_by_side import Beside, side_by_side
 from fuser.host_ir.steps import BoundProgram, Tally
 from fuser.host_ir.verify import ProgramFacts, verify_program
+from fuser.missing_names import says_instead
 from fuser.runtime.arrays import ArrayView, input_sequence
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.streams import stream_handle
@@ -53,6 +54,10 @@ COUNTERS = (
 )
 
 
+_RUN = "program.run([x, y]) runs it, on a list of all inputs"
+
+
+@says_instead(_RUN, dict.fromkeys(("execute", "launch", "call", "forward"), _RUN))
 @short_tracebacks
 class HostProgram:
     """A sequence of instructions over named slots. Immutable; compares by inputs, outputs and instructions.

@@ -12,11 +12,11 @@ Grammar
 from __future__ import annotations
 
 import sys
-from difflib import get_close_matches
-from enum import Enum, EnumType
+from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fuser.errors import DefinitionRuntimeError
+from fuser.ir.named_enums import Named
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,27 +25,6 @@ if TYPE_CHECKING:
 def attach_entries(enum: type[Enum], docs: dict[str, str]) -> None:
     """Give an enumeration the `__entries` table (name -> (member, doc)) that binding users read."""
     setattr(enum, "__entries", {m.name: (m, docs.get(m.name, "")) for m in enum})
-
-
-class Named(EnumType):
-    """Says which member was meant by a name that is none."""
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(cls, name: str) -> Any:
-            found = cls.__dict__.get("_member_map_", {}).get(name)
-            if found is not None:
-                return found
-            message = f"{cls.__name__} has no member {name!r}"
-            if name.startswith("_"):
-                raise AttributeError(message)
-            like = _BY_SPELLING.get(name.lower())
-            if not isinstance(like, cls):
-                close = get_close_matches(name, cls.__members__, n=1, cutoff=0.8)
-                like = cls.__members__[close[0]] if close else None
-            meant = f"; did you mean {like!r}?" if like is not None else f"; they are {', '.join(cls.__members__)}"
-            # With a name, the interpreter does not look for similar names once more.
-            raise AttributeError(f"{message}{meant}", name=name, obj=None)
 
 
 class DataType(Enum, metaclass=Named):
@@ -85,6 +64,11 @@ class DataType(Enum, metaclass=Named):
     def __call__(self) -> DataType:
         """Itself: `tensor.dtype()` is `tensor.dtype`."""
         return self
+
+    @staticmethod
+    def spelled(value: object) -> DataType | None:
+        """The dtype of a library's name or dtype; None for what is none."""
+        return as_dtype(value)
 
     @property
     def itemsize(self) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from keyword import iskeyword
 
-from fuser.ir.dtypes import Named, attach_entries
+from fuser.ir.dtypes import attach_entries
+from fuser.ir.named_enums import Named
 
 
 class ParallelType(Enum, metaclass=Named):
@@ -75,7 +76,7 @@ class MemoryType(Enum, metaclass=Named):
 GLOBAL_MEMORY: MemoryType = MemoryType["global"]
 
 
-class LoadStoreOpType(Enum):
+class LoadStoreOpType(Enum, metaclass=Named):
     """How a copy is carried out."""
 
     set = 0
@@ -87,7 +88,7 @@ class LoadStoreOpType(Enum):
         return f"LoadStoreOpType.{self.name}"
 
 
-class CacheOp(Enum):
+class CacheOp(Enum, metaclass=Named):
     """Cache hint of an access to device memory. `read_only`: nothing writes it while the kernel runs, so that its reads may go
     before stores that stand in front of them."""
 
@@ -103,7 +104,7 @@ class CacheOp(Enum):
         return f"CacheOp[{self.name!r}]" if iskeyword(self.name) else f"CacheOp.{self.name}"
 
 
-class IdMappingMode(Enum):
+class IdMappingMode(Enum, metaclass=Named):
     """Which relation makes two iteration domains the same."""
 
     exact = 0
@@ -113,7 +114,7 @@ class IdMappingMode(Enum):
     loop = 4
 
 
-class SchedulerType(Enum):
+class SchedulerType(Enum, metaclass=Named):
     """Which scheduler made (or shall make) a schedule."""
 
     none = 0
@@ -134,7 +135,7 @@ class SchedulerType(Enum):
         return f"SchedulerType.{self.name}"
 
 
-class CommunicatorBackend(Enum):
+class CommunicatorBackend(Enum, metaclass=Named):
     """Library that carries collectives between GPUs."""
 
     nccl = 0
@@ -142,7 +143,7 @@ class CommunicatorBackend(Enum):
     cuda = 2
 
 
-class MatmulTilingStrategy(Enum):
+class MatmulTilingStrategy(Enum, metaclass=Named):
     """How output tiles are handed to blocks."""
 
     one_tile_per_cta = 0
@@ -150,28 +151,28 @@ class MatmulTilingStrategy(Enum):
     distribute_stages_across_sms = 2
 
 
-class MatmulBufferingLoopLevel(Enum):
+class MatmulBufferingLoopLevel(Enum, metaclass=Named):
     """Level at which operand buffers are kept."""
 
     cta_tiles = 0
     warp_tiles = 1
 
 
-class MatmulCircularBufferingStrategy(Enum):
+class MatmulCircularBufferingStrategy(Enum, metaclass=Named):
     """Who issues the loads of a circular buffer."""
 
     pipelined = 0
     warp_specialized = 1
 
 
-class MatmulTileRasterizationOrder(Enum):
+class MatmulTileRasterizationOrder(Enum, metaclass=Named):
     """Order in which output tiles are walked."""
 
     column_major = 0
     row_major = 1
 
 
-class MmaMacroArch(Enum):
+class MmaMacroArch(Enum, metaclass=Named):
     """Architecture of a matrix instruction."""
 
     no_mma = 0

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from fuser.ir.hashing import sha256
+from fuser.missing_names import says_instead
 from fuser.records import record
 
 if TYPE_CHECKING:
@@ -44,6 +45,13 @@ class BlocksBy(Enum):
     spills = "spills"
 
 
+_LAUNCHED = (
+    "a host program launches it: HostProgram(inputs, outputs, (Allocate(...), LaunchKernel(kernel, slots))).run(arrays); "
+    "fd.execute(arrays) does all of it for a definition"
+)
+
+
+@says_instead(_LAUNCHED, dict.fromkeys(("run", "launch", "execute"), _LAUNCHED))
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class CompiledKernel:
     """A compiled kernel.

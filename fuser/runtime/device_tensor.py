@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser.errors import InputTypeError, LaunchError
 from fuser.ir.dtypes import DataType
+from fuser.missing_names import says_instead
 from fuser.runtime.arrays import ArrayView, element_span, row_major
 from fuser.runtime.streams import order_after
 
@@ -34,6 +35,15 @@ class OwnedMemory:
             self._device.release(self.allocation, self.stream)
 
 
+_ELSEWHERE = "its numbers are x.numpy(); torch.from_dlpack(x) and cupy.from_dlpack(x) read them where they are"
+
+
+@says_instead(
+    _ELSEWHERE,
+    dict.fromkeys(
+        ("cpu", "cuda", "detach", "get", "item", "reshape", "size", "sum", "to", "tolist", "torch"), _ELSEWHERE
+    ),
+)
 class DeviceTensor:
     """Memory of a device with a shape. Strides in elements; `stream` is the raw stream whose work wrote it.
 

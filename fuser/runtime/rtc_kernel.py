@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser.errors import CompilationError, InputTypeError, LaunchError, LaunchTypeError, NoDeviceError
 from fuser.ir.device_info import H200, DeviceInfo
+from fuser.missing_names import says_instead
 from fuser.runtime import driver
 from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
 from fuser.runtime.device import Allocation, Launch, get_device
@@ -37,6 +38,13 @@ if TYPE_CHECKING:
 _OTHER_ERROR = re.compile(r"^(?!__nv_name_map)\S+\(\d+\): (?:catastrophic )?error", re.MULTILINE)
 
 
+_LAUNCHED = (
+    "after raw.compile(), raw.run(args, LaunchParams(...)) launches it on a GPU, and LaunchKernel(raw, slots, "
+    "LaunchParams(...)) in a HostProgram"
+)
+
+
+@says_instead(_LAUNCHED, dict.fromkeys(("launch", "execute"), _LAUNCHED))
 @short_tracebacks
 class RtcKernel:
     """A kernel in CUDA C++.

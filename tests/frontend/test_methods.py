@@ -228,6 +228,18 @@ def test_names_that_users_see() -> None:
         assert {"node", "fusion"}.isdisjoint(names)
         assert {*METHODS, "T", "mT", "shape", "dtype", "split", "axis"} <= set(names)
         assert dir(x.size(0)) == ["definition", "dtype", "is_symbolic", "is_tensor", "name", "uses"]
+        # A class shows what its handles do.
+        assert dir(TensorView) == names
+        assert dir(type(x.size(0))) == dir(x.size(0))
+        assert dir(x.axis(0)) == [
+            "definition",
+            "extent",
+            "is_broadcast",
+            "is_reduction",
+            "parallelize",
+            "tensor",
+            "uses",
+        ]
         for name in names:
             assert inspect.getdoc(getattr(TensorView, name)), name
 

@@ -6,7 +6,19 @@ from typing import Any, assert_type
 import numpy as np
 
 import fuser
-from fuser import DataType, FusionDefinition, KernelCompiler, ParallelType, TensorView, Val
+from fuser import (
+    Alias,
+    Allocate,
+    DataType,
+    FusionDefinition,
+    HostProgram,
+    KernelCompiler,
+    LaunchKernel,
+    ParallelType,
+    TensorView,
+    Val,
+    extent,
+)
 from fuser.ops import exp
 
 
@@ -96,6 +108,29 @@ def schedule() -> None:
     print(fd.fusion.print_math(), fd.sched, fuser.schedule, fuser.version())
 
 
+def chain(x: np.ndarray[Any, np.dtype[np.float32]]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([-1], True)
+        fd.add_output(t * t)
+    square = KernelCompiler().compile(fd, [x])
+    shape = [extent("x", 0)]
+    program = HostProgram(
+        inputs=["x"],
+        outputs=["z"],
+        instructions=[
+            Allocate("y", shape, DataType.Float),
+            Allocate("z", [*x.shape], DataType.Float, strides=np.ones(1, np.int64).tolist()),
+            Alias("w", "y", sizes=[np.int64(4)], offset=np.int64(0)),
+            LaunchKernel(square, ["x", "y"]),
+            LaunchKernel(square, ["y", "z"]),
+        ],
+    )
+    # Which library the outputs are of is said by the reader's own type.
+    z: np.ndarray[Any, np.dtype[np.float32]] = program.run([x])[0]
+    print(type(z), z.shape)
+    return z
+
+
 def main() -> None:
     x = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
     np.testing.assert_allclose(softmax(x).sum(1), 1, rtol=1e-6)
@@ -109,6 +144,7 @@ def main() -> None:
     np.testing.assert_array_equal(first, [0, x[1, 0], x[2, 0], 0])
     np.testing.assert_array_equal(second, x)
     schedule()
+    np.testing.assert_array_equal(chain(np.arange(4, dtype=np.float32)), [0, 1, 16, 81])
 
 
 if __name__ == "__main__":

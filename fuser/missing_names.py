@@ -1,0 +1,71 @@
+"""Names that modules and objects do not have, and calls of objects that are no functions: what to write instead.
+
+    from fuser.ops import sofmax     DefinitionImportError, which says what softmax is written with
+    program.execute([x])             DefinitionAttributeError: program.run([x]) runs it
+    program([x])                     DefinitionTypeError: the same
+
+What a message ends with has its punctuation in front, and is empty where there is nothing to say.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn, TypeVar
+
+from fuser.errors import DefinitionAttributeError, DefinitionImportError, DefinitionTypeError
+from fuser.source_location import caller_imports_name
+from fuser.tracebacks import short_traceback
+
+C = TypeVar("C")
+
+
+def like_names(name: str, known: Iterable[str]) -> list[str]:
+    """Up to three names that are spelled like a name, the most similar first."""
+    # One letter of three may differ, as in `sun`; longer names with so few letters in common are other words.
+    return difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.66 if len(name) <= 3 else 0.75)
+
+
+def missing_from_module(message: str, name: str) -> DefinitionAttributeError | DefinitionImportError:
+    """The error of a module's `__getattr__`.
+
+    `from module import name` throws an AttributeError away and raises an ImportError that tells nothing. So it gets one.
+    """
+    return (DefinitionImportError if caller_imports_name() else DefinitionAttributeError)(message, name)
+
+
+def says_instead(call: str, names: Mapping[str, str] | None = None) -> Callable[[type[C]], type[C]]:
+    """A class whose objects say what to write in place of a call of them, and of names that they do not have.
+
+    call    what does what a call may mean: "it is run by program.run([x])"
+    names   the same for names; others are compared with those that there are
+    """
+    elsewhere = names or {}
+
+    def decorate(cls: type[C]) -> type[C]:
+        kind = cls.__name__
+
+        @short_traceback
+        def __call__(self: C, *_: object, **__: object) -> NoReturn:
+            raise DefinitionTypeError(f"a {kind} is no function; {call}")
+
+        @short_traceback
+        def __getattr__(self: C, name: str) -> NoReturn:
+            message = f"a {kind} has no attribute {name!r}"
+            # Not for what Python and libraries look for, nor for fields of an object that is being made.
+            if name.startswith("_"):
+                raise AttributeError(message)
+            if name in elsewhere:
+                raise DefinitionAttributeError(f"{message}; {elsewhere[name]}", name)
+            like = like_names(name, [known for known in dir(cls) if not known.startswith("_")])[:1]
+            meant = f"; did you mean {like[0]}?" if like else ""
+            raise DefinitionAttributeError(f"{message}{meant}", name)
+
+        # Type checkers see neither, and report calls and names themselves.
+        methods: dict[str, Callable[..., Any]] = {"__call__": __call__, "__getattr__": __getattr__}
+        for name, method in methods.items():
+            method.__qualname__ = f"{cls.__qualname__}.{name}"
+            setattr(cls, name, method)
+        return cls
+
+    return decorate

@@ -1,0 +1,174 @@
+"""Names that modules and objects lack, calls of what is no function: class, words, and the user's line alone."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser import (
+    Allocate,
+    DataType,
+    FusionDefinition,
+    HostProgram,
+    KernelCompiler,
+    LaunchKernel,
+    RtcKernel,
+    extent,
+)
+from fuser.errors import DefinitionAttributeError, DefinitionImportError, DefinitionTypeError, FuserError
+
+X = np.arange(6, dtype=np.float32)
+
+
+@cache
+def kernel() -> Any:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], True)
+        fd.add_output(x * x)
+    return KernelCompiler().compile(fd, [X])
+
+
+@cache
+def program() -> Any:
+    launch = LaunchKernel(kernel(), ("x", "y"))
+    return HostProgram(("x",), ("y",), (Allocate("y", [extent("x", 0)], DataType.Float), launch))
+
+
+@cache
+def drawn() -> Any:
+    """A tensor of fuser's own, as there is none among the inputs."""
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.iota(4))
+    return fd.execute([], device="simulator")[0]
+
+
+COMPILER: Any = KernelCompiler()
+RAW: Any = RtcKernel('extern "C" __global__ void k() {}', "k")
+
+LAUNCHED = (
+    "; a host program launches it: HostProgram(inputs, outputs, (Allocate(...), LaunchKernel(kernel, slots))).run(arrays); "
+    "fd.execute(arrays) does all of it for a definition"
+)
+RUN = "; program.run([x, y]) runs it, on a list of all inputs"
+COMPILES = "; KernelCompiler().compile(fd, [x, y]) makes a kernel, which a HostProgram launches"
+RAW_RUN = (
+    "; after raw.compile(), raw.run(args, LaunchParams(...)) launches it on a GPU, and LaunchKernel(raw, slots, "
+    "LaunchParams(...)) in a HostProgram"
+)
+NUMBERS = "; its numbers are x.numpy(); torch.from_dlpack(x) and cupy.from_dlpack(x) read them where they are"
+
+OBJECTS: list[tuple[Callable[[], Any], str, str]] = [
+    (lambda: kernel()(X), "", f"a CompiledKernel is no function{LAUNCHED}"),
+    (lambda: kernel().run([X]), "run", f"a CompiledKernel has no attribute 'run'{LAUNCHED}"),
+    (lambda: kernel().sources, "sources", "a CompiledKernel has no attribute 'sources'; did you mean source?"),
+    (lambda: kernel().xyzzy, "xyzzy", "a CompiledKernel has no attribute 'xyzzy'"),
+    (lambda: program()(X), "", f"a HostProgram is no function{RUN}"),
+    (lambda: program()(X, device="simulator"), "", f"a HostProgram is no function{RUN}"),
+    (lambda: program().execute([X]), "execute", f"a HostProgram has no attribute 'execute'{RUN}"),
+    (lambda: program().runn([X]), "runn", "a HostProgram has no attribute 'runn'; did you mean run?"),
+    (lambda: COMPILER(X), "", f"a KernelCompiler is no function{COMPILES}"),
+    (lambda: RAW(X), "", f"a RtcKernel is no function{RAW_RUN}"),
+    (lambda: RAW.launch(X), "launch", f"a RtcKernel has no attribute 'launch'{RAW_RUN}"),
+    (lambda: drawn().cpu(), "cpu", f"a DeviceTensor has no attribute 'cpu'{NUMBERS}"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "name", "text"), OBJECTS, ids=range(len(OBJECTS)))
+def test_objects(mistake: Callable[[], Any], name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    monkeypatch.delenv("FUSER_TRACEBACK", raising=False)
+    with pytest.raises(FuserError) as caught:
+        mistake()
+    assert caught.value.message == text
+    if name:
+        assert isinstance(caught.value, DefinitionAttributeError)
+        assert caught.value.name == name
+    else:
+        assert isinstance(caught.value, DefinitionTypeError)
+    check_place(caught.value)
+
+
+def check_place(error: FuserError) -> None:
+    assert error.location is not None
+    assert error.location.filename == __file__
+    assert {frame.filename for frame in traceback.extract_tb(error.__traceback__)} == {__file__}
+
+
+def test_what_python_looks_for_is_missing_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    for value in (kernel(), program(), KernelCompiler(), RAW, drawn()):
+        assert not hasattr(value, "__len__")
+        assert not hasattr(value, "_repr_html_")
+        assert not hasattr(value, "xyzzy")
+    again = pickle.loads(pickle.dumps(program()))
+    assert again.kernels.keys() == program().kernels.keys()
+
+
+def import_softmaxx() -> None:
+    from fuser.ops import softmaxx  # type: ignore[attr-defined] # noqa: F401
+
+
+def import_multiply() -> None:
+    from fuser.ops import multiply  # type: ignore[attr-defined] # noqa: F401
+
+
+def import_two() -> None:
+    from fuser.ops import exp, expp  # type: ignore[attr-defined] # noqa: F401
+
+
+def import_definition() -> None:
+    from fuser import FusionDefintion  # type: ignore[attr-defined] # noqa: F401
+
+
+def import_op() -> None:
+    from fuser import exp  # type: ignore[attr-defined] # noqa: F401
+
+
+IMPORTS: list[tuple[Callable[[], None], str, str]] = [
+    (
+        import_softmaxx,
+        "softmaxx",
+        "there is no op 'softmaxx'; did you mean softmax; it is written with other ops:\n"
+        "    e = fd.ops.exp(x - fd.ops.max(x, -1, True))\n    y = e / fd.ops.sum(e, -1, True)",
+    ),
+    (import_multiply, "multiply", "there is no op 'multiply'; write fd.ops.mul(x, y)"),
+    (import_two, "expp", "there is no op 'expp'; did you mean exp or exp2?"),
+    (
+        import_definition,
+        "FusionDefintion",
+        "module 'fuser' has no attribute 'FusionDefintion'; did you mean fuser.FusionDefinition?",
+    ),
+    (
+        import_op,
+        "exp",
+        "module 'fuser' has no attribute 'exp': ops belong to a definition, fd.ops.exp, or from fuser.ops import exp",
+    ),
+]
+
+
+@pytest.mark.parametrize(("statement", "name", "text"), IMPORTS, ids=[name for _, name, _ in IMPORTS])
+def test_imports(statement: Callable[[], None], name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FUSER_TRACEBACK", raising=False)
+    with pytest.raises(ImportError) as caught:
+        statement()
+    assert isinstance(caught.value, DefinitionImportError)
+    assert (caught.value.message, caught.value.name) == (text, name)
+    check_place(caught.value)
+
+
+def test_names_that_are_asked_for_otherwise_are_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fuser
+
+    monkeypatch.delenv("FUSER_TRACEBACK", raising=False)
+
+    for module in (fuser, fuser.ops, fuser.schedule):
+        assert not hasattr(module, "xyzzy")
+        with pytest.raises(DefinitionAttributeError) as caught:
+            module.xyzzy
+        check_place(caught.value)
