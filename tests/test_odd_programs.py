@@ -1327,6 +1327,24 @@ def test_a_concrete_dim_of_one_element_behind_a_vector(monkeypatch: pytest.Monke
     np.testing.assert_array_equal(found[1], -array)
 
 
+def test_a_size_that_is_one_elsewhere_behind_a_vector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dim of the input has a size, that of what is expanded is known to be one: they are the same dim."""
+
+    def define(fd: FusionDefinition) -> None:
+        o = fd.ops
+        x = fd.define_tensor([-1, 4, -1], True)
+        y = o.neg(x)
+        low = o.min(y, dims=[1], keepdim=True)
+        size = o.size(o.slice(low, [0, 0, 0], [10**6, 1, 10**6]), 0)
+        fd.add_output(low)
+        fd.add_output(o.expand(y, [-1, 4, size]))
+
+    array = RNG.random((1, 4, 1)).astype("f4")
+    found = run(define, [array], monkeypatch)
+    np.testing.assert_array_equal(found[0], -array.max(1, keepdims=True))
+    np.testing.assert_array_equal(found[1], -array)
+
+
 @pytest.mark.parametrize("strides", [None, (1, 1, 256)], ids=["row major", "any strides"])
 @pytest.mark.parametrize("shape", [(0, 129, 129), (129, 0, 129), (129, 256, 0)], ids=str)
 @pytest.mark.parametrize("dims", [[0, 2], [1]], ids=str)

@@ -102,14 +102,6 @@ class TensorState:
         """Parallel type of a loop axis."""
         return self.parallel.get(axis, ParallelType.serial)
 
-    @property
-    def innermost(self) -> int:
-        """Position of the last loop axis that may have more than one element; -1 if none may.
-
-        The extent 1 makes no loop, whether the axis is broadcast or an op that was given the extent made it concrete.
-        """
-        return max((i for i, a in enumerate(self.loop) if not a.is_broadcast and a.extent is not ONE), default=-1)
-
 
 def split_axis(axis: IterDomain, factor: Int, inner_split: bool, aligned: str | None = None) -> Split:
     """The two axes a split makes."""
@@ -263,6 +255,16 @@ class ScheduledFusion:
         """Other dims than before are the same: the graph is made anew, and what was said of it is forgotten."""
         self._graph = None
         self.answers = {}
+
+    def innermost(self, name: str) -> int:
+        """Position of the last loop axis of a tensor that may have more than one element; -1 if none may.
+
+        What is known to have one element makes no loop: a broadcast axis, or a concrete one that is the same as one of extent 1,
+        as an expand makes it. Schedules put such axes behind all others.
+        """
+        graph = self.graph()
+        axes = enumerate(self.state(name).loop)
+        return max((i for i, a in axes if not a.is_broadcast and graph.group(a).extent is not ONE), default=-1)
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.records))

@@ -292,6 +292,6 @@ def _parallel_problems(builder: ScheduleBuilder, state: TensorState) -> list[str
             expr = builder.definition(name)
             if axis.is_reduction or expr is None or not is_copy(expr):
                 findings.append(f"{name} cannot be vectorized: only a copy can (cache_before or cache_after makes one)")
-            if position < state.innermost:
+            if position < builder.innermost(name):
                 findings.append(f"the vectorized axis of {name} is not its innermost of more than one element")
     return findings

@@ -129,7 +129,7 @@ class PointwiseScheduler:
             builder.parallelize_like(name)
         if params.misaligned:
             # Only the vectors at the ends of a row test their elements.
-            builder.parallelize(name, builder.state(name).innermost, ParallelType.unswitch)
+            builder.parallelize(name, builder.innermost(name), ParallelType.unswitch)
             builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
         elif params.unroll > 1 and params.vector == 1:
             # A test for each element would be a branch, behind which loads wait for one another.
@@ -490,7 +490,7 @@ def vectorize(
     for argument in arguments:
         name = copies.get(argument)
         if name is not None:
-            builder.parallelize(name, builder.state(name).innermost, ParallelType.vectorize)
+            builder.parallelize(name, builder.innermost(name), ParallelType.vectorize)
             if misaligned:
                 builder.allow_misaligned(name)
 
@@ -503,7 +503,7 @@ def vectorize_by(
         name = copies.get(argument)
         if name is None:
             continue
-        innermost = builder.state(name).innermost
+        innermost = builder.innermost(name)
         if misaligned:
             builder.parallelize(name, innermost, ParallelType.serial)
             builder.allow_misaligned(name)

@@ -100,7 +100,7 @@ class RowsPass(SidesPass):
         name = b.cache_after(part)
         b.set_memory_type(name, GLOBAL_MEMORY)
         if self.params.vector > 1:
-            innermost = b.state(name).innermost
+            innermost = b.innermost(name)
             wide = max(1, 16 // b.state(name).tensor.dtype.itemsize)
             if self.params.vector > wide:
                 b.split(name, innermost, wide)

@@ -227,9 +227,9 @@ def vectorize_rows(builder: ScheduleBuilder, placed: Iterable[str], *, misaligne
         loaded = [t.name for t in tensor_inputs(source) if t.name not in builder.input_names]
         readers = [t.name for t in builder.consumers(name)]
         for each in (*loaded, name, *readers):
-            state = builder.state(each)
-            if state.parallel_type(state.loop[state.innermost]) is not ParallelType.vectorize:
-                builder.parallelize(each, state.innermost, ParallelType.vectorize)
+            state, innermost = builder.state(each), builder.innermost(each)
+            if state.parallel_type(state.loop[innermost]) is not ParallelType.vectorize:
+                builder.parallelize(each, innermost, ParallelType.vectorize)
             if misaligned:
                 builder.allow_misaligned(each)
 
@@ -258,7 +258,7 @@ def vectorize_in_place(builder: ScheduleBuilder, moved: Iterable[str], *, misali
     """One access for each vector of what takes the place of a row, and of what is read of it again."""
     for name in moved:
         for each in (name, *(t.name for t in builder.consumers(name))):
-            builder.parallelize(each, builder.state(each).innermost, ParallelType.vectorize)
+            builder.parallelize(each, builder.innermost(each), ParallelType.vectorize)
             if misaligned:
                 builder.allow_misaligned(each)
 
