@@ -1,8 +1,9 @@
-"""Bodies of kernels with statements, or symbols, replaced."""
+"""Bodies of kernels with statements, symbols or buffers replaced."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from fuser.ir.integers import Int, Substitution, Symbol
 from fuser.ir.kernel import (
@@ -12,6 +13,7 @@ from fuser.ir.kernel import (
     AsyncWait,
     AtomicAdd,
     BlockBarrier,
+    Buffer,
     Call,
     Cast,
     ClusterArrive,
@@ -151,3 +153,69 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
                 return s
 
     return tuple(stmt(s) for s in body)
+
+
+def substitute_buffers(body: tuple[Stmt, ...], buffers: Mapping[Buffer, Buffer]) -> tuple[Stmt, ...]:
+    """A body that reads and writes other buffers in the places of some. Their declarations stay: whoever joins two arrays says
+    where the one is declared."""
+
+    def buffer(b: Buffer) -> Buffer:
+        return buffers.get(b, b)
+
+    def value(v: Value) -> Value:
+        match v:
+            case Load():
+                return replace(v, buffer=buffer(v.buffer))
+            case Call():
+                return replace(v, args=tuple(map(value, v.args)))
+            case Cast():
+                return replace(v, value=value(v.value))
+            case RandomValue():
+                first, second = v.parameters
+                return replace(v, seed=value(v.seed), offset=value(v.offset), parameters=(value(first), value(second)))
+            case Literal() | ScalarArgument() | IndexValue():
+                return v
+
+    def stmt(s: Stmt) -> Stmt:
+        match s:
+            case Store():
+                return replace(s, buffer=buffer(s.buffer), value=value(s.value))
+            case VectorMove() | AsyncCopy():
+                return replace(s, dst=buffer(s.dst), src=buffer(s.src))
+            case For():
+                return replace(s, body=tuple(map(stmt, s.body)))
+            case If():
+                return replace(s, then=tuple(map(stmt, s.then)), orelse=tuple(map(stmt, s.orelse)))
+            case Shuffle():
+                return replace(s, dst=buffer(s.dst), src=value(s.src))
+            case LoadIndex() | LetPhase() | Prefetch() | AtomicAdd() | SpinWait():
+                return replace(s, buffer=buffer(s.buffer))
+            case RemoteStore():
+                told = None if s.told is None else buffer(s.told)
+                return replace(s, buffer=buffer(s.buffer), value=value(s.value), told=told)
+            case ExchangeInit() | ExchangeWait():
+                return replace(s, told=buffer(s.told))
+            case Post():
+                return replace(s, words=buffer(s.words), values=tuple(map(value, s.values)))
+            case Receive():
+                return replace(s, dsts=tuple(map(buffer, s.dsts)), words=buffer(s.words))
+            case Reduce():
+                return replace(s, partials=tuple(map(buffer, s.partials)))
+            case Scan():
+                return replace(s, values=buffer(s.values), carry=buffer(s.carry))
+            case (
+                Allocate()
+                | Let()
+                | Comment()
+                | Fence()
+                | BlockBarrier()
+                | WarpBarrier()
+                | GridBarrier()
+                | ClusterArrive()
+                | ClusterWait()
+                | AsyncCommit()
+                | AsyncWait()
+            ):
+                return s
+
+    return tuple(map(stmt, body))

@@ -259,8 +259,8 @@ class ScheduledFusion:
     def innermost(self, name: str) -> int:
         """Position of the last loop axis of a tensor that may have more than one element; -1 if none may.
 
-        What is known to have one element makes no loop: a broadcast axis, or a concrete one that is the same as one of extent 1,
-        as an expand makes it. Schedules put such axes behind all others.
+        What is known to have one element makes no loop: a broadcast axis, or a concrete one that is the same as one of
+        extent 1, as an expand makes it. Schedules put such axes behind all others.
         """
         graph = self.graph()
         axes = enumerate(self.state(name).loop)

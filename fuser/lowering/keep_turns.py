@@ -23,24 +23,15 @@ from fuser.ir.integers import ONE, ZERO, Cond, Int, Symbol, const, less, less_eq
 from fuser.ir.kernel import (
     Allocate,
     Buffer,
-    Call,
-    Cast,
     For,
     If,
-    IndexValue,
-    Literal,
-    Load,
-    RandomValue,
     Role,
-    ScalarArgument,
     Stmt,
-    Store,
-    Value,
     VectorMove,
     walk,
 )
 from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
-from fuser.ir.kernel_rewrites import map_body
+from fuser.ir.kernel_rewrites import map_body, substitute_buffers
 from fuser.ir.scheduled_fusion import KeptTurns
 
 
@@ -131,10 +122,7 @@ class _Keeper:
             made.append(Allocate(source))
             changed[first] = _undeclared(changed[first], source)
             loop = _undeclared(changed[again], target)
-            body = _renamed(loop.body, target, source)
-            if any(b is target for s in walk(body) for b, _ in (*stmt_reads(s), *stmt_writes(s))):
-                raise self._refused("the second loop does more with them than to compute")
-            changed[again] = replace(loop, body=body)
+            changed[again] = replace(loop, body=substitute_buffers(loop.body, {target: source}))
         body = map_body(
             _sunk(self.body, first), lambda s: (changed[s],) if isinstance(s, For) and s in changed else None
         )
@@ -172,33 +160,6 @@ def _moved(fill: Stmt, buffer: Buffer, rewrite: Callable[[VectorMove], VectorMov
 
 def _undeclared(loop: For, buffer: Buffer) -> For:
     return replace(loop, body=tuple(s for s in loop.body if not (isinstance(s, Allocate) and s.buffer is buffer)))
-
-
-def _renamed(body: tuple[Stmt, ...], old: Buffer, new: Buffer) -> tuple[Stmt, ...]:
-    """A body that mentions one register array in the place of another."""
-
-    def value(v: Value) -> Value:
-        match v:
-            case Load():
-                return Load(new, v.index, v.cache) if v.buffer is old else v
-            case Call():
-                return replace(v, args=tuple(map(value, v.args)))
-            case Cast():
-                return replace(v, value=value(v.value))
-            case RandomValue():
-                first, second = v.parameters
-                return replace(v, seed=value(v.seed), offset=value(v.offset), parameters=(value(first), value(second)))
-            case Literal() | ScalarArgument() | IndexValue():
-                return v
-
-    def stmt(s: Stmt) -> tuple[Stmt, ...] | None:
-        if isinstance(s, Store):
-            return (replace(s, buffer=new if s.buffer is old else s.buffer, value=value(s.value)),)
-        if isinstance(s, VectorMove):
-            return (replace(s, dst=new if s.dst is old else s.dst, src=new if s.src is old else s.src),)
-        return None
-
-    return map_body(body, stmt)
 
 
 def _sunk(body: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...]:

@@ -43,7 +43,7 @@ from fuser.ir.kernel import (
     walk,
 )
 from fuser.ir.kernel_accesses import stmt_reads
-from fuser.ir.kernel_rewrites import map_body, substitute_symbols
+from fuser.ir.kernel_rewrites import map_body, substitute_buffers, substitute_symbols
 
 _BYTES = (4, 8, 16)
 ASYNC_ELEMENT = 4
@@ -290,7 +290,7 @@ class _Recycler:
             return [*(Allocate(b) for b in fills), *first, _with_body(loop, tuple(inner))]
         places = {b: Buffer(b.name, b.dtype, b.memory, 2 * b.size, b.tensor) for b in fills}
         made = (*first, _with_body(loop, _placed(tuple(inner), fills, loop.symbol % 2)))
-        return [*(Allocate(b) for b in places.values()), *_renamed(made, places)]
+        return [*(Allocate(b) for b in places.values()), *substitute_buffers(made, places)]
 
     def _may_be_twice(self, loop: For, fills: Mapping[Buffer, Stmt]) -> bool:
         """Whether all that a loop copies may have two places: trips are counted from 0, and nothing else writes there."""
@@ -336,24 +336,6 @@ def _placed(body: tuple[Stmt, ...], buffers: Collection[Buffer], place: Int | in
                 return (
                     Store(s.buffer, s.index, Load(buffer, s.value.index + place * buffer.size, s.value.cache), s.role),
                 )
-            case _:
-                return None
-
-    return map_body(body, rewrite)
-
-
-def _renamed(body: tuple[Stmt, ...], places: Mapping[Buffer, Buffer]) -> tuple[Stmt, ...]:
-    """A body with larger buffers in the place of some."""
-
-    def rewrite(s: Stmt) -> tuple[Stmt, ...] | None:
-        match s:
-            case AsyncCopy() if s.dst in places:
-                return (AsyncCopy(places[s.dst], s.dst_index, s.src, s.src_index, s.width, s.cache, s.cut),)
-            case VectorMove() if s.src in places:
-                return (VectorMove(s.dst, s.dst_index, places[s.src], s.src_index, s.width, s.cache, s.aligned),)
-            case Store(value=Load(buffer=buffer)) if buffer in places:
-                assert isinstance(s.value, Load)
-                return (Store(s.buffer, s.index, Load(places[buffer], s.value.index, s.value.cache), s.role),)
             case _:
                 return None
 

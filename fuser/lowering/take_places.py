@@ -18,7 +18,7 @@ from collections.abc import Set as AbstractSet
 from fuser.ir.integers import Int, const, prove_less
 from fuser.ir.kernel import Allocate, Buffer, For, Load, Stmt, Store, VectorMove, walk
 from fuser.ir.kernel_accesses import stmt_reads, stmt_writes
-from fuser.ir.kernel_rewrites import map_body
+from fuser.ir.kernel_rewrites import substitute_buffers
 
 
 def take_places(body: tuple[Stmt, ...], private: AbstractSet[str]) -> tuple[Stmt, ...]:
@@ -47,7 +47,7 @@ def _in_list(stmts: tuple[Stmt, ...], made: Buffer, private: AbstractSet[str]) -
         is_done = not any(_touches(s, row, writes=w) for s in stmts[at + 1 :] for w in (False, True))
         if is_alike and is_done and _reads_what_it_writes(stmts[at], row, made):
             kept = tuple(s for s in stmts if not (isinstance(s, Allocate) and s.buffer is made))
-            return _renamed(kept, made, row)
+            return substitute_buffers(kept, {made: row})
     return stmts
 
 
@@ -118,27 +118,3 @@ def _is_inside(part: tuple[Int, int], whole: tuple[Int, int]) -> bool:
         return True
     behind = part[0] - whole[0]
     return prove_less(const(-1), behind) and prove_less(behind, const(whole[1] - part[1] + 1))
-
-
-def _renamed(stmts: tuple[Stmt, ...], made: Buffer, row: Buffer) -> tuple[Stmt, ...]:
-    """A list with one buffer in the place of another, which vectors and single elements are moved to and from."""
-
-    def buffer(b: Buffer) -> Buffer:
-        return row if b is made else b
-
-    def rewrite(s: Stmt) -> tuple[Stmt, ...] | None:
-        match s:
-            case VectorMove() if made in (s.dst, s.src):
-                moved = VectorMove(
-                    buffer(s.dst), s.dst_index, buffer(s.src), s.src_index, s.width, s.cache, s.aligned, s.cut
-                )
-                return (moved,)
-            case Store():
-                value = s.value
-                if isinstance(value, Load) and value.buffer is made:
-                    value = Load(row, value.index, value.cache)
-                return (Store(buffer(s.buffer), s.index, value, s.role),)
-            case _:
-                return None
-
-    return map_body(stmts, rewrite)

@@ -10,6 +10,7 @@ import pytest
 from fuser.errors import SchedulingError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp
+from fuser.ir.fusion import GatherKind
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.kernel import Kernel, VectorMove, walk
 from fuser.ir.schedule import ScheduleBuilder
@@ -29,24 +30,43 @@ def two_passes(*, backwards: bool = True) -> tuple[ScheduleBuilder, str, str]:
     s = ScheduleBuilder(b.freeze())
     copy = s.cache_after(x.name)
     again = s.recompute(copy, [out.name])
-    s.cache_before(out.name)
-    n = total.name
-    s.split(n, 1, 4)
-    s.split(n, 1, 8)
-    s.split(n, 0, 3)
-    s.reorder(n, {2: 0, 3: 1, 0: 2, 1: 3})  # columns / 32, columns / 4 % 8, rows / 3, rows % 3, columns % 4
-    s.transform_like(n)
-    s.parallelize(n, 0, GX)
-    s.parallelize(n, 1, BX)
-    s.parallelize_like(n)
-    for name in (copy, again, out.name):
-        s.parallelize(name, 4, VECTOR)
-    s.inline_most([n for n in s.states if n not in (copy, again, x.name)])
-    s.inline_at(total.name, 3, True, [copy])
-    s.inline_at(out.name, 3, True, [again])
-    if backwards:
-        s.run_backwards(out.name, 2)
+    spread(s, total.name, out.name, copy, again, backwards=backwards)
     return s, copy, again
+
+
+def chosen_in_two_passes() -> tuple[ScheduleBuilder, str, str]:
+    """The same of the elements of a table that x chooses, which are read in both passes."""
+    b = FusionBuilder()
+    table = b.input_tensor(Float, [-1, 64], contiguity=(True, True))
+    x = b.input_tensor(DataType.Int32, [-1, 64], contiguity=(True, True))
+    chosen = b.gather(GatherKind.take_along_axis, table, x, 0)
+    total = b.reduction("sum", chosen, [0], Float)
+    out = b.pointwise("sub", [chosen, b.broadcast(total, [True, False])], Float)
+    b.add_output(out)
+    s = ScheduleBuilder(b.freeze())
+    copy = s.cache_after(x.name)
+    again = s.recompute(copy, [s.recompute(chosen.name, [out.name])])
+    spread(s, total.name, out.name, copy, again, backwards=True)
+    return s, copy, again
+
+
+def spread(s: ScheduleBuilder, total: str, out: str, copy: str, again: str, *, backwards: bool) -> None:
+    s.cache_before(out)
+    s.split(total, 1, 4)
+    s.split(total, 1, 8)
+    s.split(total, 0, 3)
+    s.reorder(total, {2: 0, 3: 1, 0: 2, 1: 3})  # columns / 32, columns / 4 % 8, rows / 3, rows % 3, columns % 4
+    s.transform_like(total)
+    s.parallelize(total, 0, GX)
+    s.parallelize(total, 1, BX)
+    s.parallelize_like(total)
+    for name in (copy, again, out):
+        s.parallelize(name, 4, VECTOR)
+    s.inline_most([n for n in s.states if n not in (copy, again, *s.input_names)])
+    s.inline_at(total, 3, True, [copy])
+    s.inline_at(out, 3, True, [again])
+    if backwards:
+        s.run_backwards(out, 2)
 
 
 def moves(kernel: Kernel, wanted: Callable[[VectorMove], bool]) -> int:
@@ -89,3 +109,14 @@ def test_only_copies_of_one_input_are_kept() -> None:
         s.keep_turns(copy, out, 2)
     with pytest.raises(SchedulingError, match="cannot keep 0 turns"):
         s.keep_turns(*two_passes()[1:], 0)
+
+
+def test_indices_are_kept_for_what_they_choose() -> None:
+    """What is kept may be used in any way, here to choose elements of a table in each pass."""
+    s, copy, again = chosen_in_two_passes()
+    s.keep_turns(copy, again, 1, True)
+    rng = np.random.default_rng(0)
+    table, x = rng.integers(-9, 10, (5, 64)).astype("f4"), rng.integers(0, 5, (7, 64)).astype("i4")
+    kernel = check(s, [table, x], seeds=(0,))
+    filled = {m.dst.name for m in walk(kernel.body) if isinstance(m, VectorMove) and m.src.is_global}
+    assert filled == {copy}
