@@ -352,13 +352,13 @@ def _gpu(index: int) -> Gpu:
     from fuser.runtime import driver
 
     device = driver.call("cuDeviceGet", index)
-    attribute = driver.bindings().CUdevice_attribute
+    attributes = driver.bindings().CUdevice_attribute
 
     def number(name: str) -> int:
-        return int(driver.call("cuDeviceGetAttribute", attribute[f"CU_DEVICE_ATTRIBUTE_{name}"], device))
+        return int(driver.call("cuDeviceGetAttribute", getattr(attributes, f"CU_DEVICE_ATTRIBUTE_{name}"), device))
 
     return Gpu(
-        name=bytes(driver.call("cuDeviceGetName", 128, device)).rstrip(b"\0").decode(),
+        name=driver.call("cuDeviceGetName", 128, device).split(b"\0")[0].decode(),
         compute_capability=(number("COMPUTE_CAPABILITY_MAJOR"), number("COMPUTE_CAPABILITY_MINOR")),
         sm_count=number("MULTIPROCESSOR_COUNT"),
         memory=int(driver.call("cuDeviceTotalMem", device)),

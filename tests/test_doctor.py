@@ -10,6 +10,7 @@ import pytest
 from fuser import doctor
 from fuser.doctor import Driver, Gpu, Nvrtc
 from fuser.errors import InputValueError
+from tests.runtime.fake_driver import install
 
 NVRTC_12 = Nvrtc((12, 9), "/usr/lib/libnvrtc.so.12", (75, 80, 90, 100, 120))
 NVRTC_13 = Nvrtc((13, 0), "/usr/lib/libnvrtc.so.13", (75, 80, 90, 100, 120))
@@ -180,6 +181,12 @@ def test_other_nvrtc_than_expected(capsys: pytest.CaptureFixture[str]) -> None:
 def test_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor.main(["--fast"], FakeMachine()) == 2
     assert "usage: fuser doctor" in capsys.readouterr().err
+
+
+def test_gpus_as_the_driver_tells_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    found = doctor.ThisMachine().driver()
+    assert found == Driver((13, 0), (Gpu("Fake H200", (9, 0), 132, 144 * 2**30),))
 
 
 def test_this_machine(capsys: pytest.CaptureFixture[str]) -> None:

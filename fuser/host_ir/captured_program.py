@@ -3,8 +3,8 @@
 A launch climbs as few steps of a ladder as it can, each counted:
 
     launched        the same memory and numbers as the last time
-    parameters_set  other addresses, numbers or launch sizes: those nodes are told, the graph stays
-    instantiated    other commands or other edges: another graph
+    parameters_set  other addresses, numbers, launch sizes or kernels: those nodes are told, the graph stays
+    instantiated    other kinds of commands, other edges, or what the device does not change in place: another graph
 """
 
 from __future__ import annotations
@@ -236,8 +236,7 @@ class CapturedProgram:
 
     def _keep_until_done(self, bound: BoundProgram) -> None:
         """What the launches until now use goes when they are done."""
-        if not bound.device.is_capturing(self._stream):
-            keep_until_done(bound.device, self._stream, [self._inputs, self._outputs])
+        keep_until_done(bound.device, self._stream, [self._inputs, self._outputs])
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -71,7 +71,7 @@ from fuser.runtime.device import Device, Launch
 from fuser.runtime.frameworks import Framework, HostFramework, framework_for
 from fuser.runtime.plan_evaluation import evaluation_of, scalar_as
 from fuser.runtime.raw_signature import RawKind, RawParameter
-from fuser.runtime.streams import keep_until_done, order_after, own_stream, stream_handle
+from fuser.runtime.streams import join_streams, keep_until_done, own_stream, rejoin_streams, stream_handle
 from fuser.runtime.strided_copy import is_same_dense_layout
 from fuser.runtime.variants import VARIANTS, KernelVariants, VariantCounters
 
@@ -143,7 +143,7 @@ class _Run:
         views = list(self.inputs.values())
         self.device: Device = device_of(views, device)
         self.framework: Framework = framework_for(views[0] if views else None, self.device)
-        self.joined: list[int] = []
+        self.joined: set[int] = set()
         self.in_use: list[object] = []
         self.stream = self._choose_stream(stream, views)
         self.frame = Frame(self.device, self.framework, self.stream, len(program.roots), self.numbers)
@@ -260,9 +260,8 @@ class _Run:
                 other = make_ready(view, stream)
             case "numpy":
                 pass
-        if other is not None and other != stream and other not in self.joined:
-            order_after(device, stream, other)
-            self.joined.append(other)
+        if other is not None and other not in self.joined:
+            self.joined |= join_streams(device, stream, (other,))
 
     # --- execute ------------------------------------------------------------------------------------------------------
 
@@ -530,8 +529,7 @@ class _Run:
         for name in program.outputs:
             if name not in made:
                 made[name] = self._output(name)
-        for other in self.joined:
-            order_after(self.device, other, self.stream)
+        rejoin_streams(self.device, self.stream, self.joined)
         keep_until_done(self.device, self.stream, self.in_use)
         return [made[name] for name in program.outputs]
 
@@ -606,8 +604,6 @@ class _Run:
             return "tensors of torch in host memory"
         if any(v.owner is not v.array for v in views):
             return "tensors that are conjugated or negated lazily"
-        if self.joined:
-            return "streams have to be joined"
         if any(name in self.inputs for name in self.numbers):
             return "an array that is used as a number as well"
         if first.is_host and any(p.input is None and p.root < len(self.program.inputs) for p in outputs):

@@ -49,7 +49,7 @@ from fuser.runtime import driver
 from fuser.runtime.arrays import describe_array, known_kind, python_number
 from fuser.runtime.frameworks import Storage
 from fuser.runtime.side_streams import SideStreams
-from fuser.runtime.streams import own_stream
+from fuser.runtime.streams import join_streams, own_stream, rejoin_streams
 
 Run = Callable[[Sequence[Any], Sequence[int], "int | None"], Any]
 
@@ -82,6 +82,8 @@ class _Text:
         self.is_torch = bound.kind == "torch"
         self.is_cuda = bound.device.kind == "cuda"
         self.needs_frame = False
+        # Only tensors of this project know the stream that their work goes to: other libraries have a current one.
+        self.joins = self.is_cuda and bound.kind == "fuser" and bool(bound.tensors)
         # Scratch memory of launches before, which the next one gives back.
         self.scratch: list[str] = []
         self.allocated: dict[int, AllocateStep] = {}
@@ -133,6 +135,8 @@ class _Text:
             self.constants["copy_back"] = copy_back
             self.add(f"copy_back(a{position}, r{root}, {self.const(nbytes)}, device, stream)")
         results = self.results()
+        if self.joins:
+            self.add("if joined: rejoin(stream, joined)")
         self.add("with lock: tally.replays += 1")
         self.add(f"return [{', '.join(results)}]")
         return _make(self.text(), self.constants)
@@ -203,14 +207,16 @@ class _Text:
         else:
             self.constants["own"] = own_stream(self.device)
             lines.append("if stream is None: stream = own")
-            if bound.kind == "fuser":
-                # Else their streams have to be joined.
-                conditions += [f"a{i}.stream != stream" for i in arrays]
         if bound.synchronizes:
             self.constants["is_capturing"] = self.device.is_capturing
             conditions.append("is_capturing(stream)")
         if conditions:
             lines.append(f"if {' or '.join(conditions)}: return NotImplemented")
+        if self.joins:
+            others = " or ".join(f"a{i}.stream != stream" for i in arrays)
+            streams = "".join(f"a{i}.stream, " for i in arrays)
+            self.constants.update(join=partial(join_streams, self.device), rejoin=partial(rejoin_streams, self.device))
+            lines.append(f"joined = join(stream, ({streams})) if {others} else None")
         lines.append(f"{''.join(f'r{i}, ' for i in range(count))}= addresses")
         if bound.draw is not None:
             self.constants["draw"] = bound.draw

@@ -10,9 +10,10 @@ run them), the semaphore pools.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from fuser.runtime.cuda_launches import (
 )
 from fuser.runtime.device import Allocation, ArgumentValue, Launch, out_of_memory
 from fuser.runtime.pack import PackedValue
+from fuser.runtime.streams import capture_of, keep_until_done
 from fuser.runtime.variants import VARIANTS, Binary, KernelVariants
 
 if TYPE_CHECKING:
@@ -83,6 +85,8 @@ class CudaDevice:
     def allocate(self, nbytes: int, stream: int) -> Allocation:
         """Uninitialised memory, aligned to 256 bytes, ordered on `stream`. No bytes: the null address.
 
+        On a stream that is captured it is memory of the graph: there from its place in a launch until it is released.
+
         Raises LaunchMemoryError if the device has not as much.
         """
         if nbytes == 0:
@@ -92,6 +96,7 @@ class CudaDevice:
         switched = driver.enter_context(self.context)
         try:
             address = driver.call("cuMemAllocFromPoolAsync", nbytes, self._memory_pool(), stream)
+            capture = capture_of(stream)
         except driver.DriverError as error:
             if error.status != driver.CUDA_ERROR_OUT_OF_MEMORY:
                 raise
@@ -99,12 +104,23 @@ class CudaDevice:
         finally:
             if switched:
                 driver.leave_context()
-        return Allocation(int(address), nbytes)
+        return Allocation(int(address), nbytes, capture=capture)
 
     def release(self, allocation: Allocation, stream: int) -> None:
         """Give memory back; work enqueued on `stream` before may still use it."""
-        if allocation.address:
-            self._run("cuMemFreeAsync", allocation.address, stream)
+        if not allocation.address:
+            return
+        with self.current():
+            capture = capture_of(stream)
+            if capture == allocation.capture:
+                driver.call("cuMemFreeAsync", allocation.address, stream)
+            elif capture:
+                # What a collection of garbage lets go is no part of the graph that somebody is at.
+                keep_until_done(self, stream, [_Release(self, allocation, stream)])
+            else:
+                # Memory of a graph is there between a launch and the next one alone.
+                with suppress(driver.DriverError):
+                    driver.call("cuMemFreeAsync", allocation.address, stream)
 
     def trim(self, kept: int = 0) -> None:
         """Give memory that nothing uses any more back to the driver, but for `kept` bytes; other processes can then have it."""
@@ -114,6 +130,7 @@ class CudaDevice:
     def copy_from_host(self, address: int, data: np.ndarray, stream: int) -> None:
         """Copy a C-contiguous host array to `address`; complete on return, so `data` may be changed."""
         _check_contiguous(data)
+        self._check_not_captured(stream)
         if data.nbytes:
             self._run("cuMemcpyHtoDAsync", address, data.ctypes.data, data.nbytes, stream)
             # Pageable memory is staged before the call returns, pinned memory is not: wait, whatever it is.
@@ -122,9 +139,17 @@ class CudaDevice:
     def copy_to_host(self, data: np.ndarray, address: int, stream: int) -> None:
         """Copy `data.nbytes` from `address` into a C-contiguous host array; complete on return."""
         _check_contiguous(data)
+        self._check_not_captured(stream)
         if data.nbytes:
             self._run("cuMemcpyDtoHAsync", data.ctypes.data, address, data.nbytes, stream)
         self.synchronize(stream)
+
+    def _check_not_captured(self, stream: int) -> None:
+        if self.is_capturing(stream):
+            raise LaunchError(
+                "copies between host and device memory wait for the stream, which a stream that is captured cannot do: place "
+                "arrays on the device before the capture begins, and read them after it"
+            )
 
     def copy(self, dst: int, src: int, nbytes: int, stream: int) -> None:
         """Copy within the device."""
@@ -243,7 +268,8 @@ class CudaDevice:
             properties.allocType = module.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
             properties.location.type = module.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
             properties.location.id = self.index
-            pool = driver.call("cuMemPoolCreate", properties)
+            with driver.beside_captures():
+                pool = driver.call("cuMemPoolCreate", properties)
             threshold = module.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
             driver.call("cuMemPoolSetAttribute", pool, threshold, module.cuuint64_t(_KEEP_ALL))
             self._pool = pool
@@ -402,7 +428,9 @@ class CudaDevice:
         with self._lock:
             found = self._loaded.get(binary)
             if found is None:
-                found = self._loaded[binary] = load_binary(binary)
+                # Another thread may be capturing.
+                with driver.beside_captures():
+                    found = self._loaded[binary] = load_binary(binary)
                 if driver.driver_version() >= _PARAMETER_INFO_SINCE:
                     check_parameters(kernel, found)
         return found
@@ -527,18 +555,25 @@ class CudaDevice:
 # --- checks and sizes -------------------------------------------------------------------------------------------------
 
 
-def capture_of(stream: int) -> int:
-    """Number of the capture that `stream` is in, 0 outside any. The current context must be the stream's."""
-    status, number = driver.call("cuStreamGetCaptureInfo", stream)[:2]
-    return int(number) if int(status) else 0
-
-
 def _check_contiguous(data: np.ndarray) -> None:
     if not data.flags.c_contiguous:
         raise LaunchError(f"copies between host and device take C-contiguous arrays, got strides {data.strides}")
 
 
 # --- state ------------------------------------------------------------------------------------------------------------
+
+
+class _Release:
+    """Memory that is given back when nothing has this any more."""
+
+    def __init__(self, device: CudaDevice, allocation: Allocation, stream: int) -> None:
+        self._parts = device, allocation, stream
+
+    # Bound early: at interpreter exit the names of this module may be gone.
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing():
+            device, allocation, stream = self._parts
+            device.release(allocation, stream)
 
 
 class _SemaphorePools:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from fuser.errors import LaunchError
 from fuser.runtime import driver
 from fuser.runtime.commands import Command, CopyCommand, Edges, FillCommand, KernelCommand, LayoutCommand
-from fuser.runtime.cuda_launches import launch_attributes
+from fuser.runtime.cuda_launches import node_attributes
 from fuser.runtime.device import Launch
 from fuser.runtime.pack import ArgumentCells, ArgumentLayout
 from fuser.runtime.streams import keep_until_done
@@ -32,6 +32,7 @@ class CudaGraph:
     def __init__(self, device: CudaDevice, commands: Sequence[Command], edges: Edges) -> None:
         self.device = device
         self._commands = list(commands)
+        self._parts: list[list[_Part]] = []
         self._nodes: list[list[Any]] = []
         self._executable: Any = None
         with device.current():
@@ -39,7 +40,9 @@ class CudaGraph:
             try:
                 for command, before in zip(commands, edges, strict=True):
                     waits = [node for number in before for node in self._nodes[number]]
-                    self._nodes.append([self._add(part, waits) for part in _parts(command, device)])
+                    parts = _parts(command, device)
+                    self._nodes.append([self._add(part, waits) for part in parts])
+                    self._parts.append(parts)
                 self._executable = driver.call("cuGraphInstantiate", self._graph, 0)
             except BaseException:
                 driver.call("cuGraphDestroy", self._graph)
@@ -58,18 +61,22 @@ class CudaGraph:
         if type(old) is not type(command):
             return False
         if isinstance(old, KernelCommand) and isinstance(command, KernelCommand):
-            # The attributes of a node stay what they were.
+            # The attributes of a node stay what they were; its function may be another one.
             same = (old.launch.cooperative, old.launch.cluster) == (command.launch.cooperative, command.launch.cluster)
-            if not same or old.kernel is not command.kernel:
+            if not same:
                 return False
-        parts = _parts(command, self.device)
-        nodes = self._nodes[number]
-        if len(parts) != len(nodes):
+        parts, before = _parts(command, self.device), self._parts[number]
+        if [part.kind for part in parts] != [part.kind for part in before]:
             return False
         with self.device.current():
-            for node, part in zip(nodes, parts, strict=True):
-                self._set(node, part)
-        self._commands[number] = command
+            for node, part in zip(self._nodes[number], parts, strict=True):
+                try:
+                    self._set(node, part)
+                except driver.DriverError:
+                    # Such as a fill of other extents: what fits into the work that a node was made for is the driver's
+                    # business. A fault that has another reason shows again when another graph is made.
+                    return False
+        self._commands[number], self._parts[number] = command, parts
         return True
 
     def close(self, stream: int) -> None:
@@ -81,9 +88,11 @@ class CudaGraph:
     def _add(self, part: _Part, waits: list[Any]) -> Any:
         if isinstance(part, _Kernel):
             node = driver.call("cuGraphAddKernelNode", self._graph, waits, len(waits), part.parameters)
-            for attribute in launch_attributes(part.launch):
-                driver.call("cuGraphKernelNodeSetAttribute", node, attribute.id, attribute.value)
+            for attribute, value in node_attributes(part.launch):
+                driver.call("cuGraphKernelNodeSetAttribute", node, attribute, value)
             return node
+        if isinstance(part, _Nothing):
+            return driver.call("cuGraphAddEmptyNode", self._graph, waits, len(waits))
         return driver.call(
             f"cuGraphAdd{part.kind}Node", self._graph, waits, len(waits), part.parameters, self.device.context
         )
@@ -91,7 +100,7 @@ class CudaGraph:
     def _set(self, node: Any, part: _Part) -> None:
         if isinstance(part, _Kernel):
             driver.call("cuGraphExecKernelNodeSetParams", self._executable, node, part.parameters)
-        else:
+        elif isinstance(part, _Memory):
             name = f"cuGraphExec{part.kind}NodeSetParams"
             driver.call(name, self._executable, node, part.parameters, self.device.context)
 
@@ -106,13 +115,15 @@ class _Handles:
 
     def __del__(self) -> None:
         # Errors: the interpreter or the driver is shutting down.
-        with suppress(LaunchError, AttributeError, TypeError), self._device.current():
+        with suppress(LaunchError, AttributeError, TypeError), self._device.current(), driver.beside_captures():
             driver.call("cuGraphExecDestroy", self._executable)
             driver.call("cuGraphDestroy", self._graph)
 
 
 class _Kernel:
     """The driver's parameters of a kernel node. The driver copies what `cells` points at when it is given them."""
+
+    kind = "Kernel"
 
     def __init__(self, device: CudaDevice, command: KernelCommand) -> None:
         # A node starts when those that it waits for are done: there is no launch before that could let it in earlier.
@@ -136,13 +147,21 @@ class _Memory:
         self.parameters = parameters
 
 
-_Part = _Kernel | _Memory
+class _Nothing:
+    """A copy or fill of no bytes, which the driver has no node for: it is still what others wait for."""
+
+    kind = "Empty"
+
+
+_Part = _Kernel | _Memory | _Nothing
 
 
 def _parts(command: Command, device: CudaDevice) -> list[_Part]:
     match command:
         case KernelCommand():
             return [_Kernel(device, command)]
+        case CopyCommand(nbytes=0) | FillCommand(count=0):
+            return [_Nothing()]
         case CopyCommand(dst, src, nbytes):
             return [_Memory("Memcpy", _copy_parameters(dst, src, nbytes))]
         case FillCommand(address, pattern, count):

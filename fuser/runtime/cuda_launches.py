@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fuser.errors import LaunchError
@@ -94,26 +94,35 @@ def launch_attributes(launch: Launch) -> list[Any]:
     """What a launch asks of the driver besides its sizes."""
     module = driver.bindings()
     attributes: list[Any] = []
-    if launch.cooperative:
-        value = module.CUlaunchAttributeValue()
-        value.cooperative = 1
-        attributes.append(_attribute(module, "COOPERATIVE", value))
-    if launch.cluster is not None:
-        value = module.CUlaunchAttributeValue()
-        value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = launch.cluster
-        attributes.append(_attribute(module, "CLUSTER_DIMENSION", value))
-    if launch.beside:
-        value = module.CUlaunchAttributeValue()
-        value.programmaticStreamSerializationAllowed = 1
-        attributes.append(_attribute(module, "PROGRAMMATIC_STREAM_SERIALIZATION", value))
+    for name, value in _attribute_values(launch, module.CUlaunchAttributeValue):
+        attribute = module.CUlaunchAttribute()
+        attribute.id = getattr(module.CUlaunchAttributeID, name)
+        attribute.value = value
+        attributes.append(attribute)
     return attributes
 
 
-def _attribute(module: Any, name: str, value: Any) -> Any:
-    attribute = module.CUlaunchAttribute()
-    attribute.id = getattr(module.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}")
-    attribute.value = value
-    return attribute
+def node_attributes(launch: Launch) -> list[tuple[Any, Any]]:
+    """`launch_attributes` as (id, value) of a graph's kernel node, for which the bindings have types of their own."""
+    module = driver.bindings()
+    ids = module.CUkernelNodeAttrID
+    return [(getattr(ids, name), value) for name, value in _attribute_values(launch, module.CUkernelNodeAttrValue)]
+
+
+def _attribute_values(launch: Launch, make_value: Callable[[], Any]) -> Iterator[tuple[str, Any]]:
+    """(name of the attribute's id, value) of what a launch asks for."""
+    if launch.cooperative:
+        value = make_value()
+        value.cooperative = 1
+        yield "CU_LAUNCH_ATTRIBUTE_COOPERATIVE", value
+    if launch.cluster is not None:
+        value = make_value()
+        value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = launch.cluster
+        yield "CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION", value
+    if launch.beside:
+        value = make_value()
+        value.programmaticStreamSerializationAllowed = 1
+        yield "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION", value
 
 
 class BoundLaunch:

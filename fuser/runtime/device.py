@@ -36,6 +36,8 @@ class Allocation:
     nbytes: int
     # Keeps foreign memory alive (a torch tensor, a pool block); None when the device owns it.
     owner: object = None
+    # Number of the stream capture whose graph the memory belongs to; 0 for memory that is there.
+    capture: int = 0
 
 
 @record

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -225,6 +227,21 @@ def enter_context(context: int) -> bool:
         return False
     call("cuCtxPushCurrent", context)
     return True
+
+
+@contextmanager
+def beside_captures() -> Generator[None]:
+    """What this thread does inside is no part of anybody's graph, and may be done while streams are captured.
+
+    In the mode that torch and others capture in, loading, event queries and the like end a capture with an error, whatever
+    thread they come from and whatever stream they are about. Needs a current context.
+    """
+    relaxed = bindings().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = call("cuThreadExchangeStreamCaptureMode", relaxed)
+    try:
+        yield
+    finally:
+        call("cuThreadExchangeStreamCaptureMode", before)
 
 
 def leave_context() -> None:

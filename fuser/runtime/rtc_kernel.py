@@ -365,6 +365,11 @@ def _library_stream(array: RawArray, device: CudaDevice) -> int | None:
 def _run(
     device: CudaDevice, kernel: CompiledKernel, launch: Launch, checked: Sequence[CheckedArgument], stream: int
 ) -> float:
+    if device.is_capturing(stream):
+        raise LaunchError(
+            f"{kernel.name_expression}: run() waits for the kernel and measures it, which a stream that is captured cannot do; "
+            "a HostProgram launches a raw kernel without waiting"
+        )
     copies = _HostCopies(device, stream)
     events: list[Any] = []
     try:

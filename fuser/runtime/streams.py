@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +16,15 @@ if TYPE_CHECKING:
 
 _EVENT_DISABLE_TIMING = 2
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY
+_CAPTURE_ACTIVE = 1
+ENDED_CAPTURE = -1
+# The handles of the legacy default stream.
+_LEGACY = (0, 1)
 
 _lock = locks.lock()
 _own_streams: dict[int, int] = {}
-# (event, what must stay alive until it has passed)
-_InFlight = tuple[Any, Sequence[object]]
+# (stream, event or None while the stream is captured, what must stay alive until the event has passed)
+_InFlight = tuple[int, Any, Sequence[object]]
 # By device index.
 _in_flight: dict[int, deque[_InFlight]] = {}
 
@@ -67,11 +71,29 @@ def _record(stream: int) -> Any:
     return event
 
 
+def capture_of(stream: int) -> int:
+    """Number of the capture that `stream` is in, 0 outside any, ENDED_CAPTURE in one that an error has ended already.
+
+    The current context must be the stream's.
+    """
+    if stream in _LEGACY:
+        return 0  # nobody can capture it, and it must not even be asked while others are captured
+    if not int(driver.call("cuStreamIsCapturing", stream)):
+        return 0
+    status, number = driver.call("cuStreamGetCaptureInfo", stream)[:2]
+    return int(number) if int(status) == _CAPTURE_ACTIVE else ENDED_CAPTURE
+
+
 def order_after(device: Device, stream: int, earlier: int) -> None:
-    """Make later work of `stream` wait, on the device, for what is in `earlier` now."""
+    """Make later work of `stream` wait, on the device, for what is in `earlier` now.
+
+    A capture is cut off from all other streams: whoever launches the graph orders it after what it reads.
+    """
     if stream == earlier or device.kind != "cuda":
         return
     with _context_of(device):
+        if capture_of(stream) != capture_of(earlier):
+            return
         event = _record(earlier)
         try:
             driver.call("cuStreamWaitEvent", stream, event, 0)
@@ -93,13 +115,30 @@ def own_stream(device: Device) -> int:
     return found
 
 
+def join_streams(device: Device, stream: int, others: Iterable[int]) -> set[int]:
+    """Order `stream` after those of `others` that are not itself, and give them: they are to be ordered after it later."""
+    joined = {other for other in others if other != stream}
+    for other in joined:
+        order_after(device, stream, other)
+    return joined
+
+
+def rejoin_streams(device: Device, stream: int, joined: Iterable[int]) -> None:
+    """Order what `join_streams` gave after `stream`: whoever uses the inputs next does so there."""
+    for other in joined:
+        order_after(device, other, stream)
+
+
 def keep_until_done(device: Device, stream: int, objects: Sequence[object]) -> None:
-    """Keep `objects` alive until the work now in `stream` is over; what is over already is let go."""
+    """Keep `objects` alive until the work now in `stream` is over; what is over already is let go.
+
+    While the stream is captured no event can tell: they stay until it is not.
+    """
     if device.kind != "cuda" or not objects:
         return
-    with _context_of(device):
+    with _context_of(device), driver.beside_captures():
         entries = _in_flight.setdefault(device.index, deque())
-        entries.append((_record(stream), objects))
+        entries.append((stream, None if capture_of(stream) else _record(stream), objects))
         # No lock: a collection of garbage may call this within any line. Whoever takes an entry out has it alone.
         for _ in range(len(entries)):
             with suppress(IndexError):  # others took the rest
@@ -107,15 +146,18 @@ def keep_until_done(device: Device, stream: int, objects: Sequence[object]) -> N
 
 
 def _let_go_or_put_back(entries: deque[_InFlight], entry: _InFlight) -> None:
+    stream, event, objects = entry
     try:
-        passed = _has_passed(entry[0])
+        if event is None and not capture_of(stream):
+            event = _record(stream)
+        passed = event is not None and _has_passed(event)
     except BaseException:
-        entries.append(entry)
+        entries.append((stream, event, objects))
         raise
     if passed:
-        driver.call("cuEventDestroy", entry[0])
+        driver.call("cuEventDestroy", event)
     else:
-        entries.append(entry)
+        entries.append((stream, event, objects))
 
 
 def _has_passed(event: Any) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.stand_ins import idle_cuda
-from fuser import Alias, Allocate, Copy, DataType, FusionDefinition, HostProgram, LaunchKernel, extent
+from fuser import Alias, Allocate, Copy, DataType, Fill, FusionDefinition, HostProgram, LaunchKernel, extent
 from fuser.errors import InputRuntimeError, LaunchError
 from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.device_tensor import DeviceTensor
@@ -341,11 +341,11 @@ class _Failing(SimulatorDevice):
         self.fails: str | None = None
         self.graphs: list[Any] = []
 
-    def launch(self, *arguments: Any) -> None:
+    def launch(self, kernel: Any, launch: Any, arguments: Any, stream: int) -> None:
         self.left -= 1
         if self.left == -1:
             raise LaunchError("it does not like that")
-        super().launch(*arguments)
+        super().launch(kernel, launch, arguments, stream)
 
     def make_graph(self, commands: Any, edges: Any) -> Any:
         if self.fails == "make":
@@ -359,7 +359,7 @@ class _Failing(SimulatorDevice):
                 raise LaunchError("it does not like that")
             return set_command(number, command)
 
-        made.set = fail_second  # pyright: ignore[reportAttributeAccessIssue]
+        made.set = fail_second
         return made
 
 
@@ -397,13 +397,12 @@ class _Capturing(SimulatorDevice):
     def is_capturing(self, stream: int) -> bool:
         return self.commands is not None
 
-    def launch(self, *arguments: Any) -> None:
+    def launch(self, kernel: Any, launch: Any, arguments: Any, stream: int) -> None:
         if self.commands is not None:
-            kernel, launch, values, stream = arguments
-            arguments = kernel, launch, tuple(values), stream
-            self.commands.append(lambda: SimulatorDevice.launch(self, *arguments))
+            values = tuple(arguments)
+            self.commands.append(lambda: SimulatorDevice.launch(self, kernel, launch, values, stream))
         else:
-            super().launch(*arguments)
+            super().launch(kernel, launch, arguments, stream)
 
     def allocate(self, nbytes: int, stream: int) -> Any:
         made = super().allocate(nbytes, stream)
@@ -416,11 +415,11 @@ class _Capturing(SimulatorDevice):
         else:
             super().release(allocation, stream)
 
-    def fill(self, *arguments: Any) -> None:
+    def fill(self, address: int, pattern: bytes, count: int, stream: int) -> None:
         if self.commands is not None:
-            self.commands.append(lambda: SimulatorDevice.fill(self, *arguments))
+            self.commands.append(lambda: SimulatorDevice.fill(self, address, pattern, count, stream))
         else:
-            super().fill(*arguments)
+            super().fill(address, pattern, count, stream)
 
 
 def test_a_run_within_the_capture_of_a_caller_leaves_no_memory_to_later_ones() -> None:
@@ -454,11 +453,11 @@ def test_what_a_callers_graph_uses_stays_until_the_captured_program_is_closed() 
     for n in (40, 300):
         captured.run([DeviceTensor.from_numpy(X[:n], device), 2.0])
     gc.collect()
-    for command in noted:
-        command()
+    while noted:
+        noted.pop(0)()
     assert np.array_equal(np.asarray(z), X[:7] * 6)
     captured.close()
-    del z, noted, command
+    del z
     assert len(live(device)) == 0
 
 
@@ -507,6 +506,47 @@ def test_streams_of_tensors_wait_for_launches_on_others(fake: FakeDriver) -> Non
     assert waits(fake) == {(11, 9), (11, 7), (7, 11)}
     captured.replay(11)
     assert waits(fake) == {(11, 7), (7, 11)}
+
+
+def test_tensors_that_come_from_another_stream(fake: FakeDriver) -> None:
+    """Such as those that were placed without naming one: on a device with streams the program's own is another."""
+    device: Any = CudaDevice(0)
+    program = HostProgram(("x",), ("y",), (Allocate("y", (4,), DataType.Float), Copy("y", "x")))
+    x = DeviceTensor.from_numpy(X[:4], device)
+    captured = program.capture([x])
+    own = captured.outputs[0].stream
+    assert own != 0
+    waits(fake)
+    captured.replay()
+    assert waits(fake) == {(own, 0), (0, own)}
+    assert np.array_equal(np.asarray(captured.outputs[0]), X[:4])
+
+
+def test_what_the_driver_does_not_set_in_place_is_made_anew(fake: FakeDriver) -> None:
+    """The rows of a fill with a pattern of two words."""
+    device: Any = CudaDevice(0)
+    program = HostProgram(
+        ("x",), ("y",), (Allocate("y", (extent("x", 0),), DataType.ComplexFloat), Fill("y", complex(1, 2)))
+    )
+    first, second = (DeviceTensor.from_numpy(np.zeros(n, np.float32), device) for n in (4, 6))
+    captured = program.capture([first])
+    program.run([second])
+    for x, graphs in ((first, 1), (second, 2), (second, 2), (first, 3)):
+        (y,) = captured.run([x])
+        assert np.array_equal(np.asarray(y), np.full(x.shape, complex(1, 2), np.complex64))
+        assert captured.counters()["instantiated"] == graphs
+
+
+def test_a_captured_program_that_nobody_has_any_more_leaves_captures_of_others_alone(fake: FakeDriver) -> None:
+    device: Any = CudaDevice(0)
+    program = HostProgram(("x",), ("y",), (Allocate("y", (4,), DataType.Float), Copy("y", "x")))
+    captured = program.capture([DeviceTensor.from_numpy(X[:4], device, 7)], 7)
+    fake.others_capture = True
+    fake.calls.clear()
+    del captured
+    gc.collect()
+    assert "cuEventQuery" in fake.names()
+    assert fake.ended_captures == 0
 
 
 def test_streams_of_two_devices_do_not_meet(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:

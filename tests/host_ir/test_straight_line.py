@@ -151,7 +151,7 @@ def random_program(rng: np.random.Generator, make_kernel: Any) -> tuple[HostProg
     return HostProgram(inputs, outputs, instructions), count
 
 
-def test_random_programs_compute_what_the_interpreter_does(device, make_kernel) -> None:
+def test_random_programs_compute_what_the_interpreter_does(device: Any, make_kernel: Any) -> None:
     """All hazards between steps over shared buffers, inputs that are one array, two sizes, NumPy arrays and device arrays."""
 
     def add_one(arrays: list[Any], values: list[Any]) -> None:
@@ -160,6 +160,7 @@ def test_random_programs_compute_what_the_interpreter_does(device, make_kernel) 
 
     device.behaviours["add_one"] = add_one
     rng = np.random.default_rng(0)
+    replays = 0
     for number in range(60):
         program, count = random_program(rng, make_kernel)
         for size in (5, 5, 3, 5, 0):
@@ -177,7 +178,8 @@ def test_random_programs_compute_what_the_interpreter_does(device, make_kernel) 
                 found = program.run(inputs, device=device)
                 for a, b in zip([*found, *inputs], [*expected, *reference], strict=True):
                     np.testing.assert_array_equal(np.asarray(a), np.asarray(b), f"{number}: {program!r}")
-    assert program.counters()["replays"] > 0
+        replays = program.counters()["replays"]
+    assert replays > 0
 
 
 # --- on a driver and a torch that do nothing --------------------------------------------------------------------------
@@ -239,8 +241,8 @@ def test_streams(idle: IdleDriver) -> None:
         assert idle.torch.stream == 0
 
 
-def test_streams_of_tensors_of_this_project(idle: IdleDriver) -> None:
-    """A run goes where their work is, or has to join their streams first; that leaves what is bound in place."""
+def test_streams_of_tensors_of_this_project(idle: IdleDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run goes where it is sent, or to the project's own stream, after the work on its inputs and before what comes next."""
     device = get_device("cuda", 0)
     program = HostProgram(
         ("x",),
@@ -255,16 +257,20 @@ def test_streams_of_tensors_of_this_project(idle: IdleDriver) -> None:
         assert y.stream == int(idle.config.hStream)
         return y.stream
 
+    recorded: list[int] = []
+    waits: list[tuple[int, int]] = []
+    monkeypatch.setattr(idle, "cuEventRecord", lambda _, stream: (recorded.append(stream), (0,))[1], raising=False)
+    monkeypatch.setattr(
+        idle, "cuStreamWaitEvent", lambda stream, *_: (waits.append((stream, recorded[-1])), (0,))[1], raising=False
+    )
     for replays, (written_on, stream, goes) in enumerate(
-        ((own, None, own), (own, None, own), (0x70, 0x70, 0x70), (0x80, 0x80, 0x80), (own, None, own))
+        ((0x70, None, own), (own, None, own), (0x70, 0x70, 0x70), (0x70, 0x80, 0x80), (0, None, own))
     ):
         assert run(written_on, stream) == goes
+        assert waits == ([] if written_on == goes else [(goes, written_on), (written_on, goes)])
         assert program.counters()["replays"] == replays
-    for _ in range(3):
-        assert run(0x70, None) == own
-    assert program.interpreted() == {"streams have to be joined": 3}
-    run(own, None)
-    assert program.counters()["replays"] == 5
+        waits.clear()
+    assert program.interpreted() == {}
 
 
 def test_another_current_device_and_context(idle: IdleDriver) -> None:

@@ -1,14 +1,18 @@
 """A CUDA driver made of host memory, for tests of what is called, in which order, and what a failing call leads to.
 
 Memory, copies and fills are real (in host memory); a launch records its sizes and the bytes of its parameters. Calls can
-be made to fail by number or by name.
+be made to fail by number or by name. Arguments must be of the number and types that the installed bindings ask for, and what
+the documentation says the driver refuses is refused: fills of other extents in an executable graph, nodes of no bytes, waits
+across the border of a capture, and what ends a capture that somebody else is at.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
 import struct
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +37,41 @@ ATTRIBUTES = {
     "WARP_SIZE": 32,
 }
 CONTEXT = 0xC0
+_RELAXED = 2
+_INVALID, _CAPTURE_ENDED, _OUTSIDE_OF_CAPTURE, _CAPTURED_EVENT = 1, 900, 905, 907
+# What ends a capture in the usual mode, wherever it comes from, unless the thread's own mode is relaxed.
+_UNSAFE = ("cuEventQuery", "cuEventSynchronize", "cuMemPoolCreate", "cuModuleLoadData")
+_PLAIN = {"int": int, "size_t": int, "unsigned": int, "char": bytes, "void_ptr": int}
+
+
+@cache
+def _parameter_types(name: str) -> tuple[tuple[type, ...], ...]:
+    """The types that the installed bindings take for each parameter; none for handles, which may be numbers as well.
+
+    Of `cuA(hNode, attr: CUattr, CUvalue value: Optional[CUvalue], size_t n)`, the first line of the function's own text.
+    """
+    from cuda.bindings import driver as real
+
+    text = re.sub(r"\[[^\[\]]*\[.*?\]\]", "", (getattr(real, name).__doc__ or "").split("\n")[0])
+    found: list[tuple[type, ...]] = []
+    for parameter in filter(None, re.split(r",\s*", text.partition("(")[2].rpartition(")")[0])):
+        declared, _, annotation = parameter.partition(":")
+        words = declared.split()
+        if annotation.strip().startswith("CU"):
+            found.append((getattr(real, annotation.strip()),))
+        elif len(words) > 1:
+            kind = _PLAIN.get(words[0]) or getattr(real, words[0])
+            found.append((kind,))
+        else:
+            found.append(())
+    return tuple(found)
+
+
+def _check_arguments(name: str, arguments: tuple[Any, ...]) -> None:
+    types = _parameter_types(name)
+    assert len(arguments) == len(types), f"{name} takes {len(types)} arguments, got {len(arguments)}"
+    for value, expected in zip(arguments, types, strict=True):
+        assert not expected or isinstance(value, expected), f"{name}: {type(value)} is no {expected}"
 
 
 class FakeDriver:
@@ -48,7 +87,14 @@ class FakeDriver:
         self.current = 0
         self.memory: dict[int, Any] = {}
         self.freed: list[int] = []
+        # The capture that all streams are in but the legacy one, 0 for none; those that other threads are at.
         self.capture = 0
+        self.is_ended = False
+        self.others_capture = False
+        self.ended_captures = 0
+        self.mode = 0
+        self.of_graphs: set[int] = set()
+        self.event_captures: dict[int, int] = {}
         self.blocks_per_sm = 2
         self.clusters = 4
         self.registers = 32
@@ -75,6 +121,10 @@ class FakeDriver:
         def function(*arguments: Any) -> Any:
             number = len(self.calls)
             self.calls.append((name, arguments))
+            _check_arguments(name, arguments)
+            if name in _UNSAFE and (self.capture or self.others_capture) and self.mode != _RELAXED:
+                self.ended_captures += 1
+                return (self._real.CUresult(_CAPTURE_ENDED),)
             if number == self.fail_at:
                 return (self._real.CUresult(1),)
             if name in self.fail_names:
@@ -95,7 +145,11 @@ class FakeDriver:
         return 0, index
 
     def _cuDeviceGetName(self, length: int, device: int) -> Any:
-        return 0, b"Fake H200" + b"\0" * (length - 9)
+        # The bindings leave what the driver does not write as the spaces that they hand to it.
+        return 0, b"Fake H200\0".ljust(length)
+
+    def _cuDeviceTotalMem(self, device: int) -> Any:
+        return 0, 144 * 2**30
 
     def _cuDeviceGetAttribute(self, attribute: Any, device: int) -> Any:
         return 0, ATTRIBUTES[attribute.name.removeprefix("CU_DEVICE_ATTRIBUTE_")]
@@ -125,9 +179,13 @@ class FakeDriver:
         raw = ctypes.create_string_buffer(b"\xab" * (nbytes + 512))
         address = -(-ctypes.addressof(raw) // 256) * 256
         self.memory[address] = raw
+        if self.capture_of(stream):
+            self.of_graphs.add(address)
         return 0, address
 
     def _cuMemFreeAsync(self, address: int, stream: int) -> Any:
+        if self.capture_of(stream) and address not in self.of_graphs:
+            return (self._real.CUresult(_INVALID),)
         self.freed.append(address)
         return (0,)
 
@@ -165,11 +223,22 @@ class FakeDriver:
     def _cuStreamSynchronize(self, stream: int) -> Any:
         return (0,)
 
+    def capture_of(self, stream: int) -> int:
+        return 0 if stream == 0 else self.capture
+
     def _cuStreamGetCaptureInfo(self, stream: int) -> Any:
-        return 0, int(bool(self.capture)), self.capture, 0, (), (), 0
+        number = self.capture_of(stream)
+        return 0, self._status(number), number, 0, (), (), 0
 
     def _cuStreamIsCapturing(self, stream: int) -> Any:
-        return 0, int(bool(self.capture))
+        return 0, self._status(self.capture_of(stream))
+
+    def _status(self, capture: int) -> int:
+        return 2 if self.is_ended else 1 if capture else 0
+
+    def _cuThreadExchangeStreamCaptureMode(self, mode: Any) -> Any:
+        before, self.mode = self.mode, int(mode)
+        return 0, self._real.CUstreamCaptureMode(before)
 
     _cuStreamGetCaptureInfo_v3 = _cuStreamGetCaptureInfo
 
@@ -177,10 +246,12 @@ class FakeDriver:
         return 0, 0xE0 + len(self.calls)
 
     def _cuEventRecord(self, event: int, stream: int) -> Any:
+        self.event_captures[event] = self.capture_of(stream)
         return (0,)
 
     def _cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> Any:
-        return (0,)
+        inside = self.capture_of(stream) == self.event_captures[event]
+        return (self._real.CUresult(0 if inside else _OUTSIDE_OF_CAPTURE),)
 
     def _cuEventSynchronize(self, event: int) -> Any:
         return (0,)
@@ -231,9 +302,12 @@ class FakeDriver:
         assert len(waits) == count
         known = {id(node) for node in self.graphs[graph]}
         assert all(id(node) in known for node in waits)
+        assert len({id(node) for node in waits}) == count, "a node that is waited for twice"
         node = SimpleNamespace(
-            waits=list(waits), run=run(parameters), parameters=parameters, attributes=[], number=len(self.nodes)
+            waits=list(waits), run=run(parameters), shape=_shape(parameters), attributes=[], number=len(self.nodes)
         )
+        if 0 in node.shape:
+            return (self._real.CUresult(_INVALID),)
         self.nodes.append(node)
         self.graphs[graph].append(node)
         return 0, node
@@ -274,6 +348,9 @@ class FakeDriver:
     def _cuGraphAddMemsetNode(self, graph: int, waits: Any, count: int, parameters: Any, context: int) -> Any:
         return self._add(graph, waits, count, self._set, parameters)
 
+    def _cuGraphAddEmptyNode(self, graph: int, waits: Any, count: int) -> Any:
+        return self._add(graph, waits, count, lambda _: lambda: None, None)
+
     def _cuGraphKernelNodeSetAttribute(self, node: Any, attribute: Any, value: Any) -> Any:
         node.attributes.append(attribute.name.removeprefix("CU_LAUNCH_ATTRIBUTE_"))
         return (0,)
@@ -290,6 +367,10 @@ class FakeDriver:
         return (0,)
 
     def _cuGraphExecMemsetNodeSetParams(self, executable: Any, node: Any, parameters: Any, context: int) -> Any:
+        before, after = node.shape, _shape(parameters)
+        # One row may become longer or shorter. Several stay as they are.
+        if 0 in after or before[2] != after[2] or (before[2] > 1 and before != after):
+            return (self._real.CUresult(_INVALID),)
         executable.runs[node.number] = self._set(parameters)
         return (0,)
 
@@ -308,7 +389,7 @@ class FakeDriver:
         return (0,)
 
     def _cuEventQuery(self, event: int) -> Any:
-        return (0,)
+        return (self._real.CUresult(_CAPTURED_EVENT if self.event_captures.get(event) else 0),)
 
     def _cuLaunchKernelEx(self, config: Any, function: int, parameters: int, extra: int) -> Any:
         self.launches.append(
@@ -325,6 +406,13 @@ class FakeDriver:
             )
         )
         return (0,)
+
+
+def _shape(parameters: Any) -> tuple[int, ...]:
+    """The extents of what a node does."""
+    if hasattr(parameters, "elementSize"):
+        return parameters.elementSize, parameters.width, parameters.height
+    return (parameters.WidthInBytes,) if hasattr(parameters, "WidthInBytes") else ()
 
 
 def parameter(launch: SimpleNamespace, position: int, code: str) -> Any:

@@ -30,6 +30,7 @@ from fuser.runtime.launch_params import LaunchParams
 from fuser.runtime.nvrtc import CompileResult, NvrtcUnavailableError
 from fuser.runtime.raw_signature import RawKind, RawParameter
 from fuser.runtime.rtc_kernel import RtcKernel
+from fuser.runtime.streams import keep_until_done
 from fuser.runtime.variants import KernelVariants
 from tests.runtime.fake_driver import CONTEXT, FakeDriver, install, parameter
 
@@ -219,17 +220,17 @@ def test_semaphores_grow(fake: FakeDriver, device: CudaDevice, semaphores: Semap
 def test_semaphores_of_a_capture_come_out_of_the_reserve(
     fake: FakeDriver, device: CudaDevice, semaphores: Semaphores
 ) -> None:
-    eager = semaphores(10, 1)
+    eager = semaphores(10, 5)
     allocations = len(fake.memory)
     fake.capture = 77
-    first = semaphores(10, 1)
+    first = semaphores(10, 5)
     assert first != eager
-    assert semaphores(10, 1) == first
+    assert semaphores(10, 5) == first
     fake.capture = 78
-    assert semaphores(10, 1) != first
+    assert semaphores(10, 5) != first
     assert len(fake.memory) == allocations
     with pytest.raises(LaunchError, match="earlier captures have taken 128 of the 1048576 that are kept"):
-        semaphores(5000000, 1)
+        semaphores(5000000, 5)
 
 
 def test_there_are_semaphores_for_any_number_of_captures(
@@ -238,9 +239,9 @@ def test_there_are_semaphores_for_any_number_of_captures(
     found: set[int] = set()
     for capture in range(1, 600):
         fake.capture = 0
-        semaphores(10, 1)
+        semaphores(10, 5)
         fake.capture = capture
-        found.add(semaphores(4096, 1))
+        found.add(semaphores(4096, 5))
     assert len(found) == 599
     assert not any(address in fake.freed for address in found)
 
@@ -272,7 +273,7 @@ def test_threads_share_no_default_stream_of_a_thread(device: CudaDevice, semapho
 def test_cold_semaphores_in_a_capture(fake: FakeDriver, device: CudaDevice, semaphores: Semaphores) -> None:
     fake.capture = 77
     with pytest.raises(LaunchError, match="run it once before the capture begins"):
-        semaphores(10, 1)
+        semaphores(10, 5)
     assert not fake.memory
 
 
@@ -496,6 +497,44 @@ def test_launches_that_share_processors_divide_their_memory_alike(fake: FakeDriv
     assert fake.attributes == {(0x401, "PREFERRED_SHARED_MEMORY_CARVEOUT"): -1}
 
 
+def test_memory_that_is_let_go_inside_a_capture(fake: FakeDriver, device: CudaDevice) -> None:
+    """A collection of garbage may come at any time: what was there before is no part of the graph."""
+    before = device.allocate(64, 3)
+    fake.capture = 5
+    within, left = device.allocate(64, 3), device.allocate(64, 3)
+    device.release(within, 3)
+    device.release(before, 3)
+    assert fake.freed == [within.address]
+    fake.capture = 0
+    keep_until_done(device, 0, [object()])
+    assert fake.freed == [within.address, before.address]
+    fake.fail_names["cuMemFreeAsync"] = 1
+    device.release(left, 3)  # memory of a graph that was never launched is not there
+
+
+def test_copies_from_and_to_the_host_do_not_end_a_capture(fake: FakeDriver, device: CudaDevice) -> None:
+    a = device.allocate(64, 3)
+    fake.capture = 5
+    fake.calls.clear()
+    for copy in (
+        lambda data: device.copy_from_host(a.address, data, 3),
+        lambda data: device.copy_to_host(data, a.address, 3),
+    ):
+        with pytest.raises(
+            LaunchError, match="copies between host and device memory wait for the stream, which a stream that"
+        ):
+            copy(np.zeros(16, np.float32))
+    assert not [name for name in fake.names() if name.startswith(("cuMemcpy", "cuStreamSync"))]
+
+
+def test_first_use_while_another_thread_captures(fake: FakeDriver, device: CudaDevice) -> None:
+    fake.others_capture = True
+    device.launch(kernel_of(), ONE, (device.allocate(64, 3).address, 1.0), 3)
+    assert "cuModuleLoadData" in fake.names()
+    assert "cuMemPoolCreate" in fake.names()
+    assert (fake.ended_captures, fake.mode) == (0, 0)
+
+
 def test_first_launch_inside_a_capture(fake: FakeDriver, device: CudaDevice) -> None:
     kernel = kernel_of()
     fake.capture = 5
@@ -615,6 +654,16 @@ def test_raw_kernel_runs(fake: FakeDriver, raw_device: CudaDevice, monkeypatch: 
     assert names.count("cuMemcpyHtoDAsync") == 2
     assert names.count("cuMemcpyDtoHAsync") == 1
     assert names.count("cuEventDestroy") == names.count("cuEventCreate") == 2
+
+
+def test_a_raw_kernel_is_not_measured_inside_a_capture(fake: FakeDriver, raw_device: CudaDevice) -> None:
+    fake.parameter_sizes = [8]
+    kernel = RtcKernel(RAW, "growing").compile()
+    fake.capture = 5
+    fake.calls.clear()
+    with pytest.raises(LaunchError, match=r"growing: run\(\) waits for the kernel and measures it"):
+        kernel.run((np.zeros(8, np.float32),), LaunchParams(1, 1, 1, 32, 1, 1), stream=3)
+    assert not [name for name in fake.names() if name.startswith(("cuMem", "cuEvent"))]
 
 
 def test_same_numpy_array_twice_is_one_copy(fake: FakeDriver, raw_device: CudaDevice) -> None:

@@ -85,11 +85,41 @@ def test_what_a_node_cannot_become_is_refused_before_anything_changes(fake: Fake
     graph = device.make_graph([launch_of(kernel, a), FillCommand(a, b"\1", 8)], [(), (0,)])
     fake.calls.clear()
     assert not graph.set(0, CopyCommand(a, a, 8))
-    assert not graph.set(0, launch_of(kernel_of(entry="other"), a))
     assert not graph.set(0, launch_of(kernel, a, Launch((4, 1, 1), (128, 1, 1), cooperative=True)))
     assert not graph.set(0, launch_of(kernel, a, Launch((4, 1, 1), (128, 1, 1), cluster=(2, 1, 1))))
     assert not graph.set(1, FillCommand(a, bytes(range(16)), 1))
     assert not [name for name in fake.names() if "SetParams" in name]
+
+
+def test_a_node_may_become_another_kernel(fake: FakeDriver, device: CudaDevice) -> None:
+    a = memory(device, 64)
+    graph = device.make_graph([launch_of(kernel_of(), a)], [()])
+    assert graph.set(0, launch_of(kernel_of(entry="other"), a))
+    graph.launch(0)
+    assert [launch.function for launch in fake.launches] == [0x402]
+
+
+def test_what_the_driver_does_not_set_in_place(fake: FakeDriver, device: CudaDevice) -> None:
+    """Rows of a fill with a pattern of several words; where they are may change."""
+    a, b = memory(device, 160), memory(device, 160)
+    graph = device.make_graph([FillCommand(a, bytes(range(16)), 10)], [()])
+    assert not graph.set(0, FillCommand(a, bytes(range(16)), 9))
+    graph = device.make_graph([FillCommand(a, bytes(range(16)), 10)], [()])
+    assert graph.set(0, FillCommand(b, bytes(range(1, 17)), 10))
+    graph.launch(0)
+    assert ctypes.string_at(b, 160) == bytes(range(1, 17)) * 10
+
+
+def test_commands_of_no_bytes_are_waited_for(fake: FakeDriver, device: CudaDevice) -> None:
+    a = memory(device, 64)
+    commands: list[Command] = [FillCommand(a, b"\1", 8), CopyCommand(a, a, 0), FillCommand(a, b"\2\2", 0)]
+    graph = device.make_graph([*commands, FillCommand(a, b"\3", 4)], [(), (0,), (1,), (2,)])
+    assert [[n.number for n in node.waits] for node in fake.nodes] == [[], [0], [1], [2]]
+    assert graph.set(1, CopyCommand(a, a + 4, 0))
+    assert not graph.set(1, CopyCommand(a, a + 4, 4))
+    assert not graph.set(0, FillCommand(a, b"\1", 0))
+    graph.launch(0)
+    assert ctypes.string_at(a, 8) == b"\3" * 4 + b"\1" * 4
 
 
 def test_attributes(fake: FakeDriver, device: CudaDevice) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import Any
 
 import pytest
 
 from fuser.runtime import streams
 from fuser.runtime.cuda_device import CudaDevice
-from fuser.runtime.streams import keep_until_done
+from fuser.runtime.streams import keep_until_done, order_after
 from fuser.runtime.variants import KernelVariants
 from tests.runtime.fake_driver import FakeDriver, install
 from tests.runtime.test_cuda_device import no_compiler
@@ -67,3 +68,49 @@ def test_what_cannot_be_asked_stays(fake: FakeDriver) -> None:
     assert "cuEventDestroy" not in fake.names()
     keep_until_done(device, 0, [Kept()])
     assert fake.names().count("cuEventDestroy") == 2
+
+
+def test_what_others_capture_is_left_alone(fake: FakeDriver) -> None:
+    """Asking whether work is over ends a capture in the usual mode, also one of another thread."""
+    device = CudaDevice(0, KernelVariants(no_compiler))
+    fake.others_capture = True
+    keep_until_done(device, 5, [Kept()])
+    assert "cuEventDestroy" in fake.names()
+    assert fake.ended_captures == 0
+    assert fake.mode == 0, "the thread's own mode is what it was"
+
+
+def test_what_a_captured_stream_uses_stays(fake: FakeDriver) -> None:
+    """No event of a capture can be asked: what comes after it tells."""
+    device = CudaDevice(0, KernelVariants(no_compiler))
+    kept = Kept()
+    alive = weakref.ref(kept)
+    fake.capture = 77
+    keep_until_done(device, 5, [kept])
+    del kept
+    keep_until_done(device, 5, [Kept()])
+    assert alive() is not None
+    fake.capture = 0
+    keep_until_done(device, 0, [Kept()])
+    assert alive() is None
+    assert fake.names().count("cuEventCreate") == fake.names().count("cuEventDestroy") == 3
+
+
+def test_a_capture_is_cut_off_from_other_streams(fake: FakeDriver) -> None:
+    device = CudaDevice(0, KernelVariants(no_compiler))
+    fake.capture = 77
+    fake.calls.clear()
+    order_after(device, 5, 0)
+    order_after(device, 0, 5)
+    assert "cuStreamWaitEvent" not in fake.names()
+    order_after(device, 5, 6)
+    assert fake.names().count("cuStreamWaitEvent") == 1
+
+
+def test_a_capture_that_an_error_has_ended_is_still_none_of_ours(fake: FakeDriver) -> None:
+    device = CudaDevice(0, KernelVariants(no_compiler))
+    fake.capture, fake.is_ended = 77, True
+    assert device.is_capturing(5)
+    assert not device.is_capturing(0)
+    order_after(device, 5, 0)
+    assert "cuStreamWaitEvent" not in fake.names()
