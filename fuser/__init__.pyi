@@ -68,9 +68,12 @@ from fuser.host_ir.instructions import Allocate as Allocate
 from fuser.host_ir.instructions import Copy as Copy
 from fuser.host_ir.instructions import Deallocate as Deallocate
 from fuser.host_ir.instructions import Fill as Fill
+from fuser.host_ir.instructions import ForLoop as ForLoop
+from fuser.host_ir.instructions import If as If
 from fuser.host_ir.instructions import LaunchKernel as LaunchKernel
 from fuser.host_ir.instructions import RecordEvent as RecordEvent
 from fuser.host_ir.instructions import SetStream as SetStream
+from fuser.host_ir.instructions import Switch as Switch
 from fuser.host_ir.instructions import Synchronize as Synchronize
 from fuser.host_ir.instructions import WaitEvent as WaitEvent
 from fuser.host_ir.program import HostProgram as HostProgram
@@ -118,6 +121,7 @@ __all__ = [
     "DeviceInfo",
     "Expr",
     "Fill",
+    "ForLoop",
     "FuserError",
     "Fusion",
     "FusionDefinition",
@@ -127,6 +131,7 @@ __all__ = [
     "HeuristicParams",
     "HostProgram",
     "IdMappingMode",
+    "If",
     "InputError",
     "InternalError",
     "IterDomain",
@@ -163,6 +168,7 @@ __all__ = [
     "SqueezeOp",
     "Statement",
     "SupportedVectorization",
+    "Switch",
     "Synchronize",
     "TensorDomain",
     "TensorView",

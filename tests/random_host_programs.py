@@ -10,7 +10,7 @@ than they need be. `without` leaves an instruction out.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,12 +23,17 @@ from fuser import (
     DataType,
     Deallocate,
     Fill,
+    ForLoop,
     HostProgram,
+    If,
     LaunchKernel,
     RecordEvent,
     SetStream,
+    Switch,
     WaitEvent,
+    extent,
 )
+from fuser.host_ir.expressions import Cond, equal, less, scalar
 from fuser.host_ir.instructions import Instruction
 from fuser.runtime.compiled_kernel import CompiledKernel
 
@@ -198,3 +203,183 @@ def generate(seed: int, scale: CompiledKernel, streams: int = 1) -> RandomHostPr
             order.put(Deallocate(gone), (), (gone,))
     outputs = tuple(rng.sample(unreturned, rng.randrange(1, len(unreturned) + 1)))
     return RandomHostProgram(inputs, tuple(work), outputs, HostProgram(inputs, outputs, tuple(instructions)))
+
+
+# --- programs with bodies ----------------------------------------------------------------------------------------------
+
+Buffers = dict[str, Array]
+Numbers = dict[str, int]
+Step = Callable[[Buffers, Numbers], None]
+
+
+@dataclass(frozen=True)
+class NestedHostProgram:
+    """Conditions and loops over two numbers that are inputs, `n` and `m`, beside one vector `x`."""
+
+    program: HostProgram
+    steps: tuple[Step, ...]
+
+    def arrays(self, seed: int) -> list[Array]:
+        return [np.random.default_rng(seed).integers(-8, 8, LENGTH).astype(np.float32)]
+
+    def expected(self, arrays: Sequence[Array], n: int, m: int) -> list[Array]:
+        """The output, and the input afterwards."""
+        buffers = {"x": arrays[0].copy(), "out": np.zeros(LENGTH, np.float32)}
+        for step in self.steps:
+            step(buffers, {"n": n, "m": m})
+        return [buffers["out"], buffers["x"]]
+
+
+class _Nested:
+    def __init__(self, rng: random.Random, scale: CompiledKernel, *, streams: bool) -> None:
+        self.rng = rng
+        self.scale = scale
+        self.streams = streams
+        self.made = 0
+
+    def name(self, what: str) -> str:
+        self.made += 1
+        return f"{what}{self.made}"
+
+    def command(self, buffers: list[str], loops: list[str]) -> tuple[list[Instruction], list[Step]]:
+        """A launch, a copy or a fill of part of a buffer; which part may depend on the turn of a loop."""
+        rng = self.rng
+        dst, src = rng.choice(buffers), rng.choice(buffers)
+        loop = rng.choice(loops) if loops and rng.random() < 0.7 else None
+        first = rng.randrange(4) * 8
+        to, of = self.name("to"), self.name("of")
+        moved = first if loop is None else first + scalar(loop) * 8
+        instructions: list[Instruction] = [Alias(to, dst, (8,), (1,), moved), Alias(of, src, (8,), (1,), 56)]
+
+        def at(numbers: Numbers) -> int:
+            return first + (0 if loop is None else numbers[loop] * 8)
+
+        kind = rng.randrange(3)
+        if kind == 0:
+            value = float(rng.randrange(5))
+            instructions.append(Fill(to, value))
+            return instructions, [lambda b, k: b[dst].__setitem__(slice(at(k), at(k) + 8), value)]
+        if kind == 1 or dst == src:
+            # Times the turn of the loop, as a name or as a size.
+            factor = 2 if loop is None else rng.choice([loop, scalar(loop) + 1])
+            instructions.append(LaunchKernel(self.scale, (to, to, factor)))
+
+            def times(k: Numbers) -> int:
+                return 2 if loop is None else k[loop] + (not isinstance(factor, str))
+
+            def multiply(b: Buffers, k: Numbers) -> None:
+                b[dst][at(k) : at(k) + 8] *= times(k)
+
+            return instructions, [multiply]
+        instructions.append(Copy(to, of))
+        return instructions, [lambda b, k: b[dst].__setitem__(slice(at(k), at(k) + 8), b[src][56:64])]
+
+    def elsewhere(self, instructions: list[Instruction]) -> list[Instruction]:
+        """Them on another stream, between two events."""
+        there, back = self.name("there"), self.name("back")
+        stream = self.rng.choice([1, "side"])
+        return [
+            *(RecordEvent(there), SetStream(stream), WaitEvent(there)),
+            *instructions,
+            *(RecordEvent(back), SetStream(0), WaitEvent(back)),
+        ]
+
+    def body(self, buffers: list[str], loops: list[str], depth: int) -> tuple[list[Instruction], list[Step]]:
+        rng = self.rng
+        buffers = list(buffers)
+        instructions: list[Instruction] = []
+        steps: list[Step] = []
+        for _ in range(rng.randrange(1, 4)):
+            kind = rng.choice(["if", "switch", "loop", "make", "alike"]) if depth and rng.random() < 0.6 else ""
+            if kind in ("make", "alike"):
+                name = self.name("t")
+                made: list[Instruction] = [Allocate(name, (LENGTH,), DataType.Float), Fill(name, float(self.made))]
+                value = float(self.made)
+                if kind == "alike":
+                    test, truth = self.condition(loops)
+                    other = [Allocate(name, (LENGTH,), DataType.Float), Fill(name, -1.0)]
+                    made = [If(test, tuple(made), tuple(other))]
+                else:
+                    truth = _always
+                instructions += made
+                steps.append(_making(name, truth, value))
+                buffers.append(name)
+                continue
+            if kind == "if":
+                (then, do), (otherwise, other) = (self.body(buffers, loops, depth - 1) for _ in range(2))
+                if rng.random() < 0.3:
+                    otherwise, other = [], []
+                test, truth = self.condition(loops)
+                new: list[Instruction] = [If(test, tuple(then), tuple(otherwise))]
+                steps.append(_choosing(lambda k, truth=truth: 0 if truth(k) else 1, [do, other]))
+            elif kind == "switch":
+                cases = [self.body(buffers, loops, depth - 1) for _ in range(rng.randrange(1, 4))]
+                number = rng.choice(["n", "m", *loops])
+                *bodies, default = [tuple(c) for c, _ in cases]
+                new = [Switch(scalar(number) - 1, tuple(bodies), default)]
+                last = len(cases) - 1
+                steps.append(
+                    _choosing(
+                        lambda k, number=number, last=last: k[number] - 1 if 0 <= k[number] - 1 < last else last,
+                        [s for _, s in cases],
+                    )
+                )
+            elif kind == "loop":
+                index = self.name("i")
+                inner, do = self.body(buffers, [*loops, index], depth - 1)
+                start, step = rng.choice([(0, 1), (0, 2), (1, 1)])
+                by_number = rng.random() < 0.5
+                new = [ForLoop(index, start, scalar("n") if by_number else extent("x", 0) // 32, step, tuple(inner))]
+                steps.append(_repeating(index, start, None if by_number else LENGTH // 32, step, do))
+            else:
+                new, more = self.command(buffers, loops)
+                steps += more
+                if self.streams and rng.random() < 0.4:
+                    new = self.elsewhere(new)
+            instructions += new
+        return instructions, steps
+
+    def condition(self, loops: list[str]) -> tuple[Cond, Callable[[Numbers], bool]]:
+        name = self.rng.choice(["n", "m", *loops])
+        bound = self.rng.randrange(4)
+        if self.rng.random() < 0.3:
+            return less(extent("x", 0), 16 * bound + 16), lambda _: 16 * bound + 16 > LENGTH
+        if self.rng.random() < 0.5:
+            return less(scalar(name), bound), lambda k: k[name] < bound
+        return equal(scalar(name), bound), lambda k: k[name] == bound
+
+
+def _always(_: Numbers) -> bool:
+    return True
+
+
+def _making(name: str, truth: Callable[[Numbers], bool], value: float) -> Step:
+    def run(buffers: Buffers, numbers: Numbers) -> None:
+        buffers[name] = np.full(LENGTH, value if truth(numbers) else -1.0, np.float32)
+
+    return run
+
+
+def _choosing(which: Callable[[Numbers], int], bodies: list[list[Step]]) -> Step:
+    def run(buffers: Buffers, numbers: Numbers) -> None:
+        for step in bodies[which(numbers)]:
+            step(buffers, numbers)
+
+    return run
+
+
+def _repeating(index: str, start: int, stop: int | None, by: int, body: list[Step]) -> Step:
+    def run(buffers: Buffers, numbers: Numbers) -> None:
+        for k in range(start, numbers["n"] if stop is None else stop, by):
+            for step in body:
+                step(buffers, {**numbers, index: k})
+
+    return run
+
+
+def generate_nested(seed: int, scale: CompiledKernel, *, streams: bool = False) -> NestedHostProgram:
+    """A program whose numbers are from 0 to 3."""
+    made = _Nested(random.Random(seed), scale, streams=streams)
+    instructions, steps = made.body(["x", "out"], [], 3)
+    first = [Allocate("out", (LENGTH,), DataType.Float), Fill("out", 0.0)]
+    return NestedHostProgram(HostProgram(("x", "n", "m"), ("out",), (*first, *instructions)), tuple(steps))

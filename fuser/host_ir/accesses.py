@@ -1,7 +1,7 @@
 """What an instruction reads and writes of the memory of its slots: said here, for the verifier and all passes.
 
 Slots whose extents alone are asked are not in it. Making and ending memory is written as a write of it: what touches memory
-must be in order with both.
+must be in order with both. Bodies are looked at by themselves.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from fuser.host_ir.instructions import (
     Copy,
     Deallocate,
     Fill,
+    ForLoop,
+    If,
     Instruction,
     LaunchKernel,
     RecordEvent,
     SetStream,
+    Switch,
     Synchronize,
     WaitEvent,
 )
@@ -46,7 +49,7 @@ def accesses_of(instruction: Instruction) -> Accesses:
             return Accesses((src,), (dst,))
         case LaunchKernel():
             return _accesses_of_launch(instruction)
-        case Alias() | SetStream() | RecordEvent() | WaitEvent() | Synchronize():
+        case Alias() | SetStream() | RecordEvent() | WaitEvent() | Synchronize() | If() | Switch() | ForLoop():
             return _NONE
         case _:
             assert_never(instruction)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
+from fuser.host_ir.bodies import walk
 from fuser.host_ir.instructions import Copy, Fill, LaunchKernel, SetStream, WaitEvent
 from fuser.host_ir.print import kernel_label
 from fuser.host_ir.stream_order import Name
@@ -35,7 +36,7 @@ def _explain_streams(program: HostProgram) -> str:
     work: dict[Name, int] = dict.fromkeys(program.facts.streams, 0)
     current: Name = 0
     waits = 0
-    for instruction in program.instructions:
+    for instruction in walk(program.instructions):
         if isinstance(instruction, SetStream):
             current = instruction.stream
         elif isinstance(instruction, (LaunchKernel, Copy, Fill)):

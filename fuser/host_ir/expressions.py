@@ -1,7 +1,8 @@
 """Sizes in host programs: integer expressions over the extents, strides and values of slots.
 
 Grammar
-    size := int | extent(slot, dim) | stride(slot, dim) | scalar(slot) | size (+ - * // %) size
+    size      := int | extent(slot, dim) | stride(slot, dim) | scalar(slot) | size (+ - * // %) size
+    condition := less(size, size) | less_equal(..) | equal(..) | not_equal(..) | all_of(condition, ..) | any_of(..)
 
 The leaves are symbols of `fuser.ir.integers`, so sizes simplify, print as Python and compile like every other
 expression. A stride counts elements.
@@ -16,7 +17,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol, SupportsIndex
 
 from fuser.errors import DefinitionRuntimeError, DefinitionTypeError
-from fuser.ir.integers import Int, Symbol, as_int, compile_function, symbol
+from fuser.ir.integers import (
+    FALSE,
+    TRUE,
+    Cond,
+    Int,
+    Symbol,
+    all_of,
+    any_of,
+    as_int,
+    compile_function,
+    equal,
+    less,
+    less_equal,
+    not_equal,
+    symbol,
+)
 from fuser.tracebacks import short_traceback
 
 Size = Int | int
@@ -80,7 +96,16 @@ def as_size(value: GivenSize, what: str) -> Size:
     return node.value if node.is_const else node
 
 
-def sources_of(value: Size) -> list[SlotSource]:
+def as_condition(value: Cond | Size, what: str) -> Cond:
+    """A condition, or of a size whether it is not 0. Raises DefinitionTypeError for other things."""
+    if isinstance(value, Cond):
+        return value
+    if isinstance(value, bool):
+        return TRUE if value else FALSE
+    return not_equal(as_size(value, what), 0)
+
+
+def sources_of(value: Size | Cond) -> list[SlotSource]:
     """The leaves of a size, by name. Raises DefinitionRuntimeError for a symbol that is none."""
     if isinstance(value, int):
         return []
@@ -122,7 +147,7 @@ def compile_sizes(values: Sequence[Size]) -> SizeFunction:
     if all(isinstance(v, int) for v in values):
         constants = tuple(v for v in values if isinstance(v, int))
         return lambda _: constants
-    leaves = {_symbol_of(s): s for v in values for s in sources_of(v)}
+    leaves = {symbol_of(s): s for v in values for s in sources_of(v)}
     sources = tuple(leaves.values())
     compute: Callable[..., tuple[int, ...]] = compile_function([as_int(v) for v in values], list(leaves))
 
@@ -136,10 +161,11 @@ def size_value(value: Size, slots: SlotReader) -> int:
     """One size for the slots at hand, nothing compiled."""
     if isinstance(value, int):
         return value
-    return value.evaluate({_symbol_of(s): slots.read(s) for s in sources_of(value)})
+    return value.evaluate({symbol_of(s): slots.read(s) for s in sources_of(value)})
 
 
-def _symbol_of(source: SlotSource) -> Symbol:
+def symbol_of(source: SlotSource) -> Symbol:
+    """The leaf that stands for something."""
     leaf = (
         {"extent": extent, "stride": stride}[source.what](source.slot, source.dim) if source.what != "scalar" else None
     )
@@ -152,5 +178,31 @@ def substitute_slots(value: Size, slots: Mapping[str, str]) -> Size:
     """A size with slots renamed."""
     if isinstance(value, int):
         return value
-    renamed = {_symbol_of(s): _symbol_of(s._replace(slot=slots[s.slot])) for s in sources_of(value) if s.slot in slots}
+    renamed = {symbol_of(s): symbol_of(s._replace(slot=slots[s.slot])) for s in sources_of(value) if s.slot in slots}
     return as_size(value.substitute(renamed), "a size")
+
+
+__all__ = [
+    "Cond",
+    "Size",
+    "SizeFunction",
+    "SlotReader",
+    "SlotSource",
+    "all_of",
+    "any_of",
+    "as_condition",
+    "as_size",
+    "as_sizes",
+    "compile_sizes",
+    "equal",
+    "extent",
+    "less",
+    "less_equal",
+    "not_equal",
+    "scalar",
+    "size_value",
+    "sources_of",
+    "stride",
+    "substitute_slots",
+    "symbol_of",
+]

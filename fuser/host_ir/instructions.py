@@ -12,6 +12,11 @@ Grammar
                  | RecordEvent(event)                         the event is what stands on the stream by now
                  | WaitEvent(event)                           what follows on the stream waits for the event
                  | Synchronize()                              the host waits for all streams of the program
+                 | If(condition, then, otherwise)             one of two bodies
+                 | Switch(selector, cases, default)           one of several
+                 | ForLoop(index, start, stop, step, body)    a body as often as `range` says
+    body        := instruction*
+    condition   := comparison of sizes | condition and condition | condition or condition
     slot        := name of an input (array or number) or of what Allocate or Alias made
     arg         := slot | number | size
     stream      := 0, the caller's | a number or a name, beside it
@@ -25,17 +30,21 @@ what it has put on stream 0 until then. Between streams there is no other order 
 instructions on different streams that touch the memory of one slot, or of aliases of one, and not both to read it, must
 be in order; so must all that touch it with its `Allocate` and `Deallocate`. Behind the program the caller's stream comes
 after all others, so that from outside it ran on one. A recorded graph has no streams: its edges are those of the bytes.
+
+Which bodies run is known when the program is called: conditions, selectors and bounds are sizes. A slot that is made in a body
+ends with it, and so does its memory, but for one that all bodies of an If or Switch allocate alike: that is there behind
+them. A name stands for one memory in the whole program. What a loop writes counts as written, however often it runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_args
 
 from fuser.errors import DefinitionTypeError
-from fuser.host_ir.expressions import GivenSize, Size, as_size, as_sizes
+from fuser.host_ir.expressions import GivenSize, Size, as_condition, as_size, as_sizes
 from fuser.ir.dtypes import DataType, as_dtype
-from fuser.ir.integers import Int
+from fuser.ir.integers import Cond, Int
 from fuser.records import record
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.tracebacks import short_tracebacks
@@ -216,6 +225,90 @@ class Synchronize:
     """
 
 
+@short_tracebacks
+@record
+class If:
+    """`then` where the condition holds, else `otherwise`. The condition is one of sizes; a size alone: whether it is not 0."""
+
+    condition: Cond | Size
+    then: tuple[Instruction, ...]
+    otherwise: tuple[Instruction, ...] = ()
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, condition: Cond | GivenSize, then: Sequence[Instruction], otherwise: Sequence[Instruction] = ()
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "condition", as_condition(self.condition, "If"))
+        object.__setattr__(self, "then", _body(self.then, "If"))
+        object.__setattr__(self, "otherwise", _body(self.otherwise, "If"))
+
+
+@short_tracebacks
+@record
+class Switch:
+    """Case number `selector`; `default` where there is none of that number."""
+
+    selector: Size
+    cases: tuple[tuple[Instruction, ...], ...]
+    default: tuple[Instruction, ...] = ()
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            selector: GivenSize,
+            cases: Sequence[Sequence[Instruction]],
+            default: Sequence[Instruction] = (),
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "selector", as_size(self.selector, "Switch"))
+        if isinstance(self.cases, (str, *_kinds())) or not isinstance(self.cases, Sequence):
+            raise DefinitionTypeError(f"Switch takes a sequence of bodies, got {self.cases!r}")
+        object.__setattr__(self, "cases", tuple(_body(case, "Switch") for case in self.cases))
+        object.__setattr__(self, "default", _body(self.default, "Switch"))
+
+
+@short_tracebacks
+@record
+class ForLoop:
+    """The body for each number of `range(start, stop, step)`, which is `scalar(index)` in it."""
+
+    index: str
+    start: Size
+    stop: Size
+    step: Size
+    body: tuple[Instruction, ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, index: str, start: GivenSize, stop: GivenSize, step: GivenSize, body: Sequence[Instruction]
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        for name in ("start", "stop", "step"):
+            object.__setattr__(self, name, as_size(getattr(self, name), "ForLoop"))
+        object.__setattr__(self, "body", _body(self.body, "ForLoop"))
+
+
+def _kinds() -> tuple[type, ...]:
+    return get_args(Instruction)
+
+
+def _body(instructions: object, what: str) -> tuple[Instruction, ...]:
+    if isinstance(instructions, Sequence) and not isinstance(instructions, str):
+        found: list[Any] = list(instructions)
+        wrong = next((i for i in found if not isinstance(i, _kinds())), None)
+        if wrong is None:
+            return tuple(found)
+        raise DefinitionTypeError(f"a body of {what} has a {type(wrong).__name__}, no instruction: {wrong!r}")
+    raise DefinitionTypeError(f"a body of {what} is a sequence of instructions, got {type(instructions).__name__}")
+
+
 def _check_name(instruction: str, what: str, name: object) -> None:
     if isinstance(name, str) and name:
         return
@@ -236,5 +329,17 @@ def _kernel_of(kernel: object) -> CompiledKernel:
 
 
 Instruction = (
-    Allocate | Deallocate | Alias | Copy | Fill | LaunchKernel | SetStream | RecordEvent | WaitEvent | Synchronize
+    Allocate
+    | Deallocate
+    | Alias
+    | Copy
+    | Fill
+    | LaunchKernel
+    | SetStream
+    | RecordEvent
+    | WaitEvent
+    | Synchronize
+    | If
+    | Switch
+    | ForLoop
 )

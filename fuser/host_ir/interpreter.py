@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, TypeGuard, assert_never
 
-from fuser.errors import FuserError, InputRuntimeError, InputTypeError, LaunchError
+from fuser.errors import FuserError, InputRuntimeError, InputTypeError, InternalError, LaunchError
 from fuser.host_ir.accesses import output_positions
-from fuser.host_ir.expressions import Size, SizeFunction, SlotSource, compile_sizes
+from fuser.host_ir.bodies import bodies_of, body_numbers, choice_of, decisions_of, numbered, turns
+from fuser.host_ir.expressions import Size, SizeFunction, SlotSource, compile_sizes, sources_of, symbol_of
 from fuser.host_ir.instructions import (
     Alias,
     Allocate,
@@ -22,14 +23,18 @@ from fuser.host_ir.instructions import (
     Copy,
     Deallocate,
     Fill,
+    ForLoop,
+    If,
     Instruction,
     LaunchKernel,
     RecordEvent,
     SetStream,
+    Switch,
     Synchronize,
     WaitEvent,
 )
 from fuser.host_ir.launch_checks import check_constraint, check_launch
+from fuser.host_ir.paths import Path
 from fuser.host_ir.run_inputs import borrow, check_updatable, device_of, host_number, make_ready
 from fuser.host_ir.side_by_side import leaves_room
 from fuser.host_ir.steps import (
@@ -110,12 +115,7 @@ def interpret_and_bind(
     """Run a program once, and keep its steps for the launcher."""
     run = _Run(program, inputs, stream, device)
     try:
-        for index, instruction in enumerate(program.instructions):
-            try:
-                run.execute(index, instruction)
-            except FuserError as error:
-                error.add_note(_note(program, index))
-                raise
+        run.execute_body(program.instructions, 0)
         results = run.finish()
     finally:
         run.frame.release()
@@ -123,10 +123,14 @@ def interpret_and_bind(
     return results, run.bound()
 
 
-def _note(program: HostProgram, index: int) -> str:
+def _note(index: int, instruction: Instruction) -> str:
     from fuser.host_ir.print import print_instruction
 
-    return f"while running instruction {index} of a host program: {print_instruction(program.instructions[index])}"
+    return f"while running instruction {index} of a host program: {print_instruction(instruction)}"
+
+
+# Of longer runs the steps are not kept: they are the turns of a loop, each with a text of its own.
+_MAX_STEPS = 4096
 
 
 class _Run:
@@ -240,7 +244,7 @@ class _Run:
                     roots = {slot: new if root == old else root for slot, root in roots.items()}
             if not view.is_host:
                 spans.append((first, last, name))
-        hazard = find_hazard(self.program.instructions, roots)
+        hazard = find_hazard(self.program.instructions, roots, self.program.facts.ends)
         if hazard is not None:
             raise InputRuntimeError(f"inputs of a program with several streams share memory, and {hazard}")
 
@@ -284,8 +288,39 @@ class _Run:
         """Sizes with the slots' extents filled in."""
         return _size_function(values)(self)
 
+    def execute_body(self, body: Sequence[Instruction], first: int) -> None:
+        """Bind instructions and run their steps; `first` is the number of the first one."""
+        for index, instruction in numbered(body, first):
+            if bodies_of(instruction):
+                self._execute_bodies(index, instruction)
+                continue
+            try:
+                self.execute(index, instruction)
+            except FuserError as error:
+                error.add_note(_note(index, instruction))
+                raise
+
+    def _execute_bodies(self, index: int, instruction: Instruction) -> None:
+        """The bodies of an instruction that are to run, one after another."""
+        try:
+            choice = choice_of(instruction, self.sizes(decisions_of(instruction)))
+        except (FuserError, ValueError) as error:
+            if isinstance(error, ValueError):
+                error = InputRuntimeError(f"a loop cannot be run: {error}")
+            error.add_note(_note(index, instruction))
+            raise error from None
+        starts = list(body_numbers(index, instruction))
+        for which, numbers in turns(instruction, choice):
+            self.numbers.update(numbers)
+            self.execute_body(bodies_of(instruction)[which], starts[which])
+            for name in numbers:
+                del self.numbers[name]
+            for root in self.program.facts.ends[index][which]:
+                self._run_step(DeallocateStep(self.program.roots[root]))
+                self.count("deallocations")
+
     def execute(self, index: int, instruction: Instruction) -> None:
-        """Bind one instruction and run the step, if it needs one."""
+        """Bind one instruction without bodies and run the step, if it needs one."""
         step: InstructionStep | None
         match instruction:
             case Allocate(slot, shape, dtype, strides):
@@ -320,10 +355,14 @@ class _Run:
                 step = WaitStep(self.events[event])
             case Synchronize():
                 step = SynchronizeStep()
+            case If() | Switch() | ForLoop():
+                raise InternalError("an instruction with bodies has no step", pass_name="interpreter")
             case _:
                 assert_never(instruction)
-        if step is None:
-            return
+        if step is not None:
+            self._run_step(step)
+
+    def _run_step(self, step: InstructionStep) -> None:
         if isinstance(step, LaunchStep):
             before = self._variants()
             step.run(self.frame)
@@ -428,6 +467,10 @@ class _Run:
             return self.sizes((arg,))[0]
         return self.numbers[arg] if isinstance(arg, str) else arg
 
+    def _is_of_caller(self, arg: Argument) -> TypeGuard[str]:
+        """Whether an argument is a number that the caller gives; another one is known, the index of a loop too."""
+        return isinstance(arg, str) and arg in self.program.facts.scalar_inputs
+
     def _launch_planned(self, index: int, instruction: LaunchKernel) -> InstructionStep | None:
         kernel, wanted = instruction.kernel, instruction.launch
         evaluation = evaluation_of(kernel)
@@ -460,7 +503,9 @@ class _Run:
         )
         check_launch(kernel.entry, launch, self.device)
         parameters = evaluation.parameter_values(values)
-        slot_of = {name: arg for name, arg in zip(plan.scalar_arguments, numbers, strict=True) if isinstance(arg, str)}
+        slot_of = {
+            name: arg for name, arg in zip(plan.scalar_arguments, numbers, strict=True) if self._is_of_caller(arg)
+        }
         return LaunchStep(
             kernel,
             launch,
@@ -502,7 +547,7 @@ class _Run:
             if isinstance(parameter, RawParameter) and parameter.kind is RawKind.pointer and isinstance(arg, str):
                 self._address(self.tensors[arg])
                 pointers.append((position, *self.tensors[arg].place))
-            elif isinstance(arg, str):
+            elif self._is_of_caller(arg):
                 numbers.append((position, arg, None))
             else:
                 template[position] = self._number(arg)
@@ -586,6 +631,16 @@ class _Run:
             alignment=program.needs.alignment,
             streams=len(program.facts.streams),
             synchronizes=program.facts.synchronizes,
+            path=self._path(position) if program.needs.deciding else None,
+        )
+
+    def _path(self, position: dict[str, int]) -> Path:
+        """What numbers decide, for inputs of the same key."""
+        known = {s: symbol_of(s) for i in self.program.needs.deciding for d in decisions_of(i) for s in sources_of(d)}
+        return Path(
+            self.program.needs.deciding,
+            {leaf: self.read(source) for source, leaf in known.items() if source.what != "scalar"},
+            {leaf: position[source.slot] for source, leaf in known.items() if source.what == "scalar"},
         )
 
     def _why_not_again(self, outputs: Iterable[OutputPlan]) -> str | None:
@@ -604,6 +659,8 @@ class _Run:
             return "tensors of torch in host memory"
         if any(v.owner is not v.array for v in views):
             return "tensors that are conjugated or negated lazily"
+        if len(self.steps) > _MAX_STEPS:
+            return f"more than {_MAX_STEPS} steps"
         if any(name in self.inputs for name in self.numbers):
             return "an array that is used as a number as well"
         if first.is_host and any(p.input is None and p.root < len(self.program.inputs) for p in outputs):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fuser.host_ir.bodies import decisions_of, walk
 from fuser.host_ir.expressions import Size, sources_of
-from fuser.host_ir.instructions import Alias, Allocate, Instruction, LaunchKernel
+from fuser.host_ir.instructions import Alias, Allocate, ForLoop, If, Instruction, LaunchKernel, Switch
 from fuser.host_ir.verify import ProgramFacts
 from fuser.ir.facts import Aligned, Disjoint
 from fuser.ir.integers import Int
@@ -15,23 +16,30 @@ from fuser.runtime.plan_evaluation import evaluation_of
 
 @record
 class KeyNeeds:
-    """fixing     numbers that sizes, launches or host arithmetic depend on; the others only pass through to kernels
+    """What belongs to a key, or stands beside it.
+
+    fixing     numbers that sizes, launches or host arithmetic depend on; the others only pass through to kernels
     sharing    whether it matters which inputs share memory: one is updated, or a kernel assumes that two do not
     alignment  the largest of an address, in bytes, that a kernel assumes
+    deciding   instructions with bodies of which numbers decide: not the numbers but what they decide stands beside the key.
+               Where they are compared with what the program makes, such numbers are fixing
     """
 
     fixing: frozenset[str]
     sharing: bool
     alignment: int
+    deciding: tuple[If | Switch | ForLoop, ...] = ()
 
 
 def key_needs(instructions: Sequence[Instruction], facts: ProgramFacts) -> KeyNeeds:
     """Those of a program."""
+    inputs = facts.tensor_inputs | facts.scalar_inputs
+    deciding: dict[If | Switch | ForLoop, None] = {}
     fixing: set[str] = set()
     sizes: list[Size] = []
     sharing = bool(facts.updates)
     alignment = 1
-    for instruction in instructions:
+    for instruction in walk(instructions):
         match instruction:
             case LaunchKernel(kernel, args):
                 sizes += [a for a in args if isinstance(a, Int)]
@@ -49,7 +57,14 @@ def key_needs(instructions: Sequence[Instruction], facts: ProgramFacts) -> KeyNe
                 sizes += (*shape, *(strides or ()))
             case Alias(_, _, shape, strides, offset):
                 sizes += (*(shape or ()), *(strides or ()), offset)
+            case If() | Switch() | ForLoop():
+                sources = [source for size in decisions_of(instruction) for source in sources_of(size)]
+                if not all(source.slot in inputs for source in sources):
+                    sizes += decisions_of(instruction)
+                elif any(source.what == "scalar" for source in sources):
+                    deciding[instruction] = None
             case _:
                 pass
     fixing.update(source.slot for size in sizes for source in sources_of(size) if source.what == "scalar")
-    return KeyNeeds(frozenset(fixing), sharing, alignment)
+    # The index of a loop is no number of the caller's.
+    return KeyNeeds(frozenset(fixing & inputs), sharing, alignment, tuple(deciding))

@@ -5,7 +5,8 @@
 
 Everything that runs a program goes this way: a `Launcher` belongs to a host program, where the first call of a key is a run of
 the interpreter, or to an executor of fusions, where it also binds, schedules and compiles. What a first call has proved
-depends on the key alone, and on which inputs share memory where that matters, which is the second half of a key then.
+depends on the key alone, and on which inputs share memory where that matters, and on which bodies numbers choose, which are
+the second half of a key then.
 
 Steps are shared by all threads; each thread makes straight lines of its own, for what they write as they run. Arguments that
 no reader reads (of JAX, of several libraries, tensors in host memory that are no NumPy arrays) are the interpreter's.
@@ -15,13 +16,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from fuser import locks
 from fuser.errors import FuserError
+from fuser.host_ir.paths import Path
 from fuser.host_ir.steps import BoundProgram, Tally
 from fuser.host_ir.straight_line import Run, straight_line
-from fuser.runtime.call_keys import Key, Overlaps, Read, Spans, reader_for
+from fuser.runtime.call_keys import Key, Read, Spans, reader_for
 from fuser.runtime.streams import stream_handle
 
 # A launcher that sees this many keys starts anew: its shapes never repeat.
@@ -40,13 +42,32 @@ class _Reader(NamedTuple):
     alignment: int
 
 
+class _Second(Protocol):
+    """The second half of a key, where there is one."""
+
+    def of(self, inputs: Sequence[Any], addresses: Sequence[int]) -> tuple[Any, ...]:
+        """That of a call; empty if it is as most are. Raises what arguments that do not fit raise."""
+        ...
+
+
+class _SpansAndPath:
+    """Which inputs share memory, if that matters, and what numbers decide."""
+
+    def __init__(self, spans: Spans | None, path: Path) -> None:
+        self._spans = spans
+        self._path = path
+
+    def of(self, inputs: Sequence[Any], addresses: Sequence[int]) -> tuple[Any, ...]:
+        return () if self._spans is None else self._spans.of(inputs, addresses), *self._path.of(inputs)
+
+
 class _Entry(NamedTuple):
-    """What a key leads to. `spans` where it matters which inputs share memory: `run` is for those that share none, None
-    where only such as do have come."""
+    """What a key leads to. Where it has a second half, `run` is for calls whose second half is empty, None where none of them
+    have come."""
 
     run: Run | None
     bound: BoundProgram | None
-    spans: Spans | None
+    second: _Second | None
 
 
 class Launcher:
@@ -60,9 +81,9 @@ class Launcher:
         self._lock = locks.reentrant_lock()
         self._reads: dict[tuple[type, ...], Read] = {}
         self._readers: dict[tuple[type, ...], _Reader] = {}
-        # For inputs that share no memory, or wherever that does not matter; and for those that do.
-        self._bound: dict[Key, tuple[BoundProgram | None, Spans | None]] = {}
-        self._bound_sharing: dict[tuple[Key, Overlaps], BoundProgram] = {}
+        # By keys, of calls that have no second half or an empty one; and by both halves.
+        self._bound: dict[Key, tuple[BoundProgram | None, _Second | None]] = {}
+        self._bound_halves: dict[tuple[Key, tuple[Any, ...]], BoundProgram] = {}
         self._tallies: dict[tuple[int, frozenset[tuple[str, int]]], Tally] = {}
         self._threads = threading.local()
         self.latest: BoundProgram | None = None
@@ -91,11 +112,14 @@ class Launcher:
             entry = self._entry(entries, key)
             if entry is None:
                 return self._first(inputs, stream, device, also)
-        run, bound, spans = entry
-        if spans is not None:
-            shared = spans.overlaps(addresses)
-            if shared:
-                run, bound = self._sharing(entries, key, shared)
+        run, bound, second = entry
+        if second is not None:
+            try:
+                half = second.of(inputs, addresses)
+            except Exception:  # as above
+                return self._first(inputs, stream, device, also)
+            if half:
+                run, bound = self._halves(entries, key, half)
         if run is None:
             return self._first(inputs, stream, device, also)
         if stream is not None and type(stream) is not int:
@@ -120,11 +144,11 @@ class Launcher:
             if found is None:
                 return None
             key, addresses = found
-            bound, spans = self._bound.get(key, (None, None))
+            bound, second = self._bound.get(key, (None, None))
+            half = () if second is None else second.of(inputs, addresses)
         except Exception:  # as in `run`
             return None
-        shared = () if spans is None else spans.overlaps(addresses)
-        return self._bound_sharing.get((key, shared)) if shared else bound
+        return self._bound_halves.get((key, half)) if half else bound
 
     # --- what a thread has --------------------------------------------------------------------------------------------
 
@@ -133,19 +157,21 @@ class Launcher:
         found = self._bound.get(key)
         if found is None:
             return None
-        bound, spans = found
+        bound, second = found
         if len(entries) >= _MAX_KEYS:
             entries.clear()
-        entry = _Entry(None if bound is None else self._line(bound), bound, spans)
+        entry = _Entry(None if bound is None else self._line(bound), bound, second)
         entries[key] = entry
         return entry
 
-    def _sharing(self, entries: dict[Any, Any], key: Key, shared: Overlaps) -> tuple[Run | None, BoundProgram | None]:
-        """What runs for inputs that share memory."""
-        whole = (key, shared)
+    def _halves(
+        self, entries: dict[Any, Any], key: Key, half: tuple[Any, ...]
+    ) -> tuple[Run | None, BoundProgram | None]:
+        """What runs for both halves of a key."""
+        whole = (key, half)
         pair = entries.get(whole)
         if pair is None:
-            bound = self._bound_sharing.get(whole)
+            bound = self._bound_halves.get(whole)
             if bound is None:
                 return None, None
             pair = entries[whole] = (self._line(bound), bound)
@@ -186,20 +212,21 @@ class Launcher:
             hash(key)
         except TypeError:  # a device that is no key
             return
-        if len(self._bound) >= _MAX_KEYS or len(self._bound_sharing) >= _MAX_KEYS:
+        if len(self._bound) >= _MAX_KEYS or len(self._bound_halves) >= _MAX_KEYS:
             self._bound.clear()
-            self._bound_sharing.clear()
+            self._bound_halves.clear()
         bound.types = tuple(map(type, inputs))
         bound.tally = self._tally(bound)
         spans = Spans(bound.spans) if bound.sharing_matters else None
-        shared = () if spans is None else spans.overlaps(addresses)
-        if shared:
-            self._bound_sharing.setdefault((key, shared), bound)
-            self._bound.setdefault(key, (None, spans))
+        second: _Second | None = spans if bound.path is None else _SpansAndPath(spans, bound.path)
+        half = () if second is None else second.of(inputs, addresses)
+        if half:
+            self._bound_halves.setdefault((key, half), bound)
+            self._bound.setdefault(key, (None, second))
         elif self._bound.get(key, (None, None))[0] is None:
             # What is there already may just not do for what stands beside the key, such as a stream.
-            self._bound[key] = (bound, spans)
-            # An entry that this thread made when only inputs that share memory were known.
+            self._bound[key] = (bound, second)
+            # An entry that this thread made when only calls with a second half were known.
             self._threads.entries.pop(key, None)
 
     def _reader(self, types: tuple[type, ...], bound: BoundProgram) -> Read | None:

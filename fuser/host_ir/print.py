@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, assert_never, get_args
 
 from fuser.errors import DefinitionTypeError
+from fuser.host_ir.bodies import bodies_of, body_numbers, numbered, walk
 from fuser.host_ir.expressions import Size
 from fuser.host_ir.instructions import (
     Alias,
@@ -20,10 +21,13 @@ from fuser.host_ir.instructions import (
     Copy,
     Deallocate,
     Fill,
+    ForLoop,
+    If,
     Instruction,
     LaunchKernel,
     RecordEvent,
     SetStream,
+    Switch,
     Synchronize,
     WaitEvent,
 )
@@ -46,7 +50,7 @@ def label_kernels(instructions: Sequence[Instruction]) -> dict[str, CompiledKern
     """Each different kernel of a program by a name; equal labels of different kernels are told apart by a number."""
     found: dict[str, CompiledKernel] = {}
     known: set[int] = set()
-    for instruction in instructions:
+    for instruction in walk(instructions):
         if isinstance(instruction, LaunchKernel) and id(instruction.kernel) not in known:
             known.add(id(instruction.kernel))
             label = base = kernel_label(instruction.kernel)
@@ -67,7 +71,10 @@ def _sizes(sizes: Sequence[Size]) -> str:
 
 
 def print_instruction(instruction: Instruction, labels: Mapping[int, str] | None = None) -> str:
-    """One instruction as Python. `labels` maps the id of a kernel to its name; without, the short name is used."""
+    """One instruction as Python. `labels` maps the id of a kernel to its name; without, the short name is used.
+
+    Of an instruction with bodies it is the head: `If(extent('x', 0) < 4, ...)`.
+    """
     match instruction:
         case Allocate(slot, shape, dtype, strides):
             more = "" if strides is None else f", {_sizes(strides)}"
@@ -96,8 +103,43 @@ def print_instruction(instruction: Instruction, labels: Mapping[int, str] | None
             return f"{type(instruction).__name__}({name!r})"
         case Synchronize():
             return "Synchronize()"
+        case If() | Switch() | ForLoop():
+            return f"{_head(instruction)}, ...)"
         case _:
             assert_never(instruction)
+
+
+def _head(instruction: If | Switch | ForLoop) -> str:
+    """The text of an instruction up to its bodies."""
+    match instruction:
+        case If(condition):
+            return f"If({condition}"
+        case Switch(selector):
+            return f"Switch({selector}"
+        case ForLoop(index, start, stop, step):
+            return f"ForLoop({index!r}, {start}, {stop}, {step}"
+        case _:
+            assert_never(instruction)
+
+
+def _print_lines(program: HostProgram, body: Sequence[Instruction], first: int, labels: Mapping[int, str]) -> list[str]:
+    """A body as lines, one for each instruction that has no bodies itself."""
+    lines: list[str] = []
+    for index, instruction in numbered(body, first):
+        if not isinstance(instruction, (If, Switch, ForLoop)):
+            lines.append(f"{print_instruction(instruction, labels)},{_beside(program, index)}")
+            continue
+        lines.append(f"{_head(instruction)},")
+        inner = [
+            ["("] + [f"{_INDENT}{line}" for line in _print_lines(program, nested, start, labels)] + ["),"]
+            for nested, start in zip(bodies_of(instruction), body_numbers(index, instruction), strict=True)
+        ]
+        if isinstance(instruction, Switch):
+            cases = [f"{_INDENT}{line}" for lines_of in inner[:-1] for line in lines_of]
+            inner = [["(", *cases, "),"], inner[-1]]
+        lines += [f"{_INDENT}{line}" for lines_of in inner for line in lines_of]
+        lines.append("),")
+    return lines
 
 
 def _argument(value: Argument) -> str:
@@ -122,10 +164,7 @@ def print_program(program: HostProgram) -> str:
         f"{_INDENT}inputs={_tuple([repr(s) for s in program.inputs])},",
         f"{_INDENT}outputs={_tuple([repr(s) for s in program.outputs])},",
         f"{_INDENT}instructions=(",
-        *(
-            f"{_INDENT * 2}{print_instruction(i, labels)},{_beside(program, index)}"
-            for index, i in enumerate(program.instructions)
-        ),
+        *(f"{_INDENT * 2}{line}" for line in _print_lines(program, program.instructions, 0, labels)),
         f"{_INDENT}),",
         ")",
     ]
@@ -141,7 +180,8 @@ def _beside(program: HostProgram, index: int) -> str:
         return "  # beside the launch before it"
     if side.between is None:
         return "  # by itself: no launch before it lets another start"
-    return f"  # behind the launch before it: {type(program.instructions[side.between]).__name__} stands between"
+    between = next(i for k, i in enumerate(walk(program.instructions)) if k == side.between)
+    return f"  # behind the launch before it: {type(between).__name__} stands between"
 
 
 def parse_program(text: str, kernels: Mapping[str, CompiledKernel]) -> HostProgram:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from fuser import locks
 from fuser.errors import DefinitionTypeError, FuserError, InputTypeError, LaunchError
+from fuser.host_ir.bodies import walk
 from fuser.host_ir.instructions import Instruction, LaunchKernel
 from fuser.host_ir.key_needs import KeyNeeds, key_needs
 from fuser.host_ir.launcher import Launcher
@@ -257,8 +258,8 @@ class HostProgram:
         return hash((self._inputs, self._outputs, len(self._instructions)))
 
     def launches(self) -> list[LaunchKernel]:
-        """The LaunchKernel instructions, in order."""
-        return [i for i in self._instructions if isinstance(i, LaunchKernel)]
+        """The LaunchKernel instructions, in order, those of bodies too."""
+        return [i for i in walk(self._instructions) if isinstance(i, LaunchKernel)]
 
 
 def _check_stream(stream: Any) -> None:

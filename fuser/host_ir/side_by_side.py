@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from fuser.host_ir.bodies import bodies_of, body_numbers, numbered
 from fuser.host_ir.instructions import Allocate, Instruction, LaunchKernel
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
@@ -30,12 +31,19 @@ class Beside:
 def side_by_side(instructions: Sequence[Instruction]) -> dict[int, Beside]:
     """Every launch of a kernel that is made to run beside another, by its number."""
     found: dict[int, Beside] = {}
+    _find(instructions, 0, found)
+    return found
+
+
+def _find(instructions: Sequence[Instruction], first: int, found: dict[int, Beside]) -> None:
     starter: int | None = None
     between: int | None = None
-    for index, instruction in enumerate(instructions):
+    for index, instruction in numbered(instructions, first):
         if isinstance(instruction, Allocate):
             continue
         if not isinstance(instruction, LaunchKernel):
+            for body, start in zip(bodies_of(instruction), body_numbers(index, instruction), strict=True):
+                _find(body, start, found)
             between = index if between is None else between
             continue
         plan = instruction.kernel.plan
@@ -44,7 +52,6 @@ def side_by_side(instructions: Sequence[Instruction]) -> dict[int, Beside]:
             found[index] = Beside(None if apart else starter, None if starter is None else between)
         starter = index if plan is not None and plan.starts_next else None
         between = None
-    return found
 
 
 def leaves_room(grid: tuple[int, int, int], device: DeviceInfo) -> bool:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fuser import locks
+from fuser.host_ir.paths import Path
 from fuser.ir.dtypes import DataType
 from fuser.records import record
 from fuser.runtime.arrays import ArrayKind, Scalar, element_span, row_major
@@ -173,7 +174,7 @@ class AllocateStep:
         frame.storages[self.root] = storage
         frame.addresses[self.root] = storage.address
         frame.owned.append(self.root)
-        if frame.number:
+        if frame.number or frame.homes:
             frame.homes[self.root] = frame.number
 
 
@@ -397,6 +398,7 @@ class BoundProgram:
     sharing_matters   whether it belongs to the key which inputs share memory
     streams   how many streams it has, with the caller's
     synchronizes   whether the host waits within it
+    path      what numbers decide of a call, where the steps are those of one decision; beside the key
     alignment how much of the alignment of addresses does, in bytes
     draw      (seed, offset) for the two numbers that follow the caller's inputs
     note      what an executor of fusions remembers of the call
@@ -422,6 +424,7 @@ class BoundProgram:
     alignment: int
     streams: int = 1
     synchronizes: bool = False
+    path: Path | None = None
     draw: Callable[[], tuple[int, int]] | None = None
     note: object = None
     types: tuple[type, ...] = ()

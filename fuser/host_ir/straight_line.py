@@ -268,8 +268,7 @@ class _Text:
     def allocate(self, step: AllocateStep) -> None:
         root = step.root
         self.allocated[root] = step
-        if self.current:
-            self.homes[root] = self.current
+        self.homes[root] = self.current
         if self.is_torch:
             from fuser.runtime.torch_arrays import torch_dtype
 
@@ -300,7 +299,7 @@ class _Text:
         return f"{name}.address"
 
     def deallocate(self, root: int) -> None:
-        home = self.homes.get(root, 0)
+        home = self.homes[root]
         if home != self.current:
             # Memory is given out again in the order of the stream that took it.
             self.add(f"side.order({home}, {self.current})")

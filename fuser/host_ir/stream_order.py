@@ -5,7 +5,8 @@ after write, write after read, write after write, as between the commands of a g
 a program's bytes are not known before it runs.
 
 What is known of the order is, of each stream and each event, the instructions that it does *not* come after. A wait leaves
-those that the stream and the event have in common.
+those that the stream and the event have in common. Behind bodies of which one runs it is what is not known after each of them;
+a loop is walked twice, since two turns that follow each other meet in every way that any two do.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fuser.host_ir.accesses import accesses_of
-from fuser.host_ir.instructions import Instruction, RecordEvent, SetStream, Synchronize, WaitEvent
+from fuser.host_ir.bodies import bodies_of, body_numbers, numbered, walk
+from fuser.host_ir.instructions import ForLoop, If, Instruction, RecordEvent, SetStream, Switch, Synchronize, WaitEvent
 from fuser.records import record
 
 Name = int | str
@@ -53,34 +55,46 @@ class Hazard:
         )
 
 
+# Memory that was made in a body ends with it.
+_ENDING = ("Deallocate", "If", "Switch", "ForLoop")
+
+
 def _does(touch: Touch) -> str:
     what = type(touch.instruction).__name__
-    return {"Allocate": "makes", "Deallocate": "ends"}.get(what, "writes" if touch.is_write else "reads")
+    return {"Allocate": "makes", **dict.fromkeys(_ENDING, "ends")}.get(what, "writes" if touch.is_write else "reads")
 
 
 def _done(touch: Touch) -> str:
     what = type(touch.instruction).__name__
-    return {"Allocate": "made", "Deallocate": "ended"}.get(what, "written" if touch.is_write else "read")
+    return {"Allocate": "made", **dict.fromkeys(_ENDING, "ended")}.get(what, "written" if touch.is_write else "read")
 
 
 def streams_of(instructions: Sequence[Instruction]) -> tuple[Name, ...]:
     """The streams of a program, that of the caller first, in the order in which it turns to them."""
-    return tuple(dict.fromkeys((0, *(i.stream for i in instructions if isinstance(i, SetStream)))))
+    return tuple(dict.fromkeys((0, *(i.stream for i in walk(instructions) if isinstance(i, SetStream)))))
 
 
-def find_hazard(instructions: Sequence[Instruction], roots: Mapping[str, str]) -> Hazard | None:
+def find_hazard(
+    instructions: Sequence[Instruction], roots: Mapping[str, str], ends: Mapping[int, tuple[tuple[str, ...], ...]]
+) -> Hazard | None:
     """The first instruction that is not in order with one before it; None if there is none.
 
-    `roots` says of each slot which memory is its own: slots of one root are the same memory.
+    roots   of each slot which memory is its own: slots of one root are the same memory
+    ends    by number of an instruction with bodies: of each body the memory that ends with it
     """
     if len(streams_of(instructions)) == 1:
         return None
-    order = _Order(roots)
-    for index, instruction in enumerate(instructions):
-        found = order.put(index, instruction)
-        if found is not None:
-            return found
+    order = _Order(roots, ends)
+    try:
+        order.put_all(instructions, 0)
+    except _FoundError as found:
+        return found.hazard
     return None
+
+
+class _FoundError(Exception):
+    def __init__(self, hazard: Hazard) -> None:
+        self.hazard = hazard
 
 
 @dataclass(slots=True)
@@ -91,51 +105,101 @@ class _Open:
     reads: list[Touch] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _State:
+    """What each stream and each event does not come after. A stream of `unsure` has begun on some ways here and not on all."""
+
+    current: Name = 0
+    streams: dict[Name, set[Touch]] = field(default_factory=dict)
+    events: dict[Name, set[Touch]] = field(default_factory=dict)
+    memory: dict[str, _Open] = field(default_factory=dict)
+    unsure: set[Name] = field(default_factory=set)
+
+
+def _merged(states: Sequence[_State]) -> _State:
+    """What holds whichever of these it is, in new sets."""
+    made = _State(states[0].current)
+    for state in states:
+        for stream, behind in state.streams.items():
+            made.streams.setdefault(stream, set()).update(behind)
+        for event, behind in state.events.items():
+            made.events.setdefault(event, set()).update(behind)
+        for root, touched in state.memory.items():
+            memory = made.memory.setdefault(root, _Open())
+            memory.writes += [t for t in touched.writes if t not in memory.writes]
+            memory.reads += [t for t in touched.reads if t not in memory.reads]
+        made.unsure |= state.unsure
+    made.unsure |= {stream for stream in made.streams if any(stream not in state.streams for state in states)}
+    return made
+
+
 class _Order:
-    """What each stream and each event does not come after, while a program is walked."""
+    """The state while a program is walked."""
 
-    def __init__(self, roots: Mapping[str, str]) -> None:
+    def __init__(self, roots: Mapping[str, str], ends: Mapping[int, tuple[tuple[str, ...], ...]]) -> None:
         self._roots = roots
-        self._current: Name = 0
-        self._streams: dict[Name, set[Touch]] = {0: set()}
-        self._events: dict[Name, set[Touch]] = {}
-        self._memory: dict[str, _Open] = {}
+        self._ends = ends
+        self._here = _State(streams={0: set()})
 
-    def put(self, index: int, instruction: Instruction) -> Hazard | None:
-        """The next instruction, and the hazard that it has with one before."""
+    def put_all(self, body: Sequence[Instruction], first: int) -> None:
+        """The next instructions. Raises _FoundError at the first hazard."""
+        for index, instruction in numbered(body, first):
+            self._put(index, instruction)
+
+    def _put(self, index: int, instruction: Instruction) -> None:
+        here = self._here
         match instruction:
             case SetStream(stream):
                 # It begins behind what is on stream 0.
-                self._streams.setdefault(stream, set(self._streams[0]))
-                self._current = stream
+                if stream not in here.streams or stream in here.unsure:
+                    here.streams.setdefault(stream, set()).update(here.streams[0])
+                    here.unsure.discard(stream)
+                here.current = stream
             case RecordEvent(event):
-                self._events[event] = set(self._streams[self._current])
+                here.events[event] = set(here.streams[here.current])
             case WaitEvent(event):
-                self._streams[self._current] &= self._events[event]
+                here.streams[here.current] &= here.events[event]
             case Synchronize():
-                for behind in (*self._streams.values(), *self._events.values()):
+                for behind in (*here.streams.values(), *here.events.values()):
                     behind.clear()
+            case If() | Switch():
+                left: list[_State] = []
+                for which in range(len(bodies_of(instruction))):
+                    self._here = _merged([here])
+                    self._body(index, instruction, which)
+                    left.append(self._here)
+                self._here = _merged(left)
+            case ForLoop():
+                # What one turn leaves meets the next one; or there is none.
+                none = _merged([here])
+                self._body(index, instruction, 0)
+                once = _merged([self._here])
+                self._body(index, instruction, 0)
+                self._here = _merged([none, once, self._here])
             case _:
-                return self._touch(index, instruction)
-        return None
+                accesses = accesses_of(instruction)
+                self._touch(index, instruction, accesses.reads, is_write=False)
+                self._touch(index, instruction, accesses.writes, is_write=True)
 
-    def _touch(self, index: int, instruction: Instruction) -> Hazard | None:
-        accesses = accesses_of(instruction)
-        unordered = self._streams[self._current]
-        for is_write, slots in ((False, accesses.reads), (True, accesses.writes)):
-            for slot in slots:
-                touch = Touch(index, instruction, self._current, slot, is_write)
-                memory = self._memory.setdefault(self._roots[slot], _Open())
-                for earlier in (*memory.writes, *(memory.reads if is_write else ())):
-                    if earlier in unordered:
-                        return Hazard(earlier, touch)
-                if is_write:
-                    memory.writes, memory.reads = [touch], []
-                else:
-                    memory.reads.append(touch)
-                for other, behind in self._streams.items():
-                    if other != self._current:
-                        behind.add(touch)
-                for behind in self._events.values():
+    def _body(self, index: int, instruction: Instruction, which: int) -> None:
+        self.put_all(bodies_of(instruction)[which], list(body_numbers(index, instruction))[which])
+        self._touch(index, instruction, self._ends[index][which], is_write=True)
+
+    def _touch(self, index: int, instruction: Instruction, slots: Sequence[str], *, is_write: bool) -> None:
+        here = self._here
+        unordered = here.streams[here.current]
+        for slot in slots:
+            touch = Touch(index, instruction, here.current, slot, is_write)
+            memory = here.memory.setdefault(self._roots[slot], _Open())
+            for earlier in (*memory.writes, *(memory.reads if is_write else ())):
+                if earlier in unordered:
+                    raise _FoundError(Hazard(earlier, touch))
+            if is_write:
+                memory.writes, memory.reads = [touch], []
+            else:
+                memory.reads.append(touch)
+            for other, behind in here.streams.items():
+                if other != here.current:
                     behind.add(touch)
-        return None
+            for behind in here.events.values():
+                behind.add(touch)

@@ -4,6 +4,9 @@ Every slot has one definition (input, Allocate, Alias), is used after it and not
 written; launches have the arguments, element types and sizes that their kernels declare; every output is a tensor that
 outlives the program; what touches one memory on two streams is in order (`stream_order.py`). Inputs have no declared element
 type: it follows from the kernels that take them.
+
+A body is checked like a program that begins with what is there before the instruction that it belongs to. Behind that stands
+what every body leaves.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from typing import NoReturn, assert_never
 
 from fuser.errors import DefinitionError, DefinitionRuntimeError, DefinitionTypeError
 from fuser.host_ir.accesses import output_positions
+from fuser.host_ir.bodies import bodies_of, body_numbers, decisions_of, numbered
+from fuser.host_ir.bodies import walk as each
 from fuser.host_ir.expressions import Size, sources_of
 from fuser.host_ir.instructions import (
     Alias,
@@ -22,10 +27,13 @@ from fuser.host_ir.instructions import (
     Copy,
     Deallocate,
     Fill,
+    ForLoop,
+    If,
     Instruction,
     LaunchKernel,
     RecordEvent,
     SetStream,
+    Switch,
     Synchronize,
     WaitEvent,
 )
@@ -50,6 +58,7 @@ class ProgramFacts:
     escaping       roots that outputs show: their memory goes out
     streams        by number, as the program calls them; number 0 is the caller's
     synchronizes   whether the host waits within the program
+    ends           by number of an instruction with bodies: of each body the memory that ends with it
     """
 
     tensor_inputs: frozenset[str]
@@ -60,6 +69,7 @@ class ProgramFacts:
     escaping: frozenset[str]
     streams: tuple[Name, ...] = (0,)
     synchronizes: bool = False
+    ends: dict[int, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -70,19 +80,43 @@ class _Slot:
     is_input: bool = False
     dtype: DataType | None = None
     rank: int | None = None
-    is_live: bool = True
-    is_written: bool = False  # kept on the root
+    is_number: bool = False  # the index of a loop
     is_tensor: bool = False  # of inputs: used as a tensor
     is_scalar: bool = False  # of inputs: used as a number
+    made: Allocate | None = None
+
+
+@dataclass(slots=True)
+class _Here:
+    """What holds at one place of the program: slots by name, memory that was given back or written, events that were
+    recorded, the stream that is turned to."""
+
+    slots: dict[str, _Slot] = field(default_factory=dict)
+    ended: dict[str, None] = field(default_factory=dict)
+    written: dict[str, None] = field(default_factory=dict)
+    events: dict[Name, None] = field(default_factory=dict)
+    stream: Name = 0
+
+    def copy(self) -> _Here:
+        return _Here(dict(self.slots), dict(self.ended), dict(self.written), dict(self.events), self.stream)
 
 
 @dataclass(slots=True)
 class _Walk:
-    slots: dict[str, _Slot] = field(default_factory=dict)
+    here: _Here = field(default_factory=_Here)
     updates: dict[str, None] = field(default_factory=dict)
-    events: dict[Name, None] = field(default_factory=dict)
+    # All slots that ever were, and the memory that a name stands for.
+    every: list[tuple[str, _Slot]] = field(default_factory=list)
+    roots: dict[str, str] = field(default_factory=dict)
+    ends: dict[int, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    # Memory that is not the caller's stream's: who made it, and where.
+    elsewhere: dict[str, tuple[int, Instruction, Name]] = field(default_factory=dict)
     index: int = -1
     instruction: Instruction | None = None
+
+    @property
+    def slots(self) -> dict[str, _Slot]:
+        return self.here.slots
 
     def fail(self, message: str, kind: type[DefinitionError] = DefinitionRuntimeError) -> NoReturn:
         if self.instruction is None:
@@ -97,17 +131,24 @@ class _Walk:
         if name in self.slots:
             self.fail(f"slot {name!r} is defined twice")
         self.slots[name] = slot
+        self.every.append((name, slot))
+        if not slot.is_number:
+            other = self.roots.setdefault(name, slot.root)
+            if other != slot.root:
+                self.fail(f"slot {name!r} is memory of {slot.root!r} here and of {other!r} elsewhere: use two names")
 
     def use(self, name: object) -> _Slot:
         slot = self.slots.get(name) if isinstance(name, str) else None
         if slot is None:
             self.fail(f"slot {name!r} is not defined; defined are {', '.join(map(repr, self.slots)) or 'none'}")
-        if not self.slots[slot.root].is_live:
+        if slot.root in self.here.ended:
             self.fail(f"slot {name!r} is used after the Deallocate of {slot.root!r}")
         return slot
 
     def use_tensor(self, name: object, dtype: DataType | None = None, rank: int | None = None) -> _Slot:
         slot = self.use(name)
+        if slot.is_number:
+            self.fail(f"slot {name!r} is the index of a loop, but a tensor is needed here")
         slot.is_tensor = True
         if dtype is not None:
             dtype = _stored(dtype)
@@ -124,21 +165,20 @@ class _Walk:
 
     def read(self, name: object, dtype: DataType | None = None) -> _Slot:
         slot = self.use_tensor(name, dtype)
-        if not self.slots[slot.root].is_written:
+        if slot.root not in self.here.written:
             self.fail(f"slot {name!r} is read before anything was written to it")
         return slot
 
     def write(self, name: object, dtype: DataType | None = None, rank: int | None = None) -> _Slot:
         slot = self.use_tensor(name, dtype, rank)
-        root = self.slots[slot.root]
-        root.is_written = True
-        if root.is_input:
+        self.here.written[slot.root] = None
+        if self.slots[slot.root].is_input:
             self.updates[slot.root] = None
         return slot
 
     def use_number(self, name: str) -> None:
         slot = self.use(name)
-        if not slot.is_input:
+        if not (slot.is_input or slot.is_number):
             self.fail(f"slot {name!r} is a tensor, but a number is needed here")
         slot.is_scalar = True
 
@@ -180,67 +220,102 @@ def verify_program(inputs: Sequence[str], outputs: Sequence[str], instructions: 
     """
     walk = _Walk()
     for name in inputs:
-        walk.define(name, _Slot(name, is_input=True, is_written=True))
-    for walk.index, instruction in enumerate(instructions):
+        walk.define(name, _Slot(name, is_input=True))
+        walk.here.written[name] = None
+    for index, instruction in enumerate(instructions):
         if not isinstance(instruction, Instruction):
-            walk.instruction = None
-            walk.fail(
-                f"instruction {walk.index} is a {type(instruction).__name__}, no instruction", DefinitionTypeError
-            )
-        walk.instruction = instruction
-        _verify_instruction(walk, instruction)
-    roots = {name: slot.root for name, slot in walk.slots.items()}
-    _verify_order(walk, instructions, roots)
-    walk.instruction = None
+            walk.fail(f"instruction {index} is a {type(instruction).__name__}, no instruction", DefinitionTypeError)
+    _verify_body(walk, instructions, 0)
+    hazard = find_hazard(instructions, walk.roots, walk.ends)
+    if hazard is not None:
+        walk.index, walk.instruction = hazard.second.index, hazard.second.instruction
+        walk.fail(str(hazard))
     for name in outputs:
         slot = walk.slots.get(name) if isinstance(name, str) else None
         if slot is None:
             walk.fail(f"output {name!r} is not defined; defined are {', '.join(map(repr, walk.slots)) or 'none'}")
-        root = walk.slots[slot.root]
-        if not root.is_live:
+        if slot.root in walk.here.ended:
             walk.fail(f"output {name!r} was deallocated")
-        if not root.is_written:
+        if slot.root not in walk.here.written:
             walk.fail(f"output {name!r} was never written")
         slot.is_tensor = True
-    escaping = frozenset(roots[n] for n in outputs)
-    _verify_output_memory(walk, instructions, escaping)
-    for name, slot in walk.slots.items():
-        if slot.is_tensor:
-            walk.slots[slot.root].is_tensor = True
-        if slot.root != name and slot.dtype is not None:
-            walk.slots[slot.root].dtype = walk.slots[slot.root].dtype or slot.dtype
+    escaping = frozenset(walk.roots[n] for n in outputs)
+    for root, (index, instruction, stream) in walk.elsewhere.items():
+        if root in escaping:
+            walk.index, walk.instruction = index, instruction
+            walk.fail(f"the memory of slot {root!r} goes out: allocate it on stream 0, not on stream {stream!r}")
+    every = dict(walk.every)
+    for _, slot in walk.every:
+        if not slot.is_number:
+            root_slot = every[slot.root]
+            root_slot.is_tensor = root_slot.is_tensor or slot.is_tensor
+            root_slot.dtype = root_slot.dtype or slot.dtype
     return ProgramFacts(
         frozenset(n for n in inputs if walk.slots[n].is_tensor),
         frozenset(n for n in inputs if walk.slots[n].is_scalar),
-        {n: s.dtype for n, s in walk.slots.items() if s.dtype is not None},
+        {n: s.dtype for n, s in walk.every if s.dtype is not None},
         tuple(walk.updates),
-        roots,
+        walk.roots,
         escaping,
         streams_of(instructions),
-        any(isinstance(i, Synchronize) for i in instructions),
+        any(isinstance(i, Synchronize) for i in each(instructions)),
+        walk.ends,
     )
 
 
-def _verify_order(walk: _Walk, instructions: Sequence[Instruction], roots: dict[str, str]) -> None:
-    hazard = find_hazard(instructions, roots)
-    if hazard is not None:
-        walk.index, walk.instruction = hazard.second.index, hazard.second.instruction
-        walk.fail(str(hazard))
-
-
-def _verify_output_memory(walk: _Walk, instructions: Sequence[Instruction], escaping: frozenset[str]) -> None:
-    """What goes out is memory of the caller's stream."""
-    current: Name = 0
-    for walk.index, instruction in enumerate(instructions):
-        match instruction:
-            case SetStream(stream):
-                current = stream
-            case Allocate(slot) if current != 0 and slot in escaping:
-                walk.instruction = instruction
-                walk.fail(f"the memory of slot {slot!r} goes out: allocate it on stream 0, not on stream {current!r}")
-            case _:
-                pass
+def _verify_body(walk: _Walk, body: Sequence[Instruction], first: int) -> None:
+    for index, instruction in numbered(body, first):
+        walk.index, walk.instruction = index, instruction
+        _verify_instruction(walk, instruction)
     walk.instruction = None
+
+
+def _verify_bodies(walk: _Walk, instruction: If | Switch | ForLoop) -> None:
+    """Each body from what is there, and what all of them leave."""
+    index, before = walk.index, walk.here
+    is_loop = isinstance(instruction, ForLoop)
+    walk.use_sizes(decisions_of(instruction))
+    leaves: list[_Here] = []
+    for body, first in zip(bodies_of(instruction), body_numbers(index, instruction), strict=True):
+        walk.here = before.copy()
+        if isinstance(instruction, ForLoop):
+            walk.define(instruction.index, _Slot(instruction.index, is_number=True))
+        _verify_body(walk, body, first)
+        walk.index, walk.instruction = index, instruction
+        if walk.here.stream != before.stream:
+            walk.fail(
+                f"a body begins on stream {before.stream!r} and ends on stream {walk.here.stream!r}: put "
+                f"SetStream({before.stream!r}) at its end"
+            )
+        leaves.append(walk.here)
+    for name in before.slots:
+        ended = sum(name in here.ended for here in leaves)
+        if name not in before.ended and ended and (is_loop or ended < len(leaves)):
+            walk.fail(
+                f"slot {name!r} is deallocated in a body that may run {'again' if is_loop else 'or not'}: what was made "
+                f"outside of it is deallocated outside{'' if is_loop else ', or in every body'}"
+            )
+    slots = dict(before.slots)
+    if not is_loop:
+        alike = {n: s for n, s in leaves[0].slots.items() if all(_is_alike(n, s, here) for here in leaves)}
+        slots |= {n: s for n, s in alike.items() if n not in slots}
+    walk.ends[index] = tuple(
+        tuple(n for n, s in here.slots.items() if s.made is not None and n not in slots and n not in here.ended)
+        for here in leaves
+    )
+    walk.here = _Here(
+        slots,
+        {n: None for n in leaves[0].ended if n in slots},
+        {n: None for n in leaves[0].written if n in slots and all(n in here.written for here in leaves)},
+        before.events if is_loop else {e: None for e in leaves[0].events if all(e in here.events for here in leaves)},
+        before.stream,
+    )
+
+
+def _is_alike(name: str, slot: _Slot, here: _Here) -> bool:
+    """Whether a slot that one body made is there, as it was made, behind another."""
+    other = here.slots.get(name)
+    return slot.made is not None and other is not None and other.made == slot.made and name not in here.ended
 
 
 def _stored(dtype: DataType) -> DataType:
@@ -252,12 +327,14 @@ def _verify_instruction(walk: _Walk, instruction: Instruction) -> None:
     match instruction:
         case Allocate(slot, shape, dtype, strides):
             walk.check_layout(shape, strides)
-            walk.define(slot, _Slot(slot, dtype=_stored(dtype), rank=len(shape), is_tensor=True))
+            walk.define(slot, _Slot(slot, dtype=_stored(dtype), rank=len(shape), is_tensor=True, made=instruction))
+            if walk.here.stream != 0:
+                walk.elsewhere[slot] = walk.index, instruction, walk.here.stream
         case Deallocate(slot):
             found = walk.use(slot)
             if found.is_input or found.root != slot:
                 walk.fail(f"slot {slot!r} was not made by Allocate")
-            found.is_live = False
+            walk.here.ended[slot] = None
         case Alias(slot, of, sizes, strides, offset):
             source = walk.use_tensor(of)
             if sizes is not None:
@@ -289,13 +366,19 @@ def _verify_instruction(walk: _Walk, instruction: Instruction) -> None:
                 _verify_planned_launch(walk, instruction, kernel.plan)
             del args
         case RecordEvent(event):
-            walk.events[event] = None
+            walk.here.events[event] = None
         case WaitEvent(event):
-            if event not in walk.events:
-                recorded = ", ".join(map(repr, walk.events)) or "none"
+            if event not in walk.here.events:
+                recorded = ", ".join(map(repr, walk.here.events)) or "none"
                 walk.fail(f"event {event!r} is waited for, and nothing before has recorded it; recorded are {recorded}")
-        case SetStream() | Synchronize():
+        case SetStream(stream):
+            walk.here.stream = stream
+        case Synchronize():
             pass
+        case If() | Switch() | ForLoop():
+            if isinstance(instruction, ForLoop) and instruction.step == 0:
+                walk.fail("a loop has no steps of 0")
+            _verify_bodies(walk, instruction)
         case _:
             assert_never(instruction)
 

@@ -166,8 +166,9 @@ class Spans:
     def __init__(self, spans: Sequence[tuple[int, int, int]]) -> None:
         self._spans = tuple(span for span in spans if span[1] != span[2])
 
-    def overlaps(self, addresses: Sequence[int]) -> Overlaps:
+    def of(self, inputs: Sequence[Any], addresses: Sequence[int]) -> Overlaps:
         """Which of them share memory, and by how much they are apart."""
+        del inputs
         if len(self._spans) < 2:
             return ()
         ranges = sorted((addresses[i] + low, addresses[i] + high, i) for i, low, high in self._spans)

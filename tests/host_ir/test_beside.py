@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fuser.host_ir.expressions import extent
-from fuser.host_ir.instructions import Alias, Allocate, Deallocate, Fill, Instruction, LaunchKernel
+from fuser.host_ir.instructions import Alias, Allocate, Deallocate, Fill, ForLoop, Instruction, LaunchKernel
 from fuser.host_ir.print import parse_program
 from fuser.host_ir.program import HostProgram
 from fuser.ir.dtypes import DataType
@@ -136,3 +136,15 @@ def test_two_share_processors_where_the_first_leaves_room(device: Any, make_kern
         pair: list[Instruction] = [LaunchKernel(starter, ("x", "x")), LaunchKernel(second, ("x", "x"))]
         found = launches(run(device, HostProgram(("x",), (), [*pair, Fill("x", 0.5), pair[0]])))
         assert [launch.shares_sms for launch, _ in found] == [shares, shares, False]
+
+
+def test_launches_of_a_body_have_neighbours_there_alone(device: Any, make_kernel: Any) -> None:
+    """A pair in each turn of a loop; none over the edge of a body."""
+    first, second = (LaunchKernel(kernel, ("x", "x")) for kernel in kernels(make_kernel))
+    program = HostProgram(("x",), (), [first, ForLoop("i", 0, 2, 1, (second, first, second)), second])
+    beside = [launch.beside for launch, _ in launches(run(device, program))]
+    assert beside == [False, False, False, True, False, False, True, False]
+    text = repr(program)
+    assert text.count("# beside the launch before it") == 1
+    assert text.count("# by itself: no launch before it lets another start") == 1
+    assert text.count("# behind the launch before it: ForLoop stands between") == 1

@@ -151,4 +151,4 @@ def test_inputs_that_share_memory() -> None:
             and other_low < other_high
             and max(addresses[i] + low, addresses[j] + other_low) < min(addresses[i] + high, addresses[j] + other_high)
         )
-        assert Spans(spans).overlaps(addresses) == expected, (addresses, spans)
+        assert Spans(spans).of((), addresses) == expected, (addresses, spans)

@@ -1,0 +1,92 @@
+"""Instructions that have instructions: which bodies one has, which of them run, and in what order.
+
+The only place that tells If, Switch and ForLoop apart for those who run them. What decides are sizes (`decisions_of`), their
+values make a choice (`choice_of`), and a choice is bodies one after another, with numbers of their own (`turns`).
+
+Instructions are numbered as they are read: one, then those of its bodies, then the next one. In a program without bodies that
+is their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from fuser.host_ir.expressions import Size, as_condition
+from fuser.host_ir.instructions import ForLoop, If, Instruction, Switch
+from fuser.ir.integers import select
+
+Body: TypeAlias = tuple[Instruction, ...]
+Choice: TypeAlias = int | range
+"""The number of a body, or the numbers for which the only one runs."""
+
+
+def bodies_of(instruction: Instruction) -> tuple[Body, ...]:
+    """Those of an instruction, none for most."""
+    match instruction:
+        case If(_, then, otherwise):
+            return then, otherwise
+        case Switch(_, cases, default):
+            return (*cases, default)
+        case ForLoop():
+            return (instruction.body,)
+        case _:
+            return ()
+
+
+def decisions_of(instruction: Instruction) -> tuple[Size, ...]:
+    """What decides which bodies run."""
+    match instruction:
+        case If(condition):
+            return (select(as_condition(condition, "If"), 0, 1),)
+        case Switch(selector):
+            return (selector,)
+        case ForLoop(_, start, stop, step):
+            return start, stop, step
+        case _:
+            return ()
+
+
+def choice_of(instruction: Instruction, values: Sequence[int]) -> Choice:
+    """What is decided by these values. Raises ValueError for a loop with steps of 0."""
+    if isinstance(instruction, ForLoop):
+        return range(*values)
+    (which,) = values
+    last = len(bodies_of(instruction)) - 1
+    return which if 0 <= which < last else last
+
+
+def turns(instruction: Instruction, choice: Choice) -> Iterator[tuple[int, dict[str, int]]]:
+    """Bodies in the order in which they run, by number, and the numbers that are theirs alone."""
+    if isinstance(choice, int):
+        yield choice, {}
+    elif isinstance(instruction, ForLoop):
+        for value in choice:
+            yield 0, {instruction.index: value}
+
+
+def walk(instructions: Sequence[Instruction]) -> Iterator[Instruction]:
+    """All there are, as they are read."""
+    for instruction in instructions:
+        yield instruction
+        for body in bodies_of(instruction):
+            yield from walk(body)
+
+
+def numbered(instructions: Sequence[Instruction], first: int = 0) -> Iterator[tuple[int, Instruction]]:
+    """The instructions of a body with their numbers; `first` is that of the first one."""
+    for instruction in instructions:
+        yield first, instruction
+        first += 1 + sum(_count(body) for body in bodies_of(instruction))
+
+
+def body_numbers(number: int, instruction: Instruction) -> Iterator[int]:
+    """Of each body of an instruction the number that its first instruction has."""
+    number += 1
+    for body in bodies_of(instruction):
+        yield number
+        number += _count(body)
+
+
+def _count(body: Body) -> int:
+    return sum(1 + sum(_count(inner) for inner in bodies_of(instruction)) for instruction in body)
