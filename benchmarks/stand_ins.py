@@ -25,6 +25,8 @@ from fuser.runtime import driver, streams
 
 _CONTEXT = 0xC0
 _ALIGNMENT = 512
+# What torch gives for a stream that is told by no address.
+_FROM_POOL = 0xF00
 _ATTRIBUTES = {
     "COMPUTE_CAPABILITY_MAJOR": 9,
     "MEMORY_CLOCK_RATE": 3_201_000,
@@ -181,7 +183,8 @@ class StandInTorch(ModuleType):
             is_available=lambda: True,
             current_device=lambda: self.device_index,
             stream=lambda stream: _On(self, stream),
-            ExternalStream=lambda handle, device: handle,
+            ExternalStream=lambda handle, device: handle or _FROM_POOL,
+            default_stream=lambda device: 0,
         )
 
     def device(self, kind: str, index: int = 0) -> Any:

@@ -284,7 +284,8 @@ class CudaDevice:
     def synchronize(self, stream: int) -> None:
         """Wait for all work of `stream`. A kernel that failed is told here."""
         try:
-            self._run("cuStreamSynchronize", stream)
+            with self.current(), driver.beside_captures():
+                driver.call("cuStreamSynchronize", stream)
         except LaunchError:
             self.drop_semaphores()
             raise
@@ -307,8 +308,9 @@ class CudaDevice:
 
     def elapsed_ms(self, first: Any, second: Any) -> float:
         """Milliseconds between two recorded events; waits for the second."""
-        self._run("cuEventSynchronize", second)
-        return float(self._run("cuEventElapsedTime", first, second))
+        with self.current(), driver.beside_captures():
+            driver.call("cuEventSynchronize", second)
+            return float(driver.call("cuEventElapsedTime", first, second))
 
     def destroy_event(self, event: Any) -> None:
         self._run("cuEventDestroy", event)

@@ -18,8 +18,8 @@ _EVENT_DISABLE_TIMING = 2
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY
 _CAPTURE_ACTIVE = 1
 ENDED_CAPTURE = -1
-# The handles of the legacy default stream.
-_LEGACY = (0, 1)
+LEGACY = (0, 1)
+"""The handles of the legacy default stream."""
 
 _lock = locks.lock()
 _own_streams: dict[int, int] = {}
@@ -76,7 +76,7 @@ def capture_of(stream: int) -> int:
 
     The current context must be the stream's.
     """
-    if stream in _LEGACY:
+    if stream in LEGACY:
         return 0  # nobody can capture it, and it must not even be asked while others are captured
     if not int(driver.call("cuStreamIsCapturing", stream)):
         return 0

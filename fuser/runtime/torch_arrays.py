@@ -10,6 +10,7 @@ from fuser.errors import InputTypeError
 from fuser.ir.dtypes import DataType
 from fuser.runtime.arrays import ArrayView, framework_dtype
 from fuser.runtime.frameworks import Framework, HostFramework, Storage, device_tensor_of
+from fuser.runtime.streams import LEGACY
 
 if TYPE_CHECKING:
     import numpy as np
@@ -162,11 +163,17 @@ class TorchFramework:
         torch = self._torch
         if stream != self._current_stream(self._index):
             # The caching allocator reuses a block in the order of the stream that it was made on.
-            with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=self._device)):
+            with torch.cuda.stream(self._stream(stream)):
                 return torch.empty_strided(sizes, strides, dtype=dtype, device=self._device)
         if self._fast_empty is not None and self._current_device() == self._index:
             return self._fast_empty(tuple(sizes), tuple(strides), dtype)
         return torch.empty_strided(sizes, strides, dtype=dtype, device=self._device)
+
+    def _stream(self, handle: int) -> Any:
+        """torch's object for a raw stream. For the handle 0 `ExternalStream` would give any stream of torch's pool."""
+        if handle in LEGACY:
+            return self._torch.cuda.default_stream(self._device)
+        return self._torch.cuda.ExternalStream(handle, device=self._device)
 
     def release(self, device: Device, storage: Storage, stream: int) -> None:
         storage.array = None

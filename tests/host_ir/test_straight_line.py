@@ -239,6 +239,10 @@ def test_streams(idle: IdleDriver) -> None:
         program.run([a, b], stream)
         assert int(idle.config.hStream) == taken[-1] == stream
         assert idle.torch.stream == 0
+    idle.torch.stream = 0x90
+    for _ in range(2):
+        program.run([a, b], 0)
+        assert int(idle.config.hStream) == taken[-1] == 0, "the default stream beside the current one"
 
 
 def test_streams_of_tensors_of_this_project(idle: IdleDriver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ CONTEXT = 0xC0
 _RELAXED = 2
 _INVALID, _CAPTURE_ENDED, _OUTSIDE_OF_CAPTURE, _CAPTURED_EVENT = 1, 900, 905, 907
 # What ends a capture in the usual mode, wherever it comes from, unless the thread's own mode is relaxed.
-_UNSAFE = ("cuEventQuery", "cuEventSynchronize", "cuMemPoolCreate", "cuModuleLoadData")
+_UNSAFE = ("cuEventQuery", "cuEventSynchronize", "cuMemPoolCreate", "cuModuleLoadData", "cuStreamSynchronize")
 _PLAIN = {"int": int, "size_t": int, "unsigned": int, "char": bytes, "void_ptr": int}
 
 

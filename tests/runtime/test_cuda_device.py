@@ -527,11 +527,17 @@ def test_copies_from_and_to_the_host_do_not_end_a_capture(fake: FakeDriver, devi
     assert not [name for name in fake.names() if name.startswith(("cuMemcpy", "cuStreamSync"))]
 
 
-def test_first_use_while_another_thread_captures(fake: FakeDriver, device: CudaDevice) -> None:
+def test_what_is_done_while_another_thread_captures(fake: FakeDriver, device: CudaDevice) -> None:
     fake.others_capture = True
-    device.launch(kernel_of(), ONE, (device.allocate(64, 3).address, 1.0), 3)
-    assert "cuModuleLoadData" in fake.names()
-    assert "cuMemPoolCreate" in fake.names()
+    a = device.allocate(64, 3)
+    device.launch(kernel_of(), ONE, (a.address, 1.0), 3)
+    device.copy_to_host(np.zeros(16, np.float32), a.address, 3)
+    first, second = device.create_event(), device.create_event()
+    device.record_event(first, 3)
+    device.record_event(second, 3)
+    device.elapsed_ms(first, second)
+    wanted = {"cuModuleLoadData", "cuMemPoolCreate", "cuStreamSynchronize", "cuEventSynchronize"}
+    assert wanted <= set(fake.names())
     assert (fake.ended_captures, fake.mode) == (0, 0)
 
 
