@@ -1363,3 +1363,44 @@ def test_reductions_of_nothing(
         x = np.lib.stride_tricks.as_strided(x, shape, tuple(2 * s for s in strides))
     (found,) = run(define, [x], monkeypatch)
     np.testing.assert_array_equal(found.astype("f4"), np.ones(x.shape).prod(tuple(dims)))
+
+
+def test_vectors_of_indices_whose_sizes_are_those_of_an_intermediate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The size of a dim is the index's own for one argument and computed for the other: loops and strides take the same."""
+
+    def define(fd: FusionDefinition) -> None:
+        o = fd.ops
+        x, index = fd.define_tensor([-1, -1, -1, 5], True), fd.define_tensor([-1, -1, -1, 5], True, DataType.Int)
+        fd.add_output(o.sum(o.take_along_axis(o.cat([x, x], 1), index, 2)))
+
+    x = RNG.integers(0, 99, (3, 3, 3, 5)).astype("f4")
+    index = RNG.integers(0, 3, (3, 6, 3, 5))
+    (found,) = run(define, [x, index], monkeypatch)
+    np.testing.assert_array_equal(found, np.take_along_axis(np.concatenate([x, x], 1), index, 2).sum())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "lacking"),
+    [*(((3, 128, 16), d) for d in ((0, 1), (0, 2), (1,), (2,))), ((300, 32, 16), (0, 1))],
+    ids=lambda v: "x".join(map(str, v)),
+)
+def test_factors_of_rows_of_several_dims(
+    sizes: tuple[int, ...], lacking: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread holds a weight of its columns; one that lacks a dim of the row is read where it is used."""
+
+    def define(fd: FusionDefinition) -> None:
+        o = fd.ops
+        x, w = (
+            fd.define_tensor([-1, -1, -1], True),
+            fd.define_tensor([1 if d in lacking else -1 for d in range(3)], True),
+        )
+        y = o.mul(x, w)
+        for result in (y, o.sum(y, [1, 2]), o.sum(y, [0])):
+            fd.add_output(result)
+
+    x = RNG.integers(-9, 10, sizes).astype("f4")
+    w = RNG.integers(-9, 10, [1 if d in lacking else n for d, n in enumerate(sizes)]).astype("f4")
+    found = run(define, [x, w], monkeypatch)
+    for a, b in zip(found, (x * w, (x * w).sum((1, 2)), (x * w).sum(0)), strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -29,7 +29,7 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.integers import ONE, Int
+from fuser.ir.integers import ONE, Int, Symbol
 from fuser.records import record
 
 
@@ -217,7 +217,9 @@ class IterationGraph:
 
     def _leaf(self, members: list[IterDomain]) -> Group:
         concrete = [m for m in members if not m.is_broadcast]
-        chosen = next((m for m in concrete if m.extent.is_const), (concrete or members)[0])
+        # A constant is best; of others what facts can be about, the size of an argument.
+        known = next((m for m in concrete if m.extent.is_const), None)
+        chosen = known or next((m for m in concrete if isinstance(m.extent, Symbol)), (concrete or members)[0])
         has_broadcast = len(concrete) < len(members)
         extent = self._rewrite(chosen.extent)
         # What is known to have one element is like a broadcast dim: whoever needs the element has it. Not where it is combined

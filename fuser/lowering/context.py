@@ -278,7 +278,8 @@ class LoweringContext:
             case ZeroStride():
                 return ZERO
             case DenseStride(_, _, inner):
-                extent = self.rewrite(tensor.visible[inner].extent)
+                # As loops have it, whose indices are divided by it.
+                extent = self.graph.group(tensor.visible[inner]).extent
                 return extent * self._input_stride(tensor, inner)
             case _:
                 pass

@@ -61,7 +61,6 @@ from fuser.schedule.rows_in_shared import (
     choose_shared_shape,
     loaded_together,
     params_in_shared,
-    rows_to_place,
 )
 from fuser.schedule.rows_over_grid import (
     LEAST_ELEMENTS,
@@ -193,7 +192,7 @@ class InnerPersistentScheduler:
             even = over_uneven_processors(length, rows, vector, once, loaded, narrowest, device)
             shape, inputs_only = (even, False) if even is not None else (shape, inputs_only)
         is_few = few is not None or shaped is not None or even is not None
-        in_shared = rows_to_place(reads, accesses.vectorized, vector, device)
+        in_shared = found.placed_anywhere(device)
         lies_in_place = len(reads) == 1 and costly_types(segment) == {reads[0].tensor.dtype}
         is_crowded = isinstance(shape, Refused) or shape.is_crowded(
             vector, loaded, per_element, is_double=narrowest > 4
@@ -488,7 +487,7 @@ class InnerPersistentScheduler:
         """Parameters for rows that begin anywhere and lie in the shared memory of groups, where those should be faster than
         clusters that hold them there, and take no longer than `most` microseconds."""
         accesses = found.accesses
-        placed = () if found.is_single else rows_to_place(found.reads, accesses.vectorized, accesses.vector, device)
+        placed = () if found.is_single else found.placed_anywhere(device)
         if not placed:
             return None
         exponentials = any(isinstance(e, ExpSum) for e in segment.tensor_exprs)

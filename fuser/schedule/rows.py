@@ -50,8 +50,17 @@ class Rows:
 
     def placed(self, device: DeviceInfo) -> tuple[str, ...]:
         """Names of the row tensors if all can lie in shared memory; else none."""
-        accesses = self.accesses
-        return () if accesses.misaligned else rows_to_place(self.reads, accesses.vectorized, accesses.vector, device)
+        return () if self.accesses.misaligned else self.placed_anywhere(device)
+
+    def placed_anywhere(self, device: DeviceInfo) -> tuple[str, ...]:
+        """The same of rows that begin anywhere, too.
+
+        Those of `reads` that have a part of a row only are none of them: several threads, or blocks, need the same element,
+        which is read where it is used.
+        """
+        names = rows_to_place(self.reads, self.accesses.vectorized, self.accesses.vector, device)
+        whole = {r.name for r in self.reads if self.is_along_all(r)}
+        return tuple(n for n in names if n in whole)
 
     @property
     def is_apart(self) -> bool:

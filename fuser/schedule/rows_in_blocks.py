@@ -66,7 +66,7 @@ class RowsPass(SidesPass):
         vectorize(b, copies, [a for a in p.vectorized if a in copies and a not in self.placed])
         if p.vector > 1:
             vectorize_rows(b, self.placed.values(), misaligned=False)
-        loaded = {self.placed.get(n, copies[n]) for n in b.input_names if n in copies} & set(main)
+        loaded = self.held_copies(copies) & set(main)
         b.inline_most([t.name for t in b.tensors if t.name not in loaded | left | got | b.input_names])
         for name in column:
             b.inline_at(name, asked, True, sorted(got))

@@ -7,7 +7,7 @@ share, and what follows the sums computed apart from the pass over the rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 
 from fuser.ir.dtypes import DataType
@@ -289,7 +289,7 @@ class SidesPass:
             expr = b.definition(name)
             if isinstance(expr, ExpSum) or (isinstance(expr, Welford) and not expr.input.dtype.is_complex):
                 b.two_pass(name)
-        kept = keep_stages(b, few_registers=True, as_computed=as_computed)
+        kept = keep_stages(b, few_registers=True, as_computed=as_computed, anew=self._has_part_of_row)
         return late, copies, [k.name for k in kept]
 
     def reductions(self) -> tuple[list[str], list[str]]:
@@ -341,6 +341,22 @@ class SidesPass:
             copies[t.name] = t.name
         return copies
 
+    def held_copies(self, copies: Mapping[str, str]) -> set[str]:
+        """The copies of inputs that are read once for all their uses, in shared memory where they have one there."""
+        names = (n for n in self.builder.input_names if n in copies and not self._has_part_of_row(n))
+        return {self.placed.get(n, copies[n]) for n in names}
+
+    def _has_part_of_row(self, name: str) -> bool:
+        """Whether a tensor has some dims of a row and lacks others.
+
+        Those dims are one axis, of which each thread has elements. Of such a tensor several are the same element: what a thread
+        would hold is what others need. It is read, or computed, where it is used.
+        """
+        graph = self.builder.graph()
+        along = frozenset(map(graph.group, self.along))
+        own = concrete_groups(graph, self.builder.state(name).tensor) & along
+        return bool(own) and own != along
+
     def rowwise(self, loaded: Iterable[str]) -> list[str]:
         """The copies of inputs that differ from row to row."""
         b = self.builder
@@ -383,7 +399,7 @@ class Found:
     order, groups   dims of the reference, those of the rows first, each slowest first; the groups of all of them
     length, rows    elements of a row, and how many there are
     vector          elements of an access, at most; `vectorized`: arguments of which that is one access
-    read            inputs of full size
+    read            inputs of full size, that have whole rows
     """
 
     segment: Fusion
@@ -429,16 +445,16 @@ def find_sides(segment: Fusion, inputs: SegmentInputs, most: int = 16) -> Found 
     rows = math.prod(extent[g] for g in groups if g in sides.others)
     if length < 1 or rows < 1:
         return Refused("there is no element")
-    read = [t for t in segment.input_tensors if not t.is_cpu and sides.is_full(graph, t)]
+    # What has part of a row is read where it is used.
+    whole = [t for t in segment.input_tensors if not t.is_cpu and sides.along <= concrete_groups(graph, t)]
+    read = [t for t in whole if sides.is_full(graph, t)]
     written = [t for t in segment.output_tensors if sides.is_full(graph, t)]
     if not read:
-        return Refused("no input has rows")
+        return Refused("no input has whole rows")
     widest = max(t.dtype.itemsize for t in (*read, *written))
     vector, vectorized = choose_vector(graph, segment, groups[order[-1]], inputs, min(most, max(1, 16 // widest)))
     sums = {t.name for t in segment.output_tensors if not sides.is_full(graph, t)}
-    weights = [
-        t for t in segment.input_tensors if not t.is_cpu and t not in read and concrete_groups(graph, t) & sides.along
-    ]
+    weights = [t for t in whole if t not in read]
     kept = kept_sizes(segment, graph, sides)
     of_column = sum_registers(segment, sides)
     pairs = 2 if _wide_sums(segment) else 1

@@ -222,15 +222,21 @@ def computed_in_stages(builder: ScheduleBuilder) -> dict[str, int]:
 
 
 def keep_stages(
-    builder: ScheduleBuilder, *, few_registers: bool = False, inputs_only: bool = False, as_computed: bool = False
+    builder: ScheduleBuilder,
+    *,
+    few_registers: bool = False,
+    inputs_only: bool = False,
+    as_computed: bool = False,
+    anew: Callable[[str], bool] = lambda _: False,
 ) -> tuple[Kept, ...]:
     """Recompute cheap full-size values that several stages need, once per further stage; returns those kept instead.
 
-    See `kept_between`. With `as_computed` a value is kept as several stages use it, not what it is computed from.
+    See `kept_between`. With `as_computed` a value is kept as several stages use it, not what it is computed from. What is to be
+    `anew` is read, or computed, in each stage whatever that takes.
     """
     _, full = _full_size(builder)
-    keep = _keeps(builder, few_registers=few_registers, inputs_only=inputs_only)
-    return split_stages(builder, full.__contains__ if as_computed else keep)[0]
+    worth = full.__contains__ if as_computed else _keeps(builder, few_registers=few_registers, inputs_only=inputs_only)
+    return split_stages(builder, lambda name: not anew(name) and worth(name))[0]
 
 
 def kept_between(

@@ -320,3 +320,20 @@ def test_rows_in_shared_memory_are_passed_over_once_where_a_block_is_alone() -> 
         assert isinstance(params, InnerPersistentParams)
         assert params.in_shared
         assert params.one_pass is expected
+
+
+def test_what_has_a_part_of_a_row_is_not_placed() -> None:
+    """Several blocks of a row need the same element of it: each reads it where it is used."""
+
+    def define(fd: FusionDefinition, dtype: DataType) -> None:
+        x, w = fd.define_tensor([-1, -1, -1], True, dtype), fd.define_tensor([-1, 1, -1], True, dtype)
+        y = fd.ops.mul(x, w)
+        fd.add_output(fd.ops.sub(y, fd.ops.sum(y, [1, 2], keepdim=True)))
+
+    shapes = (40, 32, 2048), (40, 1, 2048)
+    tensors = {f"t{k}": described(DataType.Float, *s) for k, s in enumerate(shapes)}
+    evaluate = bind_inputs(fusion_of(define), list(tensors.values())).evaluate
+    params = InnerPersistentScheduler().propose(fusion_of(define), SegmentInputs(tensors, evaluate), H200)
+    assert isinstance(params, InnerPersistentParams)
+    assert (params.in_shared, params.cluster > 1) == (("t0",), True)
+    kernel_for(define, *shapes)
