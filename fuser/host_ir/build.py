@@ -1,6 +1,7 @@
 """`build_host_program`: the program that runs the kernels of a segmented fusion.
 
-For each segment: outputs are allocated, the kernel launched, and intermediates freed after their last reader. Views of inputs
+For each segment: outputs are allocated, the kernel launched, and intermediates freed after their last reader, whose memory
+later ones take (`reuse_memory.py`). Views of inputs
 become aliases. An output that updates an input is written there directly if its kernel allows it (`in_place`) and nobody
 reads the input later; else into a temporary that is copied over at the end, after every read.
 """
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 
 from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Instruction, LaunchKernel
 from fuser.host_ir.program import HostProgram
+from fuser.host_ir.reuse_memory import reuse_memory
 from fuser.host_ir.slot_layouts import SegmentedLike, SegmentLike, SlotLayouts, updated_by
 from fuser.ir.fusion import GENERATOR_STATE, Broadcast, Permute, Reshape, Squeeze, Tensor
 from fuser.ir.integers import Int
@@ -57,7 +59,7 @@ class _Builder:
         # A temporary of an in-place update is freed by the program's end unless it is returned.
         outputs = tuple(self.slots.get(o.tensor.name, o.tensor.name) for o in returned)
         inputs = (*(v.name for v in self.fusion.inputs), *self._generator_state())
-        return HostProgram(inputs, outputs, tuple(self.instructions))
+        return HostProgram(inputs, outputs, reuse_memory(outputs, self.instructions))
 
     def _generator_state(self) -> tuple[str, ...]:
         """The inputs that follow those of the fusion where it draws from the generator."""

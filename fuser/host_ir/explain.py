@@ -22,6 +22,10 @@ def explain_program(program: HostProgram) -> str:
     parts += [_explain_kernel(label, kernel) for label, kernel in program.kernels.items()]
     if len(program.facts.streams) > 1:
         parts.append(_explain_streams(program))
+    memory = program.memory()
+    if memory is not None:
+        most, total = memory
+        parts.append(f"memory: at most {most} bytes at a time, of {total} that are asked for, for the latest new sizes")
     if program.updates:
         parts.append(f"updated in place: {', '.join(program.updates)}")
     counters = ", ".join(f"{name} {n}" for name, n in program.counters().items() if n)

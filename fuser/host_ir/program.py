@@ -24,7 +24,7 @@ from fuser.host_ir.key_needs import KeyNeeds, key_needs
 from fuser.host_ir.launcher import Launcher
 from fuser.host_ir.print import label_kernels, print_program
 from fuser.host_ir.side_by_side import Beside, side_by_side
-from fuser.host_ir.steps import BoundProgram, Tally
+from fuser.host_ir.steps import BoundProgram, Tally, memory_of
 from fuser.host_ir.verify import ProgramFacts, verify_program
 from fuser.missing_names import says_instead
 from fuser.runtime.arrays import ArrayView, input_sequence
@@ -77,6 +77,7 @@ class HostProgram:
         "_kernels",
         "_launcher",
         "_lock",
+        "_memory",
         "_outputs",
         "_tallies",
         "facts",
@@ -114,6 +115,8 @@ class HostProgram:
         self._lock = locks.reentrant_lock()
         self._counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
         self._tallies: list[Tally] = []
+        # Of the latest run that the interpreter made, most bytes at a time and all.
+        self._memory: tuple[int, int] | None = None
         # Runs whose like will go to the interpreter again, by reason.
         self._interpreted: dict[str, int] = {}
 
@@ -169,6 +172,7 @@ class HostProgram:
         from fuser.host_ir.interpreter import interpret_and_bind
 
         results, bound = interpret_and_bind(self, inputs, stream, device)
+        self._memory = memory_of(bound.steps)
         why = bound.why_not
         if why is not None:
             with self._lock:
@@ -238,6 +242,10 @@ class HostProgram:
         """Runs by the interpreter of calls whose like will not be known to the launcher either, by reason."""
         with self._lock:
             return dict(self._interpreted)
+
+    def memory(self) -> tuple[int, int] | None:
+        """(most bytes that a run has of the device at a time, all that it asks for), of the latest new sizes; None before."""
+        return self._memory
 
     def explain(self) -> str:
         """The program with each kernel's launch plan, facts and resources, and how it was run so far."""

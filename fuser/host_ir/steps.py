@@ -356,6 +356,28 @@ InstructionStep = AllocateStep | DeallocateStep | CopyStep | FillStep | LaunchSt
 Step = InstructionStep | CopyInStep
 
 
+def memory_of(steps: Sequence[Step]) -> tuple[int, int]:
+    """(most bytes that steps have of the device at a time, all that they ask for one after the other), outputs included."""
+    most = total = now = 0
+    live: dict[int, int] = {}
+    held = 0
+    for step in steps:
+        passing = 0
+        if isinstance(step, (AllocateStep, CopyInStep)):
+            live[step.root] = step.nbytes
+            now += step.nbytes
+            total += step.nbytes
+        elif isinstance(step, DeallocateStep):
+            now -= live.pop(step.root, 0)
+        elif isinstance(step, LaunchStep):
+            passing = sum(nbytes for _, nbytes in step.workspaces)
+            total += passing
+            most = max(most, now + passing + held)
+            held = passing if step.holds else 0
+        most = max(most, now + passing)
+    return most, total
+
+
 @record(eq=False)
 class OutputPlan:
     """How an output is made: the caller's own array (`input` is its position), or a layout over a root."""

@@ -62,6 +62,7 @@ def launches(calls: list[tuple[Any, ...]]) -> list[tuple[Launch, tuple[Any, ...]
 
 def test_the_second_starts_with_the_first(device: Any, make_kernel: Any) -> None:
     program = two(make_kernel)
+    assert [la.beside for la, _ in launches(run(device, two(make_kernel, Alias("t", "y"))))] == [False, True]
     calls = run(device, program)
     (one, of_one), (other, of_other) = launches(calls)
     assert not one.beside
@@ -85,7 +86,7 @@ def test_what_stands_between_keeps_them_apart(device: Any, make_kernel: Any) -> 
         (_, of_one), (other, of_other) = launches(run(device, program))
         assert not other.beside
         assert of_other[3] == of_one[3]
-        name = type(between[-1] if isinstance(between[0], Allocate) else between[0]).__name__
+        name = type(between[-1]).__name__
         assert f"# behind the launch before it: {name} stands between" in repr(program)
         assert (program.counters()["launches_beside"], program.counters()["launches_kept_apart"]) == (0, 2)
 
