@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from difflib import get_close_matches
 
 from fuser import options
 from fuser.host_ir.saved_programs import PROGRAM_FILE
@@ -15,6 +16,8 @@ USAGE = """usage: fuser cache info|verify|clear
   verify    reads every entry and takes away those that are damaged
   clear     takes all entries away"""
 
+COMMANDS = ("info", "verify", "clear")
+
 KINDS: tuple[RecordFile, ...] = (BINARY_FILE, PROGRAM_FILE)
 
 
@@ -23,8 +26,8 @@ def main(arguments: list[str]) -> int:
     if arguments in (["-h"], ["--help"]):
         print(USAGE)
         return 0
-    if len(arguments) != 1 or arguments[0] not in ("info", "verify", "clear"):
-        print(USAGE, file=sys.stderr)
+    if len(arguments) != 1 or arguments[0] not in COMMANDS:
+        print(f"fuser cache: {_misuse(arguments)}\n{USAGE}", file=sys.stderr)
         return 2
     cache = disk_cache()
     if cache is None:
@@ -38,6 +41,15 @@ def main(arguments: list[str]) -> int:
     else:
         print(_info(cache))
     return 0
+
+
+def _misuse(arguments: list[str]) -> str:
+    if not arguments:
+        return "say what to do"
+    if arguments[0] not in COMMANDS:
+        like = get_close_matches(arguments[0].lstrip("-"), COMMANDS, 1)
+        return f"there is no command {arguments[0]!r}" + (f"; did you mean {like[0]!r}?" if like else "")
+    return f"{arguments[0]} takes no more arguments, got {' '.join(arguments[1:])!r}"
 
 
 def _info(cache: DiskCache) -> str:

@@ -34,11 +34,14 @@ def missing_from_module(message: str, name: str) -> DefinitionAttributeError | D
     return (DefinitionImportError if caller_imports_name() else DefinitionAttributeError)(message, name)
 
 
-def says_instead(call: str, names: Mapping[str, str] | None = None) -> Callable[[type[C]], type[C]]:
-    """A class whose objects say what to write in place of a call of them, and of names that they do not have.
+def says_instead(
+    call: str, names: Mapping[str, str] | None = None, items: str | None = None
+) -> Callable[[type[C]], type[C]]:
+    """A class whose objects say what to write in place of a call of them, of names that they do not have, and of a subscript.
 
-    call    what does what a call may mean: "it is run by program.run([x])"
+    call    what does what a call may mean: "program.run([x]) runs it"
     names   the same for names; others are compared with those that there are
+    items   the same for subscripts; None leaves those to Python
     """
     elsewhere = names or {}
 
@@ -47,11 +50,11 @@ def says_instead(call: str, names: Mapping[str, str] | None = None) -> Callable[
 
         @short_traceback
         def __call__(self: C, *_: object, **__: object) -> NoReturn:
-            raise DefinitionTypeError(f"a {kind} is no function; {call}")
+            raise DefinitionTypeError(f"this {kind} is no function; {call}")
 
         @short_traceback
         def __getattr__(self: C, name: str) -> NoReturn:
-            message = f"a {kind} has no attribute {name!r}"
+            message = f"this {kind} has no attribute {name!r}"
             # Not for what Python and libraries look for, nor for fields of an object that is being made.
             if name.startswith("_"):
                 raise AttributeError(message)
@@ -61,8 +64,14 @@ def says_instead(call: str, names: Mapping[str, str] | None = None) -> Callable[
             meant = f"; did you mean {like[0]}?" if like else ""
             raise DefinitionAttributeError(f"{message}{meant}", name)
 
-        # Type checkers see neither, and report calls and names themselves.
+        @short_traceback
+        def __getitem__(self: C, key: object) -> NoReturn:
+            raise DefinitionTypeError(f"this {kind} has no items; {items}")
+
+        # Type checkers see none of these, and report calls, names and subscripts themselves.
         methods: dict[str, Callable[..., Any]] = {"__call__": __call__, "__getattr__": __getattr__}
+        if items is not None:
+            methods["__getitem__"] = __getitem__
         for name, method in methods.items():
             method.__qualname__ = f"{cls.__qualname__}.{name}"
             setattr(cls, name, method)

@@ -128,7 +128,11 @@ def _members(text: str, known: Iterable[str]) -> frozenset[str]:
     names = _parse_list(text)
     for name in names:
         if name not in known:
-            raise ValueError(f"{name!r} is not known; known are {', '.join(sorted(known))}")
+            from difflib import get_close_matches
+
+            like = get_close_matches(name, list(known), 1, 0.8)
+            meant = f"did you mean {like[0]}? " if like else ""
+            raise ValueError(f"{name!r} is not known; {meant}known are {', '.join(sorted(known))}")
     return frozenset(names)
 
 

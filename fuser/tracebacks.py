@@ -46,7 +46,7 @@ def shorten(error: FuserError) -> None:
     error.__suppress_context__ = context is None or error.__cause__ is not None
 
 
-def _keeps_frames(error: FuserError) -> bool:
+def _keeps_frames(error: BaseException) -> bool:
     """Whether FUSER_TRACEBACK asks for all frames. What is wrong with the environment must not hide the error: a value that is
     none of the option's is told beside it, and names of options are not checked here.
     """
@@ -87,6 +87,11 @@ def short_traceback(function: Callable[P, R]) -> Callable[P, R]:
                 raise unbound from None
         except FuserError as error:
             shorten(error)
+            raise
+        except OSError as error:
+            # What reads or writes a file of the user's raises by its docstring; it names the file.
+            if error.filename is not None and not _keeps_frames(error):
+                error.__traceback__ = None
             raise
 
     return call

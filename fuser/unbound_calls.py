@@ -47,6 +47,15 @@ _OTHER_NAMES = {
     "repeats": ("shape",),
 }
 
+_ELSEWHERE = {
+    "device": "a definition has no device, fd.execute(inputs, device=...) chooses one",
+    "graph": "fd.execute(inputs, graph=True) launches a graph",
+    "out": "what is called makes new tensors; fd.add_output(y, x) writes one into an input",
+    "requires_grad": "a definition computes no gradients",
+    "stream": "kernels run on the current stream of torch or CuPy, and fd.program(inputs).run(inputs, stream) takes one",
+}
+"""What is no argument of a call, and how it is said."""
+
 OTHER_MEANINGS = {
     "split": (
         "split() schedules a loop axis of a tensor; the parts that split gives in other libraries are slices: x[:, :4], "
@@ -75,6 +84,9 @@ def unbound_call(
 ) -> DefinitionTypeError | None:
     """The error of a call whose arguments do not fit the parameters of a function; None if they do."""
     signature = inspect.signature(function)
+    # Parameters that nothing can be given for are there to tell what was.
+    given = [p for p in signature.parameters.values() if p.annotation != "Never"]
+    signature = signature.replace(parameters=given)
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -96,6 +108,15 @@ def unbound_call(
     return DefinitionTypeError(mismatch_text(name, [f"{name}{shown}"], args, kwargs, reason))
 
 
+def no_such_arguments(
+    function: Callable[..., Any], args: Sequence[object], unknown: Mapping[str, object]
+) -> DefinitionTypeError:
+    """The error of keywords that a function does not have."""
+    error = unbound_call(function, args, unknown)
+    assert error is not None
+    return error
+
+
 def _written(annotation: object) -> object:
     """An annotation that is kept as text, as it is shown."""
     return Annotation(annotation) if isinstance(annotation, str) else annotation
@@ -111,6 +132,8 @@ def _meant_argument(signatures: Sequence[str], kwargs: Mapping[str, object]) -> 
         like += difflib.get_close_matches(keyword, parameters, 1)
         if like:
             return f"; did you mean {like[0]!r}?"
+        if keyword in _ELSEWHERE:
+            return f": {_ELSEWHERE[keyword]}."
     return ""
 
 

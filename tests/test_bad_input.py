@@ -251,11 +251,11 @@ SINGLE = "the inputs must be a list of arrays and numbers, got "
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (ones(5, 8), SINGLE + "a single ndarray of shape [5, 8]: put it in a list, as in fd.execute([x])"),
-        (OnDevice(), SINGLE + "a single OnDevice of shape [3, 8]: put it in a list, as in fd.execute([x])"),
-        (3.0, SINGLE + "float: put it in a list, as in fd.execute([x])"),
-        (None, SINGLE + "NoneType: put it in a list, as in fd.execute([x])"),
-        ("x", SINGLE + "str: put it in a list, as in fd.execute([x])"),
+        (ones(5, 8), SINGLE + "a single ndarray of shape [5, 8]: put it in a list, [x]"),
+        (OnDevice(), SINGLE + "a single OnDevice of shape [3, 8]: put it in a list, [x]"),
+        (3.0, SINGLE + "float: put it in a list, [x]"),
+        (None, SINGLE + "NoneType: put it in a list, [x]"),
+        ("x", SINGLE + "str: put it in a list, [x]"),
         (
             dict(enumerate(GOOD)),
             "the inputs must be a list in the order of their definition, got dict: pass its values, in that order",
@@ -277,7 +277,7 @@ def test_what_is_no_list_of_inputs(given: Any, text: str, untouched: Touched) ->
 def test_a_host_program_and_a_single_array() -> None:
     program = define().program(list(GOOD))
     with pytest.raises(InputError, match="got a single ndarray of shape"):
-        program.run(ones(5, 8))
+        program.run(ones(5, 8))  # type: ignore[arg-type]
 
 
 def test_inputs_one_by_one(untouched: Touched) -> None:

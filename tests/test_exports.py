@@ -15,14 +15,14 @@ EXECUTION = {"FusionExecutorCache", "KernelExecutor"}
 
 
 @pytest.mark.parametrize("name", sorted(set(fuser.EXPORTS) - EXECUTION))
-def test_every_name_can_be_loaded(name):
+def test_every_name_can_be_loaded(name: str) -> None:
     assert getattr(fuser, name) is not None
     assert name in dir(fuser)
 
 
 def test_unknown_names():
     with pytest.raises(AttributeError, match="module 'fuser' has no attribute 'nothing'"):
-        fuser.nothing
+        fuser.nothing  # type: ignore[attr-defined]
     assert not hasattr(fuser, "nothing")
 
 
@@ -33,6 +33,9 @@ def test_unknown_names():
         ("bfloat16", "; did you mean fuser.DataType.BFloat16?"),
         ("exp", ": ops belong to a definition, fd.ops.exp"),
         ("concatenate", "; write fd.ops.cat(tensors, dim)"),
+        ("Softmax", "; it is written with other ops:\n    e = "),
+        ("jit", "; a fusion is defined in `with fuser.FusionDefinition() as fd:` and run by fd(x)"),
+        ("tensor", "; fd.define_tensor(shape) defines an input; its values are an array of NumPy, torch, CuPy or JAX"),
         ("FusionDefinitions", "; did you mean fuser.FusionDefinition?"),
     ],
 )
@@ -93,7 +96,7 @@ def test_scheduling_functions_keep_their_name():
         "MmaMacroArch",
     ],
 )
-def test_enums(name):
+def test_enums(name: str) -> None:
     enum = getattr(fuser, name)
     entries = getattr(enum, "__entries")
     for member in enum:
@@ -112,7 +115,7 @@ def test_parameters():
     assert a.hash() != b.hash()
     assert a.scheduler_type is SchedulerType.pointwise
     with pytest.raises(AttributeError):
-        a.scheduler_type = SchedulerType.reduction
+        a.scheduler_type = SchedulerType.reduction  # type: ignore[misc]
     assert "vectorization_factor: 4" in str(a)
     assert fuser.ReductionParams().scheduler_type is SchedulerType.reduction
     assert fuser.HeuristicParams().scheduler_type is SchedulerType.none
@@ -138,7 +141,7 @@ def test_matmul_parameters():
 def test_compile_params_are_keyword_only():
     assert fuser.CompileParams(index_type=DataType.Int32).index_type is DataType.Int32
     with pytest.raises(TypeError):
-        fuser.CompileParams(DataType.Int32)
+        fuser.CompileParams(DataType.Int32)  # type: ignore[call-arg]
 
 
 def test_names_that_do_not_exist_yet_are_listed():

@@ -17,6 +17,7 @@ from fuser import (
     FusionDefinition,
     HostProgram,
     KernelCompiler,
+    KernelExecutor,
     LaunchKernel,
     RtcKernel,
     extent,
@@ -48,6 +49,17 @@ def drawn() -> Any:
     return fd.execute([], device="simulator")[0]
 
 
+def executed() -> Any:
+    with FusionDefinition() as fd:
+        fd.add_output(fd.define_tensor([-1], True) + 1.0)
+    fd.execute([X])
+    return fd
+
+
+def explained() -> Any:
+    return executed().explain([X], file=False)
+
+
 COMPILER: Any = KernelCompiler()
 RAW: Any = RtcKernel('extern "C" __global__ void k() {}', "k")
 
@@ -64,18 +76,37 @@ RAW_RUN = (
 NUMBERS = "; its numbers are x.numpy(); torch.from_dlpack(x) and cupy.from_dlpack(x) read them where they are"
 
 OBJECTS: list[tuple[Callable[[], Any], str, str]] = [
-    (lambda: kernel()(X), "", f"a CompiledKernel is no function{LAUNCHED}"),
-    (lambda: kernel().run([X]), "run", f"a CompiledKernel has no attribute 'run'{LAUNCHED}"),
-    (lambda: kernel().sources, "sources", "a CompiledKernel has no attribute 'sources'; did you mean source?"),
-    (lambda: kernel().xyzzy, "xyzzy", "a CompiledKernel has no attribute 'xyzzy'"),
-    (lambda: program()(X), "", f"a HostProgram is no function{RUN}"),
-    (lambda: program()(X, device="simulator"), "", f"a HostProgram is no function{RUN}"),
-    (lambda: program().execute([X]), "execute", f"a HostProgram has no attribute 'execute'{RUN}"),
-    (lambda: program().runn([X]), "runn", "a HostProgram has no attribute 'runn'; did you mean run?"),
-    (lambda: COMPILER(X), "", f"a KernelCompiler is no function{COMPILES}"),
-    (lambda: RAW(X), "", f"a RtcKernel is no function{RAW_RUN}"),
-    (lambda: RAW.launch(X), "launch", f"a RtcKernel has no attribute 'launch'{RAW_RUN}"),
-    (lambda: drawn().cpu(), "cpu", f"a DeviceTensor has no attribute 'cpu'{NUMBERS}"),
+    (lambda: kernel()(X), "", f"this CompiledKernel is no function{LAUNCHED}"),
+    (lambda: kernel().run([X]), "run", f"this CompiledKernel has no attribute 'run'{LAUNCHED}"),
+    (lambda: kernel().sources, "sources", "this CompiledKernel has no attribute 'sources'; did you mean source?"),
+    (lambda: kernel().xyzzy, "xyzzy", "this CompiledKernel has no attribute 'xyzzy'"),
+    (lambda: program()(X), "", f"this HostProgram is no function{RUN}"),
+    (lambda: program()(X, device="simulator"), "", f"this HostProgram is no function{RUN}"),
+    (lambda: program().execute([X]), "execute", f"this HostProgram has no attribute 'execute'{RUN}"),
+    (lambda: program().runn([X]), "runn", "this HostProgram has no attribute 'runn'; did you mean run?"),
+    (lambda: COMPILER(X), "", f"this KernelCompiler is no function{COMPILES}"),
+    (lambda: RAW(X), "", f"this RtcKernel is no function{RAW_RUN}"),
+    (lambda: RAW.launch(X), "launch", f"this RtcKernel has no attribute 'launch'{RAW_RUN}"),
+    (lambda: drawn()[0], "", f"this DeviceTensor has no items{NUMBERS}"),
+    (
+        lambda: explained()["kernel.cu"],
+        "",
+        "this Explanation has no items; explanation.stage('kernel.cu') is the text of a stage, and explanation.stages has "
+        "all by name",
+    ),
+    (
+        lambda: executed().fec.run([X]),
+        "run",
+        "this FusionExecutorCache has no attribute 'run'; fd.execute([x, y]) runs a definition, fec.execute([x, y]) the "
+        "fusion of a cache",
+    ),
+    (
+        lambda: KernelExecutor().execute([X]),  # type: ignore[attr-defined]
+        "execute",
+        "this KernelExecutor has no attribute 'execute'; fd.manual_execute([x, y]) runs a scheduled definition, "
+        "ke.run([x, y]) what an executor has compiled",
+    ),
+    (lambda: drawn().cpu(), "cpu", f"this DeviceTensor has no attribute 'cpu'{NUMBERS}"),
 ]
 
 
@@ -126,6 +157,10 @@ def import_definition() -> None:
     from fuser import FusionDefintion  # type: ignore[attr-defined] # noqa: F401
 
 
+def import_verb() -> None:
+    from fuser.schedule import inline_most  # type: ignore[attr-defined] # noqa: F401
+
+
 def import_op() -> None:
     from fuser import exp  # type: ignore[attr-defined] # noqa: F401
 
@@ -143,6 +178,12 @@ IMPORTS: list[tuple[Callable[[], None], str, str]] = [
         import_definition,
         "FusionDefintion",
         "module 'fuser' has no attribute 'FusionDefintion'; did you mean fuser.FusionDefinition?",
+    ),
+    (
+        import_verb,
+        "inline_most",
+        "this folder has the schedulers and no 'inline_most'; scheduling functions are fd.sched.inline_most, or those of "
+        "`from fuser import schedule`",
     ),
     (
         import_op,

@@ -48,6 +48,11 @@ def test_accepted(row: options.Option[object], text: str, value: object) -> None
     [
         (options.DEVICE, "gpu", "FUSER_DEVICE='gpu' is not valid: expected simulator, cuda or cuda:<index>"),
         (options.VERIFY, "all", "FUSER_VERIFY='all' is not valid: 'all' is not known; known are passes, proofs"),
+        (
+            options.VERIFY,
+            "pases",
+            "FUSER_VERIFY='pases' is not valid: 'pases' is not known; did you mean passes? known are passes, proofs",
+        ),
         (options.LOG, "loud", "FUSER_LOG='loud' is not valid: expected one of error, warning, info, debug"),
         (options.EXPECT_NVRTC, "13", "FUSER_EXPECT_NVRTC='13' is not valid: expected major.minor, as in 13.0"),
     ],

@@ -20,6 +20,7 @@ from fuser.ir.concretize import concretize, dynamic_extents, equal_extents, resh
 from fuser.ir.extent_binding import check_constraints
 from fuser.ir.fusion import Fusion
 from fuser.ir.reshape_dims import Resolution
+from fuser.missing_names import says_instead
 from fuser.runtime.arrays import MAX_ALIGNMENT, ArrayView, input_sequence, resolve_device
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from fuser.host_ir.captured_program import CapturedProgram
 
 
+_RUN = "fd.execute([x, y]) runs a definition, fec.execute([x, y]) the fusion of a cache"
+
+
+@says_instead(_RUN, {"run": _RUN})
 @short_tracebacks
 class FusionExecutorCache:
     """Runs a fusion on any inputs that fit it, compiling what is not compiled yet.

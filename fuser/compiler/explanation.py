@@ -7,6 +7,7 @@ import re
 
 from fuser import options
 from fuser.errors import InputTypeError, InputValueError
+from fuser.missing_names import says_instead
 from fuser.records import record
 from fuser.tracebacks import short_traceback
 
@@ -14,6 +15,10 @@ from fuser.tracebacks import short_traceback
 _AFTER_A_PASS = re.compile(r"(.*)\.\d+-\w+\.py")
 
 
+_TEXT = "explanation.stage('kernel.cu') is the text of a stage, and explanation.stages has all by name"
+
+
+@says_instead(_TEXT, items=_TEXT)
 @record
 class Explanation:
     """Every stage of one compilation.

@@ -109,7 +109,7 @@ class Target:
         if not isinstance(getattr(device, "info", None), DeviceInfo):
             raise DefinitionTypeError(
                 f"KernelCompiler(): device must be a DeviceInfo, a device or None, got {type(device).__name__}; "
-                "DeviceInfo.preset(name) makes one"
+                "None is the current GPU, or the simulator; DeviceInfo.preset(name) makes one"
             )
         return Target(device.info, device.kind == "cuda")
 

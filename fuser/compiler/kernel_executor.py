@@ -21,6 +21,7 @@ from fuser.ir.integers import Symbol
 from fuser.ir.launch_plan import LIMIT_REMEDIES
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
+from fuser.missing_names import says_instead
 from fuser.optimize.assign_output_layouts import assign_output_layouts
 from fuser.records import record
 from fuser.runtime.arrays import ArrayView, resolve_device
@@ -45,6 +46,10 @@ class _WholeFusion:
     segments: Sequence[_WholeSegment]
 
 
+_RUN = "fd.manual_execute([x, y]) runs a scheduled definition, ke.run([x, y]) what an executor has compiled"
+
+
+@says_instead(_RUN, {"execute": _RUN})
 @short_tracebacks
 class KernelExecutor:
     """Compiles a fusion exactly as its schedule says and runs it; an unscheduled fusion is one serial thread.

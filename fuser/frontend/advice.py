@@ -48,6 +48,28 @@ RENAMED: dict[str, str] = {
     "swish": "silu(x)",
     "type": "cast(x, dtype)",
     "view": "reshape(x, shape)",
+    "clamp_max": "clamp(x, None, max)",
+    "clamp_min": "clamp(x, min, None)",
+    "empty": "full(shape, 0.0, dtype)",
+    "empty_like": "full(x.shape, 0.0, x.dtype)",
+    "expand_as": "expand(x, y.shape)",
+    "fix": "trunc(x)",
+    "float16": "cast(x, DataType.Half)",
+    "float32": "cast(x, DataType.Float)",
+    "float64": "cast(x, DataType.Double)",
+    "float_power": "pow(x, y)",
+    "int32": "cast(x, DataType.Int32)",
+    "int64": "cast(x, DataType.Int)",
+    "invert": "bitwise_not(x)",
+    "reshape_as": "reshape(x, y.shape)",
+    "rint": "round(x)",
+    "sgn": "sign(x)",
+    "take_along_dim": "take_along_axis(x, index, dim)",
+    "true_divide": "truediv(x, y)",
+    "type_as": "cast(x, y.dtype)",
+    "variance": "var(x, dims)",
+    "view_as": "reshape(x, y.shape)",
+    "xor": "bitwise_xor(x, y)",
     "zeros": "full(shape, 0.0, dtype)",
     "ones": "full(shape, 1.0, dtype)",
     "zeros_like": "full(x.shape, 0.0, x.dtype)",
@@ -61,8 +83,12 @@ RECIPES: dict[str, str] = {
     "all": "y = fd.ops.min(x != 0, dims=[-1])",
     "batch_norm": "var, mean = fd.ops.var_mean(x, [0], 0, True)\ny = (x - mean) * fd.ops.rsqrt(var + 1e-5) * w + b",
     "array_split": "y, z = x[:2], x[2:]",
+    "binary_cross_entropy_with_logits": (
+        "y = (fd.ops.maximum(x, 0.0) - x * w + fd.ops.log1p(fd.ops.exp(-fd.ops.abs(x)))).mean()"
+    ),
     "celu": "y = fd.ops.where(x > 0.0, x, fd.ops.expm1(x))",
     "chunk": "y, z = x[:2], x[2:]",
+    "cosine_similarity": "y = (x * w).sum(-1) / fd.ops.sqrt((x * x).sum(-1) * (w * w).sum(-1))",
     "count_nonzero": "y = fd.ops.sum(x != 0, dims=[-1])",
     "cross_entropy": (
         "m = fd.ops.max(x, -1, True)\nlse = fd.ops.log(fd.ops.sum(fd.ops.exp(x - m), -1, True)) + m\n"
@@ -71,6 +97,7 @@ RECIPES: dict[str, str] = {
     "diff": "y = x[:, 1:] - x[:, :-1]",
     "dropout": "y = fd.ops.where(fd.ops.uniform(0.0, 1.0, x.shape) < 0.9, x * (1 / 0.9), 0.0)",
     "elu": "y = fd.ops.where(x > 0.0, x, fd.ops.expm1(x))",
+    "eye": "i = fd.ops.iota(4)\ny = i.unsqueeze(1) == i",
     "flip": "n = x.size(-1)\ny = fd.ops.index_select(x, fd.ops.iota(n, n - 1, -1), -1)",
     "floor_divide": "y = x // w",
     "gelu": "y = 0.5 * x * (1.0 + fd.ops.erf(x * 0.7071067811865476))",
@@ -78,6 +105,14 @@ RECIPES: dict[str, str] = {
         "g = fd.ops.reshape(x, [x.size(0), 2, -1])\nvar, mean = fd.ops.var_mean(g, [2], 0, True)\n"
         "y = fd.ops.reshape((g - mean) * fd.ops.rsqrt(var + 1e-5), x.shape) * w + b"
     ),
+    "hardsigmoid": "y = fd.ops.clamp(x / 6.0 + 0.5, 0.0, 1.0)",
+    "hardswish": "y = x * fd.ops.clamp(x + 3.0, 0.0, 6.0) / 6.0",
+    "huber_loss": "d = fd.ops.abs(x - w)\ny = fd.ops.where(d < 1.0, 0.5 * d * d, d - 0.5).mean()",
+    "hypot": "y = fd.ops.sqrt(x * x + w * w)",
+    "instance_norm": "var, mean = fd.ops.var_mean(x, [-1], 0, True)\ny = (x - mean) * fd.ops.rsqrt(var + 1e-5)",
+    "l1_loss": "y = fd.ops.abs(x - w).mean()",
+    "linspace": "y = fd.ops.iota(5).float() * 0.25",
+    "logsigmoid": "y = fd.ops.minimum(x, 0.0) - fd.ops.log1p(fd.ops.exp(-fd.ops.abs(x)))",
     "hardtanh": "y = fd.ops.clamp(x, -1.0, 1.0)",
     "isclose": "y = fd.ops.abs(x - w) <= 1e-8 + 1e-5 * fd.ops.abs(w)",
     "layer_norm": "var, mean = fd.ops.var_mean(x, [-1], 0, True)\ny = (x - mean) * fd.ops.rsqrt(var + 1e-5) * w + b",
@@ -92,6 +127,12 @@ RECIPES: dict[str, str] = {
     "mse_loss": "d = x - w\ny = (d * d).mean()",
     "moveaxis": "y = x.permute(1, 0)",
     "movedim": "y = x.permute(1, 0)",
+    "nan_to_num": "y = fd.ops.where(fd.ops.isnan(x), 0.0, x)",
+    "nansum": "y = fd.ops.where(fd.ops.isnan(x), 0.0, x).sum(-1)",
+    "nll_loss": "y = -fd.ops.take_along_axis(x, target.unsqueeze(-1), -1)",
+    "normalize": "y = x * fd.ops.rsqrt(fd.ops.maximum((x * x).sum(-1, True), 1e-24))",
+    "one_hot": "y = target.unsqueeze(-1) == fd.ops.iota(4)",
+    "prelu": "y = fd.ops.where(x > 0.0, x, w * x)",
     "narrow": "y = x[:, 1:3]",
     "norm": "y = fd.ops.sqrt(fd.ops.sum(x * x, -1))",
     "outer": "y = x.reshape(-1, 1) * w.reshape(1, -1)",
@@ -100,6 +141,11 @@ RECIPES: dict[str, str] = {
     "repeat_interleave": "y = x.unsqueeze(1).expand(-1, 2, -1).reshape(-1, x.size(1))",
     "rms_norm": "y = x * fd.ops.rsqrt((x * x).mean(-1, True) + 1e-6) * w",
     "roll": "y = fd.ops.cat([x[-1:], x[:-1]], 0)",
+    "selu": "y = 1.0507009873554805 * fd.ops.where(x > 0.0, x, 1.6732632423543772 * fd.ops.expm1(x))",
+    "smooth_l1_loss": "d = fd.ops.abs(x - w)\ny = fd.ops.where(d < 1.0, 0.5 * d * d, d - 0.5).mean()",
+    "softsign": "y = x / (1.0 + fd.ops.abs(x))",
+    "std_mean": "var, mean = x.var_mean(-1)\ny = fd.ops.sqrt(var)",
+    "t": "y = x.T",
     "softmax": "e = fd.ops.exp(x - fd.ops.max(x, -1, True))\ny = e / fd.ops.sum(e, -1, True)",
     "softplus": "y = fd.ops.maximum(x, 0.0) + fd.ops.log1p(fd.ops.exp(-fd.ops.abs(x)))",
     "stack": "y = fd.ops.cat([x.unsqueeze(0), w.unsqueeze(0)], 0)",
@@ -135,6 +181,27 @@ ABSENT: dict[str, str] = {
     **dict.fromkeys(("detach", "requires_grad", "requires_grad_"), "a definition computes no gradients"),
     **dict.fromkeys(("values", "indices"), "max and min give the values themselves; no op gives their positions"),
     **dict.fromkeys(("stride", "strides", "is_contiguous"), "strides are those of the arrays that fd.execute takes"),
+    **dict.fromkeys(
+        ("scatter_add", "index_add", "index_put", "put", "bincount", "histc"),
+        "no op writes at positions of a tensor yet",
+    ),
+    **dict.fromkeys(("searchsorted", "bucketize", "digitize"), "no op searches; compare with each bound and sum"),
+    **dict.fromkeys(
+        ("trace", "det", "inverse", "cholesky", "svd", "qr", "eig", "solve"), "linear algebra is left to libraries"
+    ),
+    **dict.fromkeys(
+        ("interpolate", "upsample", "grid_sample", "unfold", "im2col", "pixel_shuffle"),
+        "convolutions, pooling and resampling are left to libraries",
+    ),
+    **dict.fromkeys(
+        ("map", "apply", "apply_", "vmap", "scan", "associative_scan"),
+        "ops work on all elements, and no function of Python is called for each; cumsum and its like are the scans",
+    ),
+    **dict.fromkeys(
+        ("data", "data_ptr", "storage", "is_cuda", "grad_fn"),
+        "a definition has no values, they are what fd.execute(...) returns",
+    ),
+    **dict.fromkeys(("int8", "uint8", "int16", "uint16", "uint32"), "integers are Int32, Int (of 64 bits) and UInt64"),
     "bernoulli": "draw by fd.ops.uniform(0.0, 1.0, shape) < p",
     "device": "a definition has none; fd.execute(inputs, device=...) chooses one",
     **dict.fromkeys(("dim", "ndim"), "the number of dims is x.ndim"),
@@ -152,11 +219,33 @@ ABSENT: dict[str, str] = {
 """What cannot be written with these ops, and why, or is no op and where it is."""
 
 
+_WHOLE_PACKAGE: dict[str, str] = {
+    **dict.fromkeys(
+        ("jit", "compile", "fuse", "fusion", "trace", "function", "kernel"),
+        "a fusion is defined in `with fuser.FusionDefinition() as fd:` and run by fd(x)",
+    ),
+    **dict.fromkeys(
+        ("Tensor", "tensor", "array", "asarray", "from_numpy", "placeholder"),
+        "fd.define_tensor(shape) defines an input; its values are an array of NumPy, torch, CuPy or JAX",
+    ),
+    **dict.fromkeys(
+        ("cuda", "device", "set_device"), "fd.execute(inputs, device=...) and FUSER_DEVICE choose a device"
+    ),
+    "Kernel": "fuser.RtcKernel compiles CUDA text, fuser.KernelCompiler a definition",
+    "Program": "fuser.HostProgram is a sequence of instructions, fd.program(inputs) that of a definition",
+}
+"""What other packages have under such a name, and what does that here."""
+
+
 def advice_on_package(name: str, exports: Collection[str]) -> str:
     """The end of a message about a name that the package does not export: the dtype, the op or the exports it may mean."""
     from fuser.frontend.ops import OPS
     from fuser.ir.dtypes import as_dtype
 
+    if name in _WHOLE_PACKAGE:
+        return f"; {_WHOLE_PACKAGE[name]}"
+    if name.lower() in {**RENAMED, **RECIPES, **ABSENT, **OPS} and name not in OPS:
+        name = name.lower()
     dtype = as_dtype(name)
     if dtype is not None:
         return f"; did you mean fuser.{dtype!r}?"

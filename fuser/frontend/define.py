@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fuser.errors import DefinitionRuntimeError, NotSupportedError
@@ -17,6 +17,7 @@ from fuser.frontend.operation import (
     int_argument,
     int_list_argument,
     is_bool,
+    is_index,
     is_number,
     plain_number,
     sequence_argument,
@@ -78,7 +79,7 @@ def _bind(names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any], r
 
 
 def _define_by_shape(fusion: Fusion, given: dict[str, Any], register: bool) -> TensorView:
-    shape = int_list_argument("shape", given["shape"])
+    shape = _shape(given["shape"])
     rank = len(shape)
     contiguity = given.get("contiguity", False)
     listed = None if is_bool(contiguity) else _contiguity_list(contiguity)
@@ -105,6 +106,19 @@ def _define_by_shape(fusion: Fusion, given: dict[str, Any], register: bool) -> T
     for d, flag in zip(memory, flags, strict=True):
         expanded[d] = flag is None and shape[d] != 1
     return _make_tensor(fusion, shape, dtype, flags, order, expanded, is_cpu, register)
+
+
+def _shape(value: Any) -> list[int]:
+    try:
+        return int_list_argument("shape", value)
+    except ArgumentMismatch as mismatch:
+        if hasattr(value, "dtype"):
+            advice = ": fd.from_array(x) defines an input like an array"
+        elif not isinstance(value, str) and isinstance(value, Iterable) and not all(map(is_index, value)):
+            advice = ": -1 takes any size"
+        else:
+            raise
+        raise ArgumentMismatch(f"{str(mismatch).rstrip('.')}{advice}.") from None
 
 
 def _contiguity_list(value: object) -> list[bool | None]:
@@ -203,6 +217,8 @@ def define_scalar_in(fusion: Fusion, args: tuple[Any, ...], kwargs: dict[str, An
         # A first argument that names a dtype is no value.
         names_dtype = bool(args) and (isinstance(args[0], str | type) or as_dtype(args[0]) is not None)
         names = ("dtype",) if names_dtype else ("value", "dtype")
+        if names_dtype and len(args) == 2 and is_number(args[1]):
+            raise ArgumentMismatch("The value comes first, and its dtype after it.")
         given = _bind(names, args, kwargs, required=0)
         value = given.get("value")
         dtype = None if given.get("dtype") is None else dtype_argument("dtype", given["dtype"])

@@ -40,6 +40,8 @@ NO_FUSION = "Fusion does not exist! Use `with FusionDefinition() as fd: ...` to 
 EMPTY = "Fusion is empty!"
 NO_OUTPUT = "No output is named: call fd.add_output(tensor) in the `with` block."
 
+_ONE_WAY = "A definition is run in one of the two ways: define it again for the other."
+
 _FOREIGN_FUNCTION = "functions of NumPy and torch do not take its tensors: fd.ops has ones that do, as in fd.ops.exp(x)"
 _NO_VALUE = (
     "its scalars and extents have no value yet: compute with operators and fd.ops, as in fd.ops.sqrt(x.size(1)), "
@@ -299,7 +301,8 @@ class FusionDefinition:
             return found
         if "ke" in self.__dict__:
             raise DefinitionAssertionError(
-                "KernelExecutor already exists! Use manual_execute() to execute the fusion.", location=caller_location()
+                f"KernelExecutor already exists! Use manual_execute() to execute the fusion. {_ONE_WAY}",
+                location=caller_location(),
             )
         fusion = self._require_defined()
         from fuser.compiler.executor_cache import FusionExecutorCache
@@ -326,6 +329,7 @@ class FusionDefinition:
         save_repro_inputs: bool | None = False,
         _enable_options: Sequence[str] | None = None,
         _disable_options: Sequence[str] | None = None,
+        **unknown: Never,
     ) -> list[Any]:
         """Run the fusion. One array or number per input, in order; one array per plain output.
 
@@ -344,6 +348,10 @@ class FusionDefinition:
                 raise InputTypeError(
                     f"execute() takes one list of inputs, got {1 + len(more)} arguments: fd.execute([x, y])"
                 )
+            if unknown:
+                from fuser.unbound_calls import no_such_arguments
+
+                raise no_such_arguments(FusionDefinition.execute, (self, inputs), unknown)
             executor = self.__dict__.get("fec") or self._executor_cache()
             if save_repro_inputs:
                 inputs = _listed(inputs)
@@ -372,7 +380,8 @@ class FusionDefinition:
         """
         if "fec" in self.__dict__:
             raise DefinitionAssertionError(
-                "FusionExecutorCache already exists! Use execute() to execute the fusion.", location=caller_location()
+                f"FusionExecutorCache already exists! Use execute() to execute the fusion. {_ONE_WAY}",
+                location=caller_location(),
             )
         fusion = self._require_defined()
         arguments = _listed(inputs)
@@ -529,6 +538,9 @@ _CALLED = {
     "compile": "execute",
     "output": "add_output",
     "outputs": "add_output",
+    "define_output": "add_output",
+    "mark_output": "add_output",
+    "register_output": "add_output",
     "input": "define_tensor",
     "tensor": "define_tensor",
     "placeholder": "define_tensor",

@@ -246,9 +246,7 @@ class Fusion:
             if not isinstance(value, Val):
                 raise DefinitionTypeError(
                     "add_output(): incompatible function arguments. It takes a TensorView and, for an in-place update, "
-                    f"a TensorView that is a fusion input; got {type(value).__name__}"
-                    + (": call it once per output" if isinstance(value, (list, tuple)) else "")
-                    + (": does the function that made it return it?" if value is None else ""),
+                    f"a TensorView that is a fusion input; got {type(value).__name__}" + _meant_output(value),
                     location=where,
                 )
             self.check_member(value, "add_output")
@@ -395,3 +393,14 @@ class FusionGuard:
     def __del__(self) -> None:
         if getattr(self, "_open", False):
             self.close()
+
+
+def _meant_output(value: object) -> str:
+    """What to write in place of an output that is no tensor."""
+    if isinstance(value, (list, tuple)):
+        return ": call it once per output"
+    if value is None:
+        return ": does the function that made it return it?"
+    if hasattr(value, "__array_interface__") or hasattr(value, "__dlpack__"):
+        return ": arrays are handed to execute, for an input that fd.define_tensor or fd.from_array defines"
+    return ": call it" if callable(value) else ""

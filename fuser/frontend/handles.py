@@ -329,10 +329,22 @@ class TensorView(Val):
 
         return subscript(self, key)
 
+    if not TYPE_CHECKING:
+
+        def __setitem__(self, key: object, value: object) -> NoReturn:
+            raise DefinitionTypeError(
+                "elements of a tensor cannot be set: make another tensor, as with fd.ops.where(condition, value, x) or "
+                "fd.ops.cat([x[:1], y])",
+                location=caller_location(),
+            )
+
+        def __delitem__(self, key: object) -> NoReturn:
+            self[key] = None
+
     def __iter__(self) -> NoReturn:
         raise DefinitionTypeError(
-            "a TensorView cannot be iterated over or unpacked: fd.ops take all of its elements at once, x[i] is one row, and "
-            "x[:2], x[2:] are two parts",
+            "a TensorView cannot be iterated over or unpacked: fd.ops take all of its elements at once, max and min give "
+            "values alone, x[i] is one row, and x[:2], x[2:] are two parts",
             location=caller_location(),
         )
 

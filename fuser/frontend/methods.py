@@ -13,7 +13,14 @@ from typing import Any, NoReturn
 from fuser.errors import DefinitionAttributeError, DefinitionRuntimeError, DefinitionTypeError
 from fuser.frontend.advice import advice_on
 from fuser.frontend.handles import IterDomain, TensorView, Val, wrap_axis
-from fuser.frontend.operation import int_argument, is_index, operation, tensor_argument
+from fuser.frontend.operation import (
+    dtype_argument,
+    int_argument,
+    is_index,
+    operation,
+    sequence_argument,
+    tensor_argument,
+)
 from fuser.frontend.ops import OPS, UNSUPPORTED
 from fuser.ir.dtypes import DataType, widen
 from fuser.tracebacks import short_traceback
@@ -119,7 +126,7 @@ def _matrix_transposed(arg: TensorView) -> TensorView:
 def _dims(arg: TensorView, dim: Any) -> list[Any]:
     if dim is None:
         return list(range(arg.ndim))
-    return [dim] if is_index(dim) else dim
+    return [dim] if is_index(dim) else sequence_argument("dim", dim)
 
 
 @operation("mean(arg: TensorView, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> TensorView")
@@ -162,7 +169,7 @@ def var_mean(
 @operation("to(arg: TensorView, dtype: DataType) -> TensorView")
 def to(arg: TensorView, dtype: Any) -> TensorView:
     """The tensor in another dtype, as `cast`."""
-    return OPS["cast"](arg, dtype)
+    return OPS["cast"](arg, dtype_argument("dtype", dtype))
 
 
 def _cast_to(name: str, dtype: DataType) -> Callable[[TensorView], TensorView]:

@@ -6,7 +6,6 @@ it looks at its arguments, become `<name>(): incompatible function arguments`; a
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 import sys
@@ -18,7 +17,7 @@ from fuser.frontend.fusion_handle import Fusion, require_active_fusion
 from fuser.frontend.handles import TensorView, Val
 from fuser.frontend.signatures import merged_signature, name_of
 from fuser.ir import fusion as ir
-from fuser.ir.dtypes import AMBIGUOUS_SPELLINGS, DataType, as_dtype, numpy_names
+from fuser.ir.dtypes import DataType, as_dtype, dtype_remedy
 from fuser.source_location import caller_location
 from fuser.tracebacks import shorten
 from fuser.unbound_calls import mismatch_text
@@ -170,15 +169,7 @@ def dtype_argument(name: str, value: object) -> DataType:
     given = type(value).__name__
     if isinstance(value, str | type) or hasattr(value, "itemsize"):
         given += f" {value!r}"
-    remedy = "DataType.Float, 'float32', np.float32 and torch.float32 are accepted"
-    if isinstance(value, str) and value in AMBIGUOUS_SPELLINGS:
-        numpy, torch = AMBIGUOUS_SPELLINGS[value]
-        remedy = f"it is {numpy} in NumPy and {torch} in torch, write {numpy!r} or {torch!r}"
-    elif isinstance(value, str) and (like := difflib.get_close_matches(value, numpy_names(), n=1, cutoff=0.8)):
-        remedy = f"did you mean {like[0]!r}?"
-    elif isinstance(value, type) or hasattr(value, "itemsize"):
-        remedy = f"there is none for that type; there are {', '.join(numpy_names())}"
-    raise ArgumentMismatch(f"{name} must be a DataType, got {given}: {remedy}.")
+    raise ArgumentMismatch(f"{name} must be a DataType, got {given}: {dtype_remedy(value)}.")
 
 
 def is_bool(value: object) -> bool:
@@ -215,7 +206,8 @@ def int_argument(name: str, value: object) -> int:
 def sequence_argument(name: str, value: object) -> list[Any]:
     """The items of any sequence but text, or ArgumentMismatch."""
     if isinstance(value, str | bytes | Val) or not isinstance(value, Iterable):
-        raise ArgumentMismatch(f"{name} must be a sequence, got {type(value).__name__}.")
+        listed = f": write [{value}]" if is_index(value) else ": write [x, y]" if isinstance(value, Val) else ""
+        raise ArgumentMismatch(f"{name} must be a sequence, got {type(value).__name__}{listed}.")
     return list(value)
 
 

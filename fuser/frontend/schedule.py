@@ -59,8 +59,13 @@ _PRIORITY = (
 
 def _check_kind(name: str, value: object, kind: type) -> None:
     if not isinstance(value, kind):
+        meant = ""
+        if isinstance(value, str) and value in getattr(kind, "__members__", ()):
+            meant = f": write {kind.__name__}.{value}"
+        elif kind is Fusion and isinstance(getattr(value, "fusion", None), Fusion):
+            meant = ": write fd.fusion"
         raise DefinitionTypeError(
-            f"incompatible function arguments. {name} must be a {kind.__name__}, got {type(value).__name__}",
+            f"incompatible function arguments. {name} must be a {kind.__name__}, got {type(value).__name__}{meant}",
             location=caller_location(),
         )
 

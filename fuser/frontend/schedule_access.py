@@ -202,7 +202,9 @@ def merge(tv: TensorView, axis_o: int, axis_i: int | None) -> TensorView:
 @operation("reorder(old2new: dict[int, int]) -> TensorView")
 def reorder(tv: TensorView, old2new: Mapping[int, int]) -> TensorView:
     if not isinstance(old2new, Mapping):
-        raise ArgumentMismatch(f"old2new must be a dict, got {type(old2new).__name__}.")
+        raise ArgumentMismatch(
+            f"old2new must be a dict, got {type(old2new).__name__}: write {{old: new}}, as in {{0: 1}}."
+        )
     moves = {int_argument("old2new", o): int_argument("old2new", n) for o, n in old2new.items()}
     schedule, name = _schedule_of(tv)
     schedule.reorder(name, moves)

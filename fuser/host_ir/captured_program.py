@@ -20,7 +20,7 @@ from fuser.host_ir.recording import KeptMemory, Recording, record_program
 from fuser.host_ir.run_inputs import borrow, host_number
 from fuser.host_ir.steps import BoundProgram
 from fuser.missing_names import says_instead
-from fuser.runtime.arrays import ArrayView, Scalar, describe_array, is_scalar, python_number
+from fuser.runtime.arrays import ArrayView, Scalar, describe_array, input_sequence, is_scalar, python_number
 from fuser.runtime.call_keys import KINDS
 from fuser.runtime.commands import DeviceGraph
 from fuser.runtime.device_tensor import DeviceTensor
@@ -91,7 +91,8 @@ class CapturedProgram:
         """
         with self._lock:
             self._check_open()
-            arrays = [value.array if isinstance(value, ArrayView) else value for value in inputs]
+            listed = input_sequence(inputs)
+            arrays = [value.array if isinstance(value, ArrayView) else value for value in listed]
             views = _views(arrays)
             bound = self._launcher.bound_for(arrays, self._device, also)
             if bound is not None:
@@ -274,7 +275,7 @@ def _check_memory(bound: BoundProgram, views: dict[int, ArrayView]) -> None:
 def _misplaced(position: int, where: str) -> InputRuntimeError:
     return InputRuntimeError(
         f"input {position} is an array {where}, and a captured program takes arrays of torch, CuPy or fuser in the memory of "
-        "the device: place it there first"
+        "the device: place it there first, or run without a graph"
     )
 
 

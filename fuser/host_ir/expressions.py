@@ -81,8 +81,9 @@ def _leaf(source: SlotSource, name: str, low: int | None) -> Int:
 def as_sizes(values: Sequence[GivenSize], what: str) -> tuple[Size, ...]:
     """A sequence of sizes, constants as plain ints. Raises DefinitionTypeError for other things."""
     if isinstance(values, (str, Int)) or not hasattr(values, "__iter__"):
+        listed = f": write ({values!r},)" if isinstance(values, Int) or hasattr(values, "__index__") else ""
         raise DefinitionTypeError(
-            f"{what} takes a sequence of ints and expressions of extent(slot, dim), got {values!r}"
+            f"{what} takes a sequence of ints and expressions of extent(slot, dim), got {values!r}{listed}"
         )
     return tuple(as_size(v, what) for v in values)
 

@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from fuser.errors import DefinitionTypeError
 from fuser.host_ir.expressions import GivenSize, Size, as_condition, as_size, as_sizes
-from fuser.ir.dtypes import DataType, as_dtype
+from fuser.ir.dtypes import DataType, as_dtype, dtype_remedy
 from fuser.ir.integers import Cond, Int
 from fuser.records import record
 from fuser.runtime.compiled_kernel import CompiledKernel
@@ -79,7 +79,7 @@ class Allocate:
         object.__setattr__(self, "shape", as_sizes(self.shape, "Allocate"))
         dtype = as_dtype(self.dtype)
         if dtype is None or not dtype.itemsize:
-            raise DefinitionTypeError(f"Allocate takes a DataType, got {self.dtype!r}")
+            raise DefinitionTypeError(f"Allocate takes a DataType, got {self.dtype!r}: {dtype_remedy(self.dtype)}")
         object.__setattr__(self, "dtype", dtype)
         if self.strides is not None:
             object.__setattr__(self, "strides", as_sizes(self.strides, "Allocate"))
@@ -173,6 +173,8 @@ class LaunchKernel:
         if isinstance(self.args, str) or not isinstance(self.args, Sequence):
             raise DefinitionTypeError(f"LaunchKernel takes a sequence of slots and numbers, got {self.args!r}")
         object.__setattr__(self, "args", tuple(self.args))
+        if self.launch is not None:
+            _check_launch(self.launch)
         for arg in self.args:
             if not isinstance(arg, (str, bool, int, float, complex, Int)):
                 raise DefinitionTypeError(
@@ -317,13 +319,23 @@ def _check_name(instruction: str, what: str, name: object) -> None:
     raise DefinitionTypeError(f"{instruction} takes {what} by a number from 0 or a name, got {name!r}")
 
 
+def _check_launch(launch: object) -> None:
+    from fuser.runtime.launch_params import LaunchParams
+
+    if not isinstance(launch, LaunchParams):
+        raise DefinitionTypeError(
+            f"launch of LaunchKernel is a LaunchParams, got {type(launch).__name__}; as in LaunchParams(8, 1, 1, 256, 1, 1)"
+        )
+
+
 def _kernel_of(kernel: object) -> CompiledKernel:
     """The compiled kernel of an RtcKernel. Raises LaunchError if it is not compiled yet."""
     from fuser.runtime.rtc_kernel import RtcKernel
 
     if not isinstance(kernel, RtcKernel):
         raise DefinitionTypeError(
-            f"LaunchKernel takes a CompiledKernel or a compiled RtcKernel, got {type(kernel).__name__}"
+            f"LaunchKernel takes a CompiledKernel or a compiled RtcKernel, got {type(kernel).__name__}: "
+            "KernelCompiler().compile(fd, inputs) makes one of a definition"
         )
     return kernel.kernel
 

@@ -63,7 +63,7 @@ def save(program: HostProgram, path: str | os.PathLike[str], max_threads: int | 
     """
     if not isinstance(program, HostProgram):
         raise InputTypeError(
-            f"save() takes a HostProgram, as fd.program(inputs) gives it, got {type(program).__name__}"
+            f"save() takes a HostProgram, as fd.program(inputs) gives it, and a path, got {type(program).__name__}"
         )
     if max_threads is not None and (type(max_threads) is not int or not 1 <= max_threads <= MAX_BLOCK):
         raise InputValueError(f"max_threads is a number of threads from 1 to {MAX_BLOCK}, got {max_threads!r}")

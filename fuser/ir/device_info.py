@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fuser.errors import DefinitionValueError
+from fuser.missing_names import like_names
 from fuser.records import record
+from fuser.tracebacks import short_traceback
 
 INSTRUCTION_BYTES = 16
 """Of one machine instruction, from compute capability 7.0 on."""
@@ -40,6 +42,7 @@ class DeviceInfo:
         return int(digits[:-1]), int(digits[-1])
 
     @staticmethod
+    @short_traceback
     def preset(name: str) -> DeviceInfo:
         """A known device: `H200`, or `sm_75` ... `sm_120a`.
 
@@ -47,7 +50,9 @@ class DeviceInfo:
         """
         found = _PRESETS.get(name)
         if found is None:
-            raise DefinitionValueError(f"no device preset {name!r}; known: {', '.join(_PRESETS)}")
+            close = like_names(str(name), [known.lower() for known in _PRESETS])[:1]
+            meant = "".join(f"did you mean {known!r}? " for known in _PRESETS if known.lower() in close)
+            raise DefinitionValueError(f"no device preset {name!r}; {meant}known: {', '.join(_PRESETS)}")
         return found
 
 

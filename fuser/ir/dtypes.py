@@ -12,6 +12,7 @@ Grammar
 from __future__ import annotations
 
 import sys
+from difflib import get_close_matches
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -215,6 +216,20 @@ def as_dtype(value: object) -> DataType | None:
     stored: Any = getattr(value, "dtype", None) if isinstance(value, type) else value
     is_native = isinstance(stored, numpy.dtype) and stored.isnative
     return _BY_NUMPY_NAME.get(stored.name) if is_native else None
+
+
+def dtype_remedy(value: object) -> str:
+    """What to write instead of a value that names no dtype."""
+    if isinstance(value, str) and value in AMBIGUOUS_SPELLINGS:
+        numpy, torch = AMBIGUOUS_SPELLINGS[value]
+        return f"it is {numpy} in NumPy and {torch} in torch, write {numpy!r} or {torch!r}"
+    if isinstance(value, str) and value.partition(":")[0] in ("cpu", "cuda", "gpu"):
+        return "a definition has no device, fd.execute(inputs, device=...) chooses one"
+    if isinstance(value, str) and (like := get_close_matches(value, numpy_names(), n=1, cutoff=0.8)):
+        return f"did you mean {like[0]!r}?"
+    if isinstance(value, type) or hasattr(value, "itemsize"):
+        return f"there is none for that type; there are {', '.join(numpy_names())}"
+    return "DataType.Float, 'float32', np.float32 and torch.float32 are accepted"
 
 
 def scalar_type(value: object) -> DataType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from keyword import iskeyword
 
@@ -30,6 +31,14 @@ class ParallelType(Enum, metaclass=Named):
     stream = 15
 
     __hash__ = object.__hash__
+
+    @staticmethod
+    def spelled(value: object) -> ParallelType | None:
+        """CUDA's names of blockIdx.x and threadIdx.x, and nvFuser's."""
+        found = re.fullmatch(r"(blockidx|threadidx|bid|tid)[._]?([xyz])", value) if isinstance(value, str) else None
+        if found is None:
+            return None
+        return ParallelType[f"{'grid' if found[1].startswith('b') else 'block'}_{found[2]}"]
 
     def __repr__(self) -> str:
         return f"ParallelType.{self.name}"

@@ -276,12 +276,10 @@ def input_sequence(inputs: Any) -> Iterable[Any]:
     ):
         raise InputTypeError(
             f"the inputs must be a list of arrays and numbers, got a single {what} of shape {list(inputs.shape)}: put it in a "
-            "list, as in fd.execute([x])"
+            "list, [x]"
         )
     if isinstance(inputs, (str, bytes)) or not isinstance(inputs, Iterable):
-        raise InputTypeError(
-            f"the inputs must be a list of arrays and numbers, got {what}: put it in a list, as in fd.execute([x])"
-        )
+        raise InputTypeError(f"the inputs must be a list of arrays and numbers, got {what}: put it in a list, [x]")
     if isinstance(inputs, Mapping):
         raise InputTypeError(
             f"the inputs must be a list in the order of their definition, got {what}: pass its values, in that order"
@@ -325,6 +323,10 @@ def library_of(array: object) -> ArrayKind:
 
 
 def _no_array(value: object) -> InputTypeError:
+    if isinstance(value, (list, tuple)):
+        return InputTypeError(
+            f"expected an array or a number, got {type(value).__name__}: np.array(values, np.float32) makes an array of one"
+        )
     return InputTypeError(
         f"expected an array or a number, got {type(value).__name__}: torch, CuPy, JAX and NumPy arrays and any object "
         "with __cuda_array_interface__ or __dlpack__ are accepted"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fuser.ir.hashing import sha256
 from fuser.missing_names import says_instead
 from fuser.records import record
+from fuser.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     from fuser.ir.facts import Facts
@@ -115,6 +116,7 @@ class CompiledKernel:
     def __deepcopy__(self, memo: object) -> CompiledKernel:
         return self
 
+    @short_traceback
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file that `load` reads: versioned, with a checksum, without code of Python.
 
@@ -125,6 +127,7 @@ class CompiledKernel:
         save_to(path, KERNEL_FILE, self)
 
     @staticmethod
+    @short_traceback
     def load(path: str | os.PathLike[str]) -> CompiledKernel:
         """The kernel of a file that `save` wrote.
 

@@ -43,6 +43,7 @@ _ELSEWHERE = "its numbers are x.numpy(); torch.from_dlpack(x) and cupy.from_dlpa
     dict.fromkeys(
         ("cpu", "cuda", "detach", "get", "item", "reshape", "size", "sum", "to", "tolist", "torch"), _ELSEWHERE
     ),
+    items=_ELSEWHERE,
 )
 class DeviceTensor:
     """Memory of a device with a shape. Strides in elements; `stream` is the raw stream whose work wrote it.

@@ -120,7 +120,9 @@ def _start() -> None:
         try:
             status = module.cuInit(0)[0]
         except RuntimeError as error:  # what the bindings raise where no libcuda can be loaded
-            raise NoDeviceError(f"there is no CUDA driver: {error}") from None
+            raise NoDeviceError(
+                f"there is no CUDA driver: {error} (device='simulator' and FUSER_DEVICE=simulator need none)"
+            ) from None
         if int(status) != CUDA_SUCCESS:
             raise NoDeviceError(f"cuInit failed: {describe_status(module, int(status))}")
         _process = os.getpid()

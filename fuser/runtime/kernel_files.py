@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, get_args
 
-from fuser.errors import InputValueError
+from fuser.errors import InputTypeError, InputValueError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp, MemoryType, ParallelType
 from fuser.ir.facts import Fact
@@ -39,12 +39,25 @@ def kernel_of_bytes(data: bytes) -> CompiledKernel:
 
 def save_to(path: str | os.PathLike[str], file: RecordFile, value: object) -> None:
     """Write a user's file. Raises OSError where that is not possible; what was there before is there still."""
-    write_atomically(Path(os.fspath(path)), file.to_bytes(value))
+    place = _path(path)
+    try:
+        write_atomically(place, file.to_bytes(value))
+    except OSError as error:
+        # The file that was asked for, and not the one that is written before it is put in its place.
+        raise OSError(error.errno, error.strerror, str(place)) from None
 
 
 def load_from(path: str | os.PathLike[str], file: RecordFile) -> Any:
     """Read a user's file. Raises InputValueError for what is no such file, OSError for one that cannot be read."""
+    place = _path(path)
     try:
-        return file.from_bytes(Path(os.fspath(path)).read_bytes())
+        return file.from_bytes(place.read_bytes())
     except UnreadableError as error:
-        raise InputValueError(f"{os.fspath(path)} cannot be loaded as a {file.kind}: {error}") from error
+        raise InputValueError(f"{place} cannot be loaded as a {file.kind}: {error}") from error
+
+
+def _path(path: object) -> Path:
+    try:
+        return Path(os.fspath(path))  # type: ignore[call-overload]
+    except TypeError:
+        raise InputTypeError(f"path is the name of a file, a text or a Path, got {type(path).__name__}") from None

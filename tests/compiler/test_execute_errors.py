@@ -11,6 +11,7 @@ import pytest
 from fuser import (
     CompileParams,
     DataType,
+    Fusion,
     FusionDefinition,
     FusionExecutorCache,
     KernelExecutor,
@@ -52,6 +53,14 @@ NO_FUSION = "Fusion does not exist! Use `with FusionDefinition() as fd: ...` to 
 
 EMPTY = "Fusion is empty! No output is named: call fd.add_output(tensor) in the `with` block."
 
+
+def fusion_of(fd: FusionDefinition) -> Fusion:
+    assert fd.fusion is not None
+    return fd.fusion
+
+
+ONE_WAY = "A definition is run in one of the two ways: define it again for the other."
+
 # (what, call, class, beginning of the message)
 STATES: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
     ("execute undefined", lambda: FusionDefinition().execute([X]), N, NO_FUSION),
@@ -66,19 +75,19 @@ STATES: list[tuple[str, Callable[[], Any], type[Exception], str]] = [
         "execute after manual",
         lambda: executed("manual_execute").execute([X]),
         A,
-        "KernelExecutor already exists! Use manual_execute() to execute the fusion.",
+        "KernelExecutor already exists! Use manual_execute() to execute the fusion. " + ONE_WAY,
     ),
     (
         "explain after manual",
         lambda: executed("manual_execute").explain([X], file=False),
         A,
-        "KernelExecutor already exists! Use manual_execute() to execute the fusion.",
+        "KernelExecutor already exists! Use manual_execute() to execute the fusion. " + ONE_WAY,
     ),
     (
         "manual after execute",
         lambda: executed("execute").manual_execute([X]),
         A,
-        "FusionExecutorCache already exists! Use execute() to execute the fusion.",
+        "FusionExecutorCache already exists! Use execute() to execute the fusion. " + ONE_WAY,
     ),
     (
         "last repro",
@@ -259,7 +268,7 @@ def test_run_before_compile() -> None:
 def test_launch_constraints() -> None:
     fd = scheduled(lambda fd, x, y: y.axis(0).parallelize(ParallelType.block_x))
     executor = KernelExecutor()
-    executor.compile(fd.fusion, [X])
+    executor.compile(fusion_of(fd), [X])
     executor.run([X], LaunchParams(1, 1, 1, 3, 1, 1))
     with pytest.raises(R) as caught:
         executor.run([X], LaunchParams(-1, -1, -1, 4, -1, -1))
@@ -279,13 +288,13 @@ def test_launch_constraints() -> None:
 )
 def test_compile_params(settings: dict[str, Any], kind: type[Exception], text: str) -> None:
     with pytest.raises(kind) as caught:
-        KernelExecutor().compile(doubled().fusion, [X], compile_params=CompileParams(**settings))
+        KernelExecutor().compile(fusion_of(doubled()), [X], compile_params=CompileParams(**settings))
     assert text in str(caught.value)
 
 
 def test_index_type_that_sizes_allow() -> None:
     executor = KernelExecutor()
-    executor.compile(doubled().fusion, [X], compile_params=CompileParams(index_type=DataType.Int))
+    executor.compile(fusion_of(doubled()), [X], compile_params=CompileParams(index_type=DataType.Int))
     kernel = executor.kernel.kernel_ir
     assert kernel is not None
     assert kernel.index_bits == 64
@@ -295,7 +304,7 @@ def test_index_type_that_sizes_allow() -> None:
 
 def test_executor_cache_questions() -> None:
     fd = doubled()
-    cache = FusionExecutorCache(fd.fusion)
+    cache = FusionExecutorCache(fusion_of(fd))
     assert not cache.is_compiled([X])
     with pytest.raises(R) as caught:
         cache.get_most_recent_scheduled_ir()
@@ -307,19 +316,19 @@ def test_executor_cache_questions() -> None:
     assert "# loops" in cache.get_scheduled_ir([X])
     assert cache.get_most_recent_scheduled_ir() == cache.get_scheduled_ir([X])
     with pytest.raises(NotImplementedError, match="use KernelExecutor for a schedule of your own"):
-        FusionExecutorCache(fd.fusion, auto_schedule=False)
+        FusionExecutorCache(fusion_of(fd), auto_schedule=False)
 
 
 def test_scheduler_that_refuses() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], True, DataType.Float)
         fd.add_output(fd.ops.sum(x, [1]))
-    accepted, reason = fd.sched.can_schedule(fd.fusion, SchedulerType.pointwise, [X])
+    accepted, reason = fd.sched.can_schedule(fusion_of(fd), SchedulerType.pointwise, [X])
     assert not accepted
     assert "Scheduler _pointwise_ ***rejected*** because : " in reason
     assert "is reduced" in reason
     with pytest.raises(R):
-        fd.sched.compute_heuristics(fd.fusion, SchedulerType.pointwise, [X])
+        fd.sched.compute_heuristics(fusion_of(fd), SchedulerType.pointwise, [X])
 
 
 # --- validate ---------------------------------------------------------------------------------------------------------

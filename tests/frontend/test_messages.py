@@ -7,23 +7,30 @@ import math
 import operator
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fuser import (
+    Allocate,
     DataType,
+    DeviceInfo,
     Fill,
     FusionDefinition,
     HostProgram,
     KernelCompiler,
+    LaunchKernel,
     ParallelType,
     RtcKernel,
     SchedulerType,
     extent,
+    load,
+    save,
 )
 from fuser.errors import FuserError
+from fuser.ir.device_info import _PRESETS  # type: ignore[reportPrivateUsage]
 
 Mistake = Callable[[Any, Any], Any]
 
@@ -32,7 +39,54 @@ SPLIT = (
     "x[:, :4], x[:, 4:]"
 )
 
+ADD_OUTPUT = (
+    "add_output(): incompatible function arguments. It takes a TensorView and, for an in-place update, a TensorView that "
+    "is a fusion input; got "
+)
+
 MATRIX: list[tuple[Mistake, str]] = [
+    (
+        lambda fd, x: operator.setitem(x, 0, 1.0),
+        "elements of a tensor cannot be set: make another tensor, as with fd.ops.where(condition, value, x) or "
+        "fd.ops.cat([x[:1], y])",
+    ),
+    (
+        lambda fd, x: operator.delitem(x, 0),
+        "elements of a tensor cannot be set: make another tensor, as with fd.ops.where(condition, value, x) or "
+        "fd.ops.cat([x[:1], y])",
+    ),
+    (
+        lambda fd, x: x.to("cuda:0"),
+        "to(): incompatible function arguments. dtype must be a DataType, got str 'cuda:0': a definition has no device, "
+        "fd.execute(inputs, device=...) chooses one. Called as to(TensorView, str); supported:\n"
+        "    to(arg: TensorView, dtype: DataType) -> TensorView",
+    ),
+    (
+        lambda fd, x: x.mean(0.5),
+        "mean(): incompatible function arguments. dim must be a sequence, got float. Called as mean(TensorView, float); "
+        "supported:\n    mean(arg: TensorView, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> TensorView",
+    ),
+    (
+        lambda fd, x: fd.ops.cat(x, x),
+        "cat(): incompatible function arguments. tensors must be a sequence, got TensorView: write [x, y]. Called as "
+        "cat(TensorView, TensorView); supported:\n"
+        "    cat(tensors: Sequence[TensorView], dim: int = 0, manual_padding: bool = False) -> TensorView",
+    ),
+    (
+        lambda fd, x: fd.ops.exp(x, out=x),
+        "exp(): incompatible function arguments. exp() got an unexpected keyword argument 'out': what is called makes new "
+        "tensors; fd.add_output(y, x) writes one into an input. Called as exp(TensorView, out=TensorView); supported:\n"
+        "    exp(x: TensorView | Val | number, /) -> TensorView | Val",
+    ),
+    (
+        lambda fd, x: x.float16(),
+        "a TensorView has no attribute 'float16'; write fd.ops.cast(x, DataType.Half)",
+    ),
+    (lambda fd, x: fd.add_output(x.sum), f"{ADD_OUTPUT}method: call it"),
+    (
+        lambda fd, x: fd.add_output(np.ones(3)),
+        f"{ADD_OUTPUT}ndarray: arrays are handed to execute, for an input that fd.define_tensor or fd.from_array defines",
+    ),
     (
         lambda fd, x: x.merge(0, 1, 2),
         "merge(): incompatible function arguments. too many positional arguments. Called as merge(int, int, int); "
@@ -56,8 +110,8 @@ MATRIX: list[tuple[Mistake, str]] = [
     ),
     (
         lambda fd, x: list(x),
-        "a TensorView cannot be iterated over or unpacked: fd.ops take all of its elements at once, x[i] is one row, and "
-        "x[:2], x[2:] are two parts",
+        "a TensorView cannot be iterated over or unpacked: fd.ops take all of its elements at once, max and min give values "
+        "alone, x[i] is one row, and x[:2], x[2:] are two parts",
     ),
     (
         lambda fd, x: x.size(),
@@ -231,6 +285,7 @@ def test_values_of_another_definition() -> None:
         ("ke", ": the executor of a manual schedule is there after fd.manual_execute(...)"),
         ("run", "; did you mean fd.execute?"),
         ("output", "; did you mean fd.add_output?"),
+        ("define_output", "; did you mean fd.add_output?"),
         ("define_tensors", "; did you mean fd.define_tensor?"),
         ("nothing_of_the_kind", ""),
         ("_private", ""),
@@ -256,7 +311,6 @@ def test_attributes_that_are_elsewhere(name: str, meant: str) -> None:
         (lambda x: int(x), "write fd.ops.cast(x, DataType.Int)"),
         (lambda x: float(x), "write fd.ops.cast(x, DataType.Double)"),
         (lambda x: f"{x:.2f}", "a definition has no values; they are what fd.execute(...) returns"),
-        (lambda x: operator.setitem(x, 0, 1.0), "elements cannot be set: make another tensor, as with fd.ops.where"),
         (lambda x: setattr(x, "name", "x"), "attributes of tensors and scalars cannot be set"),
         (
             lambda x: math.sqrt(x.size(0)),
@@ -491,8 +545,73 @@ CALLS: list[tuple[Callable[[], object], str]] = [
         )
     ),
     (
+        lambda: doubled()[0].execute([ROWS], stream=0),
+        "execute(): incompatible function arguments. got an unexpected keyword argument 'stream': kernels run on the current "
+        "stream of torch or CuPy, and fd.program(inputs).run(inputs, stream) takes one. Called as execute(list[ndarray], "
+        "stream=int); supported:\n    execute(inputs: Iterable[Any], *, device: Any = None, graph: bool = False, "
+        "save_repro_inputs: bool | None = False, _enable_options: Sequence[str] | None = None, "
+        "_disable_options: Sequence[str] | None = None) -> list[Any]",
+    ),
+    (
+        lambda: doubled()[0](ROWS, graph=True),
+        "__call__(): incompatible function arguments. got an unexpected keyword argument 'graph': fd.execute(inputs, "
+        "graph=True) launches a graph. Called as __call__(ndarray, graph=bool); supported:\n"
+        "    __call__(*inputs: Any, device: Any = None) -> Any",
+    ),
+    (
+        lambda: doubled(lambda fd, y: y.reorder([1, 0])),
+        "reorder(): incompatible function arguments. old2new must be a dict, got list: write {old: new}, as in {0: 1}. "
+        "Called as reorder(TensorView, list[int]); supported:\n    reorder(old2new: dict[int, int]) -> TensorView",
+    ),
+    (
+        lambda: doubled()[0].sched.can_schedule(doubled()[0], SchedulerType.pointwise, [ROWS]),
+        "incompatible function arguments. fusion must be a Fusion, got FusionDefinition: write fd.fusion",
+    ),
+    (
+        lambda: doubled(lambda fd, y: fd.sched.can_schedule(fd.fusion, "pointwise", [ROWS])),
+        "incompatible function arguments. scheduler_type must be a SchedulerType, got str: write SchedulerType.pointwise",
+    ),
+    (
+        lambda: Allocate("y", extent("x", 0), DataType.Float),  # type: ignore[arg-type]
+        "Allocate takes a sequence of ints and expressions of extent(slot, dim), got extent('x', 0): write (extent('x', 0),)",
+    ),
+    (
+        lambda: Allocate("y", [3], "float"),  # type: ignore[arg-type]
+        "Allocate takes a DataType, got 'float': it is float64 in NumPy and float32 in torch, write 'float64' or 'float32'",
+    ),
+    (
+        lambda: LaunchKernel(doubled()[0], ("x",)),
+        "LaunchKernel takes a CompiledKernel or a compiled RtcKernel, got FusionDefinition: KernelCompiler().compile(fd, "
+        "inputs) makes one of a definition",
+    ),
+    (
+        lambda: LaunchKernel(KernelCompiler().compile(doubled()[0], [ROWS]), ("x", "y"), 32),  # type: ignore[arg-type]
+        "launch of LaunchKernel is a LaunchParams, got int; as in LaunchParams(8, 1, 1, 256, 1, 1)",
+    ),
+    (
+        lambda: HostProgram(("x",), ("x",), (FILL,)).capture(ROWS),  # type: ignore[arg-type]
+        "the inputs must be a list of arrays and numbers, got a single ndarray of shape [4, 3]: put it in a list, [x]",
+    ),
+    (
+        lambda: HostProgram(("x",), ("x",), (FILL,)).run([[1.0]]),
+        "expected an array or a number, got list: np.array(values, np.float32) makes an array of one",
+    ),
+    (
+        lambda: DeviceInfo.preset("h200"),
+        f"no device preset 'h200'; did you mean 'H200'? known: {', '.join(_PRESETS)}",
+    ),
+    (
+        lambda: save(HostProgram(("x",), ("x",), (FILL,)), 3),  # type: ignore[arg-type]
+        "path is the name of a file, a text or a Path, got int",
+    ),
+    (
+        lambda: load(HostProgram(("x",), ("x",), (FILL,))),  # type: ignore[arg-type]
+        "path is the name of a file, a text or a Path, got HostProgram",
+    ),
+    (
         lambda: KernelCompiler("sm_90"),  # type: ignore[arg-type]
-        "KernelCompiler(): device must be a DeviceInfo, a device or None, got str; DeviceInfo.preset(name) makes one",
+        "KernelCompiler(): device must be a DeviceInfo, a device or None, got str; None is the current GPU, or the "
+        "simulator; DeviceInfo.preset(name) makes one",
     ),
     (
         lambda: RtcKernel("text", "entry", device="sm_90"),  # type: ignore[arg-type]
@@ -585,3 +704,54 @@ def test_dtypes_are_compared_by_what_they_mean(spelled: Any) -> None:
     assert DataType.Double != spelled
     assert DataType.Float != np.float16
     assert DataType.Float not in (None, "text", 3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [
+        (np.ones((2, 3)), "shape[0] must be an int, got ndarray: fd.from_array(x) defines an input like an array."),
+        (3, "shape must be a sequence, got int: write [3]."),
+        ([None, 4], "shape[0] must be an int, got NoneType: -1 takes any size."),
+        (("n", 4), "shape[0] must be an int, got str: -1 takes any size."),
+    ],
+)
+def test_shapes_that_are_none(shape: Any, reason: str) -> None:
+    with FusionDefinition() as fd, pytest.raises(FuserError) as caught:
+        fd.define_tensor(shape)
+    assert f"incompatible function arguments. {reason} Called as" in caught.value.message
+
+
+def test_a_device_of_a_tensor() -> None:
+    with FusionDefinition() as fd, pytest.raises(FuserError) as caught:
+        fd.define_tensor([-1], device="cuda")  # type: ignore[call-overload]
+    assert ": a definition has no device, fd.execute(inputs, device=...) chooses one. Called" in caught.value.message
+
+
+def test_a_dtype_before_its_value() -> None:
+    with FusionDefinition() as fd, pytest.raises(FuserError) as caught:
+        fd.define_scalar(DataType.Half, 3.0)  # type: ignore[call-overload]
+    assert (
+        ". The value comes first, and its dtype after it. Called as define_scalar(DataType, float)"
+        in caught.value.message
+    )
+
+
+def test_one_way_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_DEVICE", "simulator")
+    for first, second in (("execute", "manual_execute"), ("manual_execute", "execute")):
+        fd, _ = doubled()
+        getattr(fd, first)([ROWS])
+        with pytest.raises(
+            AssertionError, match="A definition is run in one of the two ways: define it again for the other"
+        ):
+            getattr(fd, second)([ROWS])
+
+
+def test_files_that_are_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("FUSER_TRACEBACK", raising=False)
+    missing = tmp_path / "folder" / "p.fuser"
+    for call in (lambda: load(missing), lambda: save(HostProgram(("x",), ("x",), (FILL,)), missing)):
+        with pytest.raises(FileNotFoundError) as caught:
+            call()
+        assert caught.value.filename == str(missing)
+        assert {frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)} == {__file__}

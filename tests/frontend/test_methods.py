@@ -205,7 +205,7 @@ def test_shapes_and_dtypes_are_attributes() -> None:
         (lambda x: x.unsqueeze(1.5), "unsqueeze(): incompatible function arguments. dim must be an int, got float."),
         (lambda x: x[0].mT, "mT needs a tensor of rank 2 or more, got rank 1"),
         (lambda x: x.mean([]), "No reduction axis specified"),
-        (lambda x: x.to("cuda"), "cast(): incompatible function arguments. dtype must be a DataType, got str 'cuda'"),
+        (lambda x: x.to("cuda"), "to(): incompatible function arguments. dtype must be a DataType, got str 'cuda'"),
         (lambda x: x.exp(1), "exp(): incompatible function arguments."),
         (lambda x: x.float(1), "float(): incompatible function arguments."),
     ],

@@ -181,9 +181,9 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
     for what, text in [
         (
             case("bias_gelu").define(),
-            "save() takes a HostProgram, as fd.program(inputs) gives it, got FusionDefinition",
+            "save() takes a HostProgram, as fd.program(inputs) gives it, and a path, got FusionDefinition",
         ),
-        (None, "save() takes a HostProgram, as fd.program(inputs) gives it, got NoneType"),
+        (None, "save() takes a HostProgram, as fd.program(inputs) gives it, and a path, got NoneType"),
     ]:
         with pytest.raises(InputTypeError) as caught:
             fuser.save(what, path)  # type: ignore[arg-type]

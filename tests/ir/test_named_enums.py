@@ -52,6 +52,18 @@ MISTAKES: list[tuple[Callable[[], Any], type[FuserError], str]] = [
         DefinitionValueError,
         "'block_x' is no value of ParallelType; write ParallelType.block_x",
     ),
+    *(
+        (
+            lambda name=name: ParallelType[name],
+            DefinitionKeyError,
+            f"ParallelType has no member {name!r}; did you mean {meant!r}?",
+        )
+        for name, meant in (
+            ("threadIdx.x", ParallelType.block_x),
+            ("TIDy", ParallelType.block_y),
+            ("blockIdx_z", ParallelType.grid_z),
+        )
+    ),
     (
         lambda: ParallelType["BlockX"],
         DefinitionKeyError,

@@ -280,9 +280,14 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
     )
     assert command.main(["clear"]) == 0
     assert capsys.readouterr().out == f"1 entry taken away from {tmp_path}\n"
-    for arguments in ([], ["prune"], ["info", "clear"]):
+    for arguments, wrong in (
+        ([], "say what to do"),
+        (["prune"], "there is no command 'prune'"),
+        (["--clar"], "there is no command '--clar'; did you mean 'clear'?"),
+        (["info", "clear"], "info takes no more arguments, got 'clear'"),
+    ):
         assert command.main(arguments) == 2
-        assert capsys.readouterr().err.startswith("usage: fuser cache info|verify|clear")
+        assert capsys.readouterr().err.startswith(f"fuser cache: {wrong}\nusage: fuser cache info|verify|clear\n")
     assert command.main(["--help"]) == 0
 
 
