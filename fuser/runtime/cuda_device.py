@@ -220,7 +220,11 @@ class CudaDevice:
         found = pools.by_stream.get(key)
         if not capture and (pools.reserve is None or pools.reserve_used > _CAPTURE_RESERVE // 2):
             # A capture can make no reserve, so that there must be much left for the next ones. Graphs keep the old one.
-            pools.reserve, pools.reserve_used = self._zeroed(_CAPTURE_RESERVE, stream), 0
+            reserve = self._zeroed(_CAPTURE_RESERVE, stream)
+            with driver.beside_captures():
+                # Nothing orders the streams that graphs will run on after this one.
+                driver.call("cuStreamSynchronize", stream)
+            pools.reserve, pools.reserve_used = reserve, 0
         if found is not None and found.nbytes >= 4 * count:
             return found.address
         if capture:

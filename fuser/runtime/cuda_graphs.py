@@ -115,9 +115,9 @@ class _Handles:
 
     def __del__(self) -> None:
         # Errors: the interpreter or the driver is shutting down.
-        with suppress(LaunchError, AttributeError, TypeError), self._device.current(), driver.beside_captures():
-            driver.call("cuGraphExecDestroy", self._executable)
-            driver.call("cuGraphDestroy", self._graph)
+        for name, handle in (("cuGraphExecDestroy", self._executable), ("cuGraphDestroy", self._graph)):
+            with suppress(LaunchError, AttributeError, TypeError), self._device.current(), driver.beside_captures():
+                driver.call(name, handle)
 
 
 class _Kernel:

@@ -233,6 +233,19 @@ def test_semaphores_of_a_capture_come_out_of_the_reserve(
         semaphores(5000000, 5)
 
 
+def test_counters_of_graphs_are_zero_on_any_stream(
+    fake: FakeDriver, device: CudaDevice, semaphores: Semaphores
+) -> None:
+    """Nothing orders a stream that a graph is launched on after the one that the reserve was made on."""
+    semaphores(10, 5)
+    reserve = max(fake.memory, key=lambda address: len(fake.memory[address]))
+    zeroed = fake.calls.index(("cuMemsetD32Async", (reserve, 0, 1 << 20, 5)))
+    assert ("cuStreamSynchronize", (5,)) in fake.calls[zeroed:]
+    synchronized = fake.names().count("cuStreamSynchronize")
+    semaphores(10, 6)
+    assert fake.names().count("cuStreamSynchronize") == synchronized
+
+
 def test_there_are_semaphores_for_any_number_of_captures(
     fake: FakeDriver, device: CudaDevice, semaphores: Semaphores
 ) -> None:
