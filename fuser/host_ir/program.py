@@ -203,6 +203,17 @@ class HostProgram:
         captured.run(inputs, stream)
         return captured
 
+    def on_streams(self, streams: int) -> HostProgram:
+        """A program that does the same with launches that do not depend on each other on up to so many streams.
+
+        It takes more memory, and its events cost the host time: worth it for kernels that leave a GPU half empty. Inputs that
+        share memory are refused where one of them is updated on another stream. Raises DefinitionRuntimeError for a program
+        that names streams itself or has bodies, DefinitionTypeError for a number that is none.
+        """
+        from fuser.host_ir.assign_streams import assign_streams
+
+        return HostProgram(self._inputs, self._outputs, assign_streams(self._instructions, streams))
+
     def interpret(self, inputs: Sequence[Any], stream: Any = None, *, device: Any = None) -> list[Any]:
         """`run` by the reference executor, which keeps nothing from earlier runs."""
         from fuser.host_ir.interpreter import interpret

@@ -91,3 +91,17 @@ def test_events_become_edges_of_a_graph_of_torch(device: Any) -> None:
     # Streams that the capture held are free again.
     (w, z) = program.run([x])
     assert torch.equal(z, 4 * x)
+
+
+@pytest.mark.parametrize("chunk", range(2))
+def test_programs_that_are_put_on_streams(device: Any, chunk: int) -> None:
+    kernel = scale_kernel(arch=device.info.arch)
+    for seed in range(chunk * 100, chunk * 100 + 100):
+        made = generate(seed, kernel)
+        arrays = made.arrays(seed)
+        want, updated = made.expected(arrays)
+        program = made.program.on_streams(3)
+        for run in (program.interpret, program.run, program.run):
+            tensors = [DeviceTensor.from_numpy(a, device) for a in arrays]
+            for got, expected in zip([*run(tensors), *tensors], [*want, *updated], strict=True):
+                assert np.array_equal(np.asarray(got), expected), f"seed {seed}, {run}"
