@@ -9,7 +9,8 @@ A launch climbs as few steps of a ladder as it can, each counted:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -144,9 +145,12 @@ class CapturedProgram:
             for memory, _, _ in lent:
                 memory.release(self._stream)
 
-    def __del__(self) -> None:
-        # Errors: the interpreter or the driver is shutting down.
-        with suppress(LaunchError, AttributeError, TypeError):
+    # Bound early: at interpreter exit the names of this module may be gone.
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():
+            return  # all of it goes with the process
+        # Errors: the driver is shutting down.
+        with suppress(LaunchError):
             self.close()
 
     # --- recordings and launches ------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ captured: parameters can then be set in place, and what a library does on its st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never
@@ -80,7 +81,7 @@ class CudaGraph:
         return True
 
     def close(self, stream: int) -> None:
-        handles, self._executable, self._graph = _Handles(self.device, self._graph, self._executable), None, None
+        handles, self._executable, self._graph = GraphHandles(self.device, self._graph, self._executable), None, None
         keep_until_done(self.device, stream, [handles])
 
     # --- nodes ------------------------------------------------------------------------------------------------------------
@@ -105,7 +106,7 @@ class CudaGraph:
             driver.call(name, self._executable, node, part.parameters, self.device.context)
 
 
-class _Handles:
+class GraphHandles:
     """What the driver gave; given back when nothing needs it any more."""
 
     def __init__(self, device: CudaDevice, graph: Any, executable: Any) -> None:
@@ -113,10 +114,13 @@ class _Handles:
         self._graph = graph
         self._executable = executable
 
-    def __del__(self) -> None:
-        # Errors: the interpreter or the driver is shutting down.
+    # Bound early: at interpreter exit the names of this module may be gone.
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():
+            return  # they go with the process
+        # Errors: the driver is shutting down.
         for name, handle in (("cuGraphExecDestroy", self._executable), ("cuGraphDestroy", self._graph)):
-            with suppress(LaunchError, AttributeError, TypeError), self._device.current(), driver.beside_captures():
+            with suppress(LaunchError), self._device.current(), driver.beside_captures():
                 driver.call(name, handle)
 
 

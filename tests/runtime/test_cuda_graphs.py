@@ -11,6 +11,7 @@ import pytest
 from fuser.errors import LaunchError
 from fuser.runtime.commands import Command, CopyCommand, FillCommand, KernelCommand
 from fuser.runtime.cuda_device import CudaDevice
+from fuser.runtime.cuda_graphs import GraphHandles
 from fuser.runtime.device import Launch
 from fuser.runtime.variants import KernelVariants
 from tests.runtime.fake_driver import FakeDriver, install
@@ -147,6 +148,18 @@ def test_failing_calls(fake: FakeDriver, device: CudaDevice, call: str) -> None:
     with pytest.raises(LaunchError, match=f"{call} failed: CUDA_ERROR_ILLEGAL_ADDRESS"):
         device.make_graph([FillCommand(a, b"\1", 8)], [()]).launch(0)
     assert fake.destroyed or call == "cuGraphLaunch"
+
+
+def test_nothing_is_asked_of_the_driver_at_interpreter_exit(fake: FakeDriver, device: CudaDevice) -> None:
+    """Nothing can be imported then, and all goes with the process."""
+    handles = GraphHandles(device, 1, 2)
+    fake.calls.clear()
+    handles.__del__(lambda: True)
+    assert not fake.calls
+    # Before it both are given back, also where the driver has forgotten the first.
+    fake.fail_names["cuGraphExecDestroy"] = 4
+    handles.__del__(lambda: False)
+    assert fake.names().count("cuGraphExecDestroy") == fake.names().count("cuGraphDestroy") == 1
 
 
 def test_closing_gives_both_handles_back(fake: FakeDriver, device: CudaDevice) -> None:
