@@ -65,6 +65,13 @@ def turns(instruction: Instruction, choice: Choice) -> Iterator[tuple[int, dict[
             yield 0, {instruction.index: value}
 
 
+def chosen_bodies(choice: Choice) -> tuple[int, ...]:
+    """The numbers of the bodies that run at all."""
+    if isinstance(choice, int):
+        return (choice,)
+    return (0,) if choice else ()
+
+
 def walk(instructions: Sequence[Instruction]) -> Iterator[Instruction]:
     """All there are, as they are read."""
     for instruction in instructions:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, assert_never
 
 from fuser.errors import FuserError, InputRuntimeError, InputTypeError, InternalError, LaunchError
 from fuser.host_ir.accesses import output_positions
-from fuser.host_ir.bodies import bodies_of, body_numbers, choice_of, decisions_of, numbered, turns
+from fuser.host_ir.bodies import bodies_of, body_numbers, choice_of, decisions_of, numbered, turns, walk
 from fuser.host_ir.expressions import Size, SizeFunction, SlotSource, compile_sizes, sources_of, symbol_of
 from fuser.host_ir.instructions import (
     Alias,
@@ -59,7 +59,7 @@ from fuser.host_ir.steps import (
 from fuser.host_ir.stream_order import Name, find_hazard
 from fuser.ir.dtypes import DataType
 from fuser.ir.facts import byte_span
-from fuser.ir.integers import Int
+from fuser.ir.integers import Int, Symbol
 from fuser.runtime.arrays import (
     KEPT_ALIGNMENT,
     ArrayKind,
@@ -636,12 +636,18 @@ class _Run:
 
     def _path(self, position: dict[str, int]) -> Path:
         """What numbers decide, for inputs of the same key."""
-        known = {s: symbol_of(s) for i in self.program.needs.deciding for d in decisions_of(i) for s in sources_of(d)}
-        return Path(
-            self.program.needs.deciding,
-            {leaf: self.read(source) for source, leaf in known.items() if source.what != "scalar"},
-            {leaf: position[source.slot] for source, leaf in known.items() if source.what == "scalar"},
-        )
+        program = self.program
+        sources = {s for i in walk(program.instructions) for d in decisions_of(i) for s in sources_of(d)}
+        known: dict[Symbol, int] = {}
+        positions: dict[Symbol, int] = {}
+        for source in sources:
+            if source.what == "scalar":
+                # The index of a loop is no input.
+                if source.slot in position:
+                    positions[symbol_of(source)] = position[source.slot]
+            elif source.slot in self.inputs and source.dim < len(self.inputs[source.slot].sizes):
+                known[symbol_of(source)] = self.read(source)
+        return Path(program.instructions, program.needs.deciding, known, positions)
 
     def _why_not_again(self, outputs: Iterable[OutputPlan]) -> str | None:
         """Why arguments of the same key must be looked at again, None if they need not."""

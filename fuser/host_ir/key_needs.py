@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 
-from fuser.host_ir.bodies import decisions_of, walk
-from fuser.host_ir.expressions import Size, sources_of
+from fuser.host_ir.bodies import bodies_of, body_numbers, decisions_of, numbered
+from fuser.host_ir.expressions import Size, SlotSource, sources_of
 from fuser.host_ir.instructions import Alias, Allocate, ForLoop, If, Instruction, LaunchKernel, Switch
 from fuser.host_ir.verify import ProgramFacts
 from fuser.ir.facts import Aligned, Disjoint
@@ -21,25 +21,26 @@ class KeyNeeds:
     fixing     numbers that sizes, launches or host arithmetic depend on; the others only pass through to kernels
     sharing    whether it matters which inputs share memory: one is updated, or a kernel assumes that two do not
     alignment  the largest of an address, in bytes, that a kernel assumes
-    deciding   instructions with bodies of which numbers decide: not the numbers but what they decide stands beside the key.
-               Where they are compared with what the program makes, such numbers are fixing
+    deciding   numbers of the instructions with bodies of which numbers of the caller decide: not those but what they decide
+               stands beside the key. Where that, or whether they are reached, depends on what the program makes too, such
+               as the index of a loop, they are fixing
     """
 
     fixing: frozenset[str]
     sharing: bool
     alignment: int
-    deciding: tuple[If | Switch | ForLoop, ...] = ()
+    deciding: frozenset[int] = frozenset()
 
 
 def key_needs(instructions: Sequence[Instruction], facts: ProgramFacts) -> KeyNeeds:
     """Those of a program."""
     inputs = facts.tensor_inputs | facts.scalar_inputs
-    deciding: dict[If | Switch | ForLoop, None] = {}
+    deciding: set[int] = set()
     fixing: set[str] = set()
     sizes: list[Size] = []
     sharing = bool(facts.updates)
     alignment = 1
-    for instruction in walk(instructions):
+    for number, instruction, is_reached in _each(instructions, 0, inputs):
         match instruction:
             case LaunchKernel(kernel, args):
                 sizes += [a for a in args if isinstance(a, Int)]
@@ -58,13 +59,31 @@ def key_needs(instructions: Sequence[Instruction], facts: ProgramFacts) -> KeyNe
             case Alias(_, _, shape, strides, offset):
                 sizes += (*(shape or ()), *(strides or ()), offset)
             case If() | Switch() | ForLoop():
-                sources = [source for size in decisions_of(instruction) for source in sources_of(size)]
-                if not all(source.slot in inputs for source in sources):
+                if not (is_reached and _is_of(inputs, instruction)):
                     sizes += decisions_of(instruction)
-                elif any(source.what == "scalar" for source in sources):
-                    deciding[instruction] = None
+                elif any(source.what == "scalar" for source in _sources(instruction)):
+                    deciding.add(number)
             case _:
                 pass
     fixing.update(source.slot for size in sizes for source in sources_of(size) if source.what == "scalar")
     # The index of a loop is no number of the caller's.
-    return KeyNeeds(frozenset(fixing & inputs), sharing, alignment, tuple(deciding))
+    return KeyNeeds(frozenset(fixing & inputs), sharing, alignment, frozenset(deciding))
+
+
+def _each(
+    instructions: Sequence[Instruction], first: int, inputs: Set[str], *, is_reached: bool = True
+) -> Iterator[tuple[int, Instruction, bool]]:
+    """All there are with their numbers, and whether inputs alone say if one is reached."""
+    for number, instruction in numbered(instructions, first):
+        yield number, instruction, is_reached
+        for body, start in zip(bodies_of(instruction), body_numbers(number, instruction), strict=True):
+            yield from _each(body, start, inputs, is_reached=is_reached and _is_of(inputs, instruction))
+
+
+def _is_of(inputs: Set[str], instruction: Instruction) -> bool:
+    """Whether inputs alone decide which bodies run."""
+    return all(source.slot in inputs for source in _sources(instruction))
+
+
+def _sources(instruction: Instruction) -> list[SlotSource]:
+    return [source for size in decisions_of(instruction) for source in sources_of(size)]

@@ -129,7 +129,7 @@ def test_numbers_compared_with_what_the_program_makes_belong_to_the_key() -> Non
         ),
     )
     assert program.needs.fixing == {"n"}
-    assert program.needs.deciding == ()
+    assert program.needs.deciding == frozenset()
     for _ in range(2):
         for n, want in ((0, X * 2), (5, X), (21, np.ones(40)), (2, X * 2)):
             assert np.array_equal(program.run([X, n], device="simulator")[0], want)
