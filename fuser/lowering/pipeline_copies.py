@@ -25,7 +25,7 @@ from collections.abc import Set as AbstractSet
 from fuser.errors import SchedulingError
 from fuser.ir.enums import CacheOp
 from fuser.ir.fusion import Tensor
-from fuser.ir.integers import ONE, ZERO, Cond, Int, const, less, prove_less
+from fuser.ir.integers import FALSE, ONE, ZERO, Cond, Int, const, less, prove_less
 from fuser.ir.kernel import (
     Allocate,
     AsyncCommit,
@@ -238,7 +238,9 @@ class _Recycler:
         if not fills or loop.unroll:
             return [_with_body(loop, self.body(loop.body))]
         self.done.update(fills)
-        ahead = 2 if self._may_be_twice(loop, fills) else 1
+        # Of a single trip there is no second one to begin with.
+        is_single = less(loop.start + loop.step, loop.stop) is FALSE
+        ahead = 2 if self._may_be_twice(loop, fills) and not is_single else 1
         following: Int = loop.symbol + ahead * loop.step
         is_next = less(following, loop.stop)
 
@@ -272,7 +274,8 @@ class _Recycler:
                 continue
             if k == opens:
                 inner.append(AsyncWait(ahead - 1, f"{names} is there"))
-            for b in (b for b in fills if last[b] == k):
+            # No copy is written for a trip that there never is: its places may lie outside of the input.
+            for b in (b for b in fills if last[b] == k and is_next is not FALSE):
                 (again,) = substitute_symbols((fills[b],), {loop.symbol: following})
                 fused = _fuse(stmt, again, b, lambda s: If(is_next, (s,), role=Role.predicate))
                 if fused is not None:

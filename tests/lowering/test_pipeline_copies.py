@@ -52,10 +52,11 @@ def rows_in_shared_memory(
     vector: int = 4,
     ahead: bool = True,
     trips: int = 1,
+    rows: int = -1,
 ) -> ScheduleBuilder:
     """x - max(row) + sum(x - max(row)) with the row in shared memory; `blocks` that go over the rows, 0 for one of each."""
     b = FusionBuilder()
-    x = b.input_tensor(dtype, [-1, length])
+    x = b.input_tensor(dtype, [rows, length])
 
     def wide(t: Tensor) -> Tensor:
         return b.broadcast(t, [False, True])
@@ -127,6 +128,15 @@ def test_two_trips_ahead(blocks: int, length: int, vector: int, monkeypatch: pyt
     assert waits == [*range(2 * groups - 1, groups - 1, -1)], "those of the next trip may be on their way"
     allocated = next(s.buffer for s in walk(kernel.body) if isinstance(s, Allocate) and s.buffer.is_shared)
     assert allocated.size.value == 2 * length
+
+
+@pytest.mark.parametrize("length", [96, 32])
+def test_no_copy_is_written_for_a_trip_that_there_never_is(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two trips, both of which begin before the loop."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    s = rows_in_shared_memory(length, 8, blocks=3, trips=2, rows=6)
+    kernel = check(s, [integers((6, length), low=-1, high=1)], seeds=(0, 1))
+    assert count(kernel, AsyncCopy) == 2
 
 
 @pytest.mark.parametrize("late", range(3, 6))
