@@ -34,6 +34,7 @@ def test_unknown_names():
         ("exp", ": ops belong to a definition, fd.ops.exp"),
         ("concatenate", "; write fd.ops.cat(tensors, dim)"),
         ("Softmax", "; it is written with other ops:\n    e = "),
+        ("Launch", "; fuser.LaunchKernel runs a kernel"),
         ("jit", "; a fusion is defined in `with fuser.FusionDefinition() as fd:` and run by fd(x)"),
         ("tensor", "; fd.define_tensor(shape) defines an input; its values are an array of NumPy, torch, CuPy or JAX"),
         ("FusionDefinitions", "; did you mean fuser.FusionDefinition?"),

@@ -83,6 +83,16 @@ OBJECTS: list[tuple[Callable[[], Any], str, str]] = [
     (lambda: program()(X), "", f"this HostProgram is no function{RUN}"),
     (lambda: program()(X, device="simulator"), "", f"this HostProgram is no function{RUN}"),
     (lambda: program().execute([X]), "execute", f"this HostProgram has no attribute 'execute'{RUN}"),
+    (
+        lambda: program().save("p"),
+        "save",
+        "this HostProgram has no attribute 'save'; fuser.save(program, path) writes it to a file",
+    ),
+    (
+        lambda: program()["x"],
+        "",
+        "this HostProgram has no items; its parts are program.inputs, .outputs, .instructions and .kernels",
+    ),
     (lambda: program().runn([X]), "runn", "this HostProgram has no attribute 'runn'; did you mean run?"),
     (lambda: COMPILER(X), "", f"this KernelCompiler is no function{COMPILES}"),
     (lambda: RAW(X), "", f"this RtcKernel is no function{RAW_RUN}"),

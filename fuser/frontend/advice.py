@@ -231,6 +231,9 @@ _WHOLE_PACKAGE: dict[str, str] = {
     **dict.fromkeys(
         ("cuda", "device", "set_device"), "fd.execute(inputs, device=...) and FUSER_DEVICE choose a device"
     ),
+    **dict.fromkeys(("Alloc", "Empty", "Malloc"), "fuser.Allocate makes memory for a slot"),
+    **dict.fromkeys(("For", "Loop", "While"), "fuser.ForLoop runs a body as often as `range` says"),
+    **dict.fromkeys(("Launch", "Call"), "fuser.LaunchKernel runs a kernel"),
     "Kernel": "fuser.RtcKernel compiles CUDA text, fuser.KernelCompiler a definition",
     "Program": "fuser.HostProgram is a sequence of instructions, fd.program(inputs) that of a definition",
 }

@@ -417,7 +417,10 @@ class FusionDefinition:
         inputs: Iterable[Any],
         reference_outputs: Sequence[Any] | None = None,
         device: Any = None,
-        **execute_kwargs: Any,
+        graph: bool = False,
+        save_repro_inputs: bool | None = False,
+        _enable_options: Sequence[str] | None = None,
+        _disable_options: Sequence[str] | None = None,
     ) -> list[Any]:
         """`execute`, then compare with references, or with the reference evaluator if there are none.
 
@@ -427,7 +430,14 @@ class FusionDefinition:
 
         arguments = _listed(inputs)
         kept = self._copies_before_update(arguments)
-        outputs = self.execute(arguments, device=device, **execute_kwargs)
+        outputs = self.execute(
+            arguments,
+            device=device,
+            graph=graph,
+            save_repro_inputs=save_repro_inputs,
+            _enable_options=_enable_options,
+            _disable_options=_disable_options,
+        )
         fusion = self._require_defined()
         validate_outputs(fusion.ir_fusion, outputs, kept, reference_outputs)
         return outputs
@@ -524,11 +534,22 @@ def _where_it_is(fd: FusionDefinition, name: str) -> str:
 
 
 _MADE_BY = {
+    **dict.fromkeys(
+        ("kernel", "kernels", "source", "code", "cuda", "ptx", "print_kernel", "print_code"),
+        "fd.explain(inputs, file=False).stage('kernel.cu') is the text of its kernels",
+    ),
+    **dict.fromkeys(("to", "device", "set_device"), "fd.execute(inputs, device=...) chooses a device"),
+    **dict.fromkeys(("manual_seed", "seed"), "fuser.manual_seed(seed) seeds the generator of random numbers"),
+    "capture": "fd.execute(inputs, graph=True) launches a graph, fd.program(inputs).capture(inputs) gives one",
+    "graph": "fd.execute(inputs, graph=True) launches a graph, fd.program(inputs).capture(inputs) gives one",
+    "inputs": "fd.fusion.inputs() lists them, fd.define_tensor(shape) makes one",
+    "save": "fuser.save(fd.program(inputs), path) writes its program to a file",
+    "load": "fuser.load(path) is a program, which program.run(inputs) runs",
     "fec": "the executor cache is there after fd.execute(...)",
     "ke": "the executor of a manual schedule is there after fd.manual_execute(...)",
     "fake_inputs": "they are there after fd.execute(..., save_repro_inputs=True)",
 }
-"""Attributes that do not exist from the beginning, and what makes them."""
+"""What a definition does not have, or not from the beginning, and what makes or does it."""
 
 _CALLED = {
     "run": "execute",

@@ -58,7 +58,14 @@ COUNTERS = (
 _RUN = "program.run([x, y]) runs it, on a list of all inputs"
 
 
-@says_instead(_RUN, dict.fromkeys(("execute", "launch", "call", "forward"), _RUN))
+@says_instead(
+    _RUN,
+    {
+        **dict.fromkeys(("execute", "launch", "call", "forward"), _RUN),
+        "save": "fuser.save(program, path) writes it to a file",
+    },
+    items="its parts are program.inputs, .outputs, .instructions and .kernels",
+)
 @short_tracebacks
 class HostProgram:
     """A sequence of instructions over named slots. Immutable; compares by inputs, outputs and instructions.

@@ -42,6 +42,7 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.integers import Int
 from fuser.ir.launch_plan import LaunchPlan
 from fuser.records import record
+from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.plan_evaluation import argument_dtypes
 from fuser.runtime.raw_signature import RawKind, RawParameter
 
@@ -139,6 +140,9 @@ class _Walk:
 
     def use(self, name: object) -> _Slot:
         slot = self.slots.get(name) if isinstance(name, str) else None
+        if not isinstance(name, str):
+            kind = type(name).__name__
+            self.fail(f"a slot is named by a text, got {kind}; arrays are handed to run", DefinitionTypeError)
         if slot is None:
             self.fail(f"slot {name!r} is not defined; defined are {', '.join(map(repr, self.slots)) or 'none'}")
         if slot.root in self.here.ended:
@@ -224,7 +228,9 @@ def verify_program(inputs: Sequence[str], outputs: Sequence[str], instructions: 
         walk.here.written[name] = None
     for index, instruction in enumerate(instructions):
         if not isinstance(instruction, Instruction):
-            walk.fail(f"instruction {index} is a {type(instruction).__name__}, no instruction", DefinitionTypeError)
+            launched = ": write LaunchKernel(kernel, slots)" if isinstance(instruction, CompiledKernel) else ""
+            kind = type(instruction).__name__
+            walk.fail(f"instruction {index} is a {kind}, no instruction{launched}", DefinitionTypeError)
     _verify_body(walk, instructions, 0)
     hazard = find_hazard(instructions, walk.roots, walk.ends)
     if hazard is not None:

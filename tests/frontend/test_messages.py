@@ -15,6 +15,7 @@ import pytest
 
 from fuser import (
     Allocate,
+    Copy,
     DataType,
     DeviceInfo,
     Fill,
@@ -285,6 +286,10 @@ def test_values_of_another_definition() -> None:
         ("ke", ": the executor of a manual schedule is there after fd.manual_execute(...)"),
         ("run", "; did you mean fd.execute?"),
         ("output", "; did you mean fd.add_output?"),
+        ("source", ": fd.explain(inputs, file=False).stage('kernel.cu') is the text of its kernels"),
+        ("save", ": fuser.save(fd.program(inputs), path) writes its program to a file"),
+        ("capture", ": fd.execute(inputs, graph=True) launches a graph, fd.program(inputs).capture(inputs) gives one"),
+        ("to", ": fd.execute(inputs, device=...) chooses a device"),
         ("define_output", "; did you mean fd.add_output?"),
         ("define_tensors", "; did you mean fd.define_tensor?"),
         ("nothing_of_the_kind", ""),
@@ -607,6 +612,22 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (
         lambda: load(HostProgram(("x",), ("x",), (FILL,))),  # type: ignore[arg-type]
         "path is the name of a file, a text or a Path, got HostProgram",
+    ),
+    (
+        lambda: HostProgram(("x",), ("x",), (Copy(ROWS, "x"),)),  # type: ignore[arg-type]
+        f"HostProgram, instruction 0, Copy({ROWS!r}, 'x'): a slot is named by a text, got ndarray; arrays are handed to run",
+    ),
+    (
+        lambda: HostProgram(("x",), ("x",), (KernelCompiler().compile(doubled()[0], [ROWS]),)),  # type: ignore[arg-type]
+        "HostProgram: instruction 0 is a CompiledKernel, no instruction: write LaunchKernel(kernel, slots)",
+    ),
+    (
+        lambda: doubled()[0].validate([ROWS], reference=[ROWS]),
+        "validate(): incompatible function arguments. got an unexpected keyword argument 'reference'; did you mean "
+        "'reference_outputs'? Called as validate(list[ndarray], reference=list[ndarray]); supported:\n"
+        "    validate(inputs: Iterable[Any], reference_outputs: Sequence[Any] | None = None, device: Any = None, "
+        "graph: bool = False, save_repro_inputs: bool | None = False, _enable_options: Sequence[str] | None = None, "
+        "_disable_options: Sequence[str] | None = None) -> list[Any]",
     ),
     (
         lambda: KernelCompiler("sm_90"),  # type: ignore[arg-type]
