@@ -28,6 +28,9 @@ from fuser.runtime.streams import stream_handle
 
 # A launcher that sees this many keys starts anew: its shapes never repeat.
 _MAX_KEYS = 1024
+# And so does one whose bound programs have that many steps, such as all the lengths of a loop: of both, what a thread has made
+# of a step is half a kilobyte.
+_MAX_STEPS = 1 << 16
 
 Bind = Callable[[Sequence[Any], Any, Any, Any], "tuple[list[Any], BoundProgram]"]
 """(inputs, stream, device, also) -> (outputs, the steps that made them): a call whose key is not known."""
@@ -84,6 +87,7 @@ class Launcher:
         # By keys, of calls that have no second half or an empty one; and by both halves.
         self._bound: dict[Key, tuple[BoundProgram | None, _Second | None]] = {}
         self._bound_halves: dict[tuple[Key, tuple[Any, ...]], BoundProgram] = {}
+        self._steps = 0
         self._tallies: dict[tuple[int, frozenset[tuple[str, int]]], Tally] = {}
         self._threads = threading.local()
         self.latest: BoundProgram | None = None
@@ -97,6 +101,7 @@ class Launcher:
             entries: dict[Any, Any] = threads.entries
         except AttributeError:
             entries = threads.entries = {}
+            threads.steps = 0
         read = self._reads.get(tuple(map(type, inputs)))
         if read is None:
             return self._first(inputs, stream, device, also)
@@ -158,10 +163,8 @@ class Launcher:
         if found is None:
             return None
         bound, second = found
-        if len(entries) >= _MAX_KEYS:
-            entries.clear()
         entry = _Entry(None if bound is None else self._line(bound), bound, second)
-        entries[key] = entry
+        self._add(entries, key, entry, bound)
         return entry
 
     def _halves(
@@ -174,8 +177,18 @@ class Launcher:
             bound = self._bound_halves.get(whole)
             if bound is None:
                 return None, None
-            pair = entries[whole] = (self._line(bound), bound)
+            pair = (self._line(bound), bound)
+            self._add(entries, whole, pair, bound)
         return pair
+
+    def _add(self, entries: dict[Any, Any], key: object, entry: object, bound: BoundProgram | None) -> None:
+        """Keep what this thread has made."""
+        threads = self._threads
+        threads.steps += 0 if bound is None else len(bound.steps)
+        if len(entries) >= _MAX_KEYS or threads.steps > _MAX_STEPS:
+            entries.clear()
+            threads.steps = 0 if bound is None else len(bound.steps)
+        entries[key] = entry
 
     def _line(self, bound: BoundProgram) -> Run:
         def again(inputs: Sequence[Any], addresses: Sequence[int], stream: int | None) -> Any:
@@ -212,9 +225,11 @@ class Launcher:
             hash(key)
         except TypeError:  # a device that is no key
             return
-        if len(self._bound) >= _MAX_KEYS or len(self._bound_halves) >= _MAX_KEYS:
+        self._steps += len(bound.steps)
+        if max(len(self._bound), len(self._bound_halves)) >= _MAX_KEYS or self._steps > _MAX_STEPS:
             self._bound.clear()
             self._bound_halves.clear()
+            self._steps = len(bound.steps)
         bound.types = tuple(map(type, inputs))
         bound.tally = self._tally(bound)
         spans = Spans(bound.spans) if bound.sharing_matters else None
@@ -223,11 +238,14 @@ class Launcher:
         if half:
             self._bound_halves.setdefault((key, half), bound)
             self._bound.setdefault(key, (None, second))
-        elif self._bound.get(key, (None, None))[0] is None:
+            return
+        if self._bound.get(key, (None, None))[0] is None:
             # What is there already may just not do for what stands beside the key, such as a stream.
             self._bound[key] = (bound, second)
-            # An entry that this thread made when only calls with a second half were known.
-            self._threads.entries.pop(key, None)
+        # An entry that this thread made when only calls with a second half were known, to whichever thread.
+        entries = self._threads.entries
+        if key in entries and entries[key].run is None:
+            del entries[key]
 
     def _reader(self, types: tuple[type, ...], bound: BoundProgram) -> Read | None:
         numbers = frozenset(i for i in bound.numbers.values() if i < len(types))

@@ -23,7 +23,7 @@ A run answers NotImplemented where what it asks at each call is not as it was bo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from types import CodeType
 from typing import Any, assert_never
 
@@ -431,9 +431,21 @@ def _nested_finally(lines: Sequence[str]) -> list[str]:
     return ["try:", f"    {lines[0]}", "finally:", *(f"    {line}" for line in _nested_finally(lines[1:]))]
 
 
-@lru_cache(maxsize=1024)
+# Code objects by their texts. The table is dropped when the texts in it are this long together: one that has all turns of a
+# loop in it can have a megabyte.
+_MAX_CHARACTERS = 1 << 22
+_codes: dict[str, CodeType] = {}
+
+
 def _code(text: str) -> CodeType:
-    return compile(text, "<bound call>", "exec")
+    found = _codes.get(text)
+    if found is None:
+        found = compile(text, "<bound call>", "exec")
+        # Of a copy: another thread may put a text in meanwhile.
+        if sum(map(len, list(_codes))) + len(text) > _MAX_CHARACTERS:
+            _codes.clear()
+        _codes[text] = found
+    return found
 
 
 def _make(text: str, constants: dict[str, Any]) -> Run:

@@ -10,7 +10,7 @@ import pytest
 
 from fuser.errors import InputRuntimeError, InputTypeError, LaunchError
 from fuser.host_ir.expressions import extent, scalar
-from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Fill, Instruction, LaunchKernel
+from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Fill, ForLoop, Instruction, LaunchKernel
 from fuser.host_ir.program import HostProgram
 from fuser.ir.dtypes import DataType
 from fuser.ir.facts import Aligned, Disjoint
@@ -325,3 +325,46 @@ def test_keys_are_bounded(device, make_kernel, monkeypatch) -> None:
             program.run([base.view((size,), (1,))])
     assert program.counters()["runs"] == 40
     assert program.counters()["replays"] == 20
+
+
+def test_steps_are_bounded(device, monkeypatch) -> None:
+    """All lengths of a loop are kept by no launcher, by no thread, and not as code."""
+    import fuser.host_ir.launcher as launcher
+    import fuser.host_ir.straight_line as lines
+
+    monkeypatch.setattr(launcher, "_MAX_STEPS", 20)
+    monkeypatch.setattr(lines, "_MAX_CHARACTERS", 9000)
+    monkeypatch.setattr(lines, "_codes", {})
+    program = HostProgram(("x", "n"), ("x",), (ForLoop("i", 0, scalar("n"), 1, (Fill("x", 0.0),)),))
+    x = tensor(device, np.arange(40))
+    kept = program._launcher
+    for n in (*range(1, 11), 1):
+        for _ in range(2):
+            program.run([x, n])
+            assert sum(len(bound.steps) for bound in kept._bound_halves.values()) <= 20
+            assert sum(len(bound.steps) for key, (_, bound) in _lines_of(kept)) <= 20
+            assert sum(map(len, lines._codes)) <= 9000
+    assert program.counters()["replays"] == 11
+
+
+def _lines_of(kept: Any) -> list[Any]:
+    """What this thread has made for calls with both halves of a key."""
+    entries = getattr(kept._threads, "entries", {})
+    return [(key, entry) for key, entry in entries.items() if type(entry) is tuple]
+
+
+def test_a_call_is_known_to_a_thread_that_only_knew_those_whose_inputs_share_memory() -> None:
+    device = SimulatorDevice()
+    kernel = scale_kernel()
+    program = HostProgram(("a", "b"), (), (LaunchKernel(kernel, ("a", "b", 2.0)),))
+    base = tensor(device, np.arange(40))
+    apart, shared = ([base.view((8,), (1,), k), base.view((8,), (1,), k + n)] for k, n in ((0, 8), (16, 0)))
+    for _ in range(2):
+        program.run(shared)
+    other = threading.Thread(target=program.run, args=(apart,))
+    other.start()
+    other.join()
+    before = program.counters()["replays"]
+    for _ in range(3):
+        program.run(apart)
+    assert program.counters()["replays"] == before + 2
