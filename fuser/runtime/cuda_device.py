@@ -110,7 +110,8 @@ class CudaDevice:
         """Give memory back; work enqueued on `stream` before may still use it."""
         if not allocation.address:
             return
-        with self.current():
+        switched = driver.enter_context(self.context)
+        try:
             capture = capture_of(stream)
             if capture == allocation.capture:
                 driver.call("cuMemFreeAsync", allocation.address, stream)
@@ -121,6 +122,9 @@ class CudaDevice:
                 # Memory of a graph is there between a launch and the next one alone.
                 with suppress(driver.DriverError):
                     driver.call("cuMemFreeAsync", allocation.address, stream)
+        finally:
+            if switched:
+                driver.leave_context()
 
     def trim(self, kept: int = 0) -> None:
         """Give memory that nothing uses any more back to the driver, but for `kept` bytes; other processes can then have it."""
@@ -129,27 +133,28 @@ class CudaDevice:
 
     def copy_from_host(self, address: int, data: np.ndarray, stream: int) -> None:
         """Copy a C-contiguous host array to `address`; complete on return, so `data` may be changed."""
-        _check_contiguous(data)
-        self._check_not_captured(stream)
-        if data.nbytes:
-            self._run("cuMemcpyHtoDAsync", address, data.ctypes.data, data.nbytes, stream)
-            # Pageable memory is staged before the call returns, pinned memory is not: wait, whatever it is.
-            self.synchronize(stream)
+        # Pageable memory is staged before the call returns, pinned memory is not: wait, whatever it is.
+        self._copy_and_wait("cuMemcpyHtoDAsync", address, data.ctypes.data, data, stream)
 
     def copy_to_host(self, data: np.ndarray, address: int, stream: int) -> None:
         """Copy `data.nbytes` from `address` into a C-contiguous host array; complete on return."""
-        _check_contiguous(data)
-        self._check_not_captured(stream)
-        if data.nbytes:
-            self._run("cuMemcpyDtoHAsync", data.ctypes.data, address, data.nbytes, stream)
-        self.synchronize(stream)
+        self._copy_and_wait("cuMemcpyDtoHAsync", data.ctypes.data, address, data, stream)
 
-    def _check_not_captured(self, stream: int) -> None:
-        if self.is_capturing(stream):
-            raise LaunchError(
-                "copies between host and device memory wait for the stream, which a stream that is captured cannot do: place "
-                "arrays on the device before the capture begins, and read them after it"
-            )
+    def _copy_and_wait(self, name: str, dst: int, src: int, data: np.ndarray, stream: int) -> None:
+        _check_contiguous(data)
+        switched = driver.enter_context(self.context)
+        try:
+            if capture_of(stream):
+                raise LaunchError(
+                    "copies between host and device memory wait for the stream, which a stream that is captured cannot do: "
+                    "place arrays on the device before the capture begins, and read them after it"
+                )
+            if data.nbytes:
+                driver.call(name, dst, src, data.nbytes, stream)
+            self._wait(stream)
+        finally:
+            if switched:
+                driver.leave_context()
 
     def copy(self, dst: int, src: int, nbytes: int, stream: int) -> None:
         """Copy within the device."""
@@ -287,12 +292,18 @@ class CudaDevice:
 
     def synchronize(self, stream: int) -> None:
         """Wait for all work of `stream`. A kernel that failed is told here."""
+        with self.current():
+            self._wait(stream)
+
+    def _wait(self, stream: int) -> None:
+        before = driver.leave_captures()
         try:
-            with self.current(), driver.beside_captures():
-                driver.call("cuStreamSynchronize", stream)
+            driver.call("cuStreamSynchronize", stream)
         except LaunchError:
             self.drop_semaphores()
             raise
+        finally:
+            driver.heed_captures(before)
 
     def create_event(self) -> Any:
         """An event that records times."""

@@ -88,7 +88,7 @@ _count = 0
 
 # --- calls ------------------------------------------------------------------------------------------------------------
 
-# The bindings module once cuInit succeeded, the process that did it, and the functions looked up so far.
+# The bindings module once cuInit succeeded, the process that did it, and the functions and constants looked up so far.
 _bindings: ModuleType | None = None
 _process = 0
 _functions: dict[str, Any] = {}
@@ -238,12 +238,24 @@ def beside_captures() -> Generator[None]:
     In the mode that torch and others capture in, loading, event queries and the like end a capture with an error, whatever
     thread they come from and whatever stream they are about. Needs a current context.
     """
-    relaxed = bindings().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    before = call("cuThreadExchangeStreamCaptureMode", relaxed)
+    before = leave_captures()
     try:
         yield
     finally:
-        call("cuThreadExchangeStreamCaptureMode", before)
+        heed_captures(before)
+
+
+def leave_captures() -> Any:
+    """Begin what `beside_captures` says, for callers that do so often; `heed_captures` with the result ends it."""
+    mode = _functions.get("relaxed")
+    if mode is None:
+        mode = _functions["relaxed"] = bindings().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    return call("cuThreadExchangeStreamCaptureMode", mode)
+
+
+def heed_captures(before: Any) -> None:
+    """Undo a `leave_captures`."""
+    call("cuThreadExchangeStreamCaptureMode", before)
 
 
 def leave_context() -> None:

@@ -78,7 +78,10 @@ def capture_of(stream: int) -> int:
     """
     if stream in LEGACY:
         return 0  # nobody can capture it, and it must not even be asked while others are captured
-    if not int(driver.call("cuStreamIsCapturing", stream)):
+    status, capturing = driver.function("cuStreamIsCapturing")(stream)
+    if status:
+        raise driver.error_of("cuStreamIsCapturing", int(status))
+    if not capturing:
         return 0
     status, number = driver.call("cuStreamGetCaptureInfo", stream)[:2]
     return int(number) if int(status) == _CAPTURE_ACTIVE else ENDED_CAPTURE
