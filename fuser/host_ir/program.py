@@ -161,8 +161,8 @@ class HostProgram:
         device   what `resolve_device` takes, or a Device
 
         Raises InputError classes for arguments that do not fit (a fact that a kernel was compiled for and that does not
-        hold is InputRuntimeError), LaunchError for launches that the device cannot hold and for driver errors. After an
-        error nothing is returned and all memory is given back.
+        hold is InputRuntimeError), LaunchError for launches that the device cannot hold, for driver errors, and within a
+        stream capture for a program with Synchronize. After an error nothing is returned and all memory is given back.
         """
         try:
             if stream is not None:

@@ -155,7 +155,7 @@ def random_chain(rng: random.Random) -> HostProgram:
 def test_random_programs_do_the_same_with_less_memory(chunk: int) -> None:
     """In every way to run, and a graph has the same edges."""
     fewer = 0
-    for seed in range(chunk * 8, chunk * 8 + 8):
+    for seed in range(chunk * 5, chunk * 5 + 5):
         before = random_chain(random.Random(seed))
         after = HostProgram(before.inputs, before.outputs, reuse_memory(before.outputs, before.instructions))
         saved = len(made(before.instructions)) - len(made(after.instructions))
@@ -170,7 +170,7 @@ def test_random_programs_do_the_same_with_less_memory(chunk: int) -> None:
         for run in (after.interpret, after.run, graphs[1].run):
             for got, expected in zip(run([DeviceTensor.from_numpy(x, device)]), want, strict=True):
                 assert np.array_equal(np.asarray(got), expected), f"seed {seed}"
-    assert fewer > 4
+    assert fewer > 2
 
 
 def segments(count: int) -> FusionDefinition:
