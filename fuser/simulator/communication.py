@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from fuser.records import record
-from fuser.simulator.lanes import CLOCK_MASK, CLOCK_SHIFT, THREAD_SHIFT, Array, Lanes
+from fuser.simulator.lanes import CLOCK_MASK, CLOCK_SHIFT, THREAD_SHIFT, Array, Lanes, has_any
 from fuser.simulator.shadow import Clock, Shadow
 
 # (shadow of the memory, unit, how many plain stores the element has had)
@@ -235,9 +235,12 @@ class Communication:
         return number
 
     def _is_visible(self, other: Array, thread: Array, time: Array) -> Array:
-        """Whether accesses by `other` at `time` are visible to `thread`."""
-        result = np.zeros(other.shape, np.bool_)
+        """Whether accesses by `other` at `time` are visible to `thread`. There is one at least."""
         versions = self._version_of[thread]
+        first = int(versions[0])
+        if not has_any(versions != first):  # as of the threads of one block
+            return time < self._view(first)[other] if first else np.zeros(other.shape, np.bool_)
+        result = np.zeros(other.shape, np.bool_)
         for version in np.unique(versions):
             if version:
                 members = versions == version

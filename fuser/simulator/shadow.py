@@ -39,7 +39,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fuser.errors import InternalError
-from fuser.simulator.lanes import CLOCK_MASK, CLOCK_SHIFT, SITE_MASK, THREAD_SHIFT, Array
+from fuser.simulator.lanes import CLOCK_MASK, CLOCK_SHIFT, SITE_MASK, THREAD_SHIFT, Array, has_any, positions
 
 # (flat lane position, record of the earlier access)
 Conflict = tuple[int, int]
@@ -82,9 +82,9 @@ class Clock:
 
         Two arrays of records of one shape, 0 where there is no earlier access. None if all are ordered.
         """
-        if not earlier.any():
+        if not has_any(earlier):
             return None
-        candidates = np.flatnonzero(((earlier ^ record) >> THREAD_SHIFT != 0) & (earlier != 0))
+        candidates = positions(((earlier ^ record) >> THREAD_SHIFT != 0) & (earlier != 0))
         if candidates.size == 0:
             return None
         before = earlier.reshape(-1)[candidates]
@@ -92,22 +92,22 @@ class Clock:
         other = (before >> THREAD_SHIFT) - 1
         time = (before >> CLOCK_SHIFT) & CLOCK_MASK
         bad = self.concurrent(other, thread, time)
-        return candidates[bad] if bad.any() else None
+        return candidates[bad] if has_any(bad) else None
 
     def concurrent(self, other: Array, thread: Array, time: Array) -> Array:
         """Whether accesses by `other` at `time` are unordered with what `thread`, a different one, does now."""
         block = thread // self.threads
         same_block = other // self.threads == block
         bad = (time >= self.block_time[block]) | ~same_block
-        if self.warp_time is not None and bad.any():
+        if self.warp_time is not None and has_any(bad):
             warp = thread % self.threads // 32
             same_warp = same_block & (other % self.threads // 32 == warp)
             bad &= ~(same_warp & (time < self.warp_time[block, warp]))
-        if self.cluster_size > 1 and bad.any():
+        if self.cluster_size > 1 and has_any(bad):
             same_cluster = other // self.threads // self.cluster_size == block // self.cluster_size
             bad &= ~(same_cluster & (time < self.cluster_time[block]))
-        if self.is_visible is not None and bad.any():
-            some = np.flatnonzero(bad)
+        if self.is_visible is not None and has_any(bad):
+            some = positions(bad)
             bad[some] = ~self.is_visible(other[some], thread[some], time[some])
         return bad
 
@@ -170,11 +170,11 @@ class Shadow:
         self.reader[units] = record
         latest = self.reader[units]
         # Readers of the past, displaced by another thread.
-        displaced = np.flatnonzero(((before ^ record) >> THREAD_SHIFT != 0) & (before != 0))
+        displaced = positions(((before ^ record) >> THREAD_SHIFT != 0) & (before != 0))
         if displaced.size:
             self._displace(units.reshape(-1)[displaced], before.reshape(-1)[displaced], record.reshape(-1)[displaced])
         # Readers of this very access that share a unit with the one that was kept.
-        shared = np.flatnonzero((latest ^ record) >> THREAD_SHIFT)
+        shared = positions((latest ^ record) >> THREAD_SHIFT)
         if shared.size:
             self._share(units.reshape(-1)[shared], record.reshape(-1)[shared], latest.reshape(-1)[shared])
         return None
@@ -184,7 +184,7 @@ class Shadow:
         threads = self.clock.threads
         old = (before >> THREAD_SHIFT) - 1
         new = (record >> THREAD_SHIFT) - 1
-        foreign = np.flatnonzero(old // threads != new // threads)
+        foreign = positions(old // threads != new // threads)
         if foreign.size:
             self._spill(units[foreign], before[foreign], record[foreign])
             for array in (self.second, self.third):
@@ -197,7 +197,7 @@ class Shadow:
         previous = self.second[units]
         third = np.where(same_warp, before, 0)
         returning = ~same_warp & (previous != 0)
-        if returning.any():
+        if has_any(returning):
             # The second reader was of another warp than the first: it may be of the warp that reads now.
             past = (previous >> THREAD_SHIFT) - 1
             returning &= (
@@ -212,7 +212,7 @@ class Shadow:
         threads = self.clock.threads
         lost = (record >> THREAD_SHIFT) - 1
         kept = (latest >> THREAD_SHIFT) - 1
-        foreign = np.flatnonzero(lost // threads != kept // threads)
+        foreign = positions(lost // threads != kept // threads)
         if foreign.size:
             self._spill(units[foreign], record[foreign], latest[foreign])
         if self.third is None:
@@ -240,7 +240,7 @@ class Shadow:
         self.write_record[units] = record
         kept = self.write_record[units]
         if not np.array_equal(kept, record):
-            position = int(np.flatnonzero(kept != record)[0])
+            position = int(positions(kept != record)[0])
             return position, int(kept.reshape(-1)[position])
         if self.reader is not None and self.second is not None:
             self.reader[units] = 0
@@ -258,7 +258,7 @@ class Shadow:
             bad = self.clock.unordered(before, record)
             if bad is not None:
                 return int(bad[0]), int(before.reshape(-1)[bad[0]])
-        if self.has_spilled is not None and self.has_spilled[units].any():
+        if self.has_spilled is not None and has_any(self.has_spilled[units]):
             return self._check_spilled(units, record)
         return None
 
@@ -271,7 +271,7 @@ class Shadow:
         place = np.searchsorted(flat_units[order], spilled_units)
         place = np.minimum(place, len(order) - 1)
         lane = order[place]
-        hit = np.flatnonzero(flat_units[lane] == spilled_units)
+        hit = positions(flat_units[lane] == spilled_units)
         bad = self.clock.unordered(spilled_records[hit], flat_record[lane[hit]])
         if bad is not None:
             return int(lane[hit[bad[0]]]), int(spilled_records[hit[bad[0]]])

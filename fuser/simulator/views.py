@@ -16,7 +16,7 @@ import numpy as np
 from fuser.errors import InternalError
 from fuser.ir.kernel import Buffer
 from fuser.simulator.errors import Kind
-from fuser.simulator.lanes import SITE_MASK, Array, Index, Lanes
+from fuser.simulator.lanes import SITE_MASK, Array, Index, Lanes, has_any, in_shape, positions
 from fuser.simulator.memory import PAGE, VirtualRegion
 from fuser.simulator.shadow import Shadow
 
@@ -62,7 +62,7 @@ class RegisterArray:
                 missing = ~written
             else:
                 missing = (lanes.mask & ~written).reshape(-1)[lanes.flat]
-            if missing is True or missing.any():
+            if missing is True or has_any(missing):
                 self.wave.report(
                     Kind.uninitialised_read,
                     f"element {index} of the register array {self.buffer.name} holds no value",
@@ -180,7 +180,7 @@ class MemoryView:
 
     def store(self, index: Index, value: Any, lanes: Lanes, site: int) -> None:
         place = self._locate(index, 1, lanes, site)
-        place = np.broadcast_to(place, lanes.shape)
+        place = in_shape(place, lanes.shape)
         self._note_write(place, 1, lanes, site)
         data, flags = self._storage(1)
         data[place] = lanes.pick(value)
@@ -221,12 +221,10 @@ class MemoryView:
         wrong = np.less(blocks, 0) | np.greater_equal(blocks, size)
         if np.any(wrong):
             message = f"a store reaches for a block that a cluster of {size} does not have"
-            self.wave.report(
-                Kind.out_of_bounds, message, lanes.position(np.broadcast_to(wrong, lanes.shape)), lanes, site
-            )
+            self.wave.report(Kind.out_of_bounds, message, lanes.position(in_shape(wrong, lanes.shape)), lanes, site)
         self.wave.check_cluster_runs(lanes, site)
         own = lanes.block % size
-        place = np.broadcast_to(self._locate(index, 1, lanes, site) + (blocks - own) * self.stride, lanes.shape)
+        place = in_shape(self._locate(index, 1, lanes, site) + (blocks - own) * self.stride, lanes.shape)
         self._note_write(place, 1, lanes, site)
         return place
 
@@ -236,7 +234,7 @@ class MemoryView:
         data, flags = self._storage(width)
         row = place // width
         self._check_read(row, flags, width, lanes, site)
-        rows = data.take(np.broadcast_to(row, lanes.shape))
+        rows = data.take(in_shape(row, lanes.shape))
         return rows.view(self.data.dtype).reshape(*lanes.shape, width)
 
     def load_elements(self, index: Index, width: int, lanes: Lanes, site: int) -> Array:
@@ -248,9 +246,9 @@ class MemoryView:
 
         One of them must be an element of the buffer; what is outside of it is not read, and comes as all ones, a nan.
         """
-        first = np.broadcast_to(lanes.pick(index), lanes.shape)
+        first = in_shape(lanes.pick(index), lanes.shape)
         outside = (first + width <= 0) | (first >= self.size)
-        if outside.any():
+        if has_any(outside):
             self._outside(first, width, outside, lanes, site)
         self._check_alignment(first, width, lanes, site)
         each = first[..., None] + np.arange(width)
@@ -268,7 +266,7 @@ class MemoryView:
         """
         if self.shadow is None:
             return None
-        each = np.broadcast_to(lanes.pick(index), lanes.shape)[..., None] + np.arange(width)
+        each = in_shape(lanes.pick(index), lanes.shape)[..., None] + np.arange(width)
         slots = self._slots(np.clip(each, 0, self.size - 1) + self.base)
         return self._units_of_elements(slots, lanes, site)[0]
 
@@ -281,17 +279,17 @@ class MemoryView:
     def end_reads(self, units: Array, written: Array, lanes: Lanes, site: int) -> None:
         """The active threads have read units till now, since their last writes were `written`."""
         assert self.shadow is not None
-        changed = np.flatnonzero(self.shadow.write_record[units] != written)
+        changed = positions(self.shadow.write_record[units] != written)
         if changed.size:
             position = int(changed[0])
             later = int(self.shadow.write_record[units].reshape(-1)[position])
             self._race((position, later), units, lanes, site, "is written while a copy of it is on its way")
         record = lanes.record | self.wave.clock.stamp(site)
-        self._note_read(units, np.broadcast_to(record[..., None], units.shape), lanes, site)
+        self._note_read(units, in_shape(record[..., None], units.shape), lanes, site)
 
     def store_row(self, index: Index, rows: Array, lanes: Lanes, site: int) -> None:
         width = rows.shape[-1]
-        place = np.broadcast_to(self._locate(index, width, lanes, site), lanes.shape)
+        place = in_shape(self._locate(index, width, lanes, site), lanes.shape)
         row = place // width
         self._note_write(row, width, lanes, site)
         data, flags = self._storage(width)
@@ -301,7 +299,7 @@ class MemoryView:
 
     def forget_row(self, index: Index, width: int, lanes: Lanes, site: int) -> None:
         """Something else is on its way to `width` elements: a write, after which they hold no value."""
-        row = np.broadcast_to(self._locate(index, width, lanes, site), lanes.shape) // width
+        row = in_shape(self._locate(index, width, lanes, site), lanes.shape) // width
         self._note_write(row, width, lanes, site)
         _, flags = self._storage(width)
         if flags is not None:
@@ -340,7 +338,7 @@ class MemoryView:
     def _check_alignment(self, i: Any, width: int, lanes: Lanes, site: int) -> None:
         place = i + self.base if self.base else i
         wrong = place % width != 0 if isinstance(place, int) else (place & (width - 1)) != 0
-        if wrong if isinstance(wrong, bool) else wrong.any():
+        if wrong if isinstance(wrong, bool) else has_any(wrong):
             position = lanes.position(wrong)
             first = int(lanes.value_at(i, position))
             self.wave.report(
@@ -385,7 +383,7 @@ class MemoryView:
         if flags is not None:
             found = flags[row]
             bad = found != (_ALL_WRITTEN & ((1 << 8 * flags.itemsize) - 1))
-            if bad.any():
+            if has_any(bad):
                 if flags.ndim == 2:
                     bad = bad.any(-1)
                 is_filling = self.wave.copies.is_filling(self)
@@ -407,9 +405,9 @@ class MemoryView:
         writer = self.shadow.write_record[units] & SITE_MASK
         # Sites beyond those that a record can tell apart are not looked at.
         bad = (self.wave.site_buffers[writer] != self.wave.site_buffers[site]) & (writer < SITE_MASK)
-        if bad.any():
+        if has_any(bad):
             parts = units.size // lanes.count
-            unit = int(np.flatnonzero(bad)[0])
+            unit = int(positions(bad)[0])
             index = self.index_at(int(units.reshape(-1)[unit]) * self.shadow.unit + self.shadow.origin)
             message = f"{self.buffer.name}[{index}] was last written as another shared buffer"
             self.wave.report(Kind.uninitialised_read, message, unit // parts, lanes, site, index)
@@ -440,14 +438,14 @@ class MemoryView:
         """Shadow units of an access, and the record of every one of them."""
         shadow = self.shadow
         assert shadow is not None
-        row = np.broadcast_to(row, lanes.shape)
+        row = in_shape(row, lanes.shape)
         record = lanes.record | self.wave.clock.stamp(site)
         parts = width * self.itemsize // shadow.unit
         first = shadow.origin // shadow.unit
         if parts == 1:
             return (row - first if first else row), record
         units = (row * parts - first)[..., None] + np.arange(parts)
-        return units, np.broadcast_to(record[..., None], units.shape)
+        return units, in_shape(record[..., None], units.shape)
 
     def _units_of_elements(self, slots: Array, lanes: Lanes, site: int) -> tuple[Array, Array]:
         """The same of single elements, several of each thread: `slots` has the shape (*lanes.shape, elements)."""
@@ -457,7 +455,7 @@ class MemoryView:
         first = slots * self.itemsize // shadow.unit - shadow.origin // shadow.unit
         units = (first[..., None] + np.arange(parts)).reshape(*lanes.shape, -1)
         record = lanes.record | self.wave.clock.stamp(site)
-        return units, np.broadcast_to(record[..., None], units.shape)
+        return units, in_shape(record[..., None], units.shape)
 
     def _race(self, conflict: tuple[int, int], units: Array, lanes: Lanes, site: int, what: str | None = None) -> None:
         position, earlier = conflict
@@ -485,12 +483,12 @@ class MemoryView:
         wrap   what becomes 0
         """
         wave = self.wave
-        place = np.broadcast_to(self._locate(index, 1, lanes, site), lanes.shape)
+        place = in_shape(self._locate(index, 1, lanes, site), lanes.shape)
         data, flags = self._storage(1)
         self._check_flags_only(place, flags, lanes, site)
         places = place.reshape(-1)
-        amounts = np.broadcast_to(lanes.pick(amount), lanes.shape).reshape(-1)
-        bounds = None if wrap is None else np.broadcast_to(lanes.pick(wrap), lanes.shape).reshape(-1)
+        amounts = in_shape(lanes.pick(amount), lanes.shape).reshape(-1)
+        bounds = None if wrap is None else in_shape(lanes.pick(wrap), lanes.shape).reshape(-1)
         units, record = self._check_atomic(place, lanes, site)
         old = np.zeros(places.shape, np.int64)
         for lane in wave.rng.permutation(len(places)).tolist():
@@ -512,7 +510,7 @@ class MemoryView:
     def reached(self, index: Index, target: Index, lanes: Lanes, site: int, *, acquire: bool = False) -> bool:
         """Whether the Int32 element is at least `target` for every active thread; those threads have then seen it."""
         wave = self.wave
-        place = np.broadcast_to(self._locate(index, 1, lanes, site), lanes.shape)
+        place = in_shape(self._locate(index, 1, lanes, site), lanes.shape)
         data, flags = self._storage(1)
         self._check_flags_only(place, flags, lanes, site)
         short = data[place] < lanes.pick(target)
@@ -549,7 +547,7 @@ class MemoryView:
     def _check_flags_only(self, place: Array, flags: Array | None, lanes: Lanes, site: int) -> None:
         if flags is not None:
             bad = flags[place] != (_ALL_WRITTEN & ((1 << 8 * flags.itemsize) - 1))
-            if bad.any():
+            if has_any(bad):
                 self._unwritten(bad, place, 1, lanes, site, "was never written")
 
     def _check_atomic(self, place: Array, lanes: Lanes, site: int) -> tuple[Array | None, Array | None]:
