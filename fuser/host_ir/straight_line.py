@@ -227,7 +227,7 @@ class _Text:
             now = "stream" if bound.streams == 1 else "side.handles"
             self.lines[:0] = [f"if {now} != last:", f"    last = None; {moves}; last = {now}"]
         if bound.streams > 1:
-            self.constants.update(open_streams=partial(SideStreams, self.device))
+            self.constants.update(open_streams=partial(SideStreams, self.device, in_context=True))
             names = "".join(f", q{k}" for k in range(1, bound.streams))
             self.lines[:0] = [f"side = open_streams(stream, {bound.streams})", f"_{names} = side.handles"]
             lines.append("side = None")

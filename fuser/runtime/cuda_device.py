@@ -32,7 +32,7 @@ from fuser.runtime.cuda_launches import (
     launch_config,
     launch_error,
 )
-from fuser.runtime.device import Allocation, ArgumentValue, Launch, out_of_memory
+from fuser.runtime.device import Allocation, ArgumentValue, Launch, OrderCalls, out_of_memory
 from fuser.runtime.pack import PackedValue
 from fuser.runtime.streams import capture_of, keep_until_done
 from fuser.runtime.variants import VARIANTS, Binary, KernelVariants
@@ -304,6 +304,22 @@ class CudaDevice:
             raise
         finally:
             driver.heed_captures(before)
+
+    def order_calls(self) -> OrderCalls:
+        """`record_event`, `wait_event` and `capture_of` for a caller that is in the context of this device."""
+        record, wait = driver.function("cuEventRecord"), driver.function("cuStreamWaitEvent")
+
+        def record_event(event: Any, stream: int) -> None:
+            status = record(event, stream)[0]
+            if status:
+                raise driver.error_of("cuEventRecord", int(status))
+
+        def wait_event(event: Any, stream: int) -> None:
+            status = wait(stream, event, 0)[0]
+            if status:
+                raise driver.error_of("cuStreamWaitEvent", int(status))
+
+        return record_event, wait_event, capture_of
 
     def create_event(self) -> Any:
         """An event that records times."""

@@ -7,8 +7,8 @@ The two implementations live above this layer (`simulator`) or beside it (`cuda`
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from fuser import locks
 from fuser.errors import LaunchMemoryError
@@ -68,6 +68,9 @@ def out_of_memory(nbytes: int, device: str) -> LaunchMemoryError:
 
 
 ArgumentValue = int | float | complex | bool
+
+
+OrderCalls: TypeAlias = tuple[Callable[[Any, int], None], Callable[[Any, int], None], Callable[[int], int]]
 
 
 class Device(Protocol):
@@ -141,6 +144,10 @@ class Device(Protocol):
 
     def capture_of(self, stream: int) -> int:
         """Number of the capture that `stream` is in; 0 outside any."""
+        ...
+
+    def order_calls(self) -> OrderCalls:
+        """`record_event`, `wait_event` and `capture_of` for a caller that is in the context of the device and asks often."""
         ...
 
     def is_capturing(self, stream: int) -> bool:

@@ -15,6 +15,7 @@ memory. So a stream is given back behind the join, where it comes after all of t
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fuser import locks
@@ -34,7 +35,7 @@ class StreamPool:
         # Both are of the parent's context.
         locks.in_child_of(self, StreamPool._forget)
 
-    def take(self, count: int, capture: int) -> list[int]:
+    def take(self, count: int, capture: int, capture_of: Callable[[int], int]) -> list[int]:
         """Streams that are in no capture, or in the one of that number."""
         device = self._device()
         assert device is not None
@@ -43,7 +44,7 @@ class StreamPool:
             for stream in reversed(self._streams):
                 if len(found) == count:
                     break
-                if device.capture_of(stream) in (0, capture):
+                if capture_of(stream) in (0, capture):
                     found.append(stream)
             for stream in found:
                 self._streams.remove(stream)
@@ -91,17 +92,24 @@ class SideStreams:
     for. So one event is enough for all orders that the run makes by itself.
     """
 
-    __slots__ = ("_begun", "_capture", "_device", "_events", "_own", "_pool", "_side", "handles")
+    __slots__ = ("_begun", "_capture", "_device", "_events", "_own", "_pool", "_record", "_side", "_wait", "handles")
 
-    def __init__(self, device: Device, stream: int, count: int) -> None:
-        """`count` includes the caller's `stream`."""
+    def __init__(self, device: Device, stream: int, count: int, *, in_context: bool = False) -> None:
+        """`count` includes the caller's `stream`.
+
+        in_context   what is asked of the device is asked in its context, as `Device.order_calls` has it
+        """
         self._device = device
         self._pool = _pool_of(device)
-        self._capture = device.capture_of(stream)
+        if in_context:
+            self._record, self._wait, capture_of = device.order_calls()
+        else:
+            self._record, self._wait, capture_of = device.record_event, device.wait_event, device.capture_of
+        self._capture = capture_of(stream)
         self._events: dict[int, Any] = {}
         self._own: Any = None
         self._begun: list[int] = []
-        self._side: list[int] = self._pool.take(count - 1, self._capture)
+        self._side: list[int] = self._pool.take(count - 1, self._capture, capture_of)
         self.handles: tuple[int, ...] = (stream, *self._side)
 
     def begin(self, number: int) -> None:
@@ -113,19 +121,19 @@ class SideStreams:
         """What comes to one stream from now on waits for what is on another now."""
         if self._own is None:
             self._own = self._pool.event()
-        self._device.record_event(self._own, self.handles[earlier])
-        self._device.wait_event(self._own, self.handles[later])
+        self._record(self._own, self.handles[earlier])
+        self._wait(self._own, self.handles[later])
 
     def record(self, event: int, number: int) -> None:
         """`event` is from now on what stands on that stream."""
         found = self._events.get(event)
         if found is None:
             found = self._events[event] = self._pool.event()
-        self._device.record_event(found, self.handles[number])
+        self._record(found, self.handles[number])
 
     def wait(self, event: int, number: int) -> None:
         """What comes to a stream from now on waits for an event that was recorded."""
-        self._device.wait_event(self._events[event], self.handles[number])
+        self._wait(self._events[event], self.handles[number])
 
     def synchronize(self) -> None:
         """The host waits for all of them."""
@@ -139,9 +147,9 @@ class SideStreams:
             self.order(0, number)
         # In a capture memory is the graph's, and what stands behind a join would have to be joined again.
         if begun and not self._capture:
-            self._device.record_event(self._own, self.handles[0])
+            self._record(self._own, self.handles[0])
             for number in begun:
-                self._device.wait_event(self._own, self.handles[number])
+                self._wait(self._own, self.handles[number])
 
     def close(self) -> None:
         """Join, and give the streams back. If that fails they are dropped: nobody knows what is on them."""

@@ -11,7 +11,7 @@ from fuser import locks
 from fuser.errors import LaunchError, NoDeviceError
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.runtime.commands import Command, Edges, SequenceGraph
-from fuser.runtime.device import Allocation, ArgumentValue, Launch
+from fuser.runtime.device import Allocation, ArgumentValue, Launch, OrderCalls
 from fuser.simulator.machine import check_launch, run_kernel
 from fuser.simulator.memory import DeviceMemory
 
@@ -127,6 +127,9 @@ class SimulatorDevice:
 
     def capture_of(self, stream: int) -> int:
         return 0
+
+    def order_calls(self) -> OrderCalls:
+        return self.record_event, self.wait_event, self.capture_of
 
     def is_capturing(self, stream: int) -> bool:
         return self.capture_of(stream) != 0

@@ -31,8 +31,11 @@ def orders(fake: FakeDriver) -> list[tuple[int, int]]:
     return found
 
 
-def test_a_run_has_streams_that_begin_behind_the_callers_and_end_before_it(fake: FakeDriver) -> None:
-    side = SideStreams(CudaDevice(0), 7, 3)
+@pytest.mark.parametrize("in_context", [False, True])
+def test_a_run_has_streams_that_begin_behind_the_callers_and_end_before_it(
+    fake: FakeDriver, *, in_context: bool
+) -> None:
+    side = SideStreams(CudaDevice(0), 7, 3, in_context=in_context)
     first, second = side.handles[1:]
     assert side.handles[0] == 7
     assert len({*side.handles}) == 3
@@ -82,12 +85,16 @@ def test_what_is_joined_within_a_capture_does_not_go_on_behind_it(fake: FakeDriv
     assert orders(fake) == [(7, side.handles[1])]
 
 
-def test_streams_of_a_run_whose_end_failed_are_given_to_nobody(fake: FakeDriver) -> None:
+@pytest.mark.parametrize("in_context", [False, True])
+@pytest.mark.parametrize("call", ["cuEventRecord", "cuStreamWaitEvent"])
+def test_streams_of_a_run_whose_end_failed_are_given_to_nobody(
+    fake: FakeDriver, call: str, *, in_context: bool
+) -> None:
     device: Any = CudaDevice(0)
-    side = SideStreams(device, 7, 2)
+    side = SideStreams(device, 7, 2, in_context=in_context)
     side.begin(1)
-    fake.fail_names = {"cuEventRecord": 1}
-    with pytest.raises(LaunchError):
+    fake.fail_names = {call: 1}
+    with pytest.raises(LaunchError, match=call):
         side.close()
     fake.fail_names = {}
     assert SideStreams(device, 7, 2).handles[1] != side.handles[1]
