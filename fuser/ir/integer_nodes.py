@@ -127,6 +127,15 @@ class Int:
 
         __rtruediv__ = __truediv__
 
+        @short_traceback
+        def __lt__(self, other: object) -> NoReturn:
+            raise DefinitionTypeError(
+                "sizes have no order until a program runs; a condition of one is less(a, b), less_equal(a, b), equal(a, b) or "
+                "not_equal(a, b) of fuser.ir.integers"
+            )
+
+        __le__ = __gt__ = __ge__ = __lt__
+
     @property
     def is_const(self) -> bool:
         return not self.terms

@@ -479,6 +479,7 @@ def of_another_definition(verb: Mistake) -> None:
 
 FILL: Any = Fill("x", 1.0)
 EVEN: Any = 2
+COMPARISONS: tuple[Any, ...] = (operator.lt, operator.le, operator.gt, operator.ge)
 
 CALLS: list[tuple[Callable[[], object], str]] = [
     (
@@ -654,6 +655,14 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (
         lambda: KernelCompiler().compile(FusionDefinition(), [ROWS]),
         "KernelCompiler.compile takes a fusion, its definition or a segment, got NoneType",
+    ),
+    *(
+        (
+            lambda compare=compare: compare(extent("x", 0), 3),
+            "sizes have no order until a program runs; a condition of one is less(a, b), less_equal(a, b), equal(a, b) or "
+            "not_equal(a, b) of fuser.ir.integers",
+        )
+        for compare in COMPARISONS
     ),
     (lambda: extent("x", 0) / EVEN, "integer expressions and extents are divided by //"),
     (
