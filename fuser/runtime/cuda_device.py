@@ -146,8 +146,9 @@ class CudaDevice:
         try:
             if capture_of(stream):
                 raise LaunchError(
-                    "copies between host and device memory wait for the stream, which a stream that is captured cannot do: "
-                    "place arrays on the device before the capture begins, and read them after it"
+                    "copies between host and device memory wait for the stream, which cannot be done while it is captured "
+                    "(the default stream: while one that waits for it is): place arrays on the device before the capture "
+                    "begins, and read them after it"
                 )
             if data.nbytes:
                 driver.call(name, dst, src, data.nbytes, stream)

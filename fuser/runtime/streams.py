@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 _EVENT_DISABLE_TIMING = 2
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY
 _CAPTURE_ACTIVE = 1
-ENDED_CAPTURE = -1
+_CAPTURE_IMPLICIT = 906
+UNUSABLE = -1
+"""For a capture's number: of a stream whose capture an error has ended already, and of the legacy default stream while one that
+waits for it is captured. To put work there would be an error, and end that capture."""
 LEGACY = (0, 1)
 """The handles of the legacy default stream."""
 
@@ -72,19 +75,19 @@ def _record(stream: int) -> Any:
 
 
 def capture_of(stream: int) -> int:
-    """Number of the capture that `stream` is in, 0 outside any, ENDED_CAPTURE in one that an error has ended already.
+    """Number of the capture that `stream` is in, 0 outside any, UNUSABLE where it takes no work at all for now.
 
     The current context must be the stream's.
     """
-    if stream in LEGACY:
-        return 0  # nobody can capture it, and it must not even be asked while others are captured
-    status, capturing = driver.function("cuStreamIsCapturing")(stream)
-    if status:
-        raise driver.error_of("cuStreamIsCapturing", int(status))
-    if not capturing:
+    found = driver.function("cuStreamIsCapturing")(stream)
+    if found[0]:
+        if int(found[0]) == _CAPTURE_IMPLICIT:
+            return UNUSABLE
+        raise driver.error_of("cuStreamIsCapturing", int(found[0]))
+    if not found[1]:
         return 0
     status, number = driver.call("cuStreamGetCaptureInfo", stream)[:2]
-    return int(number) if int(status) == _CAPTURE_ACTIVE else ENDED_CAPTURE
+    return int(number) if int(status) == _CAPTURE_ACTIVE else UNUSABLE
 
 
 def order_after(device: Device, stream: int, earlier: int) -> None:
@@ -135,7 +138,7 @@ def rejoin_streams(device: Device, stream: int, joined: Iterable[int]) -> None:
 def keep_until_done(device: Device, stream: int, objects: Sequence[object]) -> None:
     """Keep `objects` alive until the work now in `stream` is over; what is over already is let go.
 
-    While the stream is captured no event can tell: they stay until it is not.
+    While the stream is captured, or unusable, no event can tell: they stay until it is not.
     """
     if device.kind != "cuda" or not objects:
         return

@@ -38,9 +38,19 @@ ATTRIBUTES = {
 }
 CONTEXT = 0xC0
 _RELAXED = 2
-_INVALID, _CAPTURE_ENDED, _OUTSIDE_OF_CAPTURE, _CAPTURED_EVENT = 1, 900, 905, 907
+_INVALID, _CAPTURE_ENDED, _OUTSIDE_OF_CAPTURE, _IMPLICIT, _CAPTURED_EVENT = 1, 900, 905, 906, 907
 # What ends a capture in the usual mode, wherever it comes from, unless the thread's own mode is relaxed.
 _UNSAFE = ("cuEventQuery", "cuEventSynchronize", "cuMemPoolCreate", "cuModuleLoadData", "cuStreamSynchronize")
+# What puts work on a stream, and which argument that is.
+_ON_STREAMS = {
+    "cuEventRecord": 1,
+    "cuMemAllocFromPoolAsync": 2,
+    "cuMemFreeAsync": 1,
+    "cuMemcpyDtoHAsync": 3,
+    "cuMemcpyHtoDAsync": 3,
+    "cuStreamSynchronize": 0,
+    "cuStreamWaitEvent": 0,
+}
 _PLAIN = {"int": int, "size_t": int, "unsigned": int, "char": bytes, "void_ptr": int}
 
 
@@ -89,7 +99,9 @@ class FakeDriver:
         self.freed: list[int] = []
         # The capture that all streams are in but the legacy one, 0 for none; those that other threads are at.
         self.capture = 0
+        # An error has ended the capture; it is one of a stream that waits for the default stream.
         self.is_ended = False
+        self.blocks_default = False
         self.others_capture = False
         self.ended_captures = 0
         self.mode = 0
@@ -125,6 +137,9 @@ class FakeDriver:
             if name in _UNSAFE and (self.capture or self.others_capture) and self.mode != _RELAXED:
                 self.ended_captures += 1
                 return (self._real.CUresult(_CAPTURE_ENDED),)
+            if name in _ON_STREAMS and arguments[_ON_STREAMS[name]] in (0, 1) and self.blocks_default:
+                self.ended_captures += 1
+                return (self._real.CUresult(_IMPLICIT),)
             if number == self.fail_at:
                 return (self._real.CUresult(1),)
             if name in self.fail_names:
@@ -231,10 +246,12 @@ class FakeDriver:
         return 0, self._status(number), number, 0, (), (), 0
 
     def _cuStreamIsCapturing(self, stream: int) -> Any:
+        if stream in (0, 1) and self.blocks_default:
+            return self._real.CUresult(_IMPLICIT), None
         return 0, self._status(self.capture_of(stream))
 
     def _status(self, capture: int) -> int:
-        return 2 if self.is_ended else 1 if capture else 0
+        return (2 if self.is_ended else 1) if capture else 0
 
     def _cuThreadExchangeStreamCaptureMode(self, mode: Any) -> Any:
         before, self.mode = self.mode, int(mode)

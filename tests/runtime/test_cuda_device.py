@@ -534,7 +534,7 @@ def test_copies_from_and_to_the_host_do_not_end_a_capture(fake: FakeDriver, devi
         lambda data: device.copy_to_host(data, a.address, 3),
     ):
         with pytest.raises(
-            LaunchError, match="copies between host and device memory wait for the stream, which a stream that"
+            LaunchError, match="copies between host and device memory wait for the stream, which cannot"
         ):
             copy(np.zeros(16, np.float32))
     assert not [name for name in fake.names() if name.startswith(("cuMemcpy", "cuStreamSync"))]

@@ -6,8 +6,10 @@ import threading
 import weakref
 from typing import Any
 
+import numpy as np
 import pytest
 
+from fuser.errors import LaunchError
 from fuser.runtime import streams
 from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.streams import keep_until_done, order_after
@@ -114,3 +116,23 @@ def test_a_capture_that_an_error_has_ended_is_still_none_of_ours(fake: FakeDrive
     assert not device.is_capturing(0)
     order_after(device, 5, 0)
     assert "cuStreamWaitEvent" not in fake.names()
+
+
+def test_the_default_stream_while_one_that_waits_for_it_is_captured(fake: FakeDriver) -> None:
+    """Nothing is put there, which would end the capture: a collection of garbage may come at any time."""
+    device = CudaDevice(0, KernelVariants(no_compiler))
+    memory, kept = device.allocate(64, 0), Kept()
+    alive = weakref.ref(kept)
+    fake.blocks_default = True
+    device.release(memory, 0)
+    keep_until_done(device, 0, [kept])
+    del kept
+    order_after(device, 5, 0)
+    order_after(device, 0, 5)
+    with pytest.raises(LaunchError, match="the default stream: while one that waits for it is"):
+        device.copy_to_host(np.zeros(16, np.float32), memory.address, 0)
+    assert (fake.ended_captures, fake.freed) == (0, [])
+    fake.blocks_default = False
+    keep_until_done(device, 0, [Kept()])
+    assert alive() is None
+    assert fake.freed == [memory.address]
