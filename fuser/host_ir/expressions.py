@@ -14,12 +14,11 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal, NamedTuple, Protocol, SupportsIndex
 
 from fuser.errors import DefinitionRuntimeError, DefinitionTypeError
 from fuser.ir.integers import (
-    FALSE,
-    TRUE,
     Cond,
     Int,
     Symbol,
@@ -97,13 +96,20 @@ def as_size(value: GivenSize, what: str) -> Size:
     return node.value if node.is_const else node
 
 
-def as_condition(value: Cond | Size, what: str) -> Cond:
-    """A condition, or of a size whether it is not 0. Raises DefinitionTypeError for other things."""
+def as_condition(value: Cond | GivenSize, what: str) -> Cond:
+    """A condition, or of a size whether it is not 0. Raises DefinitionTypeError for other things.
+
+    No bool: `a == b` and `not a` of expressions are such, and ask nothing of the sizes.
+    """
     if isinstance(value, Cond):
         return value
-    if isinstance(value, bool):
-        return TRUE if value else FALSE
-    return not_equal(as_size(value, what), 0)
+    if not isinstance(value, bool):
+        with suppress(DefinitionTypeError):
+            return not_equal(as_size(value, what), 0)
+    raise DefinitionTypeError(
+        f"{what} takes a condition, less(a, b), less_equal(a, b), equal(a, b), not_equal(a, b), all_of(p, ...) or "
+        f"any_of(p, ...) of sizes, or a size, got {value!r}"
+    )
 
 
 def sources_of(value: Size | Cond) -> list[SlotSource]:

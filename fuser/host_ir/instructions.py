@@ -38,14 +38,16 @@ them. A name stands for one memory in the whole program. What a loop writes coun
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, SupportsIndex, get_args
 
 from fuser.errors import DefinitionTypeError
 from fuser.host_ir.expressions import GivenSize, Size, as_condition, as_size, as_sizes
 from fuser.ir.dtypes import DataType, as_dtype, dtype_remedy
 from fuser.ir.integers import Cond, Int
 from fuser.records import record
+from fuser.runtime.arrays import is_scalar, python_number
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.tracebacks import short_tracebacks
 
@@ -143,6 +145,9 @@ class Fill:
     slot: str
     value: bool | int | float | complex
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", _plain(self.value))
+
 
 @short_tracebacks
 @record
@@ -172,9 +177,7 @@ class LaunchKernel:
             object.__setattr__(self, "kernel", _kernel_of(self.kernel))
         if isinstance(self.args, str) or not isinstance(self.args, Sequence):
             raise DefinitionTypeError(f"LaunchKernel takes a sequence of slots and numbers, got {self.args!r}")
-        object.__setattr__(self, "args", tuple(self.args))
-        if self.launch is not None:
-            _check_launch(self.launch)
+        object.__setattr__(self, "args", tuple(_plain(a) for a in self.args))
         for arg in self.args:
             if not isinstance(arg, (str, bool, int, float, complex, Int)):
                 raise DefinitionTypeError(
@@ -193,7 +196,7 @@ class SetStream:
     stream: int | str
 
     def __post_init__(self) -> None:
-        _check_name("SetStream", "a stream", self.stream)
+        object.__setattr__(self, "stream", _name("SetStream", "a stream", self.stream))
 
 
 @short_tracebacks
@@ -204,7 +207,7 @@ class RecordEvent:
     event: int | str
 
     def __post_init__(self) -> None:
-        _check_name("RecordEvent", "an event", self.event)
+        object.__setattr__(self, "event", _name("RecordEvent", "an event", self.event))
 
 
 @short_tracebacks
@@ -215,7 +218,7 @@ class WaitEvent:
     event: int | str
 
     def __post_init__(self) -> None:
-        _check_name("WaitEvent", "an event", self.event)
+        object.__setattr__(self, "event", _name("WaitEvent", "an event", self.event))
 
 
 @short_tracebacks
@@ -304,28 +307,29 @@ def _kinds() -> tuple[type, ...]:
 def _body(instructions: object, what: str) -> tuple[Instruction, ...]:
     if isinstance(instructions, Sequence) and not isinstance(instructions, str):
         found: list[Any] = list(instructions)
-        wrong = next((i for i in found if not isinstance(i, _kinds())), None)
-        if wrong is None:
-            return tuple(found)
-        raise DefinitionTypeError(f"a body of {what} has a {type(wrong).__name__}, no instruction: {wrong!r}")
-    raise DefinitionTypeError(f"a body of {what} is a sequence of instructions, got {type(instructions).__name__}")
+        for one in found:
+            if not isinstance(one, _kinds()):
+                raise DefinitionTypeError(f"a body of {what} is a sequence of instructions, and {one!r} is none")
+        return tuple(found)
+    got = f"got {instructions!r}"
+    if isinstance(instructions, _kinds()):
+        got = f"got one: write ({type(instructions).__name__}(...),)"
+    raise DefinitionTypeError(f"a body of {what} is a sequence of instructions, {got}")
 
 
-def _check_name(instruction: str, what: str, name: object) -> None:
+def _name(instruction: str, what: str, name: object) -> int | str:
     if isinstance(name, str) and name:
-        return
-    if isinstance(name, int) and not isinstance(name, bool) and name >= 0:
-        return
+        return name
+    if isinstance(name, SupportsIndex) and not isinstance(name, bool) and (number := operator.index(name)) >= 0:
+        return number
     raise DefinitionTypeError(f"{instruction} takes {what} by a number from 0 or a name, got {name!r}")
 
 
-def _check_launch(launch: object) -> None:
-    from fuser.runtime.launch_params import LaunchParams
-
-    if not isinstance(launch, LaunchParams):
-        raise DefinitionTypeError(
-            f"launch of LaunchKernel is a LaunchParams, got {type(launch).__name__}; as in LaunchParams(8, 1, 1, 256, 1, 1)"
-        )
+def _plain(value: Any) -> Any:
+    """A number as it prints: those of NumPy, and sizes that are constants, as Python's. Anything else as it is."""
+    if isinstance(value, Int):
+        return as_size(value, "an instruction")
+    return python_number(value) if is_scalar(value) else value
 
 
 def _kernel_of(kernel: object) -> CompiledKernel:

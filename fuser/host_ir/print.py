@@ -31,7 +31,7 @@ from fuser.host_ir.instructions import (
     Synchronize,
     WaitEvent,
 )
-from fuser.ir.integers import Int
+from fuser.ir.integers import Int, Truth
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.syntax_trees import syntax_tree
 
@@ -113,7 +113,8 @@ def _head(instruction: If | Switch | ForLoop) -> str:
     """The text of an instruction up to its bodies."""
     match instruction:
         case If(condition):
-            return f"If({condition}"
+            # True is what `a == b` of two expressions is, and refused.
+            return f"If({int(condition.value) if isinstance(condition, Truth) else condition}"
         case Switch(selector):
             return f"Switch({selector}"
         case ForLoop(index, start, stop, step):

@@ -452,7 +452,10 @@ class Cond:
         raise NotImplementedError
 
     def __bool__(self) -> bool:
-        raise TypeError(f"the condition `{self}` has no truth value; write `condition is TRUE`")
+        raise TypeError(
+            f"the condition `{self}` has no truth value: all_of(a, b) and any_of(a, b) join conditions, `condition is TRUE` "
+            "asks whether it is always so"
+        )
 
     def __str__(self) -> str:
         return self.text

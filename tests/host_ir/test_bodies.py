@@ -377,14 +377,26 @@ def test_well_formed_bodies_are_taken(case: str) -> None:
 
 
 def test_bodies_are_sequences_of_instructions() -> None:
-    with pytest.raises(DefinitionTypeError, match="a body of If is a sequence of instructions, got Fill"):
+    with pytest.raises(
+        DefinitionTypeError, match=r"a body of If is a sequence of instructions, got one: write \(Fill\(...\),\)"
+    ):
         If(less(N, 4), Fill("x", 1))  # type: ignore[arg-type]
-    with pytest.raises(DefinitionTypeError, match="a body of ForLoop has a str, no instruction: 'x'"):
+    with pytest.raises(DefinitionTypeError, match="a body of ForLoop is a sequence of instructions, and 'x' is none"):
         ForLoop("i", 0, 4, 1, ("x",))  # type: ignore[arg-type]
     with pytest.raises(DefinitionTypeError, match="Switch takes a sequence of bodies, got Fill"):
         Switch(N, Fill("x", 1))  # type: ignore[arg-type]
-    with pytest.raises(DefinitionTypeError, match=r"If takes ints and expressions of extent\(slot, dim\), got 'n'"):
-        If("n", ())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("condition", ["n", 1.5, None, scalar("n") == scalar("n"), np.bool_(True)])
+def test_conditions_are_those_of_sizes(condition: Any) -> None:
+    """`==` of two expressions asks whether they are one object."""
+    with pytest.raises(DefinitionTypeError, match=r"If takes a condition, less\(a, b\), .* of sizes, or a size, got"):
+        If(condition, ())
+
+
+def test_decided_conditions_print_as_what_rebuilds_them() -> None:
+    program = HostProgram(("x",), ("x",), (If(less(0, 1), (Fill("x", 1),)), If(less(1, 0), (Fill("x", 2),))))
+    assert parse_program(repr(program), {}) == program
 
 
 def test_the_host_waits_in_a_body() -> None:

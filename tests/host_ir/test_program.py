@@ -5,11 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fuser.errors import DefinitionError, DefinitionRuntimeError, DefinitionTypeError
 from fuser.host_ir.expressions import extent, scalar, stride
-from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Fill, Instruction, LaunchKernel
+from fuser.host_ir.instructions import (
+    Alias,
+    Allocate,
+    Copy,
+    Deallocate,
+    Fill,
+    Instruction,
+    LaunchKernel,
+    RecordEvent,
+    SetStream,
+)
 from fuser.host_ir.print import parse_program
 from fuser.host_ir.program import HostProgram
 from fuser.ir.dtypes import DataType
@@ -184,6 +195,24 @@ def test_instructions_check_their_types(make_kernel: Any) -> None:
         LaunchKernel(make_kernel(), (None,))  # type: ignore[arg-type]
     with pytest.raises(DefinitionTypeError, match="instruction 0 is a str, no instruction"):
         HostProgram((), (), ("Fill",))  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_are_numbers(make_kernel: Any) -> None:
+    """And print as such, as sizes do that turn out to be constants."""
+    kernel = make_kernel(scalars={"alpha": DataType.Float})
+    program = HostProgram(
+        ("x",),
+        ("x",),
+        (
+            Fill("x", np.float32(2.5)),
+            SetStream(np.int64(1)),
+            Fill("x", np.float64(1)),
+            RecordEvent(np.int32(0)),
+            *(LaunchKernel(kernel, ("x", "x", number)) for number in (np.float64(2), np.int64(2), N - N)),
+        ),
+    )
+    assert parse_program(repr(program), program.kernels) == program
+    assert [i.args[2] for i in program.launches()] == [2.0, 2, 0]
 
 
 def test_raw_kernel_needs_launch_sizes(make_kernel: Any) -> None:

@@ -281,7 +281,10 @@ def test_errors() -> None:
     assert str(truth.value) == "the integer expression x has no truth value; compare `.value` or ask a proof"
     with pytest.raises(TypeError) as truth:
         bool(less(x, 3))
-    assert str(truth.value) == "the condition `x < 3` has no truth value; write `condition is TRUE`"
+    assert str(truth.value) == (
+        "the condition `x < 3` has no truth value: all_of(a, b) and any_of(a, b) join conditions, `condition is TRUE` asks "
+        "whether it is always so"
+    )
     with pytest.raises(KeyError) as missing:
         (x + 1).evaluate({})
     assert missing.value.args == ("no value for the symbol 'x'",)
