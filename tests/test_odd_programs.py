@@ -1404,3 +1404,19 @@ def test_factors_of_rows_of_several_dims(
     found = run(define, [x, w], monkeypatch)
     for a, b in zip(found, (x * w, (x * w).sum((1, 2)), (x * w).sum(0)), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_a_reshape_of_what_an_output_shows_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it merges are no neighbours in that output's memory, whatever dims of one element are dropped and added between."""
+
+    def define(fd: FusionDefinition) -> None:
+        o = fd.ops
+        x = fd.define_tensor([-1, -1])
+        y = o.add(o.permute(o.sum(o.broadcast(x, [False, False, True]), [2], keepdim=True), [1, 0, 2]), 1.0)
+        fd.add_output(y)
+        fd.add_output(o.reshape(y, [-1, 1]))
+
+    x = RNG.random((4, 6)).astype("f4")
+    found = run(define, [x], monkeypatch)
+    np.testing.assert_array_equal(found[0], x.T[:, :, None] + 1)
+    np.testing.assert_array_equal(found[1], x.T.reshape(-1, 1) + 1)

@@ -490,8 +490,10 @@ class _Rebuild:
             self.builder.location = old.location
             new = self.tensors[old]
             is_seen = self.parts.count(old.visible) > old.ndim
-            if self.owner.get(new) is not old:
-                # What another output is made of has storage of its own.
+            is_view = isinstance(self.fusion.definitions.get(old), ViewExpr)
+            if self.owner.get(new) is not old or (is_seen and is_view):
+                # What another output is made of has storage of its own. So has what a view is of, in an order of its own, in
+                # which the parts of a dim need not be neighbours.
                 if not is_seen:
                     self.builder.given_names.append(old.name)
                 new = self.builder.pointwise("set", [new], new.dtype)
