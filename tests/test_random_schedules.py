@@ -35,7 +35,8 @@ def outcome(seed: int) -> tuple[RandomCase, Lowered | None, str]:
 
 
 @pytest.mark.parametrize("start", range(0, CASES, CHUNK))
-def test_results_are_exact(start: int) -> None:
+def test_results_are_exact_and_printed_schedules_replay_to_the_same_text(start: int) -> None:
+    """Both of each case: in the process that has lowered it."""
     for seed in range(start, min(start + CHUNK, CASES)):
         case, lowered, _ = outcome(seed)
         if lowered is None:
@@ -43,13 +44,6 @@ def test_results_are_exact(start: int) -> None:
         expected = oracle.evaluate(case.fusion, case.inputs)
         for name, value in run(lowered, case.inputs, seed=seed).check().items():
             assert_same(value, expected[name], f"seed {seed}, {name}\n{case.schedule}\n")
-
-
-def test_printed_schedules_replay_to_the_same_text() -> None:
-    for seed in range(CASES):
-        case, lowered, _ = outcome(seed)
-        if lowered is None:
-            continue
         again = replay(str(case.schedule), generate(seed).fusion)
         assert str(again) == str(case.schedule)
         kernel = lower_fusion(again, case.facts)
