@@ -140,6 +140,8 @@ class _Order:
         self._roots = roots
         self._ends = ends
         self._here = _State(streams={0: set()})
+        # That of a later turn stands for those before, which are on its stream: what comes after it comes after them.
+        self._touches: dict[tuple[int, Name, str, bool], Touch] = {}
 
     def put_all(self, body: Sequence[Instruction], first: int) -> None:
         """The next instructions. Raises _FoundError at the first hazard."""
@@ -150,9 +152,10 @@ class _Order:
         here = self._here
         match instruction:
             case SetStream(stream):
-                # It begins behind what is on stream 0.
+                # It begins behind what is on stream 0; where it had begun, what was on it is before.
                 if stream not in here.streams or stream in here.unsure:
-                    here.streams.setdefault(stream, set()).update(here.streams[0])
+                    new = {touch for touch in here.streams[0] if touch.stream != stream}
+                    here.streams.setdefault(stream, set()).update(new)
                     here.unsure.discard(stream)
                 here.current = stream
             case RecordEvent(event):
@@ -189,14 +192,17 @@ class _Order:
         here = self._here
         unordered = here.streams[here.current]
         for slot in slots:
-            touch = Touch(index, instruction, here.current, slot, is_write)
+            key = (index, here.current, slot, is_write)
+            touch = self._touches.get(key)
+            if touch is None:
+                touch = self._touches[key] = Touch(index, instruction, here.current, slot, is_write)
             memory = here.memory.setdefault(self._roots[slot], _Open())
             for earlier in (*memory.writes, *(memory.reads if is_write else ())):
                 if earlier in unordered:
                     raise _FoundError(Hazard(earlier, touch))
             if is_write:
                 memory.writes, memory.reads = [touch], []
-            else:
+            elif touch not in memory.reads:
                 memory.reads.append(touch)
             for other, behind in here.streams.items():
                 if other != here.current:

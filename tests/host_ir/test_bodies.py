@@ -364,6 +364,14 @@ WELL_FORMED: dict[str, tuple[Instruction, ...]] = {
         WaitEvent(2),
         Fill("x", 2),
     ),
+    "what was on a stream that one body began": (
+        If(less(N, 4), (SetStream(1), Fill("x", 1), SetStream(0))),
+        SetStream(1),
+        Fill("x", 2),
+    ),
+    "turns of which some begin a stream": (
+        ForLoop("i", 0, 4, 1, (If(less(scalar("i"), 2), (SetStream(1), Fill("x", 1), SetStream(0))),)),
+    ),
     "what a loop writes": (Y, ForLoop("i", 0, N, 1, (Fill("y", 1),)), Copy("x", "y")),
 }
 

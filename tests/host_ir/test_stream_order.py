@@ -14,6 +14,7 @@ from fuser import (
     DataType,
     Deallocate,
     Fill,
+    ForLoop,
     HostProgram,
     LaunchKernel,
     RecordEvent,
@@ -23,8 +24,10 @@ from fuser import (
     extent,
 )
 from fuser.errors import DefinitionError, DefinitionRuntimeError, DefinitionTypeError, InputRuntimeError
+from fuser.host_ir import stream_order
 from fuser.host_ir.instructions import Instruction
 from fuser.host_ir.print import parse_program
+from fuser.host_ir.stream_order import Touch
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
 from tests.host_ir.kernels import scale_kernel
@@ -210,3 +213,17 @@ def test_what_is_not_refused_gives_the_same_in_any_order(chunk: int) -> None:
                     assert np.array_equal(np.asarray(got), expected), f"seed {seed} without {index}, order {order}"
     assert refused > 10
     assert taken > 0
+
+
+def test_loops_in_loops_do_not_multiply_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is walked twice; a touch of one turn stands for those of the turns before."""
+    made: list[Touch] = []
+    monkeypatch.setattr(stream_order, "Touch", lambda *fields: made.append(Touch(*fields)) or made[-1])
+    body: tuple[Instruction, ...] = (
+        *(Fill("x", 1), RecordEvent(1), SetStream(1), WaitEvent(1)),
+        *(Fill("x", 2), RecordEvent(2), SetStream(0), WaitEvent(2)),
+    )
+    for depth in range(6):
+        body = (ForLoop(f"i{depth}", 0, 2, 1, body),)
+    HostProgram(("x",), ("x",), body)
+    assert len(made) == 2
