@@ -106,6 +106,8 @@ class _Here:
 class _Walk:
     here: _Here = field(default_factory=_Here)
     updates: dict[str, None] = field(default_factory=dict)
+    # All events that ever were.
+    recorded: dict[Name, None] = field(default_factory=dict)
     # All slots that ever were, and the memory that a name stands for.
     every: list[tuple[str, _Slot]] = field(default_factory=list)
     roots: dict[str, str] = field(default_factory=dict)
@@ -144,7 +146,13 @@ class _Walk:
             kind = type(name).__name__
             self.fail(f"a slot is named by a text, got {kind}; arrays are handed to run", DefinitionTypeError)
         if slot is None:
-            self.fail(f"slot {name!r} is not defined; defined are {', '.join(map(repr, self.slots)) or 'none'}")
+            defined = f"defined are {', '.join(map(repr, self.slots)) or 'none'}"
+            if any(other == name for other, _ in self.every):
+                self.fail(
+                    f"slot {name!r} is not defined here: it ended with the body that made it; {defined}. What is used behind "
+                    "a body is made before it, or, by Allocate, alike in all bodies of an If or Switch"
+                )
+            self.fail(f"slot {name!r} is not defined; {defined}")
         if slot.root in self.here.ended:
             self.fail(f"slot {name!r} is used after the Deallocate of {slot.root!r}")
         return slot
@@ -372,11 +380,16 @@ def _verify_instruction(walk: _Walk, instruction: Instruction) -> None:
                 _verify_planned_launch(walk, instruction, kernel.plan)
             del args
         case RecordEvent(event):
-            walk.here.events[event] = None
+            walk.here.events[event] = walk.recorded[event] = None
         case WaitEvent(event):
             if event not in walk.here.events:
-                recorded = ", ".join(map(repr, walk.here.events)) or "none"
-                walk.fail(f"event {event!r} is waited for, and nothing before has recorded it; recorded are {recorded}")
+                recorded = f"recorded are {', '.join(map(repr, walk.here.events)) or 'none'}"
+                if event in walk.recorded:
+                    walk.fail(
+                        f"event {event!r} is waited for, and it may not have been recorded: a body does that, which may not "
+                        f"run; {recorded}. Record it before that body too, or in all bodies of an If or Switch"
+                    )
+                walk.fail(f"event {event!r} is waited for, and nothing before has recorded it; {recorded}")
         case SetStream(stream):
             walk.here.stream = stream
         case Synchronize():

@@ -227,14 +227,15 @@ MALFORMED: dict[str, tuple[tuple[Instruction, ...], tuple[str, ...], str]] = {
     "what one body makes": (
         (If(less(N, 4), (Y, Fill("y", 1)), ()), Fill("y", 2)),
         (),
-        "instruction 3, Fill('y', 2): slot 'y' is not defined; defined are 'x'",
+        "instruction 3, Fill('y', 2): slot 'y' is not defined here: it ended with the body that made it; defined are 'x'. What "
+        "is used behind a body is made before it, or, by Allocate, alike in all bodies of an If or Switch",
     ),
     "what bodies make otherwise": (
         (If(less(N, 4), (Y, Fill("y", 1)), (Allocate("y", (4,), DataType.Float), Fill("y", 1))), Fill("y", 2)),
         (),
-        "slot 'y' is not defined",
+        "slot 'y' is not defined here: it ended with the body",
     ),
-    "what a loop makes": ((ForLoop("i", 0, 4, 1, (Y, Fill("y", 1))), Fill("y", 2)), (), "slot 'y' is not defined"),
+    "what a loop makes": ((ForLoop("i", 0, 4, 1, (Y, Fill("y", 1))), Fill("y", 2)), (), "slot 'y' is not defined here"),
     "an alias of two memories": (
         (Y, If(less(N, 4), (Alias("a", "x"),), (Alias("a", "y"),))),
         (),
@@ -264,7 +265,7 @@ MALFORMED: dict[str, tuple[tuple[Instruction, ...], tuple[str, ...], str]] = {
     "the index behind its loop": (
         (ForLoop("i", 0, 4, 1, ()), Allocate("z", (scalar("i"),), DataType.Float)),
         (),
-        "slot 'i' is not defined",
+        "slot 'i' is not defined here: it ended with the body that made it",
     ),
     "the index as a tensor": (
         (ForLoop("i", 0, 4, 1, (Fill("i", 1),)),),
@@ -276,7 +277,8 @@ MALFORMED: dict[str, tuple[tuple[Instruction, ...], tuple[str, ...], str]] = {
     "an event of one body": (
         (If(less(N, 4), (RecordEvent(1),)), WaitEvent(1)),
         (),
-        "event 1 is waited for, and nothing before has recorded it; recorded are none",
+        "event 1 is waited for, and it may not have been recorded: a body does that, which may not run; recorded are none. "
+        "Record it before that body too, or in all bodies of an If or Switch",
     ),
     "a body that ends elsewhere": (
         (If(less(N, 4), (SetStream(1),)),),
@@ -398,7 +400,9 @@ def test_bodies_are_sequences_of_instructions() -> None:
 @pytest.mark.parametrize("condition", ["n", 1.5, None, scalar("n") == scalar("n"), np.bool_(True)])
 def test_conditions_are_those_of_sizes(condition: Any) -> None:
     """`==` of two expressions asks whether they are one object."""
-    with pytest.raises(DefinitionTypeError, match=r"If takes a condition, less\(a, b\), .* of sizes, or a size, got"):
+    with pytest.raises(
+        DefinitionTypeError, match=r"If takes a condition, less\(a, b\), .* of sizes .*, or a size, got"
+    ):
         If(condition, ())
 
 
