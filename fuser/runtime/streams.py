@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from fuser import locks
-from fuser.errors import InputTypeError
+from fuser.errors import InputTypeError, LaunchError
 from fuser.runtime import driver
 
 if TYPE_CHECKING:
@@ -90,22 +90,30 @@ def capture_of(stream: int) -> int:
     return int(number) if int(status) == _CAPTURE_ACTIVE else UNUSABLE
 
 
-def order_after(device: Device, stream: int, earlier: int) -> None:
-    """Make later work of `stream` wait, on the device, for what is in `earlier` now.
+def order_after(device: Device, stream: int, earlier: int) -> bool:
+    """Make later work of `stream` wait, on the device, for what is in `earlier` now; False if there is nothing to wait for.
 
-    A capture is cut off from all other streams: whoever launches the graph orders it after what it reads.
+    A capture is cut off from all other streams: whoever launches the graph orders it after what it reads. Raises LaunchError
+    where it is `earlier` that is captured, whose work before that cannot be waited for any more.
     """
     if stream == earlier or device.kind != "cuda":
-        return
+        return False
     with _context_of(device):
-        if capture_of(stream) != capture_of(earlier):
-            return
+        here, there = capture_of(stream), capture_of(earlier)
+        if here != there:
+            if here:
+                return False
+            raise LaunchError(
+                f"work on stream {earlier:#x} cannot be waited for while it is captured (the default stream: while one that "
+                "waits for it is): use its arrays before or after the capture, or on the same stream"
+            )
         event = _record(earlier)
         try:
             driver.call("cuStreamWaitEvent", stream, event, 0)
         finally:
             # The driver keeps what it needs until the wait is over.
             driver.call("cuEventDestroy", event)
+    return True
 
 
 def own_stream(device: Device) -> int:
@@ -122,11 +130,8 @@ def own_stream(device: Device) -> int:
 
 
 def join_streams(device: Device, stream: int, others: Iterable[int]) -> set[int]:
-    """Order `stream` after those of `others` that are not itself, and give them: they are to be ordered after it later."""
-    joined = {other for other in others if other != stream}
-    for other in joined:
-        order_after(device, stream, other)
-    return joined
+    """Order `stream` after `others`, and give those that are to be ordered after it later."""
+    return {other for other in set(others) if order_after(device, stream, other)}
 
 
 def rejoin_streams(device: Device, stream: int, joined: Iterable[int]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from fuser.errors import LaunchError
 from fuser.runtime import streams
 from fuser.runtime.cuda_device import CudaDevice
-from fuser.runtime.streams import keep_until_done, order_after
+from fuser.runtime.streams import join_streams, keep_until_done, order_after
 from fuser.runtime.variants import KernelVariants
 from tests.runtime.fake_driver import FakeDriver, install
 from tests.runtime.test_cuda_device import no_compiler
@@ -102,10 +102,11 @@ def test_a_capture_is_cut_off_from_other_streams(fake: FakeDriver) -> None:
     device = CudaDevice(0, KernelVariants(no_compiler))
     fake.capture = 77
     fake.calls.clear()
-    order_after(device, 5, 0)
-    order_after(device, 0, 5)
+    assert join_streams(device, 5, (0, 5)) == set()
+    with pytest.raises(LaunchError, match="work on stream 0x5 cannot be waited for while it is captured"):
+        order_after(device, 0, 5)
     assert "cuStreamWaitEvent" not in fake.names()
-    order_after(device, 5, 6)
+    assert join_streams(device, 5, (0, 5, 6, 6)) == {6}
     assert fake.names().count("cuStreamWaitEvent") == 1
 
 
@@ -127,8 +128,9 @@ def test_the_default_stream_while_one_that_waits_for_it_is_captured(fake: FakeDr
     device.release(memory, 0)
     keep_until_done(device, 0, [kept])
     del kept
-    order_after(device, 5, 0)
     order_after(device, 0, 5)
+    with pytest.raises(LaunchError, match="work on stream 0x0 cannot be waited for"):
+        order_after(device, 5, 0)
     with pytest.raises(LaunchError, match="the default stream: while one that waits for it is"):
         device.copy_to_host(np.zeros(16, np.float32), memory.address, 0)
     assert (fake.ended_captures, fake.freed) == (0, [])
