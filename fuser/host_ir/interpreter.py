@@ -286,7 +286,11 @@ class _Run:
 
     def sizes(self, values: tuple[Size, ...]) -> tuple[int, ...]:
         """Sizes with the slots' extents filled in."""
-        return _size_function(values)(self)
+        try:
+            return _size_function(values)(self)
+        except ZeroDivisionError:
+            text = ", ".join(str(value) for value in values if not isinstance(value, int))
+            raise InputRuntimeError(f"these arguments ask for a division by 0: {text}") from None
 
     def execute_body(self, body: Sequence[Instruction], first: int) -> None:
         """Bind instructions and run their steps; `first` is the number of the first one."""

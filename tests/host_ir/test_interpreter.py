@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fuser.errors import InputError, InputRuntimeError, InputTypeError, LaunchError
-from fuser.host_ir.expressions import extent, scalar, stride
-from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Fill, LaunchKernel
+from fuser.host_ir.expressions import extent, less, scalar, stride
+from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Fill, If, Instruction, LaunchKernel
 from fuser.host_ir.program import HostProgram
 from fuser.ir.dtypes import DataType
 from fuser.ir.facts import Aligned, Disjoint, ExtentDivisible, IndexBound, LoopBound, UnitStride
@@ -481,3 +481,21 @@ def test_threads_share_a_program(device, make_kernel) -> None:
         t.join()
     assert failures == []
     assert program.counters()["launches"] == 4 * 29
+
+
+@pytest.mark.parametrize(
+    ("instruction", "text"),
+    [
+        (Allocate("y", (extent("x", 0) // scalar("n"),), DataType.Float), r"extent\('x', 0\)//scalar\('n'\)"),
+        (If(less(extent("x", 0) % scalar("n"), 1), ()), r"select\(extent\('x', 0\)%scalar\('n'\) < 1, 0, 1\)"),
+    ],
+)
+def test_a_size_that_is_divided_by_0_names_the_instruction(instruction: Instruction, text: str) -> None:
+    program = HostProgram(("x", "n"), ("x",), (instruction,))
+    program.run([np.ones(4, np.float32), 2], device="simulator")
+    for _ in range(2):
+        with pytest.raises(InputRuntimeError, match=f"these arguments ask for a division by 0: {text}") as caught:
+            program.run([np.ones(4, np.float32), 0], device="simulator")
+        assert any(
+            "while running instruction 0 of a host program" in note for note in getattr(caught.value, "__notes__", [])
+        )
