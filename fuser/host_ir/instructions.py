@@ -178,6 +178,8 @@ class LaunchKernel:
         if isinstance(self.args, str) or not isinstance(self.args, Sequence):
             raise DefinitionTypeError(f"LaunchKernel takes a sequence of slots and numbers, got {self.args!r}")
         object.__setattr__(self, "args", tuple(_plain(a) for a in self.args))
+        if self.launch is not None:
+            _check_launch(self.launch)
         for arg in self.args:
             if not isinstance(arg, (str, bool, int, float, complex, Int)):
                 raise DefinitionTypeError(
@@ -330,6 +332,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Int):
         return as_size(value, "an instruction")
     return python_number(value) if is_scalar(value) else value
+
+
+def _check_launch(launch: object) -> None:
+    from fuser.runtime.launch_params import LaunchParams
+
+    if not isinstance(launch, LaunchParams):
+        raise DefinitionTypeError(
+            f"launch of LaunchKernel is a LaunchParams, got {type(launch).__name__}; as in LaunchParams(8, 1, 1, 256, 1, 1)"
+        )
 
 
 def _kernel_of(kernel: object) -> CompiledKernel:
