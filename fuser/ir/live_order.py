@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from fuser.errors import InternalError
 from fuser.ir.fusion import Expr, Fusion, Scalar, Val, expr_inputs, expr_outputs, extent_operands
 
 
@@ -17,8 +18,9 @@ def live_exprs(fusion: Fusion) -> list[Expr]:
 
 
 def exprs_below(values: Iterable[Val], definitions: Mapping[Val, Expr]) -> list[Expr]:
-    """Exprs that `values` depend on, in depth-first post-order."""
+    """Exprs that `values` depend on, in depth-first post-order. Raises InternalError where one depends on itself."""
     order: list[Expr] = []
+    begun: set[Expr] = set()
     done: set[Expr] = set()
     for value in values:
         # An explicit stack: definitions may be longer than Python's recursion limit.
@@ -32,6 +34,9 @@ def exprs_below(values: Iterable[Val], definitions: Mapping[Val, Expr]) -> list[
                 done.add(expr)
                 order.append(expr)
                 continue
+            if expr in begun:
+                raise InternalError(f"{current.name} depends on itself")
+            begun.add(expr)
             stack.append((current, True))
             stack.extend((v, False) for v in reversed(all_operands(expr)))
     return order

@@ -438,7 +438,6 @@ def sub_fusion(fusion: Fusion, exprs: Sequence[TensorExpr]) -> tuple[Fusion, tup
     outputs += [Output(t) for t in made if t in needed_outside and t not in listed]
     outputs.sort(key=lambda o: _number(o.tensor.name))
     scalars = [v for v in fusion.inputs if isinstance(v, Scalar)]
-    # What is read comes first: an extent asked of a tensor that is computed from it would need itself.
     members = dict.fromkeys((*read, *made))
     scalar_exprs = _scalar_exprs(fusion, exprs, members)
     carried = {d.extent for t in read for d in t.visible if isinstance(d.extent, Symbol)}
@@ -451,7 +450,9 @@ def sub_fusion(fusion: Fusion, exprs: Sequence[TensorExpr]) -> tuple[Fusion, tup
     extra = {s: Scalar(s.name, DataType.Int) for s in missing}
     order = {e: i for i, e in enumerate(fusion.exprs)}
     bare = {t: _bare(t) for t in read if t.root is not None}
-    own = [_own_extent(e, members, extra) for e in scalar_exprs]
+    # Extents of other segments' tensors, asked of a tensor whose own size is one of them, would need themselves.
+    sized = {t for t in made if foreign and not set(foreign).isdisjoint(exprs_below((t,), fusion.definitions))}
+    own = [_own_extent(e, members, [t for t in members if t not in sized], extra) for e in scalar_exprs]
     part = Fusion(
         (*(bare.get(t, t) for t in read), *scalars, *extra.values()),
         (
@@ -496,15 +497,18 @@ def _scalar_exprs(
 
 
 def _own_extent(
-    expr: ScalarOp | ExtentOp, members: Collection[Tensor], extra: Mapping[Symbol, Scalar]
+    expr: ScalarOp | ExtentOp, members: Collection[Tensor], asked: Sequence[Tensor], extra: Mapping[Symbol, Scalar]
 ) -> ScalarOp | ExtentOp:
-    """An extent of a tensor of another segment, asked of a tensor of this one or of the scalar that is passed for it."""
+    """An extent of a tensor of another segment: `asked` of a tensor of this one or of the scalar that is passed for it.
+
+    Where none has it the tensor stays, of which nothing else is there: values of extents come from those of symbols.
+    """
     if not isinstance(expr, ExtentOp) or expr.tensor in members:
         return expr
     extent = expr.tensor.visible[expr.dim].extent
     if isinstance(extent, Symbol) and extent in extra:
         return ScalarOp("cast", (extra[extent],), expr.output)
-    for t in members:
+    for t in asked:
         for d, dim in enumerate(t.visible):
             if dim.extent is extent and not dim.is_broadcast:
                 return ExtentOp(t, d, expr.output)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition, SchedulerType
@@ -251,3 +252,19 @@ def test_what_is_only_measured_is_in_no_segment(*, others: bool) -> None:
     segments = segment_fusion(fd.fusion.ir_fusion).segments
     assert y.name not in {t.name for s in segments for e in s.fusion.tensor_exprs for t in tensor_outputs(e)}
     assert [t for s in segments for t in s.fusion.output_tensors] == list(fd.fusion.ir_fusion.output_tensors)
+
+
+def test_sizes_of_another_segment_are_not_asked_of_what_has_them() -> None:
+    """The size of a padded tensor says how large a result is; no tensor of its kernel had it but that result itself."""
+    with FusionDefinition() as fd:
+        o = fd.ops
+        x = fd.define_tensor([-1, -1])
+        padded = o.pad(x, [1, 2, 0, 3])
+        total = o.sum(o.cumsum(padded, 1), [0, 1])
+        spread = o.broadcast_in_dim(total, [o.size(padded, 0), o.size(padded, 1)], [])
+        e = o.exp(spread - o.max(spread, [1], True))
+        fd.add_output(o.div(e, o.sum(e, [1], True)))
+    for rows, columns in [(2, 3), (4, 1), (2, 3)]:
+        (found,) = fd.execute([np.ones((rows, columns), np.float32)], device="simulator")
+        expected = np.full((rows + 3, columns + 3), 1 / (columns + 3))
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
