@@ -17,6 +17,7 @@ LAST_WORDS = {
     "03_hand_written_schedule": "refused for 999 columns: t0_cache_after_0 cannot be vectorized by 4",
     "04_host_program_with_raw_kernel": "not run, a raw kernel needs a GPU: add_scaled is raw CUDA source",
     "05_saved_program": "none of the compiler's modules was imported",
+    "06_streams_and_loops": "a graph of 11 commands: {'launched': 1, 'instantiated': 2}",
     "tour": "fd.explain(inputs) has all of it",
 }
 
