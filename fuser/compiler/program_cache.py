@@ -76,11 +76,20 @@ class ProgramCache:
 
     def program(self, bound: BoundInputs, device: Device, options: CompileOptions) -> HostProgram:
         """The program for these inputs, compiled if need be."""
+        return self._entry(bound, device, options)[0]
+
+    def kernels(self, bound: BoundInputs, device: Device, options: CompileOptions) -> tuple[CompiledKernel, ...]:
+        """Kernels of the program for these inputs."""
+        return tuple(k for k in self._entry(bound, device, options)[1] if k is not None)
+
+    def _entry(
+        self, bound: BoundInputs, device: Device, options: CompileOptions
+    ) -> tuple[HostProgram, tuple[CompiledKernel | None, ...]]:
         key = self._exact_key(bound, device, options)
         found = self._exact.get(key)
         if found is not None:
             self.counters.exact_hits += 1
-            return found[0]
+            return found
         with self._lock:
             found = self._exact.get(key)
             if found is None:
@@ -88,13 +97,7 @@ class ProgramCache:
                 self._exact[key] = found
                 while len(self._exact) > MAX_EXACT:
                     self._exact.popitem(last=False)
-        return found[0]
-
-    def kernels(self, bound: BoundInputs, device: Device, options: CompileOptions) -> tuple[CompiledKernel, ...]:
-        """Kernels of the program for these inputs."""
-        self.program(bound, device, options)
-        _, kernels = self._exact[self._exact_key(bound, device, options)]
-        return tuple(k for k in kernels if k is not None)
+        return found
 
     def _exact_key(self, bound: BoundInputs, device: Device, options: CompileOptions) -> tuple[object, ...]:
         tensors = tuple((t.sizes, t.strides, t.alignment) for t in bound.tensors.values())

@@ -237,6 +237,13 @@ def test_dims_found_to_be_one_are_another_fusion() -> None:
     assert cache.counters()["kernels_compiled"] == 2
 
 
+def test_kernels_are_told_of_a_program_that_was_dropped_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As other threads drop it who fill the cache."""
+    monkeypatch.setattr("fuser.compiler.program_cache.MAX_EXACT", 0)
+    (kernel,) = cache_of("add_two").kernels(case("add_two").inputs(ALIGNED, 2), device="simulator")
+    assert kernel.kernel_ir is not None
+
+
 def test_identical_segments_of_other_fusions_do_not_mix() -> None:
     """Two caches keep kernels apart, whatever the names inside."""
     device = SimulatorDevice()

@@ -84,7 +84,7 @@ def test_members_of_other_enumerations() -> None:
     for enum, name, meant in (
         (ParallelType, "blockx", "; did you mean ParallelType.block_x?"),
         (ParallelType, "threadIdx_x", "; did you mean ParallelType.block_x?"),
-            (ParallelType, "warp", "; they are mesh_x, mesh_y, "),
+        (ParallelType, "warp", "; they are mesh_x, mesh_y, "),
         (DataType, "Flaot", "; did you mean DataType.Float?"),
     ):
         with pytest.raises(AttributeError) as caught:
