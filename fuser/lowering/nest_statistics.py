@@ -14,7 +14,7 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import BLOCK_TYPES, GRID_TYPES, THREAD_TYPES, MemoryType
 from fuser.ir.exact_statistics import RUN_DIGITS
 from fuser.ir.fusion import COPIES, Pointwise, Split, Tensor, TensorExpr, Welford, tensor_outputs
-from fuser.ir.integers import ONE, ZERO, Int, Symbol, equal, prove_less_equal
+from fuser.ir.integers import ONE, ZERO, Int, Symbol, all_of, equal, less, prove_less_equal
 from fuser.ir.iteration_graph import Group, GroupSplit
 from fuser.ir.kernel import Allocate, Buffer, Cast, For, If, Literal, Load, Role, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
@@ -22,6 +22,7 @@ from fuser.lowering.common_shift import choose_shift
 from fuser.lowering.compensated_sum import rest_of
 from fuser.lowering.exact_welford import finish_mean
 from fuser.lowering.moments import settle_moments
+from fuser.lowering.nest_predicates import inexact_splits
 from fuser.lowering.nest_state import Accumulator, Nest, is_one
 from fuser.lowering.nest_values import NestValues
 from fuser.lowering.welford import WelfordStep, temporary, unshift
@@ -126,7 +127,14 @@ class NestStatistics(NestValues):
             source = self._source(expr)
             assert source is not None
             read = Store(first, self._offset(indexer, accumulator.axes, expr.mean), self._read(source, indexer))
-            reads = self._predicated([read], self._predicates(leader, loops, indexer))
+            # The loops that are not around the read do not turn where a reduced dim has no element.
+            padded = set(inexact_splits(loops))
+            turns = [
+                less(indices[group], group.extent)
+                for axis, group in zip(state.loop, loops, strict=True)
+                if axis.is_reduction and not (isinstance(group.origin, GroupSplit) and group.origin in padded)
+            ]
+            reads = self._predicated([read], all_of(*self._predicate_list(leader, loops, indexer), *turns))
             for i, extent in reversed(opened):
                 nested: list[Stmt] = [For(i, ZERO, extent, ONE, tuple(reads), unroll=True)]
                 reads = nested

@@ -140,3 +140,23 @@ def test_infinities_and_nan(dtype: DataType, given: ReductionParams) -> None:
     assert np.isnan(variance[1:7]).all()
     np.testing.assert_array_equal(mean[1:7], [np.inf, -np.inf, np.nan, np.nan, np.inf, np.nan])
     assert np.isfinite(np.delete(variance, range(1, 7))).all()
+
+
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.Double])
+@pytest.mark.parametrize(
+    ("shape", "dims"), [((3, 5, 0), [0, 2]), ((0, 5, 3), [0, 2]), ((300, 2, 0), [0, 2]), ((5, 0), [1])]
+)
+def test_nothing_has_no_first_value(shape: tuple[int, ...], dims: list[int], dtype: DataType) -> None:
+    """Of several reduced dims one has elements, and its loop turns: the read of the first value has no loop around it."""
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1] * len(shape), True, dtype)
+        var, mean = fd.ops.var_mean(x, dims, 0, False)
+        fd.add_output(mean)
+        fd.add_output(var)
+    for sizes in (shape, tuple(n or 8 for n in shape), shape):
+        given = np.ones(sizes, dtype.numpy)
+        mean, var = fd.execute([given], device="simulator")
+        assert mean.shape == var.shape == np.sum(given, tuple(dims)).shape
+        if given.size:
+            assert np.all(mean == 1.0)
+            assert np.all(var == 0.0)
