@@ -240,12 +240,18 @@ def _integer_power(x: Array, y: Array) -> Array:
     return np.where(y < 0, of_negative, power)
 
 
+@in_double
+def _floating_power(x: Array, y: Array) -> Array:
+    """C's pow. NumPy takes the square root where an exponent is 0.5 for a whole row, which differs for -inf and -0."""
+    return np.where(y == 0.5, np.where(np.isneginf(x), np.inf, np.power(x, y) + 0.0), np.power(x, y)).astype(x.dtype)
+
+
 add = quiet(np.add)
 sub = per_kind(floating=np.subtract, integer=np.subtract, boolean=np.not_equal, cplx=np.subtract)
 mul = quiet(np.multiply)
 div = per_kind(floating=np.true_divide, integer=_truncated_quotient, boolean=np.logical_and, cplx=np.true_divide)
 truediv = quiet(np.true_divide)
-pow_ = per_kind(floating=in_double(np.power), integer=_integer_power, boolean=lambda x, y: x | ~y)
+pow_ = per_kind(floating=_floating_power, integer=_integer_power, boolean=lambda x, y: x | ~y)
 fmod = per_kind(floating=np.fmod, integer=_truncated_remainder, boolean=_zero)
 remainder = per_kind(floating=np.remainder, integer=_floored_remainder, boolean=_zero)
 left_shift = quiet(np.left_shift)

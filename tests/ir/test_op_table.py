@@ -505,6 +505,27 @@ def test_float_semantics(name: str, operands: list[list[float]], want: list[floa
     np.testing.assert_array_equal(np.signbit(got[zeros]), np.signbit(np.array(want)[zeros]))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_powers_are_cs_however_the_exponent_is_laid_out(dtype: type):
+    """NumPy has short cuts for an exponent that is the same along a row; -inf and -0 tell them from `pow`."""
+    x = np.array([-INF, -0.0, 0.0, 4.0, -1.0, INF, NAN], dtype)
+    for exponent, want in {
+        0.5: [INF, 0.0, 0.0, 2.0, NAN, INF, NAN],
+        -0.5: [0.0, INF, INF, 0.5, NAN, 0.0, NAN],
+        2.0: [INF, 0.0, 0.0, 16.0, 1.0, INF, NAN],
+        -1.0: [-0.0, -INF, INF, 0.25, -1.0, 0.0, NAN],
+    }.items():
+        row = np.array([exponent], dtype)
+        for y in (np.broadcast_to(row, x.shape), np.repeat(row, x.size), row):
+            got = _evaluate("pow", [x, y])
+            assert got.dtype == dtype
+            np.testing.assert_array_equal(got, np.array(want, dtype), err_msg=f"to the power {exponent}")
+            numbers = ~np.isnan(got)
+            np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(want)[numbers])
+        for one, expected in zip(x, want, strict=True):
+            np.testing.assert_array_equal(_evaluate("pow", [one[None], row]), np.array([expected], dtype))
+
+
 def test_bool_arithmetic_is_that_of_0_and_1():
     x, y = np.array([False, False, True, True]), np.array([False, True, False, True])
     for name, want in {
