@@ -1023,7 +1023,7 @@ class TensorView(Val):
     def sign(self) -> TensorView:
         """-1, 0 or 1; 0 for zeros of either sign and for nan. Keeps the dtype."""
     def signbit(self) -> TensorView:
-        """The sign bit of floats (True for -0.0); x < 0 for integers.
+        """The sign bit of floats (True for -0.0; of a computed nan either); x < 0 for integers.
 
         Operands: floating, integer, Bool; shapes are broadcast, lower ranks get size-1 dims on the left. Scalars
         alone give a scalar.

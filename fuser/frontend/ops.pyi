@@ -1195,7 +1195,7 @@ def sign(x: TensorView, /) -> TensorView:
 def sign(x: Operand, /) -> Val: ...
 @overload
 def signbit(x: TensorView, /) -> TensorView:
-    """The sign bit of floats (True for -0.0); x < 0 for integers.
+    """The sign bit of floats (True for -0.0; of a computed nan either); x < 0 for integers.
 
     Operands: floating, integer, Bool; shapes are broadcast, lower ranks get size-1 dims on the left. Scalars alone
     give a scalar.
