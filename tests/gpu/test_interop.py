@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -154,11 +157,13 @@ def test_cupy_in_cupy_out(cupy, double, double_in_place) -> None:
 
 
 @pytest.fixture
-def jax() -> Any:
-    module = pytest.importorskip("jax")
-    if module.default_backend() != "gpu":
-        pytest.skip("this JAX has no CUDA")
-    return module
+def jax() -> Iterator[Any]:
+    """JAX, whose first use sets variables of the environment for its own libraries."""
+    with mock.patch.dict(os.environ):
+        module = pytest.importorskip("jax")
+        if module.default_backend() != "gpu":
+            pytest.skip("this JAX has no CUDA")
+        yield module
 
 
 def test_jax_in_jax_out(jax, double, double_in_place) -> None:
