@@ -1,5 +1,5 @@
 # ruff: noqa: E402  (a program: the path to the packages comes before the imports)
-"""Every kernel of the two corpora once, each tensor in an allocation of exactly its size: what the sanitizer watches.
+"""Every kernel of the two corpora once, each tensor in an allocation of its own size: what the sanitizer watches.
 
     python3 tests/gpu/corpus.py                      run all and compare with the reference
     python3 tests/gpu/corpus.py --planted            and then the planted defects (planted.py)
@@ -7,8 +7,9 @@
     python3 tests/gpu/corpus.py --binaries FILE      take machine code from FILE
     python3 tests/gpu/corpus.py --only NAME ...      some of them;  --list names them
 
-A plain program: no test framework, no torch, no memory pool (`cuMemAlloc` for each tensor, so that one byte beyond it is
-out of bounds), everything on the default stream. Before each fusion its name is printed: a sanitizer's report belongs to
+A plain program: no test framework, no torch, no memory pool (`cuMemAlloc` for each tensor, so that what lies beyond it is out
+of bounds), everything on the default stream. Sizes are rounded up to 16 bytes: kernels read aligned vectors whole where a
+tensor ends in the middle of one (`VectorMove.cut`). Before each fusion its name is printed: a sanitizer's report belongs to
 the name above it. The devices plans for one SM, so that small tensors get the kernels of large ones.
 """
 
@@ -53,29 +54,42 @@ from tests.fusion_corpus import ALIGNED, RAGGED, assert_close
 
 Array = np.ndarray[Any, Any]
 SIZES = {"aligned": ALIGNED, "ragged": RAGGED}
+_VECTOR = 16
+"""Bytes of the widest access of a kernel."""
+_BEHIND = b"\xff"
+"""What lies behind a tensor, in each byte."""
 
 
 # --- devices ----------------------------------------------------------------------------------------------------------
 
 
 class ExactDevice(CudaDevice):
-    """A GPU whose allocations are the driver's own, one for each request and not a byte larger."""
+    """A GPU whose allocations are the driver's own, one for each request and less than 16 bytes larger."""
 
     def __init__(self) -> None:
         super().__init__(0)
         self.info = one_sm(self.info)
         self._counters: list[tuple[int, int]] = []
+        self._written_behind: list[Allocation] = []
 
     def allocate(self, nbytes: int, stream: int) -> Allocation:
-        """Memory of exactly `nbytes`."""
-        del stream
+        """Memory of `nbytes` and of the rest of the vector that they end in, filled, since initcheck sees it read."""
         if nbytes == 0:
             return Allocation(0, 0)
-        return Allocation(int(self._run("cuMemAlloc", nbytes)), nbytes)
+        rest = -nbytes % _VECTOR
+        allocation = Allocation(int(self._run("cuMemAlloc", nbytes + rest)), nbytes)
+        if rest:
+            self.fill(allocation.address + nbytes, _BEHIND, rest, stream)
+        return allocation
 
     def release(self, allocation: Allocation, stream: int) -> None:
         """Give it back at once; the driver waits for work that uses it."""
-        del stream
+        rest = np.empty(-allocation.nbytes % _VECTOR, np.uint8)
+        if len(rest):
+            self.copy_to_host(rest, allocation.address + allocation.nbytes, stream)
+            self.synchronize(stream)
+            if rest.tobytes() != _BEHIND * len(rest):
+                self._written_behind.append(allocation)
         if allocation.address:
             self._run("cuMemFree", allocation.address)
 
@@ -86,6 +100,10 @@ class ExactDevice(CudaDevice):
         self.fill(address, b"\0\0\0\0", count, stream)
         self._counters.append((address, count))
         return address
+
+    def check_writes(self) -> None:
+        """Nothing that was given back has been written behind its end, within the same vector, where no tool looks."""
+        assert not self._written_behind, f"written behind {self._written_behind}"
 
     def check_semaphores(self) -> None:
         """Every launch left its counters zero."""
@@ -183,7 +201,14 @@ def _kernel_item(case: kernel_corpus.Case) -> Item:
 
 
 def run(item: Item, device: Device, program: HostProgram) -> None:
-    """Run once and compare."""
+    """Run once, compare, and look at what is left behind."""
+    _run_and_compare(item, device, program)
+    if isinstance(device, ExactDevice):
+        device.check_semaphores()
+        device.check_writes()
+
+
+def _run_and_compare(item: Item, device: Device, program: HostProgram) -> None:
     placed = place_all(device, item.inputs)
     results = program.run(placed, stream=0 if device.kind == "cuda" else None, device=device)
     for number, (result, (reference, folded)) in enumerate(zip(results, item.outputs, strict=True)):
@@ -191,8 +216,6 @@ def run(item: Item, device: Device, program: HostProgram) -> None:
     for position, (reference, folded) in item.updates.items():
         assert_close(placed[position], reference, folded, f"{item.name}, update of input {position}")
     device.synchronize(0)
-    if isinstance(device, ExactDevice):
-        device.check_semaphores()
 
 
 # --- machine code kept in a file --------------------------------------------------------------------------------------
