@@ -5,6 +5,7 @@
     python3 -m benchmarks.host_time             without a GPU: fuser alone, on a driver that does nothing
 
 The fusion is relu(a + b) of small Floats: one kernel, two inputs, one output. `ten kernels` is a program of ten launches,
+`graph` is the replay of a captured program,
 `shapes` goes round sixteen shapes that were seen before, `new shape` is the first call of a shape whose kernel is there.
 Times are microseconds, the best of several rounds of many calls: what other processes take is left out.
 """
@@ -62,8 +63,8 @@ def relu_of_sum() -> FusionDefinition:
     return fd
 
 
-def ten_kernels(program: Any) -> Any:
-    """A host program that launches the kernel of another one ten times, each on what the one before has made."""
+def chain_of_kernels(program: Any, count: int) -> Any:
+    """A host program that launches the kernel of another one `count` times, each on what the one before has made."""
     from fuser.host_ir.expressions import extent
     from fuser.host_ir.instructions import Allocate, LaunchKernel
     from fuser.host_ir.program import HostProgram
@@ -72,7 +73,7 @@ def ten_kernels(program: Any) -> Any:
     shape = (extent("a", 0), extent("a", 1))
     instructions: list[Any] = []
     last = "a"
-    for k in range(KERNELS):
+    for k in range(count):
         instructions += [Allocate(f"t{k}", shape, DataType.Float), LaunchKernel(launch.kernel, (last, "b", f"t{k}"))]
         last = f"t{k}"
     return HostProgram(("a", "b"), (last,), instructions)
@@ -87,7 +88,9 @@ class Doors:
         self.a, self.b = make(ROWS, COLUMNS), make(ROWS, COLUMNS)
         self.fd.execute([self.a, self.b])
         self.program = self.fd.program([self.a, self.b])
-        self.ten = ten_kernels(self.program)
+        self.ten = chain_of_kernels(self.program, KERNELS)
+        self.captured = self.program.capture([self.a, self.b])
+        self.captured_ten = self.ten.capture([self.a, self.b])
 
     def calls(self) -> dict[str, Call]:
         """Every warm way in."""
@@ -104,6 +107,8 @@ class Doors:
             "program.run": lambda: program.run(inputs),
             "shapes": lambda: fd.execute(next(rounds)),
             "ten kernels": lambda: ten.run(inputs),
+            "graph": self.captured.replay,
+            "graph of ten kernels": self.captured_ten.replay,
             "NumPy": lambda: fd.execute(host),
         }
 
@@ -227,7 +232,7 @@ def _cupy() -> Call:
     return call
 
 
-def bare_launch(pointers: Sequence[int], count: int) -> Call:
+def bare_launch(pointers: Sequence[int], count: int) -> Callable[..., object]:
     """The driver's launch alone, on addresses of two inputs and an output: everything prepared, nothing allocated."""
     from fuser.runtime.device import Launch, get_device
     from fuser.runtime.driver import bindings
@@ -240,7 +245,7 @@ def bare_launch(pointers: Sequence[int], count: int) -> Call:
     cells = ArgumentLayout.of(kernel).make_cells()
     cells.write([*pointers, count])
     launch, function, address = bindings().cuLaunchKernel, loaded.function, cells.address
-    return lambda: (launch(function, ROWS, 1, 1, COLUMNS, 1, 1, 0, 0, address, 0), cells)[0]
+    return lambda stream=0: (launch(function, ROWS, 1, 1, COLUMNS, 1, 1, 0, stream, address, 0), cells)[0]
 
 
 # --- the report -------------------------------------------------------------------------------------------------------
