@@ -276,9 +276,9 @@ def _transform(builder: ScheduleBuilder, name: str, dim: int, params: ScanParams
     """Loops of all tensors; returns how many of them stand around the accesses that a thread holds at once."""
     loop = builder.state(name).loop
     graph = builder.graph()
-    # Dims of one element stay out of the merged loops: tensors without them could not share those.
-    trivial = [d for d in params.order if graph.group(loop[d]).is_broadcast]
-    kept = [d for d in params.order if d not in trivial and d != dim]
+    # Other dims of one element stay out of the merged loops: tensors without them could not share those.
+    trivial = [d for d in params.order if d != dim and graph.group(loop[d]).is_broadcast]
+    kept = [d for d in params.order if d != dim and d not in trivial]
     builder.reorder(name, {d: p for p, d in enumerate([*kept, dim, *trivial])})
     for _ in range(len(kept) - 1):
         builder.merge(name, 0, 1)

@@ -298,6 +298,21 @@ def test_lengths_of_columns(length: int, width: int) -> None:
     np.testing.assert_array_equal(out, np.cumsum(values, 0))
 
 
+@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("others", [1, 5])
+def test_dims_that_turn_out_to_have_one_element(dim: int, others: int) -> None:
+    """The dim that is scanned is a loop of its own, whatever its size; those around it are merged without such dims."""
+
+    def build(fd: FusionDefinition) -> Any:
+        t = x(fd, 3)
+        sizes = [fd.ops.size(t, d) for d in range(3)]
+        return fd.ops.cumsum(fd.ops.triu(fd.ops.expand(t, [sizes[0], sizes[1], sizes[1]]), 0), dim)
+
+    values = np.full((others, 1, 1), 3.0, np.float32)
+    (out,) = execute(build, values)
+    np.testing.assert_array_equal(out, np.cumsum(values, dim))
+
+
 def test_prologue_and_epilogue() -> None:
     rng = np.random.default_rng(0)
     t = rng.integers(-3, 4, (5, 600)).astype(np.float16)
