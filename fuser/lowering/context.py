@@ -98,25 +98,29 @@ def canonical_symbols(builder: ScheduleBuilder, facts: Facts) -> dict[Symbol, In
 def _equal_extents(builder: ScheduleBuilder, graph: IterationGraph) -> list[tuple[list[Symbol], list[Int]]]:
     """Symbols that stand for the same extent, in order of first sight, and the constants that this extent is said to be.
 
-    Those of dims that are the same are equal; so are those of two such sets that have a symbol in common.
+    Those of dims that are the same are equal; so are those of an output and of the input that it updates, which is checked
+    before a launch, and those of two such sets that have a symbol in common.
     """
     found: dict[Symbol, tuple[list[Symbol], list[Int]]] = {}
     seen: set[IterDomain] = set()
-    for t in builder.tensors:
-        for dim in t.produced:
-            if dim in seen:
-                continue
-            members = [m for m in graph.same_dims(dim) if not m.is_broadcast]
-            seen.update(members)
-            merged = list(dict.fromkeys(m.extent for m in members if isinstance(m.extent, Symbol)))
-            constants = [m.extent for m in members if m.extent.is_const]
-            if not merged:
-                continue
-            known = {id(found[s]): found[s] for s in merged if s in found}
-            for others, values in known.values():
-                constants += values
-                merged = others + [s for s in merged if s not in others]
-            found.update(dict.fromkeys(merged, (merged, constants)))
+    own = [(dim,) for t in builder.tensors for dim in t.produced]
+    updates = [(o.alias_of, o.tensor) for o in builder.fusion.outputs if o.alias_of is not None]
+    # The symbols of what is computed come first: loops run over those.
+    updated = [pair for target, t in updates for pair in zip(target.visible, t.visible, strict=True)]
+    for dims in (*own, *updated):
+        if len(dims) == 1 and dims[0] in seen:
+            continue
+        members = [m for dim in dims for m in graph.same_dims(dim) if not m.is_broadcast]
+        seen.update(members)
+        merged = list(dict.fromkeys(m.extent for m in members if isinstance(m.extent, Symbol)))
+        constants = [m.extent for m in members if m.extent.is_const]
+        if not merged:
+            continue
+        known = {id(found[s]): found[s] for s in merged if s in found}
+        for others, values in known.values():
+            constants += values
+            merged = others + [s for s in merged if s not in others]
+        found.update(dict.fromkeys(merged, (merged, constants)))
     return list({id(c): c for c in found.values()}.values())
 
 
