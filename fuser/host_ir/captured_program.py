@@ -65,6 +65,8 @@ class CapturedProgram:
         self._outputs: list[Any] = []
         self._results: list[Any] = []
         self._stream = 0
+        # Streams that work on those inputs and outputs goes to.
+        self._theirs: set[int] = set()
         # What graphs of callers use.
         self._lent: list[tuple[KeptMemory, list[Any], list[Any]]] = []
 
@@ -100,7 +102,7 @@ class CapturedProgram:
                 _check_memory(bound, views)
                 handle = _handle(bound, stream)
                 if not bound.device.is_capturing(handle):
-                    self._follow(bound, handle, arrays)
+                    self._follow(bound, handle, _streams(arrays))
                     self._adopt(bound, arrays, views, handle)
                     self._launch(handle)
                     return self.outputs
@@ -130,7 +132,7 @@ class CapturedProgram:
             if self._bound.device.is_capturing(handle):
                 self._lend(handle)
             else:
-                self._follow(self._bound, handle, (*self._inputs, *self._outputs))
+                self._follow(self._bound, handle, self._theirs)
                 self._launch(handle)
                 self._counts["launched"] += 1
             return self.outputs
@@ -140,7 +142,7 @@ class CapturedProgram:
         with self._lock:
             self._is_closed = True
             self._give_back()
-            self._inputs, self._outputs, self._results = [], [], []
+            self._inputs, self._outputs, self._results, self._theirs = [], [], [], set()
             lent, self._lent = self._lent, []
             for memory, _, _ in lent:
                 memory.release(self._stream)
@@ -183,6 +185,7 @@ class CapturedProgram:
             raise
         self._keep_until_done(bound)
         self._recording, self._inputs, self._outputs = recording, inputs, outputs
+        self._theirs = _streams((*inputs, *outputs))
 
     def _climb(self, recording: Recording, stream: int) -> None:
         old, graph = self._recording, self._graph
@@ -212,8 +215,9 @@ class CapturedProgram:
             raise
         self._results = self._outputs
         # Whoever uses these tensors next does so on their streams.
-        for other in _streams((*self._inputs, *self._outputs)):
-            order_after(self._bound.device, other, stream)
+        for other in self._theirs:
+            if other != stream:
+                order_after(self._bound.device, other, stream)
 
     def _lend(self, stream: int) -> None:
         """Put the commands into the graph of a caller, who replays it as long as this captured program is not closed."""
@@ -247,13 +251,13 @@ class CapturedProgram:
         if self._is_closed:
             raise LaunchError("the captured program is closed: capture the program again")
 
-    def _follow(self, bound: BoundProgram, stream: int, arrays: Iterable[Any]) -> None:
+    def _follow(self, bound: BoundProgram, stream: int, theirs: Iterable[int]) -> None:
         """Order a launch after the work that makes its inputs, and after the last launch, whose memory it shares."""
-        earlier = _streams(arrays)
-        if self._bound is not None and self._bound.device is bound.device:
-            earlier.add(self._stream)
-        for other in earlier:
-            order_after(bound.device, stream, other)
+        for other in theirs:
+            if other != stream:
+                order_after(bound.device, stream, other)
+        if self._stream != stream and self._bound is not None and self._bound.device is bound.device:
+            order_after(bound.device, stream, self._stream)
 
 
 def _handle(bound: BoundProgram, stream: Any) -> int:

@@ -563,8 +563,13 @@ class CudaDevice:
 
     def capture_of(self, stream: int) -> int:
         """Number of the capture that `stream` is in; 0 outside any."""
-        with self.current():
+        # As in `_run`: a context manager would cost more than the call.
+        switched = driver.enter_context(self.context)
+        try:
             return capture_of(stream)
+        finally:
+            if switched:
+                driver.leave_context()
 
     @contextmanager
     def current(self) -> Generator[None]:

@@ -50,12 +50,15 @@ class CudaGraph:
                 raise
 
     def launch(self, stream: int) -> None:
-        with self.device.current():
-            try:
-                driver.call("cuGraphLaunch", self._executable, stream)
-            except driver.DriverError:
-                self.device.drop_semaphores()
-                raise
+        switched = driver.enter_context(self.device.context)
+        try:
+            driver.call("cuGraphLaunch", self._executable, stream)
+        except driver.DriverError:
+            self.device.drop_semaphores()
+            raise
+        finally:
+            if switched:
+                driver.leave_context()
 
     def set(self, number: int, command: Command) -> bool:
         old, before = self._commands[number], self._parts[number]
