@@ -18,8 +18,9 @@ from fuser.host_ir.program import HostProgram
 from fuser.host_ir.steps import BoundProgram
 from fuser.ir.concretize import concretize, dynamic_extents, equal_extents, reshapes_of
 from fuser.ir.extent_binding import check_constraints
-from fuser.ir.fusion import Fusion
+from fuser.ir.fusion import Fusion, Scalar
 from fuser.ir.reshape_dims import Resolution
+from fuser.ir.user_names import input_name
 from fuser.missing_names import says_instead
 from fuser.runtime.arrays import MAX_ALIGNMENT, ArrayView, input_sequence, resolve_device
 from fuser.runtime.compiled_kernel import CompiledKernel
@@ -106,8 +107,9 @@ class FusionExecutorCache:
         if found is None:
             from fuser.host_ir.captured_program import CapturedProgram
 
+            numbers = {i: input_name(self._ir, i) for i, spec in enumerate(self._ir.inputs) if isinstance(spec, Scalar)}
             with self._lock:
-                found = self._graphs.setdefault(device, CapturedProgram(self._launcher, device))
+                found = self._graphs.setdefault(device, CapturedProgram(self._launcher, numbers, device))
         return found
 
     def _bind(self, inputs: Sequence[Any], stream: Any, device: Any, also: Any) -> tuple[list[Any], BoundProgram]:

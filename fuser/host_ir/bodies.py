@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+from fuser.errors import InputRuntimeError
 from fuser.host_ir.expressions import Size, as_condition
 from fuser.host_ir.instructions import ForLoop, If, Instruction, Switch
 from fuser.ir.integers import select
@@ -48,8 +49,12 @@ def decisions_of(instruction: Instruction) -> tuple[Size, ...]:
 
 
 def choice_of(instruction: Instruction, values: Sequence[int]) -> Choice:
-    """What is decided by these values. Raises ValueError for a loop with steps of 0."""
+    """What is decided by these values. Raises InputRuntimeError for a loop with steps of 0."""
     if isinstance(instruction, ForLoop):
+        if values[2] == 0:
+            raise InputRuntimeError(
+                f"a loop cannot be run: its steps are {instruction.step}, which is 0 for these inputs"
+            )
         return range(*values)
     (which,) = values
     last = len(bodies_of(instruction)) - 1

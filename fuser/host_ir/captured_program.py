@@ -10,7 +10,7 @@ A launch climbs as few steps of a ladder as it can, each counted:
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +18,7 @@ from fuser import locks
 from fuser.errors import InputRuntimeError, LaunchError
 from fuser.host_ir.launcher import Launcher
 from fuser.host_ir.recording import KeptMemory, Recording, record_program
-from fuser.host_ir.run_inputs import borrow, host_number
+from fuser.host_ir.run_inputs import borrow, host_number, no_number
 from fuser.host_ir.steps import BoundProgram
 from fuser.missing_names import says_instead
 from fuser.runtime.arrays import ArrayView, Scalar, describe_array, input_sequence, is_scalar, python_number
@@ -50,8 +50,10 @@ class CapturedProgram:
     and no run to replay.
     """
 
-    def __init__(self, launcher: Launcher, device: Any = None) -> None:
+    def __init__(self, launcher: Launcher, numbers: Mapping[int, str], device: Any = None) -> None:
+        """`numbers` are the names, by position, of inputs that are no tensors."""
         self._launcher = launcher
+        self._numbers = numbers
         self._device = device
         self._lock = locks.reentrant_lock()
         self._counts: dict[str, int] = dict.fromkeys(COUNTERS, 0)
@@ -96,7 +98,7 @@ class CapturedProgram:
             self._check_open()
             listed = input_sequence(inputs)
             arrays = [value.array if isinstance(value, ArrayView) else value for value in listed]
-            views = _views(arrays)
+            views = _views(arrays, self._numbers)
             bound = self._launcher.bound_for(arrays, self._device, also)
             if bound is not None:
                 _check_memory(bound, views)
@@ -306,13 +308,17 @@ def _delivered(bound: BoundProgram, recording: Recording, inputs: list[Any], str
     return outputs
 
 
-def _views(inputs: Sequence[Any]) -> dict[int, ArrayView]:
-    """The arrays by position. Raises InputRuntimeError for those that a graph cannot read where they are."""
+def _views(inputs: Sequence[Any], numbers: Mapping[int, str]) -> dict[int, ArrayView]:
+    """The arrays by position. Raises InputTypeError for one in the place of a number, and InputRuntimeError for those that a
+    graph cannot read where they are.
+    """
     found: dict[int, ArrayView] = {}
     for position, value in enumerate(inputs):
         if is_scalar(value):
             continue
         view = describe_array(value)
+        if view.sizes and position in numbers:
+            raise no_number(position, numbers[position], view)
         if view.sizes and (view.is_host or view.kind not in KINDS):
             library = "of JAX" if view.kind == "jax" else "of a library that is not known"
             raise _misplaced(position, "in host memory" if view.is_host else library)

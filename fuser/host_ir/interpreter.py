@@ -35,7 +35,7 @@ from fuser.host_ir.instructions import (
 )
 from fuser.host_ir.launch_checks import check_constraint, check_launch
 from fuser.host_ir.paths import Path
-from fuser.host_ir.run_inputs import borrow, check_updatable, device_of, host_number, make_ready
+from fuser.host_ir.run_inputs import borrow, check_updatable, device_of, host_number, make_ready, no_number
 from fuser.host_ir.side_by_side import leaves_room
 from fuser.host_ir.steps import (
     AllocateStep,
@@ -175,17 +175,15 @@ class _Run:
         for position, (name, value) in enumerate(zip(program.inputs, inputs, strict=True)):
             if is_scalar(value):
                 if name in facts.tensor_inputs:
-                    raise InputTypeError(f"Expected input {position}, {name}, to be a tensor but got scalar {value}")
+                    raise InputTypeError(
+                        f"Expected input {position}, {name}, to be a tensor but got scalar {value}: pass an array"
+                    )
                 self.numbers[name] = python_number(value)
                 continue
             view = value if isinstance(value, ArrayView) else describe_array(value)
             if name in facts.scalar_inputs:
                 if view.sizes or not view.is_host:
-                    where = "" if view.is_host else f" on {view.device[0]}:{view.device[1]}"
-                    raise InputTypeError(
-                        f"Expected input {position}, {name}, to be a scalar but got {view.dtype.c_name} tensor of rank "
-                        f"{len(view.sizes)}{where}"
-                    )
+                    raise no_number(position, name, view)
                 self.numbers[name] = host_number(view)
                 if name not in facts.tensor_inputs:
                     continue
@@ -308,11 +306,9 @@ class _Run:
         """The bodies of an instruction that are to run, one after another."""
         try:
             choice = choice_of(instruction, self.sizes(decisions_of(instruction)))
-        except (FuserError, ValueError) as error:
-            if isinstance(error, ValueError):
-                error = InputRuntimeError(f"a loop cannot be run: {error}")
+        except FuserError as error:
             error.add_note(_note(index, instruction))
-            raise error from None
+            raise
         starts = list(body_numbers(index, instruction))
         for which, numbers in turns(instruction, choice):
             self.numbers.update(numbers)

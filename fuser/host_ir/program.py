@@ -14,7 +14,7 @@ program = HostProgram(
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Never, get_args
 
 from fuser import locks
 from fuser.errors import DefinitionTypeError, FuserError, InputTypeError, LaunchError
@@ -153,7 +153,7 @@ class HostProgram:
         """Inputs whose memory the program writes."""
         return self.facts.updates
 
-    def run(self, inputs: Sequence[Any], stream: Any = None, *, device: Any = None) -> list[Any]:
+    def run(self, inputs: Sequence[Any], stream: Any = None, *, device: Any = None, **unknown: Never) -> list[Any]:
         """Run once and return the outputs, arrays of the kind of the first tensor input.
 
         inputs   one array or number per input slot; an ArrayView of one is taken as well
@@ -167,6 +167,10 @@ class HostProgram:
         try:
             if stream is not None:
                 _check_stream(stream)
+            if unknown:
+                from fuser.unbound_calls import no_such_arguments
+
+                raise no_such_arguments(HostProgram.run, (self, inputs), unknown)
             if not isinstance(inputs, (list, tuple)):
                 inputs = list(input_sequence(inputs))
             return self._launcher.run(inputs, stream, device)
@@ -206,7 +210,8 @@ class HostProgram:
                 "a program with Synchronize cannot be captured: in a graph there is no place where the host waits; leave "
                 "it out, and wait for the stream that the graph was launched on"
             )
-        captured = CapturedProgram(self._launcher, device)
+        numbers = {i: name for i, name in enumerate(self._inputs) if name in self.facts.scalar_inputs}
+        captured = CapturedProgram(self._launcher, numbers, device)
         captured.run(inputs, stream)
         return captured
 

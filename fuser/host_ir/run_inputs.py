@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fuser.errors import InputRuntimeError
+from fuser.errors import InputRuntimeError, InputTypeError
 from fuser.runtime.arrays import (
     ArrayView,
     Scalar,
@@ -54,6 +54,15 @@ def host_number(view: ArrayView) -> Scalar:
     from fuser.runtime.host_arrays import as_numpy
 
     return python_number(as_numpy(view)[()])
+
+
+def no_number(position: int, name: str, view: ArrayView) -> InputTypeError:
+    """The error of an array where a program takes a number; one of rank 0 in host memory is a number."""
+    where = "" if view.is_host else f" on {view.device[0]}:{view.device[1]}"
+    return InputTypeError(
+        f"Expected input {position}, {name}, to be a scalar but got {view.dtype.c_name} tensor of rank "
+        f"{len(view.sizes)}{where}: pass a Python number"
+    )
 
 
 def make_ready(view: ArrayView, stream: int) -> int | None:

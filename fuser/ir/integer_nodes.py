@@ -31,9 +31,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 from fuser import locks
-from fuser.errors import DefinitionTypeError
 from fuser.ir.integer_ranges import Bound, greatest, least, product_range
-from fuser.tracebacks import short_traceback
+from fuser.ir.integer_refusals import not_computed_with, symbolic_condition, symbolic_size
 
 Monomial: TypeAlias = "tuple[Int, ...]"
 Terms: TypeAlias = "tuple[tuple[Monomial, int], ...]"
@@ -70,6 +69,7 @@ def connect(operations: Operations) -> None:
 # --------------------------------------------------------------------------------------------------------------- nodes
 
 
+@symbolic_size
 class Int:
     """An integer expression in normal form: `constant + sum(coefficient * product of atoms)`.
 
@@ -119,23 +119,6 @@ class Int:
         def __setattr__(self, name: str, value: object) -> NoReturn:
             raise AttributeError(f"integer expressions are immutable, cannot set {name!r}")
 
-    if not TYPE_CHECKING:
-
-        @short_traceback
-        def __truediv__(self, other: object) -> NoReturn:
-            raise DefinitionTypeError("integer expressions and extents are divided by //")
-
-        __rtruediv__ = __truediv__
-
-        @short_traceback
-        def __lt__(self, other: object) -> NoReturn:
-            raise DefinitionTypeError(
-                "sizes have no order until a program runs; a condition of one is less(a, b), less_equal(a, b), equal(a, b) or "
-                "not_equal(a, b) of fuser.ir.integers"
-            )
-
-        __le__ = __gt__ = __ge__ = __lt__
-
     @property
     def is_const(self) -> bool:
         return not self.terms
@@ -153,7 +136,7 @@ class Int:
         if other.__class__ is int:
             return shift(self, other)  # type: ignore[arg-type]
         right = coerce(other)
-        return NotImplemented if right is None else _operations.add(self, right, 1)
+        return not_computed_with(other) if right is None else _operations.add(self, right, 1)
 
     def __radd__(self, other: int) -> Int:
         return self.__add__(other)
@@ -162,11 +145,11 @@ class Int:
         if other.__class__ is int:
             return shift(self, -other)  # type: ignore[arg-type]
         right = coerce(other)
-        return NotImplemented if right is None else _operations.add(self, right, -1)
+        return not_computed_with(other) if right is None else _operations.add(self, right, -1)
 
     def __rsub__(self, other: int) -> Int:
         left = coerce(other)
-        return NotImplemented if left is None else _operations.add(left, self, -1)
+        return not_computed_with(other) if left is None else _operations.add(left, self, -1)
 
     def __neg__(self) -> Int:
         return scale(self, -1)
@@ -175,33 +158,30 @@ class Int:
         if other.__class__ is int:
             return scale(self, other)  # type: ignore[arg-type]
         right = coerce(other)
-        return NotImplemented if right is None else _operations.multiply(self, right)
+        return not_computed_with(other) if right is None else _operations.multiply(self, right)
 
     def __rmul__(self, other: int) -> Int:
         return self.__mul__(other)
 
     def __floordiv__(self, other: Int | int) -> Int:
         right = coerce(other)
-        return NotImplemented if right is None else _operations.divide(self, right)[0]
+        return not_computed_with(other) if right is None else _operations.divide(self, right)[0]
 
     def __rfloordiv__(self, other: int) -> Int:
         left = coerce(other)
-        return NotImplemented if left is None else _operations.divide(left, self)[0]
+        return not_computed_with(other) if left is None else _operations.divide(left, self)[0]
 
     def __mod__(self, other: Int | int) -> Int:
         right = coerce(other)
-        return NotImplemented if right is None else _operations.divide(self, right)[1]
+        return not_computed_with(other) if right is None else _operations.divide(self, right)[1]
 
     def __rmod__(self, other: int) -> Int:
         left = coerce(other)
-        return NotImplemented if left is None else _operations.divide(left, self)[1]
+        return not_computed_with(other) if left is None else _operations.divide(left, self)[1]
 
     def __divmod__(self, other: Int | int) -> tuple[Int, Int]:
         right = coerce(other)
-        return NotImplemented if right is None else _operations.divide(self, right)
-
-    def __bool__(self) -> bool:
-        raise TypeError(f"the integer expression {self} has no truth value; compare `.value` or ask a proof")
+        return not_computed_with(other) if right is None else _operations.divide(self, right)
 
     def __str__(self) -> str:
         return self.text
@@ -424,6 +404,7 @@ class Xor(Int):
         return self.left.compute(values) ^ self.right.compute(values)
 
 
+@symbolic_condition
 class Cond:
     """An interned condition over integer expressions; `TRUE` and `FALSE` where ranges decide it.
 
@@ -450,12 +431,6 @@ class Cond:
     @property
     def symbols(self) -> frozenset[Symbol]:
         raise NotImplementedError
-
-    def __bool__(self) -> bool:
-        raise TypeError(
-            f"the condition `{self}` has no truth value: all_of(a, b) and any_of(a, b) join conditions, `condition is TRUE` "
-            "asks whether it is always so"
-        )
 
     def __str__(self) -> str:
         return self.text

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from benchmarks.stand_ins import idle_cuda
-from fuser import Alias, Allocate, Copy, DataType, Fill, FusionDefinition, HostProgram, LaunchKernel, extent
-from fuser.errors import InputRuntimeError, LaunchError
+from fuser import Alias, Allocate, Copy, DataType, Fill, ForLoop, FusionDefinition, HostProgram, LaunchKernel, extent
+from fuser.errors import InputRuntimeError, InputTypeError, LaunchError
+from fuser.host_ir.expressions import scalar
 from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
@@ -468,6 +469,37 @@ def test_numbers_may_be_arrays_in_host_memory_and_tensors_may_not() -> None:
     for _ in range(2):
         with pytest.raises(InputRuntimeError, match="input 0 is an array in host memory"):
             fd.execute([np.asarray(3.0, np.float32)], device="simulator", graph=True)
+
+
+@pytest.mark.parametrize("given", [np.ones(1, np.float32), np.ones((2, 3))], ids=["rank 1", "rank 2"])
+def test_an_array_in_the_place_of_a_number(device: SimulatorDevice, given: Array) -> None:
+    x = DeviceTensor.from_numpy(X, device)
+    kind = "float" if given.dtype == np.float32 else "double"
+    text = f"Expected input 1, alpha, to be a scalar but got {kind} tensor of rank {given.ndim}: pass a Python number"
+    captured = chain().capture([x, 2.0])
+    with pytest.raises(InputTypeError) as caught:
+        captured.run([x, given])
+    assert caught.value.message == text
+    with FusionDefinition() as fd:
+        alpha = fd.define_tensor([-1]), fd.define_scalar(dtype=DataType.Float)
+        fd.add_output(alpha[0] * alpha[1])
+    fd.execute([x, 2.0], graph=True)
+    with pytest.raises(InputTypeError, match="to be a scalar but got"):
+        fd.execute([x, given], graph=True)
+    assert np.array_equal(np.asarray(captured.replay()[0]), X * 6), "what was captured is still there"
+
+
+def test_a_run_that_leaves_no_steps_is_refused_behind_it(device: SimulatorDevice) -> None:
+    """A loop that is too long to be kept: nothing to record, and the caller is told that it ran."""
+    program = HostProgram(
+        ("x", "n"), ("x",), (ForLoop("i", 0, scalar("n"), 1, (LaunchKernel(SCALE, ("x", "x", 2.0)),)),)
+    )
+    x = DeviceTensor.from_numpy(X, device)
+    captured = program.capture([x, 1])
+    assert np.array_equal(np.asarray(x), X * 2)
+    with pytest.raises(InputRuntimeError) as caught:
+        captured.run([x, 5000])
+    assert caught.value.message == "a program cannot be captured with more than 4096 steps; it was run once"
 
 
 # --- streams, on a driver made of host memory --------------------------------------------------------------------------
