@@ -155,9 +155,8 @@ def __getattr__(name: str) -> Any:
         # Importing a submodule asks the package for its name first, and nobody reads what the answer says.
         raise AttributeError(f"module 'fuser' has no attribute {name!r}")
     else:
-        from fuser.errors import FuserError
+        from fuser.errors import FuserError, missing_from_module
         from fuser.frontend.advice import advice_on_package
-        from fuser.missing_names import missing_from_module
         from fuser.tracebacks import shorten
 
         try:

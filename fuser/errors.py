@@ -14,7 +14,9 @@ file and line where one is known.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+from fuser.source_location import caller_imports_name, caller_location
 
 if TYPE_CHECKING:
     from fuser.source_location import SourceLocation
@@ -169,3 +171,31 @@ class InternalError(FuserError, RuntimeError):
         super().__init__(message, location=location)
         self.pass_name = pass_name
         self.reproducer = reproducer
+
+
+def missing_from_module(message: str, name: str) -> DefinitionAttributeError | DefinitionImportError:
+    """The error of a module's `__getattr__`.
+
+    `from module import name` throws an AttributeError away and raises an ImportError that tells nothing. So it gets one.
+    """
+    return (DefinitionImportError if caller_imports_name() else DefinitionAttributeError)(message, name)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        from difflib import get_close_matches
+
+        if name.startswith("_"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        classes = {known.lower(): known for known, value in globals().items() if isinstance(value, type)}
+        like = get_close_matches(name.lower(), classes, n=1, cutoff=0.75)
+        families = ", ".join(family.__name__ for family in FuserError.__subclasses__())
+        meant = f"did you mean {classes[like[0]]}?" if like else f"each is a FuserError, and one of {families}"
+        try:
+            raise missing_from_module(f"there is no error {name!r}; {meant}", name)
+        except FuserError as error:
+            # `shorten` of tracebacks stands above this module.
+            error.location = caller_location()
+            error.__traceback__ = None
+            raise

@@ -13,11 +13,16 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, TypeVar
 
-from fuser.errors import DefinitionAttributeError, DefinitionImportError, DefinitionTypeError
-from fuser.source_location import caller_imports_name
+from fuser.errors import DefinitionAttributeError, DefinitionTypeError
 from fuser.tracebacks import short_traceback
 
 C = TypeVar("C")
+
+_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
+_OPERATORS = tuple(
+    f"__{name}__"
+    for name in (*_BINARY, *(f"r{name}" for name in _BINARY), "neg", "pos", "abs", "invert", "lt", "le", "gt", "ge")
+)
 
 
 def like_names(name: str, known: Iterable[str]) -> list[str]:
@@ -26,22 +31,16 @@ def like_names(name: str, known: Iterable[str]) -> list[str]:
     return difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.66 if len(name) <= 3 else 0.75)
 
 
-def missing_from_module(message: str, name: str) -> DefinitionAttributeError | DefinitionImportError:
-    """The error of a module's `__getattr__`.
-
-    `from module import name` throws an AttributeError away and raises an ImportError that tells nothing. So it gets one.
-    """
-    return (DefinitionImportError if caller_imports_name() else DefinitionAttributeError)(message, name)
-
-
 def says_instead(
-    call: str, names: Mapping[str, str] | None = None, items: str | None = None
+    call: str, names: Mapping[str, str] | None = None, items: str | None = None, operators: str | None = None
 ) -> Callable[[type[C]], type[C]]:
-    """A class whose objects say what to write in place of a call of them, of names that they do not have, and of a subscript.
+    """A class whose objects say what to write in place of a call of them, of names that they do not have, of a subscript and of
+    arithmetic.
 
-    call    what does what a call may mean: "program.run([x]) runs it"
-    names   the same for names; others are compared with those that there are
-    items   the same for subscripts; None leaves those to Python
+    call       what does what a call may mean: "program.run([x]) runs it"
+    names      the same for names; others are compared with those that there are
+    items      the same for subscripts; None leaves those to Python
+    operators  the same for arithmetic and order
     """
     elsewhere = names or {}
 
@@ -68,10 +67,16 @@ def says_instead(
         def __getitem__(self: C, key: object) -> NoReturn:
             raise DefinitionTypeError(f"this {kind} has no items; {items}")
 
-        # Type checkers see none of these, and report calls, names and subscripts themselves.
+        @short_traceback
+        def compute(self: C, *_: object) -> NoReturn:
+            raise DefinitionTypeError(f"this {kind} has no operators; {operators}")
+
+        # Type checkers see none of these, and report calls, names, subscripts and operators themselves.
         methods: dict[str, Callable[..., Any]] = {"__call__": __call__, "__getattr__": __getattr__}
         if items is not None:
             methods["__getitem__"] = __getitem__
+        if operators is not None:
+            methods |= dict.fromkeys(_OPERATORS, compute)
         for name, method in methods.items():
             method.__qualname__ = f"{cls.__qualname__}.{name}"
             setattr(cls, name, method)

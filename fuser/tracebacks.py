@@ -63,28 +63,45 @@ def _was_caught_by_package(error: BaseException) -> bool:
     return caught is None or is_of_package(caught.tb_frame.f_code)
 
 
+def _misused(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> FuserError | None:
+    """What Python's error of a call stands for: a method without its object, or arguments that do not bind; None for others."""
+    is_unbound = not (function.__name__.startswith("__") or _has_its_object(function, args))
+    # Only a call that did not bind fails in the very frame that calls.
+    fails_here = error.__traceback__ is not None and error.__traceback__.tb_next is None
+    if not is_unbound and not (fails_here and isinstance(error, TypeError)):
+        return None
+    from fuser.unbound_calls import unbound_call, without_its_object
+
+    return without_its_object(function, args) if is_unbound else unbound_call(function, args, kwargs)
+
+
+def _has_its_object(function: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    """False for a method that was called on its class, `FusionDefinition.define_tensor([2])`."""
+    path = function.__qualname__.split(".")
+    if len(path) == 1 or path[-2] == "<locals>":
+        return True
+    return bool(args) and path[-2] in (cls.__name__ for cls in type(args[0]).__mro__)
+
+
 def short_traceback(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, with `shorten` for its errors. A call that does not bind is a DefinitionTypeError."""
+    """The function, with `shorten` for its errors. A call that does not bind is a DefinitionTypeError, and so is that of a
+    method without its object.
+    """
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             try:
                 return function(*args, **kwargs)
-            except TypeError as error:
-                # Only a call that did not bind fails in this very frame.
-                if (
-                    isinstance(error, FuserError)
-                    or error.__traceback__ is None
-                    or error.__traceback__.tb_next is not None
-                ):
+            except (TypeError, AttributeError) as error:
+                if isinstance(error, FuserError):
                     raise
-                from fuser.unbound_calls import unbound_call
-
-                unbound = unbound_call(function, args, kwargs)
-                if unbound is None:
+                told = _misused(function, args, kwargs, error)
+                if told is None:
                     raise
-                raise unbound from None
+                raise told from None
         except FuserError as error:
             shorten(error)
             raise

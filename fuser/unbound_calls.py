@@ -108,6 +108,13 @@ def unbound_call(
     return DefinitionTypeError(mismatch_text(name, [f"{name}{shown}"], args, kwargs, reason))
 
 
+def without_its_object(function: Callable[..., Any], args: Sequence[object]) -> DefinitionTypeError:
+    """The error of a method that was called on its class."""
+    owner, name = function.__qualname__.split(".")[-2:]
+    got = f"got {kind_text(args[0])} in its place" if args else "and there is none"
+    return DefinitionTypeError(f"{owner}.{name}() was called on the class: it is a method of a {owner}, {got}")
+
+
 def no_such_arguments(
     function: Callable[..., Any], args: Sequence[object], unknown: Mapping[str, object]
 ) -> DefinitionTypeError:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
@@ -60,6 +62,16 @@ def explained() -> Any:
     return executed().explain([X], file=False)
 
 
+class Traced(FusionDefinition, AbstractContextManager[Any]):
+    """A subclass that has an abstract class for a base."""
+
+
+def entered(definition: Any) -> None:
+    with definition as fd:
+        fd.define_tensor([-1])
+
+
+CLASS: Any = FusionDefinition
 COMPILER: Any = KernelCompiler()
 RAW: Any = RtcKernel('extern "C" __global__ void k() {}', "k")
 
@@ -72,6 +84,10 @@ COMPILES = "; KernelCompiler().compile(fd, [x, y]) makes a kernel, which a HostP
 RAW_RUN = (
     "; after raw.compile(), raw.run(args, LaunchParams(...)) launches it on a GPU, and LaunchKernel(raw, slots, "
     "LaunchParams(...)) in a HostProgram"
+)
+KERNEL = (
+    "; fd.explain(inputs, file=False).stage('kernel.cu') is the text of its kernels, KernelCompiler().compile(fd, inputs) "
+    "makes one"
 )
 NUMBERS = "; its numbers are x.numpy(); torch.from_dlpack(x) and cupy.from_dlpack(x) read them where they are"
 
@@ -117,6 +133,36 @@ OBJECTS: list[tuple[Callable[[], Any], str, str]] = [
         "ke.run([x, y]) what an executor has compiled",
     ),
     (lambda: drawn().cpu(), "cpu", f"this DeviceTensor has no attribute 'cpu'{NUMBERS}"),
+    *(
+        (mistake, "", f"this DeviceTensor has no operators; it is memory and no value of a fusion: {NUMBERS[2:]}")
+        for mistake in (lambda: drawn() + 1, lambda: 1 - drawn(), lambda: -drawn(), lambda: drawn() > 0)
+    ),
+    (lambda: executed().fusion.kernel, "kernel", f"this Fusion has no attribute 'kernel'{KERNEL}"),
+    (
+        lambda: executed().fusion.execute([X]),
+        "execute",
+        "this Fusion has no attribute 'execute'; fd.execute([x, y]) runs it, fd being its FusionDefinition",
+    ),
+    (lambda: executed().fusion.output(), "output", "this Fusion has no attribute 'output'; did you mean outputs?"),
+    (
+        lambda: executed().fusion[0],
+        "",
+        "this Fusion has no items; fusion.inputs() and fusion.outputs() are lists",
+    ),
+    (lambda: entered(FusionDefinition), "", "FusionDefinition is a class: write `with FusionDefinition() as fd:`"),
+    (lambda: entered(Traced), "", "Traced is a class: write `with Traced() as fd:`"),
+    (
+        lambda: CLASS.define_tensor([2]),
+        "",
+        "FusionDefinition.define_tensor() was called on the class: it is a method of a FusionDefinition, got list[int] in "
+        "its place",
+    ),
+    (
+        lambda: CLASS.validate_definition(),
+        "",
+        "FusionDefinition.validate_definition() was called on the class: it is a method of a FusionDefinition, and there is "
+        "none",
+    ),
 ]
 
 
@@ -171,6 +217,14 @@ def import_verb() -> None:
     from fuser.schedule import inline_most  # type: ignore[attr-defined] # noqa: F401
 
 
+def import_error() -> None:
+    from fuser.errors import InputErr  # type: ignore[attr-defined] # noqa: F401
+
+
+def import_no_error() -> None:
+    from fuser.errors import Typo  # type: ignore[attr-defined] # noqa: F401
+
+
 def import_op() -> None:
     from fuser import exp  # type: ignore[attr-defined] # noqa: F401
 
@@ -195,6 +249,13 @@ IMPORTS: list[tuple[Callable[[], None], str, str]] = [
         "this folder has the schedulers and no 'inline_most'; scheduling functions are fd.sched.inline_most, or those of "
         "`from fuser import schedule`",
     ),
+    (import_error, "InputErr", "there is no error 'InputErr'; did you mean InputError?"),
+    (
+        import_no_error,
+        "Typo",
+        "there is no error 'Typo'; each is a FuserError, and one of DefinitionError, InputError, SchedulingError, "
+        "CompilationError, LaunchError, InternalError",
+    ),
     (
         import_op,
         "exp",
@@ -218,7 +279,7 @@ def test_names_that_are_asked_for_otherwise_are_attributes(monkeypatch: pytest.M
 
     monkeypatch.delenv("FUSER_TRACEBACK", raising=False)
 
-    for module in (fuser, fuser.ops, fuser.schedule):
+    for module in (fuser, fuser.ops, fuser.schedule, sys.modules[FuserError.__module__]):
         assert not hasattr(module, "xyzzy")
         with pytest.raises(DefinitionAttributeError) as caught:
             module.xyzzy

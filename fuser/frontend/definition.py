@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Never, Self, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Never, NoReturn, Self, SupportsIndex, overload
 
 from fuser.errors import (
     DefinitionAssertionError,
     DefinitionAttributeError,
     DefinitionRuntimeError,
+    DefinitionTypeError,
     DefinitionValueError,
     FuserError,
     InputTypeError,
@@ -22,7 +24,7 @@ from fuser.ir.dtypes import DataType
 from fuser.missing_names import like_names
 from fuser.options import logger
 from fuser.source_location import caller_location
-from fuser.tracebacks import short_tracebacks, shorten
+from fuser.tracebacks import short_traceback, short_tracebacks, shorten
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -76,8 +78,26 @@ def _advice(error: BaseException) -> str:
     return f"; {next(advice for part, advice in _ADVICE if part in text)}"
 
 
+if TYPE_CHECKING:
+    _DefinitionClass = type
+else:
+
+    class _DefinitionClass(ABCMeta):
+        """The class of `FusionDefinition`: `with FusionDefinition as fd:` is told to call it. Type checkers say so themselves.
+
+        An ABCMeta, so that a subclass may have abstract classes for bases as well.
+        """
+
+        @short_traceback
+        def __enter__(cls) -> NoReturn:
+            raise DefinitionTypeError(f"{cls.__name__} is a class: write `with {cls.__name__}() as fd:`")
+
+        def __exit__(cls, *_: object) -> None:
+            """Not reached; Python asks for it before it enters."""
+
+
 @short_tracebacks
-class FusionDefinition:
+class FusionDefinition(metaclass=_DefinitionClass):
     """A definition of a fusion, and the executors that run it.
 
         with FusionDefinition() as fd:
@@ -334,8 +354,9 @@ class FusionDefinition:
         """Run the fusion. One array or number per input, in order; one array per plain output.
 
         Outputs are arrays of the kind of the first tensor input, `DeviceTensor`s (`.numpy()` copies one to the host) where
-        there is none. An output that is an input, or a view of one, is the caller's own memory. Type checkers cannot know the
-        library: `y: np.ndarray[Any, Any] = fd(x)` tells them.
+        there is none. The list is a plain one, which torch and JAX know as a tree of arrays: `(y,) = fd.execute([x])`. An
+        output that is an input, or a view of one, is the caller's own memory. Type checkers cannot know the library:
+        `y: np.ndarray[Any, Any] = fd(x)` tells them.
 
         device                              None for that of the inputs, an index, "cuda:1", "simulator", a torch device
         graph                               launch all kernels as one CUDA graph, which is kept and updated from call to call;

@@ -24,6 +24,7 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.live_order import undefined_leaves
 from fuser.ir.print_fusion import typed_text
+from fuser.missing_names import says_instead
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_tracebacks
 
@@ -35,6 +36,30 @@ if TYPE_CHECKING:
     from fuser.ir.schedule import ScheduleBuilder
 
 
+_RUN = "fd.execute([x, y]) runs it, fd being its FusionDefinition"
+_KERNEL = (
+    "fd.explain(inputs, file=False).stage('kernel.cu') is the text of its kernels, KernelCompiler().compile(fd, inputs) "
+    "makes one"
+)
+
+
+@says_instead(
+    _RUN,
+    {
+        **dict.fromkeys(("execute", "run", "manual_execute", "launch", "call", "forward"), _RUN),
+        **dict.fromkeys(("kernel", "kernels", "source", "code", "cuda", "ptx", "compile"), _KERNEL),
+        "explain": "fd.explain([x, y]) shows each stage of its compilation",
+        "program": "fd.program([x, y]) is the host program that fd.execute runs",
+        **dict.fromkeys(
+            ("define_tensor", "define_scalar", "define_vector"),
+            "fd.define_tensor and its like define inputs, fd being its FusionDefinition",
+        ),
+        **dict.fromkeys(("ops", "sched"), "fd.ops and fd.sched have them, fd being its FusionDefinition"),
+        **dict.fromkeys(("exprs", "expressions", "print"), "fusion.print_math() shows its exprs"),
+        "tensors": "fusion.vals() are all its values",
+    },
+    items="fusion.inputs() and fusion.outputs() are lists",
+)
 @short_tracebacks
 class Fusion:
     """A fusion as a user holds it.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from fuser.errors import NotSupportedError
+from fuser.errors import NotSupportedError, missing_from_module
 from fuser.frontend.elementwise import ELEMENTWISE
 from fuser.frontend.factories import FACTORIES
 from fuser.frontend.indexing_ops import INDEXING_OPS
@@ -20,7 +20,6 @@ from fuser.frontend.resize_ops import RESIZE_OPS
 from fuser.frontend.scans import SCAN_OPS
 from fuser.frontend.shape_ops import SHAPE_OPS
 from fuser.frontend.triangles import TRIANGLES
-from fuser.missing_names import missing_from_module
 from fuser.tracebacks import short_traceback
 
 UNSUPPORTED: dict[str, str] = {

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NoReturn, SupportsIndex, overload
 
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
-from fuser.errors import DefinitionTypeError, SchedulingError
+from fuser.errors import DefinitionTypeError, SchedulingError, missing_from_module
 from fuser.frontend.fusion_handle import Fusion, require_active_fusion
 from fuser.frontend.handles import TensorView
 from fuser.frontend.heuristic_params import (
@@ -22,7 +22,7 @@ from fuser.frontend.schedule_access import begun_schedule
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.missing_names import like_names, missing_from_module
+from fuser.missing_names import like_names
 from fuser.runtime.arrays import ArrayView, resolve_device
 from fuser.schedule import params as internal
 from fuser.schedule.registry import scheduler_of

@@ -16,8 +16,9 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fuser.errors import DefinitionRuntimeError
+from fuser.errors import DefinitionRuntimeError, DefinitionTypeError
 from fuser.ir.named_enums import Named
+from fuser.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,9 +63,22 @@ class DataType(Enum, metaclass=Named):
     def __repr__(self) -> str:
         return f"DataType.{self.name}"
 
-    def __call__(self) -> DataType:
-        """Itself: `tensor.dtype()` is `tensor.dtype`."""
-        return self
+    if TYPE_CHECKING:
+
+        def __call__(self) -> DataType:
+            """Itself: `tensor.dtype()` is `tensor.dtype`."""
+            ...
+    else:
+
+        @short_traceback
+        def __call__(self, *given: object, **named: object) -> DataType:
+            if given or named:
+                wanted = (as_dtype(given[0]) if given else None) or self
+                raise DefinitionTypeError(
+                    f"{self!r} takes no arguments; x.dtype is the dtype of x, and fd.ops.cast(x, {wanted!r}) converts its "
+                    "elements"
+                )
+            return self
 
     @staticmethod
     def spelled(value: object) -> DataType | None:

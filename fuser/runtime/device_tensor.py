@@ -44,6 +44,7 @@ _ELSEWHERE = "its numbers are x.numpy(); torch.from_dlpack(x) and cupy.from_dlpa
         ("cpu", "cuda", "detach", "get", "item", "reshape", "size", "sum", "to", "tolist", "torch"), _ELSEWHERE
     ),
     items=_ELSEWHERE,
+    operators=f"it is memory and no value of a fusion: {_ELSEWHERE}",
 )
 class DeviceTensor:
     """Memory of a device with a shape. Strides in elements; `stream` is the raw stream whose work wrote it.

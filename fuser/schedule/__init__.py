@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from fuser.missing_names import missing_from_module
+from fuser.errors import missing_from_module
 from fuser.tracebacks import short_traceback
 
 

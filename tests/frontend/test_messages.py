@@ -478,7 +478,6 @@ def of_another_definition(verb: Mistake) -> None:
 
 
 FILL: Any = Fill("x", 1.0)
-EVEN: Any = 2
 COMPARISONS: tuple[Any, ...] = (operator.lt, operator.le, operator.gt, operator.ge)
 
 CALLS: list[tuple[Callable[[], object], str]] = [
@@ -660,11 +659,24 @@ CALLS: list[tuple[Callable[[], object], str]] = [
         (
             lambda compare=compare: compare(extent("x", 0), 3),
             "sizes have no order until a program runs; a condition of one is less(a, b), less_equal(a, b), equal(a, b) or "
-            "not_equal(a, b) of fuser.ir.integers",
+            "not_equal(a, b) of fuser.host_ir.expressions",
         )
         for compare in COMPARISONS
     ),
-    (lambda: extent("x", 0) / EVEN, "integer expressions and extents are divided by //"),
+    (
+        lambda: HostProgram(("x",), ("x",), (FILL,)).run([ROWS], out=ROWS),  # type: ignore[call-arg]
+        "run(): incompatible function arguments. got an unexpected keyword argument 'out': what is called makes new tensors; "
+        "fd.add_output(y, x) writes one into an input. Called as run(list[ndarray], out=ndarray); supported:\n"
+        "    run(inputs: Sequence[Any], stream: Any = None, *, device: Any = None) -> list[Any]",
+    ),
+    *(
+        (
+            lambda wanted=wanted: doubled(lambda fd, y: y.dtype(wanted)),
+            "DataType.Float takes no arguments; x.dtype is the dtype of x, and fd.ops.cast(x, DataType.Half) converts its "
+            "elements",
+        )
+        for wanted in ("float16", np.float16, DataType.Half)
+    ),
     (
         lambda: left_definition()(ROWS),
         "Fusion does not exist! Use `with FusionDefinition() as fd: ...` to define a fusion. "
