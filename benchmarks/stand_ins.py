@@ -120,6 +120,9 @@ class IdleDriver:
     def cuMemAllocFromPoolAsync(self, nbytes: int, pool: int, stream: int) -> Any:
         return 0, next(self._addresses)
 
+    def cuEventCreate(self, flags: int) -> Any:
+        return 0, 0x600
+
     def cuStreamCreate(self, flags: int) -> Any:
         return 0, 0x500
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fuser import locks
@@ -26,10 +26,10 @@ LEGACY = (0, 1)
 
 _lock = locks.lock()
 _own_streams: dict[int, int] = {}
-# (stream, event or None while the stream is captured, what must stay alive until the event has passed)
-_InFlight = tuple[int, Any, Sequence[object]]
-# By device index.
-_in_flight: dict[int, deque[_InFlight]] = {}
+# (event or None while the stream is captured, what must stay alive until the event has passed)
+_InFlight = tuple[Any, Sequence[object]]
+# By device index and stream, oldest first.
+_in_flight: dict[int, dict[int, deque[_InFlight]]] = {}
 
 
 def stream_handle(stream: Any) -> int:
@@ -148,27 +148,35 @@ def keep_until_done(device: Device, stream: int, objects: Sequence[object]) -> N
     if device.kind != "cuda" or not objects:
         return
     with _context_of(device), driver.beside_captures():
-        entries = _in_flight.setdefault(device.index, deque())
-        entries.append((stream, None if capture_of(stream) else _record(stream), objects))
-        # No lock: a collection of garbage may call this within any line. Whoever takes an entry out has it alone.
-        for _ in range(len(entries)):
-            with suppress(IndexError):  # others took the rest
-                _let_go_or_put_back(entries, entries.popleft())
+        by_stream = _in_flight.setdefault(device.index, {})
+        entries = by_stream.setdefault(stream, deque())
+        entries.append((None if capture_of(stream) else _record(stream), objects))
+        for other, theirs in list(by_stream.items()):
+            _let_go(other, theirs)
 
 
-def _let_go_or_put_back(entries: deque[_InFlight], entry: _InFlight) -> None:
-    stream, event, objects = entry
-    try:
-        if event is None and not capture_of(stream):
-            event = _record(stream)
-        passed = event is not None and _has_passed(event)
-    except BaseException:
-        entries.append((stream, event, objects))
-        raise
-    if passed:
+def _let_go(stream: int, entries: deque[_InFlight]) -> None:
+    """Let go what work of the stream is done with. Work is done in order: the first that is not ends the search.
+
+    No lock: a collection of garbage may call this within any line. Whoever takes an entry out has it alone, and two that put
+    theirs back in the wrong order delay one by the other.
+    """
+    while entries:
+        try:
+            event, objects = entries.popleft()
+        except IndexError:  # another took it
+            return
+        try:
+            if event is None and not capture_of(stream):
+                event = _record(stream)
+            passed = event is not None and _has_passed(event)
+        except BaseException:
+            entries.appendleft((event, objects))
+            raise
+        if not passed:
+            entries.appendleft((event, objects))
+            return
         driver.call("cuEventDestroy", event)
-    else:
-        entries.append((stream, event, objects))
 
 
 def _has_passed(event: Any) -> bool:

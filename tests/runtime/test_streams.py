@@ -59,6 +59,27 @@ def test_a_call_within_a_call(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch)
     assert len(destroyed) == len(set(destroyed)) == len(made)
 
 
+def test_work_that_is_under_way_is_asked_about_once(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However far the host is ahead of the device, a call asks each stream for its oldest work alone."""
+    device = CudaDevice(0, KernelVariants(no_compiler))
+    done: set[int] = set()
+    monkeypatch.setattr(fake, "_cuEventQuery", lambda event: (0 if event in done else 600,), raising=False)
+    kept = [Kept() for _ in range(40)]
+    alive = [weakref.ref(k) for k in kept]
+    while kept:
+        fake.calls.clear()
+        keep_until_done(device, len(kept) % 2, [kept.pop(0)])
+        assert fake.names().count("cuEventQuery") <= 2
+    events = [
+        event for streams_ in streams._in_flight.values() for entries in streams_.values() for event, _ in entries
+    ]
+    assert len(events) == 40
+    assert all(ref() is not None for ref in alive)
+    done.update(events)
+    keep_until_done(device, 7, [Kept()])
+    assert not any(ref() is not None for ref in alive)
+
+
 def test_what_cannot_be_asked_stays(fake: FakeDriver) -> None:
     """Memory that may be in use is kept where the driver does not say."""
     device = CudaDevice(0, KernelVariants(no_compiler))
