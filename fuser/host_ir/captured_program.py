@@ -161,7 +161,7 @@ class CapturedProgram:
 
     def _adopt(self, bound: BoundProgram, inputs: list[Any], views: dict[int, ArrayView], stream: int) -> None:
         """Record a run, and make the graph that of the recording by as little as will do."""
-        last = self._bound
+        last, known = self._bound, self._recording if self._bound is bound else None
         if last is None or last.device is not bound.device or last.framework is not bound.framework:
             self._give_back()
             self._memory = KeptMemory(bound.device, bound.framework)
@@ -177,7 +177,7 @@ class CapturedProgram:
         read = {i for i in views if i in bound.tensors}
         storages = [borrow(views[i]) if i in read else Storage(0, 0) for i in range(len(values))]
         try:
-            recording = record_program(bound, storages, numbers, self._memory, stream)
+            recording = record_program(bound, storages, numbers, self._memory, stream, known)
             outputs = _delivered(bound, recording, inputs, stream)
             self._climb(recording, stream)
             self._memory.settle(stream)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, assert_never
 
-from fuser.errors import LaunchError
+from fuser.errors import InternalError, LaunchError
 from fuser.host_ir.dependencies import Dependencies, Range
 from fuser.host_ir.steps import (
     AllocateStep,
@@ -37,7 +37,7 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.facts import TensorDescriptor
 from fuser.records import record
 from fuser.runtime.arrays import Scalar
-from fuser.runtime.commands import Command, CopyCommand, FillCommand, KernelCommand, LayoutCommand
+from fuser.runtime.commands import Command, CopyCommand, Edges, FillCommand, KernelCommand, LayoutCommand
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import ArgumentValue, Device, Launch
 from fuser.runtime.frameworks import Framework, Storage
@@ -122,14 +122,22 @@ class _Row:
 
 
 def record_program(
-    bound: BoundProgram, inputs: Sequence[Storage], numbers: dict[str, Scalar], memory: KeptMemory, stream: int
+    bound: BoundProgram,
+    inputs: Sequence[Storage],
+    numbers: dict[str, Scalar],
+    memory: KeptMemory,
+    stream: int,
+    last: Recording | None = None,
 ) -> Recording:
     """Record a run. `inputs` are the first roots in order. Outputs get memory of their own.
+
+    last    another recording of the same `bound`, whose edges are those of this one: they follow from the steps and from what
+            inputs share memory, which a bound program is bound for where it updates any
 
     Raises LaunchError for a step that a recording cannot hold: copies to and from host memory, waits of the host.
     """
     memory.rewind()
-    notes = _Notes(bound.device, memory)
+    notes = _Notes(bound.device, memory, None if last is None else last.edges)
     frame = _RecordingFrame(
         notes, _Framework(bound.framework, bound.device, memory, notes), stream, bound.roots, numbers
     )
@@ -140,21 +148,22 @@ def record_program(
         if isinstance(step, (DeallocateStep, StreamStep, RecordStep, WaitStep)):
             # Memory lives as long as the recording, which may run again; its edges are those of the bytes.
             continue
-        notes.begin(*_accesses(step, frame.addresses))
+        notes.begin(step, frame.addresses)
         assert not isinstance(step, CopyInStep)
         step.run(frame)
     frame.scratch.clear()
-    return Recording(tuple(notes.commands), tuple(notes.edges), tuple(frame.storages))
+    return Recording(tuple(notes.commands), notes.finish(), tuple(frame.storages))
 
 
 class _Notes:
-    """A device that notes what it is asked to do."""
+    """A device that notes what it is asked to do. `edges`: those of its commands, where they are known."""
 
-    def __init__(self, device: Device, memory: KeptMemory) -> None:
+    def __init__(self, device: Device, memory: KeptMemory, edges: Edges | None) -> None:
         self._device = device
         self._memory = memory
+        self._known = edges
         self.commands: list[Command] = []
-        self.edges: list[tuple[int, ...]] = []
+        self._edges: list[tuple[int, ...]] = []
         self._dependencies = Dependencies()
         self._reads: list[Range] = []
         self._writes: list[Range] = []
@@ -165,16 +174,27 @@ class _Notes:
             raise LaunchError(f"a recording has no {name}: it runs on the device alone")
         return getattr(self._device, name)
 
-    def begin(self, reads: Sequence[Range], writes: Sequence[Range]) -> None:
-        """The next step and the bytes that it touches; memory that it takes meanwhile comes on top."""
-        self._reads, self._writes = list(reads), list(writes)
+    def begin(self, step: Step, addresses: Sequence[int]) -> None:
+        """The next step, for the bytes that it touches; memory that it takes meanwhile comes on top."""
+        if self._known is None:
+            self._reads, self._writes = _accesses(step, addresses)
+
+    def finish(self) -> Edges:
+        """The edges of all commands."""
+        edges = tuple(self._edges) if self._known is None else self._known
+        if len(edges) != len(self.commands):
+            raise InternalError(
+                f"{len(self.commands)} commands where another recording had {len(edges)}", pass_name="record_program"
+            )
+        return edges
 
     def touches(self, storage: Storage) -> None:
         self._writes.append((storage.address, storage.address + storage.nbytes))
 
     def note(self, command: Command) -> None:
         # A step of several commands makes one after another: each writes what the step writes.
-        self.edges.append(self._dependencies.add(self._reads, self._writes))
+        if self._known is None:
+            self._edges.append(self._dependencies.add(self._reads, self._writes))
         self.commands.append(command)
 
     def launch(self, kernel: CompiledKernel, launch: Launch, arguments: Sequence[ArgumentValue], stream: int) -> None:

@@ -256,6 +256,9 @@ def test_random_programs_give_the_same_in_every_way(device: SimulatorDevice, chu
             device.copy_from_host(tensor.address, array, 0)
         assert_same([*captured.replay(), *tensors], [*want, *updated], f"seed {seed}, replay")
         assert captured.counters()["instantiated"] == 1
+        # Edges of later runs are those of the first; a first run of the same tensors finds them again.
+        edges = captured.edges
+        assert made.program.capture(tensors).edges == edges
 
 
 def test_counters_are_zero_whatever_memory_other_shapes_took(device: SimulatorDevice) -> None:
