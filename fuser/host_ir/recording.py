@@ -13,7 +13,7 @@ recording of the same steps is given the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, assert_never
+from typing import Any, TypeAlias, assert_never
 
 from fuser.errors import InternalError, LaunchError
 from fuser.host_ir.dependencies import Dependencies, Range
@@ -37,12 +37,14 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.facts import TensorDescriptor
 from fuser.records import record
 from fuser.runtime.arrays import Scalar
-from fuser.runtime.commands import Command, CopyCommand, Edges, FillCommand, KernelCommand, LayoutCommand
+from fuser.runtime.commands import Command, CopyCommand, FillCommand, KernelCommand, LayoutCommand
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import ArgumentValue, Device, Launch
 from fuser.runtime.frameworks import Framework, Storage
 from fuser.runtime.streams import keep_until_done
 from fuser.runtime.strided_copy import copy_strided
+
+Edges: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 @record(eq=False)
@@ -50,7 +52,7 @@ class Recording:
     """Commands in program order, of each those before that it waits for, and the memory of the run that was recorded."""
 
     commands: tuple[Command, ...]
-    edges: tuple[tuple[int, ...], ...]
+    edges: Edges
     storages: tuple[Storage | None, ...]
 
 
