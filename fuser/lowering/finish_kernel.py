@@ -262,7 +262,11 @@ def scalar_program(
     arguments: tuple[str, ...],
     sources: Mapping[str, ExtentOf | StrideOf | ScalarOf],
 ) -> tuple[ScalarStep, ...]:
-    """Host steps that compute the named scalars from user scalars and extents."""
+    """Host steps that compute the named scalars from user scalars and extents.
+
+    A caller's number may have more digits than the scalar's type, or be of a smaller kind, and the plan does not say of which
+    type an argument is: steps read what a cast to that type makes of it.
+    """
     fusion = context.fusion
     by_name: dict[str, ScalarOp | ExtentOp] = {
         e.output.name: e for e in fusion.exprs if isinstance(e, (ScalarOp, ExtentOp))
@@ -292,6 +296,16 @@ def scalar_program(
             raise SchedulingError(f"the extent {name} of {expr.tensor.name} is not known from the arguments")
         steps.update((s.name, s) for s in made)
 
+    def operand(s: Scalar) -> str | bool | int | float | complex:
+        if s.value is not None:
+            return s.value
+        if s.name in by_name:
+            need(s.name)
+            return s.name
+        typed = f"{s.name}_{s.dtype.name}"
+        steps[typed] = ScalarStep(typed, s.dtype, "cast", (s.name,))
+        return typed
+
     def need(name: str) -> None:
         if name in steps:
             return
@@ -299,18 +313,11 @@ def scalar_program(
         if isinstance(expr, ExtentOp):
             extent_of(name, expr)
         elif isinstance(expr, ScalarOp):
-            for s in expr.inputs:
-                if s.value is None:
-                    need(s.name)
-            steps[name] = ScalarStep(name, expr.output.dtype, expr.op, tuple(_operand(s) for s in expr.inputs))
+            steps[name] = ScalarStep(name, expr.output.dtype, expr.op, tuple(map(operand, expr.inputs)))
 
     for name in names:
         need(name)
     return tuple(steps.values())
-
-
-def _operand(s: Scalar) -> str | bool | int | float | complex:
-    return s.name if s.value is None else s.value
 
 
 __all__ = ["finish_kernel", "scalar_program"]
