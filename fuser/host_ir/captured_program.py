@@ -17,13 +17,14 @@ from typing import Any
 from fuser import locks
 from fuser.errors import InputRuntimeError, LaunchError
 from fuser.host_ir.launcher import Launcher
+from fuser.host_ir.moving_arguments import MovingArguments, changed_commands
 from fuser.host_ir.recording import KeptMemory, Recording, record_program
 from fuser.host_ir.run_inputs import borrow, host_number, no_number
 from fuser.host_ir.steps import BoundProgram
 from fuser.missing_names import says_instead
 from fuser.runtime.arrays import ArrayView, Scalar, describe_array, input_sequence, is_scalar, python_number
 from fuser.runtime.call_keys import KINDS
-from fuser.runtime.commands import DeviceGraph
+from fuser.runtime.commands import Changes, Command, DeviceGraph
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.runtime.frameworks import Storage
 from fuser.runtime.streams import keep_until_done, order_after, own_stream, stream_handle
@@ -69,6 +70,9 @@ class CapturedProgram:
         self._stream = 0
         # Streams that work on those inputs and outputs goes to.
         self._theirs: set[int] = set()
+        # What differs from run to run, and what of it the graph has where that is not what was recorded.
+        self._moving: MovingArguments | None = None
+        self._moved: list[Changes] = []
         # What graphs of callers use.
         self._lent: list[tuple[KeptMemory, list[Any], list[Any]]] = []
 
@@ -99,21 +103,24 @@ class CapturedProgram:
             listed = input_sequence(inputs)
             arrays = [value.array if isinstance(value, ArrayView) else value for value in listed]
             views = _views(arrays, self._numbers)
-            bound = self._launcher.bound_for(arrays, self._device, also)
-            if bound is not None:
+            found = self._launcher.bound_for(arrays, self._device, also)
+            if found is not None:
+                bound, addresses = found
                 _check_memory(bound, views)
                 handle = _handle(bound, stream)
                 if not bound.device.is_capturing(handle):
-                    self._follow(bound, handle, _streams(arrays))
-                    self._adopt(bound, arrays, views, handle)
+                    if not self._move(bound, arrays, addresses, views, handle):
+                        self._follow(bound, handle, _streams(arrays))
+                        self._adopt(bound, arrays, views, handle)
                     self._launch(handle)
                     return self.outputs
             results = self._launcher.run(arrays, stream, self._device, also)
-            bound = self._launcher.bound_for(arrays, self._device, also)
-            if bound is None:
+            found = self._launcher.bound_for(arrays, self._device, also)
+            if found is None:
                 latest = self._launcher.latest
                 why = "inputs like these" if latest is None or latest.why_not is None else latest.why_not
                 raise InputRuntimeError(f"a program cannot be captured with {why}; it was run once")
+            bound, _ = found
             _check_memory(bound, views)
             handle = _handle(bound, stream)
             if not bound.device.is_capturing(handle):
@@ -171,14 +178,12 @@ class CapturedProgram:
         self._stream = stream
         # The program may have inputs behind the caller's: those that it draws.
         values = [*inputs, *(bound.draw() if bound.draw is not None else ())]
-        numbers: dict[str, Scalar] = {
-            name: host_number(views[i]) if i in views else python_number(values[i]) for name, i in bound.numbers.items()
-        }
+        numbers = _numbers(bound, values, views)
         read = {i for i in views if i in bound.tensors}
         storages = [borrow(views[i]) if i in read else Storage(0, 0) for i in range(len(values))]
         try:
             recording = record_program(bound, storages, numbers, self._memory, stream, known)
-            outputs = _delivered(bound, recording, inputs, stream)
+            outputs = _delivered(bound, recording.storages, inputs, stream)
             self._climb(recording, stream)
             self._memory.settle(stream)
         except BaseException:
@@ -188,11 +193,57 @@ class CapturedProgram:
         self._keep_until_done(bound)
         self._recording, self._inputs, self._outputs = recording, inputs, outputs
         self._theirs = _streams((*inputs, *outputs))
+        self._moving, self._moved = MovingArguments.of(bound, recording), []
+
+    def _move(
+        self,
+        bound: BoundProgram,
+        inputs: list[Any],
+        addresses: Sequence[int],
+        views: dict[int, ArrayView],
+        stream: int,
+    ) -> bool:
+        """Make the graph that of a run on other memory, if no more than arguments differ from the last run, on one stream."""
+        moving, graph, recording = self._moving, self._graph, self._recording
+        if bound is not self._bound or stream != self._stream or moving is None or graph is None or recording is None:
+            return False
+        if not all(other == stream for other in (*self._theirs, *_streams(inputs))):
+            return False
+        values = [*inputs, *(bound.draw() if bound.draw is not None else ())]
+        numbers = _numbers(bound, values, views)
+        storages = list(recording.storages)
+        storages[: len(addresses)] = [None] * len(addresses)
+        for step in moving.outputs:
+            storages[step.root] = bound.framework.new_array(bound.device, step.dtype, step.sizes, step.strides, stream)
+        outputs = _delivered(bound, storages, inputs, stream)
+        changes = moving.changes(storages, addresses, numbers)
+        differing = (
+            [new for new, old in zip(changes, self._moved, strict=True) if new != old] if self._moved else changes
+        )
+        is_set = False
+        try:
+            is_set = graph.set_arguments(differing)
+        finally:
+            if not is_set:
+                # It is half one and half the other; a recording makes another.
+                self._give_back()
+        if not is_set:
+            return False
+        self._counts["parameters_set" if differing else "launched"] += 1
+        self._counts["nodes_set"] += len(differing)
+        self._recording = Recording(recording.commands, recording.edges, tuple(storages))
+        self._moved, self._inputs, self._outputs = changes, inputs, outputs
+        return True
+
+    def _commands(self) -> tuple[Command, ...]:
+        """Those of the last run."""
+        assert self._recording is not None
+        return changed_commands(self._recording.commands, self._moved)
 
     def _climb(self, recording: Recording, stream: int) -> None:
         old, graph = self._recording, self._graph
         if old is not None and graph is not None and old.edges == recording.edges:
-            pairs = enumerate(zip(old.commands, recording.commands, strict=True))
+            pairs = enumerate(zip(self._commands(), recording.commands, strict=True))
             changed = [k for k, (before, after) in pairs if before != after]
             if all(graph.set(k, recording.commands[k]) for k in changed):
                 self._counts["parameters_set" if changed else "launched"] += 1
@@ -228,7 +279,7 @@ class CapturedProgram:
         assert self._memory is not None
         self._memory.is_lent = True
         self._lent.append((self._memory, self._inputs, self._outputs))
-        for command in self._recording.commands:
+        for command in self._commands():
             command.run(self._bound.device, stream)
         self._results = self._outputs
 
@@ -238,6 +289,7 @@ class CapturedProgram:
         memory, self._memory = self._memory, None
         bound, self._bound = self._bound, None
         self._recording = None
+        self._moving, self._moved = None, []
         if bound is not None:
             self._keep_until_done(bound)
         if graph is not None:
@@ -289,8 +341,15 @@ def _misplaced(position: int, where: str) -> InputRuntimeError:
     )
 
 
-def _delivered(bound: BoundProgram, recording: Recording, inputs: list[Any], stream: int) -> list[Any]:
-    """The arrays that launches write."""
+def _numbers(bound: BoundProgram, values: Sequence[Any], views: dict[int, ArrayView]) -> dict[str, Scalar]:
+    """The numbers of a run by name; `views` describes those that come in arrays."""
+    return {
+        name: host_number(views[i]) if i in views else python_number(values[i]) for name, i in bound.numbers.items()
+    }
+
+
+def _delivered(bound: BoundProgram, storages: Sequence[Storage | None], inputs: list[Any], stream: int) -> list[Any]:
+    """The arrays that launches write. `storages` by root."""
     outputs: list[Any] = []
     made: dict[int, Any] = {}
     for plan in bound.outputs:
@@ -299,7 +358,7 @@ def _delivered(bound: BoundProgram, recording: Recording, inputs: list[Any], str
             continue
         # An output that is returned twice has one plan, and is one array.
         if id(plan) not in made:
-            storage = recording.storages[plan.root]
+            storage = storages[plan.root]
             assert storage is not None
             made[id(plan)] = bound.framework.deliver(
                 bound.device, storage, plan.dtype, plan.sizes, plan.strides, plan.offset, stream

@@ -139,8 +139,12 @@ class Launcher:
         self.latest = bound
         return results
 
-    def bound_for(self, inputs: Sequence[Any], device: Any = None, also: Any = None) -> BoundProgram | None:
-        """The steps that `run` would run again for these arguments; None if it would leave them to the first call of a key."""
+    def bound_for(
+        self, inputs: Sequence[Any], device: Any = None, also: Any = None
+    ) -> tuple[BoundProgram, tuple[int, ...]] | None:
+        """The steps that `run` would run again for these arguments, and the address of each, 0 for a number; None if it would
+        leave them to the first call of a key.
+        """
         read = self._reads.get(tuple(map(type, inputs)))
         if read is None:
             return None
@@ -153,7 +157,9 @@ class Launcher:
             half = () if second is None else second.of(inputs, addresses)
         except Exception:  # as in `run`
             return None
-        return self._bound_halves.get((key, half)) if half else bound
+        if half:
+            bound = self._bound_halves.get((key, half))
+        return None if bound is None else (bound, addresses)
 
     # --- what a thread has --------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ A graph is commands and, for each, the commands before that it waits for. Those 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from fuser.ir.dtypes import DataType
@@ -31,6 +31,13 @@ class KernelCommand:
 
     def run(self, device: Device, stream: int) -> None:
         device.launch(self.kernel, self.launch, self.arguments, stream)
+
+    def with_arguments(self, values: Iterable[tuple[int, ArgumentValue]]) -> KernelCommand:
+        """The same launch with other (position, value)."""
+        arguments = list(self.arguments)
+        for position, value in values:
+            arguments[position] = value
+        return KernelCommand(self.kernel, self.launch, tuple(arguments))
 
 
 @record
@@ -73,6 +80,8 @@ class LayoutCommand:
 Command: TypeAlias = KernelCommand | CopyCommand | FillCommand | LayoutCommand
 Edges: TypeAlias = Sequence[Sequence[int]]
 """Of each command the numbers of those before that it waits for."""
+Changes: TypeAlias = tuple[int, Sequence[tuple[int, ArgumentValue]]]
+"""The number of a launch among the commands, and (position, value) of arguments that it is to have."""
 
 
 class DeviceGraph(Protocol):
@@ -84,6 +93,10 @@ class DeviceGraph(Protocol):
 
     def set(self, number: int, command: Command) -> bool:
         """Another command in the place of one, for launches from now on; False if the graph cannot take it there."""
+        ...
+
+    def set_arguments(self, changes: Iterable[Changes]) -> bool:
+        """Other arguments of launches, from now on; False if the graph cannot take one of them, and holds some of them then."""
         ...
 
     def close(self, stream: int) -> None:
@@ -121,6 +134,13 @@ class SequenceGraph:
         if type(command) is not type(self.commands[number]):
             return False
         self.commands[number] = command
+        return True
+
+    def set_arguments(self, changes: Iterable[Changes]) -> bool:
+        for number, values in changes:
+            command = self.commands[number]
+            assert isinstance(command, KernelCommand)
+            self.commands[number] = command.with_arguments(values)
         return True
 
     def close(self, stream: int) -> None:

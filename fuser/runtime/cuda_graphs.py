@@ -6,6 +6,7 @@ captured: parameters can then be set in place, and what a library does on its st
 
 from __future__ import annotations
 
+import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from fuser.errors import LaunchError
 from fuser.runtime import driver
-from fuser.runtime.commands import Command, CopyCommand, Edges, FillCommand, KernelCommand, LayoutCommand
+from fuser.runtime.commands import Changes, Command, CopyCommand, Edges, FillCommand, KernelCommand, LayoutCommand
 from fuser.runtime.cuda_launches import node_attributes
 from fuser.runtime.device import Launch
 from fuser.runtime.pack import ArgumentCells, ArgumentLayout
@@ -81,6 +82,23 @@ class CudaGraph:
                     # business. A fault that has another reason shows again when another graph is made.
                     return False
         self._commands[number], self._parts[number] = command, parts
+        return True
+
+    def set_arguments(self, changes: Iterable[Changes]) -> bool:
+        switched = driver.enter_context(self.device.context)
+        tell, executable = driver.function("cuGraphExecKernelNodeSetParams"), self._executable
+        try:
+            for number, values in changes:
+                (part,), (node,) = self._parts[number], self._nodes[number]
+                assert isinstance(part, _Kernel)
+                part.cells.put(values)
+                if tell(executable, node, part.parameters)[0]:
+                    return False
+        except (struct.error, OverflowError, TypeError, ValueError):  # `ArgumentCells.write` says which and why
+            return False
+        finally:
+            if switched:
+                driver.leave_context()
         return True
 
     def close(self, stream: int) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from fuser.errors import InternalError, LaunchError, LaunchTypeError, LaunchValueError
@@ -145,7 +145,7 @@ class ArgumentLayout:
 class ArgumentCells:
     """The cells of one launch site in one thread. `address` is what the driver takes as its array of parameters."""
 
-    __slots__ = ("_buffer", "_layout", "_pointers", "address", "words")
+    __slots__ = ("_buffer", "_layout", "_pointers", "_writers", "address", "words")
 
     def __init__(self, layout: ArgumentLayout) -> None:
         self._layout = layout
@@ -156,10 +156,20 @@ class ArgumentCells:
         count = len(layout.cells)
         self._pointers = (ctypes.c_uint64 * max(count, 1))(*(base + cell.offset for cell in layout.cells))
         self.address = ctypes.addressof(self._pointers)
+        self._writers: dict[int, Callable[[PackedValue], None]] = {}
 
     def write(self, values: Sequence[PackedValue]) -> None:
         """Fill the cells; the errors of `ArgumentLayout.pack_into`."""
         self._layout.pack_into(self._buffer, values)
+
+    def put(self, values: Iterable[tuple[int, PackedValue]]) -> None:
+        """Fill the cells of some parameters, by position; the errors of `writer_of`'s writers."""
+        writers = self._writers
+        for position, value in values:
+            write = writers.get(position)
+            if write is None:
+                write = writers[position] = self.writer_of(position)
+            write(value)
 
     def word_of(self, position: int) -> int:
         """The word that is the cell of a pointer."""

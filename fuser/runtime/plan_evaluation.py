@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, assert_never
 
-from fuser.errors import InputRuntimeError, InputTypeError, InternalError
+from fuser.errors import InputRuntimeError, InputTypeError, InputValueError, InternalError
 from fuser.ir.dtypes import DataType
 from fuser.ir.facts import (
     Aligned,
@@ -347,7 +347,18 @@ def argument_dtypes(kernel: CompiledKernel) -> tuple[DataType | None, ...]:
 
 
 def scalar_as(value: Scalar, dtype: DataType, name: str) -> Scalar:
-    """A number as a kernel parameter of `dtype` takes it. Raises InputTypeError where that would lose its kind."""
+    """A number as a kernel parameter of `dtype` takes it.
+
+    Raises InputTypeError where that would lose its kind, InputValueError for an integer beyond what a float holds.
+    """
+    try:
+        return _as_kind(value, dtype, name)
+    except OverflowError:
+        bits = int(value.real).bit_length()
+        raise InputValueError(f"An integer of {bits} bits for {name} is out of the range of {dtype.c_name}.") from None
+
+
+def _as_kind(value: Scalar, dtype: DataType, name: str) -> Scalar:
     if dtype is DataType.Bool:
         if isinstance(value, (bool, int)):
             return bool(value)

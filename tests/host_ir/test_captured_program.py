@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.stand_ins import idle_cuda
 from fuser import Alias, Allocate, Copy, DataType, Fill, ForLoop, FusionDefinition, HostProgram, LaunchKernel, extent
-from fuser.errors import InputRuntimeError, InputTypeError, LaunchError
+from fuser.errors import InputRuntimeError, InputTypeError, InputValueError, LaunchError
 from fuser.host_ir.expressions import scalar
 from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.device_tensor import DeviceTensor
@@ -363,22 +363,33 @@ class _Failing(SimulatorDevice):
                 raise LaunchError("it does not like that")
             return set_command(number, command)
 
+        def fail_after_first(changes: Any) -> bool:
+            if self.fails in ("arguments", "refused"):
+                assert set_arguments(list(changes)[:1])
+                if self.fails == "arguments":
+                    raise LaunchError("it does not like that")
+                return False
+            return set_arguments(changes)
+
+        set_arguments, made.set_arguments = made.set_arguments, fail_after_first
         made.set = fail_second
         return made
 
 
-@pytest.mark.parametrize("where", ["launch", "replay", "set", "make"])
+@pytest.mark.parametrize("where", ["launch", "replay", "set", "arguments", "make"])
 def test_after_a_failure_there_is_nothing_to_replay(where: str) -> None:
     """A graph that is half of one run and half of another, or whose counters nobody knows, is not launched again."""
     device = _Failing()
     before = len(live(device))
     x, y = placed(device, [X, X + 1])
     captured = chain().capture([x, 2.0])
-    fewer = DeviceTensor.from_numpy(X[:0], device)
+    fewer = DeviceTensor.from_numpy(X[: 0 if where == "make" else 30], device)
     device.fails = where
     if where in ("launch", "replay"):
         device.left = 1
-    again = captured.replay if where == "replay" else partial(captured.run, [fewer if where == "make" else y, 2.0])
+    again = (
+        captured.replay if where == "replay" else partial(captured.run, [fewer if where in ("make", "set") else y, 2.0])
+    )
     with pytest.raises(LaunchError, match="it does not like that"):
         again()
     del again
@@ -391,6 +402,42 @@ def test_after_a_failure_there_is_nothing_to_replay(where: str) -> None:
     captured.close()
     del x, y, fewer
     assert len(live(device)) == before
+
+
+def test_arguments_that_a_graph_does_not_take_make_another(device: SimulatorDevice) -> None:
+    """Also where some of them are set already, and numbers that change with the memory."""
+    device = _Failing()
+    captured = chain().capture([*placed(device, [X]), 2.0])
+    device.fails = "refused"
+    (got,) = captured.run([*placed(device, [X + 1]), 3.0])
+    assert np.array_equal(np.asarray(got), (X + 1) * 9)
+    assert captured.counters() == {"launched": 0, "parameters_set": 0, "instantiated": 2, "nodes_set": 0}
+    device.fails = None
+    (got,) = captured.run([*placed(device, [X - 1]), 5.0])
+    assert np.array_equal(np.asarray(got), (X - 1) * 15)
+    assert captured.counters()["parameters_set"] == 1
+    assert np.array_equal(np.asarray(captured.replay()[0]), (X - 1) * 15)
+    for _ in range(2):
+        with pytest.raises(InputValueError, match="of 1329 bits for alpha is out of the range of float"):
+            captured.run([*placed(device, [X]), 10**400])
+    (got,) = captured.run([*placed(device, [X]), 2.0])
+    assert np.array_equal(np.asarray(got), X * 6)
+
+
+def test_only_launches_whose_arguments_move_are_set(device: SimulatorDevice) -> None:
+    """Other sizes, which are recorded, and runs on other memory may come in any order, and in a capture of the caller."""
+    captured = chain().capture([*placed(device, [X]), 2.0])
+    for n, factor in ((300, 2.0), (300, 3.0), (20, 3.0), (20, 3.0), (300, 3.0), (300, 3.0), (1, -1.0), (1, 4.0)):
+        (got,) = captured.run([*placed(device, [X[:n]]), factor])
+        assert np.array_equal(np.asarray(got), X[:n] * (3 * factor)), (n, factor)
+        assert np.array_equal(np.asarray(captured.replay()[0]), X[:n] * (3 * factor)), (n, factor)
+    tensors = placed(device, [X])
+    (first,) = captured.run([*tensors, 2.0])
+    was = captured.counters()
+    (second,) = captured.run([*tensors, 7.0])
+    assert first.address != second.address
+    assert captured.counters()["nodes_set"] == was["nodes_set"] + 2
+    assert captured.counters()["instantiated"] == 1
 
 
 class _Capturing(SimulatorDevice):
