@@ -11,7 +11,8 @@ Structure: a verb that breaks one of these is a bug (InternalError)
 
 Legality: a schedule that a user may write and that cannot be lowered (SchedulingError)
     parallel    no axis of a mesh; a grid or block type once per tensor; a vectorized axis is the last one, of constant
-                extent, of a copy, and not reduced; unroll and unswitch of constant extent
+                extent, of a copy, and not reduced; unroll and unswitch of constant extent, by the bounds that the schedule
+                asks for
     memory      inputs and outputs in global memory
     allocation  a permutation of the visible dims or of the loop axes, and of these only for intermediates
     inlining    positions inside the loop domain that the shared loops allow (`share_loops`)
@@ -22,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fuser.errors import InternalError, SchedulingError
+from fuser.ir.canonical_symbols import canonical_symbols
 from fuser.ir.dim_pairs import dim_pairs
 from fuser.ir.enums import GLOBAL_MEMORY, ParallelType
 from fuser.ir.fusion import (
@@ -37,6 +39,7 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.inlining import share_loops
+from fuser.ir.iteration_graph import IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.scheduled_fusion import TensorState
 
@@ -239,12 +242,14 @@ def legality_problems(builder: ScheduleBuilder) -> list[str]:
     """What lowering would refuse about single tensors, in words."""
     findings: list[str] = []
     arguments = builder.input_names | builder.output_names
+    known = canonical_symbols(builder, frozenset(builder.asked))
+    graph = builder.exact_graph(lambda extent: extent.substitute(known))
     for t in builder.tensors:
         state = builder.states[t.name]
         if t.name in arguments and state.memory is not GLOBAL_MEMORY:
             findings.append(f"{t.name} is an input or output and lives in {state.memory.name} memory")
         findings += _allocation_problems(state, t.name in arguments)
-        findings += _parallel_problems(builder, state)
+        findings += _parallel_problems(builder, state, graph)
     return findings
 
 
@@ -275,7 +280,7 @@ def _allocation_problems(state: TensorState, is_argument: bool) -> list[str]:
     return [f"{name} is an input or output: its allocation domain is over its dims"] if is_argument else []
 
 
-def _parallel_problems(builder: ScheduleBuilder, state: TensorState) -> list[str]:
+def _parallel_problems(builder: ScheduleBuilder, state: TensorState, graph: IterationGraph) -> list[str]:
     findings: list[str] = []
     name = state.tensor.name
     seen: set[ParallelType] = set()
@@ -286,7 +291,7 @@ def _parallel_problems(builder: ScheduleBuilder, state: TensorState) -> list[str
         if p.is_thread and p in seen:
             findings.append(f"{name} has two loop axes on {p.name}: a {p.name} axis appears once per tensor")
         seen.add(p)
-        if p in _UNROLLED and not axis.extent.is_const:
+        if p in _UNROLLED and not graph.group(axis).extent.is_const:
             findings.append(f"axis {position} of {name} is {p.name} and has the extent {axis.extent}, no constant")
         if p is ParallelType.vectorize:
             expr = builder.definition(name)

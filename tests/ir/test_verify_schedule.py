@@ -226,6 +226,20 @@ def test_unrolled_axes_are_constants():
         assert f"is {p.name} and has the extent" in refused(lambda s, p=p: s.parallelize("t2", 0, p), split_output())
 
 
+def test_unrolled_axes_are_constants_by_the_bounds_that_are_asked_for():
+    """Of any dim that is the same: the other operand's extent has a symbol of its own."""
+    b = FusionBuilder()
+    x, y = (b.input_tensor(DataType.Float, [-1, -1]) for _ in range(2))
+    b.add_output(b.pointwise("add", [x, y], DataType.Float))
+    s = ScheduleBuilder(b.freeze())
+    s.parallelize("t2", 1, ParallelType.unroll)
+    s.ask_extent_within("t1", 1, 0, 4)
+    with pytest.raises(SchedulingError, match="axis 1 of t2 is unroll and has the extent t0_size1, no constant"):
+        verify_schedule(s)
+    s.ask_extent_within("t0", 1, 4, 9)
+    verify_schedule(s)
+
+
 def test_mesh_axes():
     def mesh(s: ScheduleBuilder) -> None:
         s.states["t2"].parallel[s.states["t2"].loop[0]] = ParallelType.mesh_x

@@ -1,4 +1,4 @@
-"""What lowering takes for one extent, and kernels that rest on it."""
+"""Which extents are one, and kernels that rest on it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fuser import DataType, FusionDefinition
+from fuser.ir.canonical_symbols import canonical_symbols
 from fuser.ir.facts import ExtentDivisible, ExtentIs
 from fuser.ir.integers import const
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.lowering.context import canonical_symbols
 
 
 def gathered_in_place(*, with_sum: bool = False) -> FusionDefinition:
