@@ -24,9 +24,9 @@ from fuser import (
     SetStream,
     WaitEvent,
     extent,
+    scalar,
 )
 from fuser.errors import DefinitionRuntimeError
-from fuser.host_ir.expressions import scalar
 
 x_array = np.random.default_rng(0).standard_normal((48, 320)).astype(np.float32)
 

@@ -96,7 +96,10 @@ EXPORTS: dict[str, str] = {
     "CompiledKernel": "fuser.runtime.compiled_kernel",
     "RtcKernel": "fuser.runtime.rtc_kernel",
     "HostProgram": "fuser.host_ir.program",
-    "extent": "fuser.host_ir.expressions",
+    **dict.fromkeys(
+        ("extent", "stride", "scalar", "less", "less_equal", "equal", "not_equal", "all_of", "any_of"),
+        "fuser.host_ir.expressions",
+    ),
     "save": "fuser.host_ir.saved_programs",
     "load": "fuser.host_ir.saved_programs",
     "manual_seed": "fuser.runtime.generator",

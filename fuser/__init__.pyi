@@ -62,7 +62,15 @@ from fuser.frontend.tensor_descriptor import compute_tensor_descriptor as comput
 from fuser.frontend.translate import translate_fusion as translate_fusion
 from fuser.frontend.validate import get_val_tolerances as get_val_tolerances
 from fuser.frontend.validate import validate_with_auto_inferred_outputs as validate_with_auto_inferred_outputs
+from fuser.host_ir.expressions import all_of as all_of
+from fuser.host_ir.expressions import any_of as any_of
+from fuser.host_ir.expressions import equal as equal
 from fuser.host_ir.expressions import extent as extent
+from fuser.host_ir.expressions import less as less
+from fuser.host_ir.expressions import less_equal as less_equal
+from fuser.host_ir.expressions import not_equal as not_equal
+from fuser.host_ir.expressions import scalar as scalar
+from fuser.host_ir.expressions import stride as stride
 from fuser.host_ir.instructions import Alias as Alias
 from fuser.host_ir.instructions import Allocate as Allocate
 from fuser.host_ir.instructions import Copy as Copy
@@ -176,18 +184,26 @@ __all__ = [
     "VariantUnavailableError",
     "WaitEvent",
     "__version__",
+    "all_of",
+    "any_of",
     "compute_tensor_descriptor",
     "define_scalar",
     "define_tensor",
+    "equal",
     "execute_with_dtensors",
     "extent",
     "get_val_tolerances",
+    "less",
+    "less_equal",
     "load",
     "manual_seed",
     "multidevice",
+    "not_equal",
     "ops",
     "save",
+    "scalar",
     "schedule",
+    "stride",
     "translate_fusion",
     "validate_with_auto_inferred_outputs",
     "version",
