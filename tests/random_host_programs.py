@@ -214,7 +214,10 @@ Step = Callable[[Buffers, Numbers], None]
 
 @dataclass(frozen=True)
 class NestedHostProgram:
-    """Conditions and loops over two numbers that are inputs, `n` and `m`, beside one vector `x`."""
+    """Conditions and loops over two numbers that are inputs, `n` and `m`, beside one vector `x`.
+
+    With choices of the device there are two more inputs, tensors of one element: `p`, an Int of 0 or 1, and `q`, a Bool.
+    """
 
     program: HostProgram
     steps: tuple[Step, ...]
@@ -222,19 +225,22 @@ class NestedHostProgram:
     def arrays(self, seed: int) -> list[Array]:
         return [np.random.default_rng(seed).integers(-8, 8, LENGTH).astype(np.float32)]
 
-    def expected(self, arrays: Sequence[Array], n: int, m: int) -> list[Array]:
+    def expected(self, arrays: Sequence[Array], n: int, m: int, p: int = 0, q: int = 0) -> list[Array]:
         """The output, and the input afterwards."""
         buffers = {"x": arrays[0].copy(), "out": np.zeros(LENGTH, np.float32)}
         for step in self.steps:
-            step(buffers, {"n": n, "m": m})
+            step(buffers, {"n": n, "m": m, "p": p, "q": q})
         return [buffers["out"], buffers["x"]]
 
 
 class _Nested:
-    def __init__(self, rng: random.Random, scale: CompiledKernel, *, streams: bool) -> None:
+    def __init__(self, rng: random.Random, scale: CompiledKernel, *, streams: bool, device: bool) -> None:
         self.rng = rng
         self.scale = scale
         self.streams = streams
+        self.device = device
+        # How many choices of the device the body at hand is in.
+        self.chosen = 0
         self.made = 0
 
     def name(self, what: str) -> str:
@@ -290,7 +296,15 @@ class _Nested:
         instructions: list[Instruction] = []
         steps: list[Step] = []
         for _ in range(rng.randrange(1, 4)):
-            kind = rng.choice(["if", "switch", "loop", "make", "alike"]) if depth and rng.random() < 0.6 else ""
+            kinds = ["if", "switch", "loop", "make", "alike"] + (["choice", "test", "same"] if self.device else [])
+            kind = rng.choice(kinds) if depth and rng.random() < 0.6 else ""
+            if kind in ("choice", "test", "same"):
+                choice, step = self.choice(kind, buffers, loops, depth - 1)
+                instructions.append(choice)
+                steps.append(step)
+                if kind == "same":
+                    buffers.append(f"t{self.made}")
+                continue
             if kind in ("make", "alike"):
                 name = self.name("t")
                 made: list[Instruction] = [Allocate(name, (LENGTH,), DataType.Float), Fill(name, float(self.made))]
@@ -334,10 +348,30 @@ class _Nested:
             else:
                 new, more = self.command(buffers, loops)
                 steps += more
-                if self.streams and rng.random() < 0.4:
+                if self.streams and not self.chosen and rng.random() < 0.4:
                     new = self.elsewhere(new)
             instructions += new
         return instructions, steps
+
+    def choice(self, kind: str, buffers: list[str], loops: list[str], depth: int) -> tuple[Instruction, Step]:
+        """A choice of the device; "same": all bodies make one slot, the latest."""
+        self.chosen += 1
+        count = 2 if kind == "test" else self.rng.randrange(2, 5)
+        bodies = [self.body(buffers, loops, depth) for _ in range(count)]
+        if kind == "same":
+            name = self.name("t")
+            for k, (instructions, steps) in enumerate(bodies):
+                instructions[:0] = [Allocate(name, (LENGTH,), DataType.Float), Fill(name, float(k))]
+                steps.insert(0, _making(name, _always, float(k)))
+        elif self.rng.random() < 0.3:
+            bodies[-1] = bodies[0] if self.rng.random() < 0.5 else ([], [])
+        self.chosen -= 1
+        made = [tuple(instructions) for instructions, _ in bodies]
+        run = [steps for _, steps in bodies]
+        if kind == "test":
+            return If("q", made[0], made[1]), _choosing(lambda k: 0 if k["q"] else 1, run)
+        *cases, default = made if count > 2 else (*made, made[0])
+        return Switch("p", tuple(cases), default), _choosing(lambda k: k["p"], run)
 
     def condition(self, loops: list[str]) -> tuple[Cond, Callable[[Numbers], bool]]:
         name = self.rng.choice(["n", "m", *loops])
@@ -377,9 +411,12 @@ def _repeating(index: str, start: int, stop: int | None, by: int, body: list[Ste
     return run
 
 
-def generate_nested(seed: int, scale: CompiledKernel, *, streams: bool = False) -> NestedHostProgram:
-    """A program whose numbers are from 0 to 3."""
-    made = _Nested(random.Random(seed), scale, streams=streams)
+def generate_nested(
+    seed: int, scale: CompiledKernel, *, streams: bool = False, device: bool = False
+) -> NestedHostProgram:
+    """A program whose numbers are from 0 to 3. `device`: there are choices of the device, too."""
+    made = _Nested(random.Random(seed), scale, streams=streams, device=device)
     instructions, steps = made.body(["x", "out"], [], 3)
     first = [Allocate("out", (LENGTH,), DataType.Float), Fill("out", 0.0)]
-    return NestedHostProgram(HostProgram(("x", "n", "m"), ("out",), (*first, *instructions)), tuple(steps))
+    inputs = ("x", "n", "m", *(("p", "q") if device else ()))
+    return NestedHostProgram(HostProgram(inputs, ("out",), (*first, *instructions)), tuple(steps))

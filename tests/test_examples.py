@@ -18,6 +18,7 @@ LAST_WORDS = {
     "04_host_program_with_raw_kernel": "not run, a raw kernel needs a GPU: add_scaled is raw CUDA source",
     "05_saved_program": "none of the compiler's modules was imported",
     "06_streams_and_loops": "a graph of 11 commands: {'launched': 1, 'instantiated': 2}",
+    "07_switch_on_the_device": "told: the selector of instruction 7, Switch('case', ...), of the host program (x, used)",
     "tour": "fd.explain(inputs) has all of it",
 }
 

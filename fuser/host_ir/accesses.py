@@ -1,13 +1,14 @@
 """What an instruction reads and writes of the memory of its slots: said here, for the verifier and all passes.
 
 Slots whose extents alone are asked are not in it. Making and ending memory is written as a write of it: what touches memory
-must be in order with both. Bodies are looked at by themselves.
+must be in order with both. Bodies are looked at by themselves; what a choice reads itself is its selector.
 """
 
 from __future__ import annotations
 
 from typing import assert_never
 
+from fuser.host_ir.bodies import selector_of
 from fuser.host_ir.instructions import (
     Alias,
     Allocate,
@@ -49,7 +50,10 @@ def accesses_of(instruction: Instruction) -> Accesses:
             return Accesses((src,), (dst,))
         case LaunchKernel():
             return _accesses_of_launch(instruction)
-        case Alias() | SetStream() | RecordEvent() | WaitEvent() | Synchronize() | If() | Switch() | ForLoop():
+        case If() | Switch():
+            selector = selector_of(instruction)
+            return _NONE if selector is None else Accesses((selector,))
+        case Alias() | SetStream() | RecordEvent() | WaitEvent() | Synchronize() | ForLoop():
             return _NONE
         case _:
             assert_never(instruction)

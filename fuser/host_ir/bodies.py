@@ -1,7 +1,8 @@
 """Instructions that have instructions: which bodies one has, which of them run, and in what order.
 
 The only place that tells If, Switch and ForLoop apart for those who run them. What decides are sizes (`decisions_of`), their
-values make a choice (`choice_of`), and a choice is bodies one after another, with numbers of their own (`turns`).
+values make a choice (`choice_of`), and a choice is bodies one after another, with numbers of their own (`turns`). Or a tensor
+decides (`selector_of`): then each body may be the one, whatever the sizes are.
 
 Instructions are numbered as they are read: one, then those of its bodies, then the next one. In a program without bodies that
 is their place.
@@ -14,7 +15,7 @@ from typing import TypeAlias
 
 from fuser.errors import InputRuntimeError
 from fuser.host_ir.expressions import Size, as_condition
-from fuser.host_ir.instructions import ForLoop, If, Instruction, Switch
+from fuser.host_ir.instructions import Fill, ForLoop, If, Instruction, LaunchKernel, Switch
 from fuser.ir.integers import select
 
 Body: TypeAlias = tuple[Instruction, ...]
@@ -35,12 +36,25 @@ def bodies_of(instruction: Instruction) -> tuple[Body, ...]:
             return ()
 
 
+def selector_of(instruction: Instruction) -> str | None:
+    """The tensor that decides which body runs, None where sizes do."""
+    match instruction:
+        case If(str() as slot) | Switch(str() as slot):
+            return slot
+        case _:
+            return None
+
+
 def decisions_of(instruction: Instruction) -> tuple[Size, ...]:
-    """What decides which bodies run."""
+    """The sizes that decide which bodies run, none where a tensor does."""
+    if selector_of(instruction) is not None:
+        return ()
     match instruction:
         case If(condition):
+            assert not isinstance(condition, str)
             return (select(as_condition(condition, "If"), 0, 1),)
         case Switch(selector):
+            assert not isinstance(selector, str)
             return (selector,)
         case ForLoop(_, start, stop, step):
             return start, stop, step
@@ -83,6 +97,20 @@ def walk(instructions: Sequence[Instruction]) -> Iterator[Instruction]:
         yield instruction
         for body in bodies_of(instruction):
             yield from walk(body)
+
+
+def numbers_in(body: Body) -> tuple[str, ...]:
+    """The numbers that instructions of a body have, as text: 0.0 and -0.0 are equal and not the same."""
+    found: list[object] = []
+    for instruction in walk(body):
+        match instruction:
+            case LaunchKernel(_, args):
+                found += [arg for arg in args if isinstance(arg, (bool, int, float, complex))]
+            case Fill(_, value):
+                found.append(value)
+            case _:
+                pass
+    return tuple(map(repr, found))
 
 
 def numbered(instructions: Sequence[Instruction], first: int = 0) -> Iterator[tuple[int, Instruction]]:

@@ -24,7 +24,7 @@ from fuser.host_ir.steps import BoundProgram
 from fuser.missing_names import says_instead
 from fuser.runtime.arrays import ArrayView, Scalar, describe_array, input_sequence, is_scalar, python_number
 from fuser.runtime.call_keys import KINDS
-from fuser.runtime.commands import Changes, Command, DeviceGraph
+from fuser.runtime.commands import Changes, Command, DeviceGraph, SwitchCommand
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.runtime.frameworks import Storage
 from fuser.runtime.streams import keep_until_done, order_after, own_stream, stream_handle
@@ -45,6 +45,9 @@ class CapturedProgram:
     way: launches from several threads or on several streams follow one another. Memory that no caller sees, inputs and outputs
     of the last run are kept as long as the captured program is. After a run or replay that failed on the device there is
     nothing to replay, and the next run begins anew.
+
+    Nobody waits for a launch. So what the device finds wrong in one, such as a selector out of range, is raised later: by
+    `synchronize`, by the next run or replay, or where the host next reads memory of the device through this project.
 
     On a stream that a caller captures the commands become part of the caller's graph, one by one. A replay there keeps its
     memory, which lives until the captured program is closed, as the caller's graph needs; a run is that of `HostProgram.run`,
@@ -100,6 +103,7 @@ class CapturedProgram:
         """
         with self._lock:
             self._check_open()
+            self._raise_reported()
             listed = input_sequence(inputs)
             arrays = [value.array if isinstance(value, ArrayView) else value for value in listed]
             views = _views(arrays, self._numbers)
@@ -137,6 +141,7 @@ class CapturedProgram:
             self._check_open()
             if self._bound is None:
                 raise LaunchError("there is no run to replay, or the last one failed: call run first")
+            self._raise_reported()
             handle = _handle(self._bound, stream)
             if self._bound.device.is_capturing(handle):
                 self._lend(handle)
@@ -145,6 +150,16 @@ class CapturedProgram:
                 self._launch(handle)
                 self._counts["launched"] += 1
             return self.outputs
+
+    def synchronize(self) -> None:
+        """Wait until the last launch is done. Raises LaunchError for what went wrong on the device, in this or earlier ones."""
+        with self._lock:
+            if self._bound is not None:
+                self._bound.device.synchronize(self._stream)
+
+    def _raise_reported(self) -> None:
+        if self._bound is not None:
+            self._bound.device.reports.check()
 
     def close(self) -> None:
         """Give everything back when the last launch is done. A captured program that nobody has any more does so itself."""
@@ -277,6 +292,12 @@ class CapturedProgram:
         assert self._bound is not None
         assert self._recording is not None
         assert self._memory is not None
+        choice = next((c for c in self._recording.commands if isinstance(c, SwitchCommand)), None)
+        if choice is not None:
+            raise LaunchError(
+                f"a captured program cannot become part of another graph where a tensor decides what is run, as in "
+                f"{choice.selector.text}: replay it outside of captures"
+            )
         self._memory.is_lent = True
         self._lent.append((self._memory, self._inputs, self._outputs))
         for command in self._commands():

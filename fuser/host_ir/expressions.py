@@ -108,7 +108,7 @@ def as_condition(value: Cond | GivenSize, what: str) -> Cond:
             return not_equal(as_size(value, what), 0)
     raise DefinitionTypeError(
         f"{what} takes a condition, less(a, b), less_equal(a, b), equal(a, b), not_equal(a, b), all_of(p, ...) or "
-        f"any_of(p, ...) of sizes (all of fuser.host_ir.expressions), or a size, got {value!r}"
+        f"any_of(p, ...) of sizes (all of fuser), a size, or the name of a tensor of one element, got {value!r}"
     )
 
 

@@ -16,7 +16,8 @@ Grammar
                  | Switch(selector, cases, default)           one of several
                  | ForLoop(index, start, stop, step, body)    a body as often as `range` says
     body        := instruction*
-    condition   := comparison of sizes | condition and condition | condition or condition
+    condition   := comparison of sizes | condition and condition | condition or condition | name of a tensor
+    selector    := size | name of a tensor
     slot        := name of an input (array or number) or of what Allocate or Alias made
     arg         := slot | number | size
     stream      := 0, the caller's | a number or a name, beside it
@@ -31,7 +32,12 @@ instructions on different streams that touch the memory of one slot, or of alias
 be in order; so must all that touch it with its `Allocate` and `Deallocate`. Behind the program the caller's stream comes
 after all others, so that from outside it ran on one. A recorded graph has no streams: its edges are those of the bytes.
 
-Which bodies run is known when the program is called: conditions, selectors and bounds are sizes. A slot that is made in a body
+Which bodies run is known when the program is called where conditions, selectors and bounds are sizes. The name of a slot
+instead is a tensor of one element, an integer or a Bool, and the value is the one that it has when the device comes there: in a
+graph the device itself chooses, else the host waits for the value and reads it. The bodies of such a choice hold launches,
+copies, fills, views, memory and other instructions with bodies: no streams, no events, no Synchronize. Their memory is there
+around the whole choice, whichever body runs. A selector out of range runs the default, and LaunchError is raised: at the end
+of a run in which the host read it, else when the host next synchronises with the device. A slot that is made in a body
 ends with it, and so does its memory, but for one that all bodies of an If or Switch allocate alike: that is there behind
 them. A name stands for one memory in the whole program. What a loop writes counts as written, however often it runs.
 """
@@ -235,20 +241,24 @@ class Synchronize:
 @short_tracebacks
 @record
 class If:
-    """`then` where the condition holds, else `otherwise`. The condition is one of sizes; a size alone: whether it is not 0."""
+    """`then` where the condition holds, else `otherwise`. The condition is one of sizes; a size alone: whether it is not 0.
 
-    condition: Cond | Size
+    The name of a slot: whether the one element of that tensor, an integer or a Bool, is not 0 when the device comes there.
+    """
+
+    condition: Cond | Size | str
     then: tuple[Instruction, ...]
     otherwise: tuple[Instruction, ...] = ()
 
     if TYPE_CHECKING:
 
         def __init__(
-            self, condition: Cond | GivenSize, then: Sequence[Instruction], otherwise: Sequence[Instruction] = ()
+            self, condition: Cond | GivenSize | str, then: Sequence[Instruction], otherwise: Sequence[Instruction] = ()
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "condition", as_condition(self.condition, "If"))
+        if not isinstance(self.condition, str):
+            object.__setattr__(self, "condition", as_condition(self.condition, "If"))
         object.__setattr__(self, "then", _body(self.then, "If"))
         object.__setattr__(self, "otherwise", _body(self.otherwise, "If"))
 
@@ -256,9 +266,13 @@ class If:
 @short_tracebacks
 @record
 class Switch:
-    """Case number `selector`; `default` where there is none of that number."""
+    """Case number `selector`; `default` where there is none of that number.
 
-    selector: Size
+    The name of a slot: the number is the one element of that tensor, an integer or a Bool, when the device comes there. One for
+    which there is no case runs the default, and is an error that is raised later.
+    """
+
+    selector: Size | str
     cases: tuple[tuple[Instruction, ...], ...]
     default: tuple[Instruction, ...] = ()
 
@@ -266,13 +280,14 @@ class Switch:
 
         def __init__(
             self,
-            selector: GivenSize,
+            selector: GivenSize | str,
             cases: Sequence[Sequence[Instruction]],
             default: Sequence[Instruction] = (),
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "selector", as_size(self.selector, "Switch"))
+        if not isinstance(self.selector, str):
+            object.__setattr__(self, "selector", as_size(self.selector, "Switch"))
         if isinstance(self.cases, (str, *_kinds())) or not isinstance(self.cases, Sequence):
             raise DefinitionTypeError(f"Switch takes a sequence of bodies, got {self.cases!r}")
         object.__setattr__(self, "cases", tuple(_body(case, "Switch") for case in self.cases))

@@ -9,12 +9,22 @@ release   everything that did not go out, after errors too
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeGuard, assert_never
 
 from fuser.errors import FuserError, InputRuntimeError, InputTypeError, InternalError, LaunchError
 from fuser.host_ir.accesses import output_positions
-from fuser.host_ir.bodies import bodies_of, body_numbers, choice_of, decisions_of, numbered, turns, walk
+from fuser.host_ir.bodies import (
+    bodies_of,
+    body_numbers,
+    choice_of,
+    decisions_of,
+    numbered,
+    numbers_in,
+    selector_of,
+    turns,
+    walk,
+)
 from fuser.host_ir.expressions import Size, SizeFunction, SlotSource, compile_sizes, sources_of, symbol_of
 from fuser.host_ir.instructions import (
     Alias,
@@ -39,6 +49,7 @@ from fuser.host_ir.run_inputs import borrow, check_updatable, device_of, host_nu
 from fuser.host_ir.side_by_side import leaves_room
 from fuser.host_ir.steps import (
     AllocateStep,
+    BodySteps,
     BoundProgram,
     CopyInStep,
     CopyStep,
@@ -53,10 +64,13 @@ from fuser.host_ir.steps import (
     Span,
     Step,
     StreamStep,
+    SwitchStep,
     SynchronizeStep,
     WaitStep,
+    each_step,
 )
 from fuser.host_ir.stream_order import Name, find_hazard
+from fuser.host_ir.verify import is_selector_type
 from fuser.ir.dtypes import DataType
 from fuser.ir.facts import byte_span
 from fuser.ir.integers import Int, Symbol
@@ -71,14 +85,14 @@ from fuser.runtime.arrays import (
     python_number,
     row_major,
 )
-from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device, Launch
 from fuser.runtime.frameworks import Framework, HostFramework, framework_for
 from fuser.runtime.plan_evaluation import evaluation_of, scalar_as
 from fuser.runtime.raw_signature import RawKind, RawParameter
+from fuser.runtime.selectors import NO_BODY, Selector, raise_complaints
 from fuser.runtime.streams import join_streams, keep_until_done, own_stream, rejoin_streams, stream_handle
 from fuser.runtime.strided_copy import is_same_dense_layout
-from fuser.runtime.variants import VARIANTS, KernelVariants, VariantCounters
+from fuser.runtime.variants import VARIANTS, KernelVariants
 
 if TYPE_CHECKING:
     from fuser.host_ir.program import HostProgram
@@ -120,6 +134,9 @@ def interpret_and_bind(
     finally:
         run.frame.release()
     program.count(run.counts)
+    program.count(run.frame.chosen)
+    if run.frame.told:
+        raise_complaints(run.frame.told)
     return results, run.bound()
 
 
@@ -131,6 +148,38 @@ def _note(index: int, instruction: Instruction) -> str:
 
 # Of longer runs the steps are not kept: they are the turns of a loop, each with a text of its own.
 _MAX_STEPS = 4096
+
+
+class _CountingFrame(Frame):
+    """A frame that counts what launches ask of the table of variants."""
+
+    __slots__ = ()
+
+    def run(self, step: InstructionStep) -> None:
+        if not isinstance(step, LaunchStep):
+            step.run(self)
+            return
+        variants: KernelVariants = getattr(self.device, "variants", VARIANTS)
+        before = variants.counters()
+        step.run(self)
+        after = variants.counters()
+        # A kernel that brought a binary needs another one only for a larger block.
+        compiled = "recompiles" if step.kernel.cubin is not None else "compiles"
+        self.count({"variant_hits": after.hits - before.hits, compiled: after.compiles - before.compiles})
+
+
+@dataclass(slots=True, eq=False)
+class _Around:
+    """What stands around a choice of the device while its bodies are bound: their memory, whichever runs.
+
+    before   steps that come first
+    made     memory of the bodies by root: the largest that one of them asks for, which all of them use
+    ended    memory that ends with the choice
+    """
+
+    before: list[Step]
+    made: dict[int, AllocateStep] = field(default_factory=dict)
+    ended: dict[int, None] = field(default_factory=dict)
 
 
 class _Run:
@@ -150,13 +199,15 @@ class _Run:
         self.joined: set[int] = set()
         self.in_use: list[object] = []
         self.stream = self._choose_stream(stream, views)
-        self.frame = Frame(self.device, self.framework, self.stream, len(program.roots), self.numbers)
+        self.frame = _CountingFrame(self.device, self.framework, self.stream, len(program.roots), self.numbers)
+        self.around: _Around | None = None
         for name, view in self.inputs.items():
             root = program.roots[name]
             self.frame.storages[root] = storage = borrow(view)
             self.frame.addresses[root] = storage.address
             if view.is_host:
                 self.frame.owned.append(root)
+        self.copied_in = 0
         self.begun: set[Name] = {0}
         self.events: dict[Name, int] = {}
         if len(program.facts.streams) > 1:
@@ -220,6 +271,12 @@ class _Run:
 
     def _check_synchronizes(self, stream: int) -> None:
         """Raise LaunchError where the host is to wait for work that only joins a caller's graph."""
+        if self.program.facts.selectors and self.device.is_capturing(stream):
+            raise LaunchError(
+                f"a program in which tensors decide what is run ({', '.join(sorted(self.program.facts.selectors))}) is run "
+                "inside a stream capture, where the host cannot read them: run it before the capture begins, or make a graph "
+                "of it by HostProgram.capture, in which the device decides"
+            )
         if self.program.facts.synchronizes and self.device.is_capturing(stream):
             raise LaunchError(
                 "a program with Synchronize is run inside a stream capture, where nothing is done that the host could wait "
@@ -304,20 +361,95 @@ class _Run:
 
     def _execute_bodies(self, index: int, instruction: Instruction) -> None:
         """The bodies of an instruction that are to run, one after another."""
+        if selector_of(instruction) is not None:
+            try:
+                self._choose(index, instruction)
+            except FuserError as error:
+                error.add_note(_note(index, instruction))
+                raise
+            return
         try:
             choice = choice_of(instruction, self.sizes(decisions_of(instruction)))
         except FuserError as error:
             error.add_note(_note(index, instruction))
             raise
-        starts = list(body_numbers(index, instruction))
         for which, numbers in turns(instruction, choice):
             self.numbers.update(numbers)
-            self.execute_body(bodies_of(instruction)[which], starts[which])
+            self._execute_one(index, instruction, which)
             for name in numbers:
                 del self.numbers[name]
-            for root in self.program.facts.ends[index][which]:
-                self._run_step(DeallocateStep(self.program.roots[root]))
-                self.count("deallocations")
+
+    def _execute_one(self, index: int, instruction: Instruction, which: int) -> None:
+        """One body of an instruction, and the end of its memory."""
+        self.execute_body(bodies_of(instruction)[which], list(body_numbers(index, instruction))[which])
+        for root in self.program.facts.ends[index][which]:
+            self._run_step(DeallocateStep(self.program.roots[root]))
+
+    def _choose(self, index: int, instruction: Instruction) -> None:
+        """A choice of the device: all bodies are bound, equal ones once, and one runs."""
+        place, dtype = self._selector(instruction)
+        bodies = [(body, numbers_in(body)) for body in bodies_of(instruction)]
+        # Not by hash: launch sizes may be changed, and have none.
+        different = [body for k, body in enumerate(bodies) if body not in bodies[:k]]
+        is_condition = isinstance(instruction, If)
+        if len(different) == 1:
+            # Nothing to choose. A selector out of range is told all the same.
+            if not is_condition:
+                self._run_step(SwitchStep(self._decider(index, instruction, dtype, [NO_BODY] * len(bodies)), place, ()))
+            self._execute_one(index, instruction, 0)
+            return
+        outermost = self.around is None
+        outer_steps, outer_counts = self.steps, self.counts
+        if self.around is None:
+            self.around = _Around(outer_steps)
+        made: list[BodySteps] = []
+        numbers: list[int] = []
+        for body in different:
+            self.steps, self.counts = [], {}
+            self._execute_one(index, instruction, bodies.index(body))
+            numbers.append(len(made) if self.steps else NO_BODY)
+            if self.steps:
+                steps = tuple(step for step in self.steps if not isinstance(step, CopyInStep))
+                assert len(steps) == len(self.steps)
+                made.append(BodySteps(steps, self.counts))
+        self.steps, self.counts = outer_steps, outer_counts
+        around = self.around
+        if outermost:
+            self.around = None
+            self.steps += around.made.values()
+            self.count("allocations", len(around.made))
+        which = [numbers[different.index(body)] for body in bodies]
+        if made or not is_condition:
+            self._run_step(SwitchStep(self._decider(index, instruction, dtype, which), place, tuple(made)))
+        if outermost:
+            for root in around.ended:
+                self._run_step(DeallocateStep(root))
+
+    def _decider(self, index: int, instruction: Instruction, dtype: DataType, which: Sequence[int]) -> Selector:
+        """What decides, by the number of each body that is left."""
+        from fuser.host_ir.print import print_instruction
+
+        program = self.program
+        text = (
+            f"instruction {index}, {print_instruction(instruction)}, of the host program "
+            f"({', '.join(program.inputs)}) -> ({', '.join(program.outputs)})"
+        )
+        if isinstance(instruction, If):
+            return Selector(text, dtype, tuple(which), NO_BODY, is_condition=True)
+        return Selector(text, dtype, tuple(which[:-1]), which[-1])
+
+    def _selector(self, instruction: Instruction) -> tuple[Place, DataType]:
+        """Where the value that decides is. Raises InputRuntimeError and InputTypeError for a tensor that has none."""
+        slot = selector_of(instruction)
+        assert slot is not None
+        tensor = self.tensors[slot]
+        dtype = DataType.Int if tensor.dtype is DataType.Index else tensor.dtype
+        if not is_selector_type(dtype):
+            raise InputTypeError(f"{slot!r} has dtype {dtype.name}, and what decides is an integer or a Bool")
+        if any(n != 1 for n in tensor.sizes):
+            raise InputRuntimeError(f"{slot!r} has shape {list(tensor.sizes)}, and what decides has one element")
+        self._address(tensor)
+        return tensor.place, dtype
 
     def execute(self, index: int, instruction: Instruction) -> None:
         """Bind one instruction without bodies and run the step, if it needs one."""
@@ -326,10 +458,8 @@ class _Run:
             case Allocate(slot, shape, dtype, strides):
                 sizes = self.sizes(shape)
                 step = self._allocate(slot, sizes, row_major(sizes) if strides is None else self.sizes(strides), dtype)
-                self.count("allocations")
             case Deallocate(slot):
                 step = DeallocateStep(self.program.roots[slot])
-                self.count("deallocations")
             case Alias(slot, of, sizes, strides, offset):
                 self._alias(slot, of, sizes, strides, offset)
                 return
@@ -363,26 +493,34 @@ class _Run:
             self._run_step(step)
 
     def _run_step(self, step: InstructionStep) -> None:
-        if isinstance(step, LaunchStep):
-            before = self._variants()
-            step.run(self.frame)
-            self._count_variants(step.kernel, before)
-        else:
-            step.run(self.frame)
+        if self.around is not None:
+            self._keep_step(self.around, step)
+            return
+        if isinstance(step, AllocateStep):
+            self.count("allocations")
+        elif isinstance(step, DeallocateStep):
+            self.count("deallocations")
+        self.frame.run(step)
         self.steps.append(step)
+
+    def _keep_step(self, around: _Around, step: InstructionStep) -> None:
+        """A step of a body that the device may choose: it runs with the choice, but memory is there before."""
+        if isinstance(step, AllocateStep):
+            around.ended.pop(step.root, None)
+            earlier = around.made.get(step.root)
+            if earlier is not None and earlier.nbytes >= step.nbytes:
+                return
+            if earlier is not None:
+                DeallocateStep(step.root).run(self.frame)
+            step.run(self.frame)
+            around.made[step.root] = step
+        elif isinstance(step, DeallocateStep):
+            around.ended[step.root] = None
+        else:
+            self.steps.append(step)
 
     def count(self, name: str, n: int = 1) -> None:
         self.counts[name] = self.counts.get(name, 0) + n
-
-    def _variants(self) -> VariantCounters:
-        variants: KernelVariants = getattr(self.device, "variants", VARIANTS)
-        return variants.counters()
-
-    def _count_variants(self, kernel: CompiledKernel, before: VariantCounters) -> None:
-        after = self._variants()
-        self.count("variant_hits", after.hits - before.hits)
-        # A kernel that brought a binary needs another one only for a larger block.
-        self.count("recompiles" if kernel.cubin is not None else "compiles", after.compiles - before.compiles)
 
     def _address(self, tensor: Tensor) -> int:
         """Address of the first element; a host array is copied to the device here."""
@@ -394,8 +532,9 @@ class _Run:
             view = self.inputs[self.program.root_names[tensor.root]]
             copy_in(view, storage, self.device, self.framework, self.stream)
             self.frame.addresses[tensor.root] = storage.address
-            self.steps.append(CopyInStep(tensor.root, storage.nbytes, view.address % KEPT_ALIGNMENT))
-            self.count("host_to_device")
+            copied = CopyInStep(tensor.root, storage.nbytes, view.address % KEPT_ALIGNMENT)
+            (self.steps if self.around is None else self.around.before).append(copied)
+            self.copied_in += 1
         return storage.address + tensor.offset * tensor.dtype.itemsize
 
     def _allocate(
@@ -561,6 +700,8 @@ class _Run:
     def finish(self) -> list[Any]:
         """Write updates back to host arrays and make the outputs."""
         program = self.program
+        if self.copied_in:
+            self.count("host_to_device", self.copied_in)
         self.frame.join()
         for name in program.updates:
             view = self.inputs[name]
@@ -602,7 +743,6 @@ class _Run:
             else:
                 t = self.tensors[name]
                 plans[name] = OutputPlan(None, t.root, t.dtype, t.sizes, t.strides, t.offset)
-        skipped = ("variant_hits", "compiles", "recompiles")
         backs: list[tuple[int, int, int]] = []
         copied = {step.root: step.nbytes for step in self.steps if isinstance(step, CopyInStep)}
         for name in program.updates:
@@ -614,7 +754,7 @@ class _Run:
             program=program,
             steps=tuple(self.steps),
             outputs=tuple(plans[name] for name in program.outputs),
-            counts={name: n for name, n in self.counts.items() if name not in skipped},
+            counts=self.counts,
             device=self.device,
             framework=self.framework,
             kind=kinds[0] if kinds else "fuser",
@@ -630,7 +770,7 @@ class _Run:
             sharing_matters=program.needs.sharing,
             alignment=program.needs.alignment,
             streams=len(program.facts.streams),
-            synchronizes=program.facts.synchronizes,
+            synchronizes=program.facts.synchronizes or bool(program.facts.selectors),
             path=self._path(position) if program.needs.deciding else None,
         )
 
@@ -665,7 +805,7 @@ class _Run:
             return "tensors of torch in host memory"
         if any(v.owner is not v.array for v in views):
             return "tensors that are conjugated or negated lazily"
-        if len(self.steps) > _MAX_STEPS:
+        if sum(1 for _ in each_step(self.steps)) > _MAX_STEPS:
             return f"more than {_MAX_STEPS} steps"
         if any(name in self.inputs for name in self.numbers):
             return "an array that is used as a number as well"

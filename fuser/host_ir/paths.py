@@ -13,7 +13,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from fuser.errors import InputRuntimeError, InputTypeError
-from fuser.host_ir.bodies import Choice, bodies_of, body_numbers, choice_of, chosen_bodies, decisions_of, numbered
+from fuser.host_ir.bodies import (
+    Choice,
+    bodies_of,
+    body_numbers,
+    choice_of,
+    chosen_bodies,
+    decisions_of,
+    numbered,
+    selector_of,
+)
 from fuser.host_ir.instructions import Instruction
 from fuser.ir.integers import Int, Symbol, as_int, compile_function
 from fuser.runtime.arrays import known_kind, python_number
@@ -99,10 +108,15 @@ class _Body:
         values = self._compute(*[_integer(inputs[i]) for i in self._positions])
         at = 0
         for instruction, count, inner in self._rows:
-            choice = choice_of(instruction, values[at : at + count])
+            if selector_of(instruction) is None:
+                choice = choice_of(instruction, values[at : at + count])
+                found.append(choice)
+                chosen = chosen_bodies(choice)
+            else:
+                # Whatever a tensor will choose, all bodies are bound.
+                chosen = range(len(inner))
             at += count
-            found.append(choice)
-            for which in chosen_bodies(choice):
+            for which in chosen:
                 body = inner[which]
                 if body is not None:
                     body.choose(inputs, found)

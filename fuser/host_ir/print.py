@@ -112,6 +112,8 @@ def print_instruction(instruction: Instruction, labels: Mapping[int, str] | None
 def _head(instruction: If | Switch | ForLoop) -> str:
     """The text of an instruction up to its bodies."""
     match instruction:
+        case If(str() as slot) | Switch(str() as slot):
+            return f"{type(instruction).__name__}({slot!r}"
         case If(condition):
             # True is what `a == b` of two expressions is, and refused.
             return f"If({int(condition.value) if isinstance(condition, Truth) else condition}"

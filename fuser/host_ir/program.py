@@ -49,6 +49,7 @@ COUNTERS = (
     "fills",
     "host_to_device",
     "device_to_host",
+    "host_reads",
     "compiles",
     "recompiles",
     "variant_hits",
@@ -237,7 +238,8 @@ class HostProgram:
 
         Of the launches of kernels that are made to run beside the one before, launches_beside did, and launches_kept_apart
         did not: something stood between them, or the one before had nothing to do. replays are runs whose sizes and
-        launches were known from an earlier run.
+        launches were known from an earlier run. host_reads are those of tensors that decide what is run, for which the host
+        waited.
         compiles and recompiles (a kernel's first binary, and later ones for larger blocks) and variant_hits count what
         launches of this program asked of the process-wide table of variants.
         """

@@ -5,6 +5,9 @@
              1 b    reads x, writes z
              2 copy reads y, writes x         after 0 (y) and 1 (x is read until then)
 
+What the device chooses is one command, with commands and edges of its own for each body: what one of them touches, the choice
+touches, since nobody knows which one runs.
+
 One pass over the steps. They run against a frame whose device notes what it is asked to do, so that a command is what the step
 would have done: with these addresses and numbers, which are copied. Memory that no caller sees is taken once, and a later
 recording of the same steps is given the same.
@@ -30,6 +33,7 @@ from fuser.host_ir.steps import (
     RecordStep,
     Step,
     StreamStep,
+    SwitchStep,
     SynchronizeStep,
     WaitStep,
 )
@@ -37,7 +41,15 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.facts import TensorDescriptor
 from fuser.records import record
 from fuser.runtime.arrays import Scalar
-from fuser.runtime.commands import Command, CopyCommand, FillCommand, KernelCommand, LayoutCommand
+from fuser.runtime.commands import (
+    Command,
+    CommandBody,
+    CopyCommand,
+    FillCommand,
+    KernelCommand,
+    LayoutCommand,
+    SwitchCommand,
+)
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import ArgumentValue, Device, Launch
 from fuser.runtime.frameworks import Framework, Storage
@@ -139,33 +151,61 @@ def record_program(
     Raises LaunchError for a step that a recording cannot hold: copies to and from host memory, waits of the host.
     """
     memory.rewind()
-    notes = _Notes(bound.device, memory, None if last is None else last.edges)
+    notes = _Notes(bound.device, memory, last)
     frame = _RecordingFrame(
         notes, _Framework(bound.framework, bound.device, memory, notes), stream, bound.roots, numbers
     )
     for root, storage in enumerate(inputs):
         frame.storages[root] = storage
         frame.addresses[root] = storage.address
-    for step in bound.steps:
-        if isinstance(step, (DeallocateStep, StreamStep, RecordStep, WaitStep)):
-            # Memory lives as long as the recording, which may run again; its edges are those of the bytes.
-            continue
-        notes.begin(step, frame.addresses)
-        assert not isinstance(step, CopyInStep)
-        step.run(frame)
-    frame.scratch.clear()
+    _note_steps(bound.steps, frame)
     return Recording(tuple(notes.commands), notes.finish(), tuple(frame.storages))
 
 
-class _Notes:
-    """A device that notes what it is asked to do. `edges`: those of its commands, where they are known."""
+def _note_steps(steps: Sequence[Step], frame: _RecordingFrame) -> None:
+    for step in steps:
+        if isinstance(step, (DeallocateStep, StreamStep, RecordStep, WaitStep)):
+            # Memory lives as long as the recording, which may run again; its edges are those of the bytes.
+            continue
+        if isinstance(step, SwitchStep):
+            _note_choice(step, frame)
+            continue
+        frame.notes.begin(step, frame.addresses)
+        assert not isinstance(step, CopyInStep)
+        step.run(frame)
+    frame.scratch.clear()
 
-    def __init__(self, device: Device, memory: KeptMemory, edges: Edges | None) -> None:
+
+def _note_choice(step: SwitchStep, frame: _RecordingFrame) -> None:
+    """A command with commands of its own for each body; it touches what any of them touches."""
+    notes = frame.notes
+    root, offset = step.place
+    address = frame.addresses[root] + offset
+    known = notes.known_bodies()
+    reads: list[Range] = [(address, address + step.selector.dtype.itemsize)]
+    writes: list[Range] = []
+    bodies: list[CommandBody] = []
+    for number, body in enumerate(step.bodies):
+        inner = frame.beside(None if known is None else known[number])
+        _note_steps(body.steps, inner)
+        bodies.append(CommandBody(tuple(inner.notes.commands), inner.notes.finish()))
+        reads += inner.notes.all_reads
+        writes += inner.notes.all_writes
+    notes.begin_touching(reads, writes)
+    notes.note(SwitchCommand(step.selector, address, tuple(bodies)))
+
+
+class _Notes:
+    """A device that notes what it is asked to do. `last`: commands like those that come, whose edges are known."""
+
+    def __init__(self, device: Device, memory: KeptMemory, last: Recording | CommandBody | None) -> None:
         self._device = device
         self._memory = memory
-        self._known = edges
+        self._last = last
         self.commands: list[Command] = []
         self._edges: list[tuple[int, ...]] = []
+        self.all_reads: list[Range] = []
+        self.all_writes: list[Range] = []
         self._dependencies = Dependencies()
         self._reads: list[Range] = []
         self._writes: list[Range] = []
@@ -178,12 +218,24 @@ class _Notes:
 
     def begin(self, step: Step, addresses: Sequence[int]) -> None:
         """The next step, for the bytes that it touches; memory that it takes meanwhile comes on top."""
-        if self._known is None:
-            self._reads, self._writes = _accesses(step, addresses)
+        if self._last is None:
+            self.begin_touching(*_accesses(step, addresses))
+
+    def begin_touching(self, reads: list[Range], writes: list[Range]) -> None:
+        """The same, with the bytes themselves."""
+        self._reads, self._writes = reads, writes
+
+    def known_bodies(self) -> tuple[CommandBody, ...] | None:
+        """Where edges are known, those of the bodies of the choice that comes next are, too."""
+        if self._last is None:
+            return None
+        choice = self._last.commands[len(self.commands)]
+        assert isinstance(choice, SwitchCommand)
+        return choice.bodies
 
     def finish(self) -> Edges:
         """The edges of all commands."""
-        edges = tuple(self._edges) if self._known is None else self._known
+        edges = tuple(self._edges) if self._last is None else self._last.edges
         if len(edges) != len(self.commands):
             raise InternalError(
                 f"{len(self.commands)} commands where another recording had {len(edges)}", pass_name="record_program"
@@ -195,9 +247,15 @@ class _Notes:
 
     def note(self, command: Command) -> None:
         # A step of several commands makes one after another: each writes what the step writes.
-        if self._known is None:
+        if self._last is None:
             self._edges.append(self._dependencies.add(self._reads, self._writes))
+            self.all_reads += self._reads
+            self.all_writes += self._writes
         self.commands.append(command)
+
+    def apart(self, last: CommandBody | None) -> _Notes:
+        """Notes of other commands on the same device, with memory from the same place."""
+        return _Notes(self._device, self._memory, last)
 
     def launch(self, kernel: CompiledKernel, launch: Launch, arguments: Sequence[ArgumentValue], stream: int) -> None:
         del stream
@@ -226,6 +284,10 @@ class _Framework:
         self._memory = memory
         self._notes = notes
 
+    def beside(self, notes: _Notes) -> _Framework:
+        """The same for other notes."""
+        return _Framework(self._framework, self._device, self._memory, notes)
+
     def new_array(
         self, device: Device, dtype: DataType, sizes: Sequence[int], strides: Sequence[int], stream: int
     ) -> Storage:
@@ -245,12 +307,23 @@ class _Framework:
 class _RecordingFrame(Frame):
     """The frame of a run that is noted."""
 
-    __slots__ = ("_notes",)
+    __slots__ = ("_made_by", "notes")
 
-    def __init__(self, notes: _Notes, framework: Any, stream: int, roots: int, numbers: dict[str, Scalar]) -> None:
+    def __init__(
+        self, notes: _Notes, framework: _Framework, stream: int, roots: int, numbers: dict[str, Scalar]
+    ) -> None:
         device: Any = notes
-        super().__init__(device, framework, stream, roots, numbers)
-        self._notes = notes
+        taken: Any = framework
+        super().__init__(device, taken, stream, roots, numbers)
+        self._made_by = framework
+        self.notes = notes
+
+    def beside(self, last: CommandBody | None) -> _RecordingFrame:
+        """The same memory and numbers, for commands that are noted by themselves; `last` as for the notes."""
+        notes = self.notes.apart(last)
+        frame = _RecordingFrame(notes, self._made_by.beside(notes), self.stream, 0, self.numbers)
+        frame.storages, frame.addresses = self.storages, self.addresses
+        return frame
 
     def copy_strided(
         self,
@@ -264,7 +337,7 @@ class _RecordingFrame(Frame):
         if self.device.kind == "cuda":
             copy_strided(self.device, dtype, sizes, dst, dst_strides, src, src_strides, self.stream)
         else:
-            self._notes.note(LayoutCommand(dtype, sizes, dst, dst_strides, src, src_strides))
+            self.notes.note(LayoutCommand(dtype, sizes, dst, dst_strides, src, src_strides))
 
 
 def _accesses(step: Step, addresses: Sequence[int]) -> tuple[list[Range], list[Range]]:
@@ -279,7 +352,15 @@ def _accesses(step: Step, addresses: Sequence[int]) -> tuple[list[Range], list[R
             return [], [_range(dtype, sizes, dst, strides, addresses)]
         case AllocateStep():
             return [], []
-        case DeallocateStep() | CopyInStep() | StreamStep() | RecordStep() | WaitStep() | SynchronizeStep():
+        case (
+            DeallocateStep()
+            | CopyInStep()
+            | SwitchStep()
+            | StreamStep()
+            | RecordStep()
+            | WaitStep()
+            | SynchronizeStep()
+        ):
             raise LaunchError(f"a recording has no {type(step).__name__}: it runs on the device alone")
         case _:
             assert_never(step)

@@ -3,6 +3,7 @@
 Grammar
     bound program := step*
     step          := AllocateStep | DeallocateStep | CopyInStep | CopyStep | FillStep | LaunchStep
+                   | SwitchStep                                                 bodies of which the device chooses one
                    | StreamStep | RecordStep | WaitStep | SynchronizeStep       streams and events by number
     place         := (root, byte offset)                    an address: root memory of the run plus a constant
 
@@ -13,9 +14,9 @@ and numbers that are passed on as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from fuser import locks
 from fuser.host_ir.paths import Path
@@ -26,6 +27,7 @@ from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device, Launch
 from fuser.runtime.frameworks import Framework, Storage
 from fuser.runtime.plan_evaluation import scalar_as
+from fuser.runtime.selectors import NO_BODY, Selector
 from fuser.runtime.side_streams import SideStreams
 from fuser.runtime.strided_copy import copy_strided
 
@@ -41,7 +43,8 @@ class Frame:
 
     `owned` are the roots that the run has to give back, `scratch` the workspaces of the launch at hand. `stream` is the one
     that work goes to, the caller's unless the program has turned to another; `homes` are the numbers of those on which memory
-    was taken, where that was another one.
+    was taken, where that was another one. `chosen` counts what is known only when it has run, such as launches of bodies that
+    the device chose; `told` is what was wrong with selectors.
     """
 
     __slots__ = (
@@ -49,6 +52,7 @@ class Frame:
         "_number",
         "_side",
         "addresses",
+        "chosen",
         "device",
         "framework",
         "homes",
@@ -57,6 +61,7 @@ class Frame:
         "scratch",
         "storages",
         "stream",
+        "told",
     )
 
     def __init__(
@@ -73,6 +78,17 @@ class Frame:
         self.numbers = numbers
         self.owned: list[int] = []
         self.scratch: list[Storage] = []
+        self.chosen: dict[str, int] = {}
+        self.told: list[str] = []
+
+    def run(self, step: InstructionStep) -> None:
+        """One step of a body that was chosen."""
+        step.run(self)
+
+    def count(self, counts: Mapping[str, int]) -> None:
+        """Count what a body has done that was chosen."""
+        for name, n in counts.items():
+            self.chosen[name] = self.chosen.get(name, 0) + n
 
     def workspace(self, nbytes: int) -> Storage:
         """Memory for one step."""
@@ -345,6 +361,40 @@ class SynchronizeStep:
         frame.synchronize()
 
 
+@record(eq=False)
+class BodySteps:
+    """The steps of one body: launches, copies, fills and choices. `counts` is what they add to the program's counters."""
+
+    steps: tuple[InstructionStep, ...]
+    counts: dict[str, int]
+
+
+@record(eq=False)
+class SwitchStep:
+    """One of several bodies, by the number at `place`: here the host waits for it and reads it.
+
+    Memory of the bodies is made before this step and given back behind it, whichever runs.
+    """
+
+    selector: Selector
+    place: Place
+    bodies: tuple[BodySteps, ...]
+
+    def run(self, frame: Frame) -> None:
+        root, offset = self.place
+        value = self.selector.read(frame.device, frame.addresses[root] + offset, frame.stream)
+        frame.count({"host_reads": 1})
+        if self.selector.case_of(value) is None:
+            frame.told.append(self.selector.complaint(value))
+        which = self.selector.body_of(value)
+        if which == NO_BODY:
+            return
+        body = self.bodies[which]
+        for step in body.steps:
+            frame.run(step)
+        frame.count(body.counts)
+
+
 def _put(values: list[Scalar], positions: Sequence[int], value: int) -> None:
     for position in positions:
         values[position] = value
@@ -352,8 +402,36 @@ def _put(values: list[Scalar], positions: Sequence[int], value: int) -> None:
 
 # What an instruction becomes; arrays in host memory are copied in where one needs them first.
 StreamOrderStep = StreamStep | RecordStep | WaitStep | SynchronizeStep
-InstructionStep = AllocateStep | DeallocateStep | CopyStep | FillStep | LaunchStep | StreamOrderStep
+InstructionStep = AllocateStep | DeallocateStep | CopyStep | FillStep | LaunchStep | SwitchStep | StreamOrderStep
 Step = InstructionStep | CopyInStep
+
+
+def each_step(steps: Sequence[Step]) -> Iterator[Step]:
+    """All there are, those of bodies behind the choice among them."""
+    for step in steps:
+        yield step
+        if isinstance(step, SwitchStep):
+            for body in step.bodies:
+                yield from each_step(body.steps)
+
+
+def roots_of(step: Step) -> set[int]:
+    """The memory that a step is about, by root; of a choice that of all bodies."""
+    match step:
+        case AllocateStep(root) | DeallocateStep(root) | CopyInStep(root):
+            return {root}
+        case CopyStep(dst=dst, src=src):
+            return {dst[0], src[0]}
+        case FillStep(dst=dst):
+            return {dst[0]}
+        case LaunchStep(pointers=pointers):
+            return {root for _, root, _ in pointers}
+        case SwitchStep(place=place, bodies=bodies):
+            return {place[0]}.union(*(roots_of(inner) for body in bodies for inner in body.steps))
+        case StreamStep() | RecordStep() | WaitStep() | SynchronizeStep():
+            return set()
+        case _:
+            assert_never(step)
 
 
 def memory_of(steps: Sequence[Step]) -> tuple[int, int]:
@@ -374,6 +452,11 @@ def memory_of(steps: Sequence[Step]) -> tuple[int, int]:
             total += passing
             most = max(most, now + passing + held)
             held = passing if step.holds else 0
+        elif isinstance(step, SwitchStep):
+            # One of its bodies runs.
+            sums = [memory_of(body.steps) for body in step.bodies]
+            passing = max((peak for peak, _ in sums), default=0)
+            total += max((asked for _, asked in sums), default=0)
         most = max(most, now + passing)
     return most, total
 
@@ -419,7 +502,7 @@ class BoundProgram:
     fixing    positions of numbers whose values belong to the key
     sharing_matters   whether it belongs to the key which inputs share memory
     streams   how many streams it has, with the caller's
-    synchronizes   whether the host waits within it
+    synchronizes   whether the host waits within it, if it is no graph
     path      what numbers decide of a call, where the steps are those of one decision; beside the key
     alignment how much of the alignment of addresses does, in bytes
     draw      (seed, offset) for the two numbers that follow the caller's inputs

@@ -22,7 +22,7 @@ A run answers NotImplemented where what it asks at each call is not as it was bo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import CodeType
 from typing import Any, assert_never
@@ -41,13 +41,18 @@ from fuser.host_ir.steps import (
     OutputPlan,
     RecordStep,
     StreamStep,
+    SwitchStep,
     SynchronizeStep,
     WaitStep,
+    each_step,
+    roots_of,
 )
 from fuser.ir.dtypes import DataType
 from fuser.runtime import driver
 from fuser.runtime.arrays import describe_array, known_kind, python_number
 from fuser.runtime.frameworks import Storage
+from fuser.runtime.plan_evaluation import scalar_as
+from fuser.runtime.selectors import raise_complaints
 from fuser.runtime.side_streams import SideStreams
 from fuser.runtime.streams import join_streams, own_stream, rejoin_streams
 
@@ -82,6 +87,7 @@ class _Text:
         self.is_torch = bound.kind == "torch"
         self.is_cuda = bound.device.kind == "cuda"
         self.needs_frame = False
+        self.chooses = False
         # Only tensors of this project know the stream that their work goes to: other libraries have a current one.
         self.joins = self.is_cuda and bound.kind == "fuser" and bool(bound.tensors)
         # Scratch memory of launches before, which the next one gives back.
@@ -117,6 +123,8 @@ class _Text:
                     self.run_step(step, (dst[0],))
                 case LaunchStep():
                     self.launch(k, step)
+                case SwitchStep():
+                    self.choose(step)
                 case StreamStep(stream, begins):
                     self.turn(stream, begins=begins)
                 case RecordStep(event):
@@ -137,7 +145,12 @@ class _Text:
         results = self.results()
         if self.joins:
             self.add("if joined: rejoin(stream, joined)")
+        if self.chooses:
+            self.constants.update(count=self.bound.program.count, complain=raise_complaints)
+            self.add("count(frame.chosen)")
         self.add("with lock: tally.replays += 1")
+        if self.chooses:
+            self.add("if frame.told: complain(frame.told)")
         self.add(f"return [{', '.join(results)}]")
         return _make(self.text(), self.constants)
 
@@ -243,7 +256,7 @@ class _Text:
             lines.append("owned = []")
         if self.needs_frame:
             self.constants.update(new_frame=Frame, framework=self.framework, device=self.device)
-            lines.append(f"frame = new_frame(device, framework, stream, {self.const(bound.roots)}, None)")
+            lines.append(f"frame = new_frame(device, framework, stream, {self.const(bound.roots)}, {{}})")
         return lines
 
     # --- streams ------------------------------------------------------------------------------------------------------
@@ -330,13 +343,31 @@ class _Text:
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    def run_step(self, step: CopyStep | FillStep, roots: Sequence[int]) -> None:
+    def choose(self, step: SwitchStep) -> None:
+        """One of several bodies, whose steps work on the frame: the host waits for the device before it knows which."""
+        self.chooses = True
+        names: dict[str, None] = {}
+        for inner in each_step([step]):
+            if isinstance(inner, LaunchStep):
+                for _, name, dtype in inner.numbers:
+                    names[name] = None
+                    if dtype is not None and self.bound.numbers[name] < len(self.types):
+                        # A number that does not fit is told before anything has run.
+                        self.constants["fits"] = scalar_as
+                        self.early.append(f"fits({self.number(name, None)}, {self.const(dtype)}, {name!r})")
+        self.run_step(step, sorted(roots_of(step)), names)
+
+    def run_step(
+        self, step: CopyStep | FillStep | SwitchStep, roots: Sequence[int], numbers: Iterable[str] = ()
+    ) -> None:
         """A step that works on a frame, as for the interpreter."""
         self.needs_frame = True
         if self.bound.streams > 1:
             self.add(f"frame.stream = {self.stream()}")
         for root in dict.fromkeys(roots):
             self.add(f"frame.addresses[{root}] = r{root}")
+        for name in numbers:
+            self.add(f"frame.numbers[{name!r}] = {self.number(name, None)}")
         self.add(f"{self.const(step)}.run(frame)")
 
     def launch(self, k: int, step: LaunchStep) -> None:

@@ -61,12 +61,16 @@ _ENDING = ("Deallocate", "If", "Switch", "ForLoop")
 
 def _does(touch: Touch) -> str:
     what = type(touch.instruction).__name__
-    return {"Allocate": "makes", **dict.fromkeys(_ENDING, "ends")}.get(what, "writes" if touch.is_write else "reads")
+    if not touch.is_write:
+        return "reads"
+    return {"Allocate": "makes", **dict.fromkeys(_ENDING, "ends")}.get(what, "writes")
 
 
 def _done(touch: Touch) -> str:
     what = type(touch.instruction).__name__
-    return {"Allocate": "made", **dict.fromkeys(_ENDING, "ended")}.get(what, "written" if touch.is_write else "read")
+    if not touch.is_write:
+        return "read"
+    return {"Allocate": "made", **dict.fromkeys(_ENDING, "ended")}.get(what, "written")
 
 
 def streams_of(instructions: Sequence[Instruction]) -> tuple[Name, ...]:
@@ -166,6 +170,7 @@ class _Order:
                 for behind in (*here.streams.values(), *here.events.values()):
                     behind.clear()
             case If() | Switch():
+                self._touch(index, instruction, accesses_of(instruction).reads, is_write=False)
                 left: list[_State] = []
                 for which in range(len(bodies_of(instruction))):
                     self._here = _merged([here])

@@ -17,7 +17,7 @@ from typing import NoReturn, assert_never
 
 from fuser.errors import DefinitionError, DefinitionRuntimeError, DefinitionTypeError
 from fuser.host_ir.accesses import output_positions
-from fuser.host_ir.bodies import bodies_of, body_numbers, decisions_of, numbered
+from fuser.host_ir.bodies import bodies_of, body_numbers, decisions_of, numbered, selector_of
 from fuser.host_ir.bodies import walk as each
 from fuser.host_ir.expressions import Size, sources_of
 from fuser.host_ir.instructions import (
@@ -59,6 +59,7 @@ class ProgramFacts:
     escaping       roots that outputs show: their memory goes out
     streams        by number, as the program calls them; number 0 is the caller's
     synchronizes   whether the host waits within the program
+    selectors      tensors that decide which bodies run
     ends           by number of an instruction with bodies: of each body the memory that ends with it
     """
 
@@ -70,6 +71,7 @@ class ProgramFacts:
     escaping: frozenset[str]
     streams: tuple[Name, ...] = (0,)
     synchronizes: bool = False
+    selectors: frozenset[str] = frozenset()
     ends: dict[int, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
 
 
@@ -114,6 +116,8 @@ class _Walk:
     ends: dict[int, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     # Memory that is not the caller's stream's: who made it, and where.
     elsewhere: dict[str, tuple[int, Instruction, Name]] = field(default_factory=dict)
+    # The choice by the device that the instructions at hand are in: its number and text.
+    chosen_by: str | None = None
     index: int = -1
     instruction: Instruction | None = None
 
@@ -273,6 +277,7 @@ def verify_program(inputs: Sequence[str], outputs: Sequence[str], instructions: 
         escaping,
         streams_of(instructions),
         any(isinstance(i, Synchronize) for i in each(instructions)),
+        frozenset(slot for slot in map(selector_of, each(instructions)) if slot is not None),
         walk.ends,
     )
 
@@ -289,6 +294,13 @@ def _verify_bodies(walk: _Walk, instruction: If | Switch | ForLoop) -> None:
     index, before = walk.index, walk.here
     is_loop = isinstance(instruction, ForLoop)
     walk.use_sizes(decisions_of(instruction))
+    outer = walk.chosen_by
+    selector = selector_of(instruction)
+    if selector is not None:
+        _verify_selector(walk, selector)
+        from fuser.host_ir.print import print_instruction
+
+        walk.chosen_by = f"instruction {index}, {print_instruction(instruction)}"
     leaves: list[_Here] = []
     for body, first in zip(bodies_of(instruction), body_numbers(index, instruction), strict=True):
         walk.here = before.copy()
@@ -302,6 +314,7 @@ def _verify_bodies(walk: _Walk, instruction: If | Switch | ForLoop) -> None:
                 f"SetStream({before.stream!r}) at its end"
             )
         leaves.append(walk.here)
+    walk.chosen_by = outer
     for name in before.slots:
         ended = sum(name in here.ended for here in leaves)
         if name not in before.ended and ended and (is_loop or ended < len(leaves)):
@@ -326,6 +339,26 @@ def _verify_bodies(walk: _Walk, instruction: If | Switch | ForLoop) -> None:
     )
 
 
+def _verify_selector(walk: _Walk, name: str) -> None:
+    """A tensor of one element, an integer or a Bool, that was written."""
+    slot = walk.use(name)
+    if slot.is_number:
+        walk.fail(f"slot {name!r} is the index of a loop, which the host knows: write scalar({name!r})")
+    slot = walk.read(name)
+    if slot.dtype is not None and not is_selector_type(slot.dtype):
+        walk.fail(
+            f"slot {name!r} has dtype {slot.dtype.name}, and what decides is an integer or a Bool", DefinitionTypeError
+        )
+    shape = () if slot.made is None else slot.made.shape
+    if any(isinstance(n, int) and n != 1 for n in shape):
+        walk.fail(f"slot {name!r} has shape {list(shape)}, and what decides has one element: make an Alias of it")
+
+
+def is_selector_type(dtype: DataType) -> bool:
+    """Whether a value of that type decides which body runs."""
+    return dtype.is_integral or dtype is DataType.Bool
+
+
 def _is_alike(name: str, slot: _Slot, here: _Here) -> bool:
     """Whether a slot that one body made is there, as it was made, behind another."""
     other = here.slots.get(name)
@@ -338,6 +371,11 @@ def _stored(dtype: DataType) -> DataType:
 
 
 def _verify_instruction(walk: _Walk, instruction: Instruction) -> None:
+    if walk.chosen_by is not None and isinstance(instruction, (SetStream, RecordEvent, WaitEvent, Synchronize)):
+        walk.fail(
+            f"it stands in a body of {walk.chosen_by}, which the device chooses: a conditional node of a graph holds no "
+            "streams, events or waits of the host. Put it before or behind that instruction"
+        )
     match instruction:
         case Allocate(slot, shape, dtype, strides):
             walk.check_layout(shape, strides)

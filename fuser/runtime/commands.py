@@ -5,6 +5,8 @@ Grammar
              | CopyCommand(dst, src, nbytes)                   bytes within the device
              | FillCommand(address, pattern, count)            a pattern of 1, 2, 4, 8 or 16 bytes
              | LayoutCommand(dtype, sizes, dst, ...)           elementwise between two layouts of one shape
+             | SwitchCommand(selector, address, bodies)        the one of its bodies that a number on the device asks for
+    body    := CommandBody(commands, edges)
 
 A graph is commands and, for each, the commands before that it waits for. Those that no path joins may run at once.
 """
@@ -12,12 +14,13 @@ A graph is commands and, for each, the commands before that it waits for. Those 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from fuser.ir.dtypes import DataType
 from fuser.records import record
 from fuser.runtime.device import ArgumentValue, Device, Launch
+from fuser.runtime.selectors import NO_BODY, Selector
 
 if TYPE_CHECKING:
     from fuser.runtime.compiled_kernel import CompiledKernel
@@ -77,7 +80,38 @@ class LayoutCommand:
         copy_strided(device, self.dtype, self.sizes, self.dst, self.dst_strides, self.src, self.src_strides, stream)
 
 
-Command: TypeAlias = KernelCommand | CopyCommand | FillCommand | LayoutCommand
+@record
+class CommandBody:
+    """Commands of which all run or none, and their edges among each other."""
+
+    commands: tuple[Command, ...]
+    edges: tuple[tuple[int, ...], ...]
+
+
+@record
+class SwitchCommand:
+    """`address` is that of the selector's value, as it is when everything that this command waits for is done."""
+
+    selector: Selector
+    address: int
+    bodies: tuple[CommandBody, ...]
+
+    def run(self, device: Device, stream: int) -> None:
+        """The host reads the value, and puts one body on the stream."""
+        body = self.choose(device, stream, device.reports.tell)
+        for command in () if body is None else body.commands:
+            command.run(device, stream)
+
+    def choose(self, device: Device, stream: int, tell: Callable[[str], None]) -> CommandBody | None:
+        """The body that the value asks for now, None for one that is empty."""
+        value = self.selector.read(device, self.address, stream)
+        if self.selector.case_of(value) is None:
+            tell(self.selector.complaint(value))
+        body = self.selector.body_of(value)
+        return None if body == NO_BODY else self.bodies[body]
+
+
+Command: TypeAlias = KernelCommand | CopyCommand | FillCommand | LayoutCommand | SwitchCommand
 Edges: TypeAlias = Sequence[Sequence[int]]
 """Of each command the numbers of those before that it waits for."""
 Changes: TypeAlias = tuple[int, Sequence[tuple[int, ArgumentValue]]]
@@ -115,16 +149,30 @@ class SequenceGraph:
         self.edges = [tuple(before) for before in edges]
 
     def launch(self, stream: int) -> None:
-        order = random.Random(self.device.seed)
-        waits = [len(before) for before in self.edges]
-        after: list[list[int]] = [[] for _ in self.edges]
-        for number, before in enumerate(self.edges):
+        told: list[str] = []
+        self._run(self.commands, self.edges, random.Random(self.device.seed), stream, told)
+        # The host hears of it at its next synchronisation, and not within the launch.
+        for complaint in told:
+            self.device.reports.tell(complaint)
+
+    def _run(
+        self, commands: Sequence[Command], edges: Edges, order: random.Random, stream: int, told: list[str]
+    ) -> None:
+        waits = [len(before) for before in edges]
+        after: list[list[int]] = [[] for _ in edges]
+        for number, before in enumerate(edges):
             for earlier in before:
                 after[earlier].append(number)
         ready = [number for number, count in enumerate(waits) if count == 0]
         while ready:
             number = ready.pop(order.randrange(len(ready)))
-            self.commands[number].run(self.device, stream)
+            command = commands[number]
+            if isinstance(command, SwitchCommand):
+                body = command.choose(self.device, stream, told.append)
+                if body is not None:
+                    self._run(body.commands, body.edges, order, stream, told)
+            else:
+                command.run(self.device, stream)
             for later in after[number]:
                 waits[later] -= 1
                 if waits[later] == 0:
@@ -137,12 +185,39 @@ class SequenceGraph:
         return True
 
     def set_arguments(self, changes: Iterable[Changes]) -> bool:
-        for number, values in changes:
-            command = self.commands[number]
-            assert isinstance(command, KernelCommand)
-            self.commands[number] = command.with_arguments(values)
+        _set_arguments(self.commands, changes)
         return True
 
     def close(self, stream: int) -> None:
         self.commands.clear()
         self.edges.clear()
+
+
+class StreamCommands:
+    """Commands that are put on a stream at each launch, in program order: what is left where a device has no graph of them."""
+
+    def __init__(self, device: Device, commands: Sequence[Command]) -> None:
+        self.device = device
+        self.commands = list(commands)
+
+    def launch(self, stream: int) -> None:
+        for command in self.commands:
+            command.run(self.device, stream)
+
+    def set(self, number: int, command: Command) -> bool:
+        self.commands[number] = command
+        return True
+
+    def set_arguments(self, changes: Iterable[Changes]) -> bool:
+        _set_arguments(self.commands, changes)
+        return True
+
+    def close(self, stream: int) -> None:
+        self.commands.clear()
+
+
+def _set_arguments(commands: list[Command], changes: Iterable[Changes]) -> None:
+    for number, values in changes:
+        command = commands[number]
+        assert isinstance(command, KernelCommand)
+        commands[number] = command.with_arguments(values)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser import locks
 from fuser.errors import LaunchError
+from fuser.options import logger
 from fuser.runtime import driver
 from fuser.runtime.cuda_binaries import LoadedKernel, check_arch, check_parameters, load_binary
 from fuser.runtime.cuda_device_info import read_info
@@ -34,15 +35,15 @@ from fuser.runtime.cuda_launches import (
 )
 from fuser.runtime.device import Allocation, ArgumentValue, Launch, OrderCalls, out_of_memory
 from fuser.runtime.pack import PackedValue
+from fuser.runtime.reports import Reports
 from fuser.runtime.streams import capture_of, keep_until_done
 from fuser.runtime.variants import VARIANTS, Binary, KernelVariants
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from fuser.runtime.commands import Command, Edges
+    from fuser.runtime.commands import Command, DeviceGraph, Edges
     from fuser.runtime.compiled_kernel import CompiledKernel
-    from fuser.runtime.cuda_graphs import CudaGraph
 
 _PORTABLE_CLUSTER = 8
 # Percent of what can be shared memory; what the driver finds best for a kernel by itself.
@@ -69,6 +70,7 @@ class CudaDevice:
         self.context = driver.primary_context(index)
         self.info = read_info(index)
         self.variants = variants
+        self.reports = Reports()
         self._lock = locks.reentrant_lock()
         self._pool: Any = None
         self._loaded: dict[Binary, LoadedKernel] = {}
@@ -137,8 +139,9 @@ class CudaDevice:
         self._copy_and_wait("cuMemcpyHtoDAsync", address, data.ctypes.data, data, stream)
 
     def copy_to_host(self, data: np.ndarray, address: int, stream: int) -> None:
-        """Copy `data.nbytes` from `address` into a C-contiguous host array; complete on return."""
+        """Copy `data.nbytes` from `address` into a C-contiguous host array; complete on return. Raises what was reported."""
         self._copy_and_wait("cuMemcpyDtoHAsync", data.ctypes.data, address, data, stream)
+        self.reports.check()
 
     def _copy_and_wait(self, name: str, dst: int, src: int, data: np.ndarray, stream: int) -> None:
         _check_contiguous(data)
@@ -292,9 +295,10 @@ class CudaDevice:
         return int(self._run("cuStreamCreate", _STREAM_NON_BLOCKING))
 
     def synchronize(self, stream: int) -> None:
-        """Wait for all work of `stream`. A kernel that failed is told here."""
+        """Wait for all work of `stream`. A kernel that failed is told here, and what was reported."""
         with self.current():
             self._wait(stream)
+        self.reports.check()
 
     def _wait(self, stream: int) -> None:
         before = driver.leave_captures()
@@ -551,10 +555,19 @@ class CudaDevice:
             self._resident[key] = per_sm
         return per_sm
 
-    def make_graph(self, commands: Sequence[Command], edges: Edges) -> CudaGraph:
-        """A CUDA graph of commands. Raises the errors of their launches, before anything runs."""
-        from fuser.runtime.cuda_graphs import CudaGraph
+    def make_graph(self, commands: Sequence[Command], edges: Edges) -> DeviceGraph:
+        """A CUDA graph of commands. Raises the errors of their launches, before anything runs.
 
+        A driver without nodes that choose among bodies has no graph of commands with choices: they are put on the stream at
+        each launch, and the host reads the selectors. The log says so.
+        """
+        from fuser.runtime.commands import StreamCommands
+        from fuser.runtime.cuda_graphs import CudaGraph
+        from fuser.runtime.cuda_switches import count_switches, has_switch_nodes
+
+        if count_switches(commands) and not has_switch_nodes():
+            logger().warning("the driver has no conditional nodes (CUDA 12.8): a program with choices is no graph")
+            return StreamCommands(self, commands)
         return CudaGraph(self, commands, edges)
 
     def is_capturing(self, stream: int) -> bool:

@@ -1,7 +1,8 @@
 """CUDA graphs of commands, built from explicit nodes.
 
-One node a command, but for fills with patterns of several words, which are a node a word. Nodes are explicit, and no stream is
-captured: parameters can then be set in place, and what a library does on its streams meanwhile cannot end up in the graph.
+One node a command, but for fills with patterns of several words, which are a node a word, and for choices, which are a kernel
+and a conditional node that has a graph for each body (`cuda_switches.py`). Nodes are explicit, and no stream is captured:
+parameters can then be set in place, and what a library does on its streams meanwhile cannot end up in the graph.
 """
 
 from __future__ import annotations
@@ -13,10 +14,20 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never
 
-from fuser.errors import LaunchError
+from fuser.errors import InternalError, LaunchError
 from fuser.runtime import driver
-from fuser.runtime.commands import Changes, Command, CopyCommand, Edges, FillCommand, KernelCommand, LayoutCommand
+from fuser.runtime.commands import (
+    Changes,
+    Command,
+    CopyCommand,
+    Edges,
+    FillCommand,
+    KernelCommand,
+    LayoutCommand,
+    SwitchCommand,
+)
 from fuser.runtime.cuda_launches import node_attributes
+from fuser.runtime.cuda_switches import ChoiceMemory, add_switch_node, choice_launch, count_switches
 from fuser.runtime.device import Launch
 from fuser.runtime.pack import ArgumentCells, ArgumentLayout
 from fuser.runtime.streams import keep_until_done
@@ -33,22 +44,23 @@ class CudaGraph:
 
     def __init__(self, device: CudaDevice, commands: Sequence[Command], edges: Edges) -> None:
         self.device = device
-        self._commands = list(commands)
-        self._parts: list[list[_Part]] = []
-        self._nodes: list[list[Any]] = []
         self._executable: Any = None
+        self._memory: ChoiceMemory | None = None
         with device.current():
             self._graph: Any = driver.call("cuGraphCreate", 0)
             try:
-                for command, before in zip(commands, edges, strict=True):
-                    waits = [node for number in before for node in self._nodes[number]]
-                    parts = _parts(command, device)
-                    self._nodes.append([self._add(part, waits) for part in parts])
-                    self._parts.append(parts)
+                choices = count_switches(commands)
+                if choices:
+                    self._memory = ChoiceMemory(choices)
+                self._nodes = _Nodes(device, self._graph, commands, edges, self._memory)
                 self._executable = driver.call("cuGraphInstantiate", self._graph, 0)
             except BaseException:
                 driver.call("cuGraphDestroy", self._graph)
+                if self._memory is not None:
+                    self._memory.release()
                 raise
+        if self._memory is not None:
+            device.reports.watch(self._memory)
 
     def launch(self, stream: int) -> None:
         switched = driver.enter_context(self.device.context)
@@ -62,78 +74,164 @@ class CudaGraph:
                 driver.leave_context()
 
     def set(self, number: int, command: Command) -> bool:
+        with self.device.current():
+            return self._nodes.set(self._executable, number, command)
+
+    def set_arguments(self, changes: Iterable[Changes]) -> bool:
+        switched = driver.enter_context(self.device.context)
+        try:
+            return self._nodes.set_arguments(self._executable, changes)
+        finally:
+            if switched:
+                driver.leave_context()
+
+    def close(self, stream: int) -> None:
+        handles = GraphHandles(self.device, self._graph, self._executable, self._memory)
+        self._executable = self._graph = self._memory = None
+        keep_until_done(self.device, stream, [handles])
+
+
+class _Nodes:
+    """The nodes of commands in one graph: the whole, or a body of a choice in it."""
+
+    def __init__(
+        self, device: CudaDevice, graph: Any, commands: Sequence[Command], edges: Edges, memory: ChoiceMemory | None
+    ) -> None:
+        self._device = device
+        self._graph = graph
+        self._commands = list(commands)
+        self._parts: list[list[_Part]] = []
+        # Of each command the nodes that those after it wait for.
+        self._last: list[list[Any]] = []
+        for command, before in zip(commands, edges, strict=True):
+            waits = [node for number in before for node in self._last[number]]
+            if isinstance(command, SwitchCommand):
+                assert memory is not None
+                choice = _Choice(device, graph, command, waits, memory)
+                self._parts.append([choice])
+                self._last.append([choice.node])
+                continue
+            parts = _parts(command, device)
+            self._last.append([self._add(part, waits) for part in parts])
+            self._parts.append(parts)
+
+    def set(self, executable: Any, number: int, command: Command) -> bool:
+        """`DeviceGraph.set`, in an executable graph."""
         old, before = self._commands[number], self._parts[number]
         if type(old) is not type(command):
             return False
+        if isinstance(command, SwitchCommand):
+            (choice,) = before
+            assert isinstance(choice, _Choice)
+            if not choice.set(executable, command):
+                return False
+            self._commands[number] = command
+            return True
         if isinstance(old, KernelCommand) and isinstance(command, KernelCommand):
             # The attributes of a node stay what they were; its function may be another one.
             same = (old.launch.cooperative, old.launch.cluster) == (command.launch.cooperative, command.launch.cluster)
             if not same:
                 return False
-        parts = _with_arguments(before, old, command) or _parts(command, self.device)
+        parts = _with_arguments(before, old, command) or _parts(command, self._device)
         if [part.kind for part in parts] != [part.kind for part in before]:
             return False
-        with self.device.current():
-            for node, part in zip(self._nodes[number], parts, strict=True):
-                try:
-                    self._set(node, part)
-                except driver.DriverError:
-                    # Such as a fill of other extents: what fits into the work that a node was made for is the driver's
-                    # business. A fault that has another reason shows again when another graph is made.
-                    return False
+        for node, part in zip(self._last[number], parts, strict=True):
+            if not _set(self._device, executable, node, part):
+                return False
         self._commands[number], self._parts[number] = command, parts
         return True
 
-    def set_arguments(self, changes: Iterable[Changes]) -> bool:
-        switched = driver.enter_context(self.device.context)
-        tell, executable = driver.function("cuGraphExecKernelNodeSetParams"), self._executable
+    def set_arguments(self, executable: Any, changes: Iterable[Changes]) -> bool:
+        """`DeviceGraph.set_arguments`, in an executable graph."""
+        tell = driver.function("cuGraphExecKernelNodeSetParams")
         try:
             for number, values in changes:
-                (part,), (node,) = self._parts[number], self._nodes[number]
+                (part,), (node,) = self._parts[number], self._last[number]
                 assert isinstance(part, _Kernel)
                 part.cells.put(values)
                 if tell(executable, node, part.parameters)[0]:
                     return False
         except (struct.error, OverflowError, TypeError, ValueError):  # `ArgumentCells.write` says which and why
             return False
-        finally:
-            if switched:
-                driver.leave_context()
         return True
-
-    def close(self, stream: int) -> None:
-        handles, self._executable, self._graph = GraphHandles(self.device, self._graph, self._executable), None, None
-        keep_until_done(self.device, stream, [handles])
-
-    # --- nodes ------------------------------------------------------------------------------------------------------------
 
     def _add(self, part: _Part, waits: list[Any]) -> Any:
         if isinstance(part, _Kernel):
-            node = driver.call("cuGraphAddKernelNode", self._graph, waits, len(waits), part.parameters)
-            for attribute, value in node_attributes(part.launch):
-                driver.call("cuGraphKernelNodeSetAttribute", node, attribute, value)
-            return node
+            return part.add(self._graph, waits)
         if isinstance(part, _Nothing):
             return driver.call("cuGraphAddEmptyNode", self._graph, waits, len(waits))
+        assert isinstance(part, _Memory)
         return driver.call(
-            f"cuGraphAdd{part.kind}Node", self._graph, waits, len(waits), part.parameters, self.device.context
+            f"cuGraphAdd{part.kind}Node", self._graph, waits, len(waits), part.parameters, self._device.context
         )
 
-    def _set(self, node: Any, part: _Part) -> None:
+
+def _set(device: CudaDevice, executable: Any, node: Any, part: _Part) -> bool:
+    """Give a node other parameters; False if the driver does not."""
+    try:
         if isinstance(part, _Kernel):
-            driver.call("cuGraphExecKernelNodeSetParams", self._executable, node, part.parameters)
+            driver.call("cuGraphExecKernelNodeSetParams", executable, node, part.parameters)
         elif isinstance(part, _Memory):
             name = f"cuGraphExec{part.kind}NodeSetParams"
-            driver.call(name, self._executable, node, part.parameters, self.device.context)
+            driver.call(name, executable, node, part.parameters, device.context)
+    except driver.DriverError:
+        # Such as a fill of other extents: what fits into the work that a node was made for is the driver's business. A fault
+        # that has another reason shows again when another graph is made.
+        return False
+    return True
+
+
+class _Choice:
+    """The nodes of a choice: the kernel that looks at the selector, the conditional node, and those of its bodies."""
+
+    kind = "Choice"
+
+    def __init__(
+        self, device: CudaDevice, graph: Any, command: SwitchCommand, waits: list[Any], memory: ChoiceMemory
+    ) -> None:
+        self._device = device
+        self._command = command
+        self._report = memory.report(command.selector)
+        count = len(command.bodies)
+        self._table = memory.table(command.selector, count) if count else 0
+        self._handle: Any = driver.call("cuGraphConditionalHandleCreate", graph, device.context, 0, 0) if count else 0
+        self._setter = self._launch(command).add(graph, waits)
+        self.node: Any = self._setter
+        self._bodies: list[_Nodes] = []
+        if count:
+            self.node, graphs = add_switch_node(device, graph, [self._setter], self._handle, count)
+            self._bodies = [
+                _Nodes(device, inner, body.commands, body.edges, memory)
+                for inner, body in zip(graphs, command.bodies, strict=True)
+            ]
+
+    def set(self, executable: Any, command: SwitchCommand) -> bool:
+        """`DeviceGraph.set` of the whole choice."""
+        old = self._command
+        if old.selector != command.selector or [b.edges for b in old.bodies] != [b.edges for b in command.bodies]:
+            return False
+        if old.address != command.address and not _set(self._device, executable, self._setter, self._launch(command)):
+            return False
+        for nodes, before, body in zip(self._bodies, old.bodies, command.bodies, strict=True):
+            for number, (was, now) in enumerate(zip(before.commands, body.commands, strict=True)):
+                if was != now and not nodes.set(executable, number, now):
+                    return False
+        self._command = command
+        return True
+
+    def _launch(self, command: SwitchCommand) -> _Kernel:
+        launch = choice_launch(self._device, command, self._table, self._report, int(self._handle))
+        return _Kernel(self._device, launch)
 
 
 class GraphHandles:
     """What the driver gave; given back when nothing needs it any more."""
 
-    def __init__(self, device: CudaDevice, graph: Any, executable: Any) -> None:
+    def __init__(self, device: CudaDevice, graph: Any, executable: Any, memory: ChoiceMemory | None = None) -> None:
         self._device = device
         self._graph = graph
         self._executable = executable
+        self._memory = memory
 
     # Bound early: at interpreter exit the names of this module may be gone.
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -143,6 +241,10 @@ class GraphHandles:
         for name, handle in (("cuGraphExecDestroy", self._executable), ("cuGraphDestroy", self._graph)):
             with suppress(LaunchError), self._device.current(), driver.beside_captures():
                 driver.call(name, handle)
+        if self._memory is not None:
+            self._device.reports.leave(self._memory)
+            with suppress(LaunchError), self._device.current(), driver.beside_captures():
+                self._memory.release()
 
 
 class _Kernel:
@@ -163,6 +265,13 @@ class _Kernel:
         self.parameters.sharedMemBytes = self.launch.shared_bytes
         self.parameters.kernelParams = self.cells.address
 
+    def add(self, graph: Any, waits: list[Any]) -> Any:
+        """A node of it."""
+        node = driver.call("cuGraphAddKernelNode", graph, waits, len(waits), self.parameters)
+        for attribute, value in node_attributes(self.launch):
+            driver.call("cuGraphKernelNodeSetAttribute", node, attribute, value)
+        return node
+
 
 class _Memory:
     """The driver's parameters of a node that copies or fills; `kind` is how its calls name it."""
@@ -178,7 +287,7 @@ class _Nothing:
     kind = "Empty"
 
 
-_Part = _Kernel | _Memory | _Nothing
+_Part = _Kernel | _Memory | _Nothing | _Choice
 
 
 def _parts(command: Command, device: CudaDevice) -> list[_Part]:
@@ -193,6 +302,8 @@ def _parts(command: Command, device: CudaDevice) -> list[_Part]:
             return [_Memory("Memset", parameters) for parameters in _fill_parameters(address, pattern, count)]
         case LayoutCommand():
             raise LaunchError("a copy between two layouts is a kernel on a GPU")
+        case SwitchCommand():
+            raise InternalError("a choice has several nodes", pass_name="cuda_graphs")
         case _:
             assert_never(command)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fuser.ir.device_info import DeviceInfo
     from fuser.runtime.commands import Command, DeviceGraph, Edges
     from fuser.runtime.compiled_kernel import CompiledKernel
+    from fuser.runtime.reports import Reports
 
 # name -> "module:factory"; the factory takes the device index.
 REGISTRY: dict[str, str] = {
@@ -82,6 +83,8 @@ class Device(Protocol):
     kind: str
     index: int
     info: DeviceInfo
+    # What work that nobody waited for has to say; `synchronize` and `copy_to_host` raise it.
+    reports: Reports
 
     def allocate(self, nbytes: int, stream: int) -> Allocation:
         """Uninitialised memory, aligned to 256 bytes, ordered on `stream`."""
@@ -96,7 +99,7 @@ class Device(Protocol):
         ...
 
     def copy_to_host(self, data: np.ndarray, address: int, stream: int) -> None:
-        """Copy `data.nbytes` from `address` into a C-contiguous host array; complete on return."""
+        """Copy `data.nbytes` from `address` into a C-contiguous host array; complete on return. Raises what was reported."""
         ...
 
     def copy(self, dst: int, src: int, nbytes: int, stream: int) -> None:
@@ -155,7 +158,7 @@ class Device(Protocol):
         ...
 
     def synchronize(self, stream: int) -> None:
-        """Wait for all work of `stream`."""
+        """Wait for all work of `stream`. Raises what was reported."""
         ...
 
 

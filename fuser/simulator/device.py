@@ -12,6 +12,7 @@ from fuser.errors import LaunchError, NoDeviceError
 from fuser.ir.device_info import H200, DeviceInfo
 from fuser.runtime.commands import Command, Edges, SequenceGraph
 from fuser.runtime.device import Allocation, ArgumentValue, Launch, OrderCalls
+from fuser.runtime.reports import Reports
 from fuser.simulator.machine import check_launch, run_kernel
 from fuser.simulator.memory import DeviceMemory
 
@@ -38,6 +39,7 @@ class SimulatorDevice:
         self.seed = 0
         self.checks = True
         self.interleave: bool | None = None
+        self.reports = Reports()
         self._lock = locks.reentrant_lock()
         self._streams = 0
         # Stream -> address and number of its counters.
@@ -57,9 +59,10 @@ class SimulatorDevice:
             self.memory.write(address, data)
 
     def copy_to_host(self, data: np.ndarray, address: int, stream: int) -> None:
-        """Raises SimulatorError if a byte was never written."""
+        """Raises SimulatorError if a byte was never written, LaunchError for what was reported."""
         with self._lock:
             self.memory.read(data, address)
+        self.reports.check()
 
     def copy(self, dst: int, src: int, nbytes: int, stream: int) -> None:
         with self._lock:
@@ -135,4 +138,4 @@ class SimulatorDevice:
         return self.capture_of(stream) != 0
 
     def synchronize(self, stream: int) -> None:
-        pass
+        self.reports.check()

@@ -3,7 +3,8 @@
 Memory, copies and fills are real (in host memory); a launch records its sizes and the bytes of its parameters. Calls can
 be made to fail by number or by name. Arguments must be of the number and types that the installed bindings ask for, and what
 the documentation says the driver refuses is refused: fills of other extents in an executable graph, nodes of no bytes, waits
-across the border of a capture, and what ends a capture that somebody else is at.
+across the border of a capture, and what ends a capture that somebody else is at. Kernels do nothing, but for the one that sets
+a conditional node (`fuser/runtime/cuda_switches.py`), which does here what its text says.
 """
 
 from __future__ import annotations
@@ -122,6 +123,10 @@ class FakeDriver:
         self.graphs: dict[int, list[SimpleNamespace]] = {}
         self.graph_launches = 0
         self.destroyed: list[int] = []
+        # Of each function its name; of each handle of a conditional node the value that was set.
+        self.names_of: dict[int, str] = {}
+        self.handles: dict[int, int | None] = {}
+        self.pinned: dict[int, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("cu") or name.startswith("cuuint"):
@@ -286,6 +291,7 @@ class FakeDriver:
 
     def _cuModuleGetFunction(self, module: int, name: bytes) -> Any:
         self.functions += 1
+        self.names_of[0x400 + self.functions] = name.decode()
         return 0, 0x400 + self.functions
 
     def _cuFuncGetAttribute(self, attribute: Any, function: int) -> Any:
@@ -317,6 +323,7 @@ class FakeDriver:
 
     def _add(self, graph: int, waits: Any, count: int, run: Any, parameters: Any) -> Any:
         assert len(waits) == count
+        graph = int(graph)
         known = {id(node) for node in self.graphs[graph]}
         assert all(id(node) in known for node in waits)
         assert len({id(node) for node in waits}) == count, "a node that is waited for twice"
@@ -338,7 +345,31 @@ class FakeDriver:
             # What stands in the cells now: they are the caller's.
             values=[parameter(SimpleNamespace(parameters=parameters.kernelParams), k, "Q") for k in range(1)],
         )
+        name = self.names_of.get(launch.function, "")
+        if name.startswith(("choose_", "check_")):
+            return self._chooser(name, SimpleNamespace(parameters=parameters.kernelParams))
         return lambda: self.launches.append(launch)
+
+    def _chooser(self, name: str, launch: SimpleNamespace) -> Any:
+        """What sets a conditional node, or only looks at a selector."""
+        selector, cases, bodies, otherwise, flag, report, handle = (
+            parameter(launch, k, code) for k, code in enumerate("QQQIQQQ")
+        )
+        kind = {"int32": ctypes.c_int32, "uint8": ctypes.c_uint8}.get(name.split("_")[-1], ctypes.c_int64)
+
+        def run() -> None:
+            value = kind.from_address(selector).value
+            number = int(value == 0) if "condition" in name else value % (1 << 64)
+            body = otherwise
+            if number < cases:
+                body = ctypes.c_uint32.from_address(bodies + 4 * number).value if bodies else number
+            else:
+                for address, word in ((report + 8, number), (report, 1), (flag, 1)):
+                    ctypes.c_uint64.from_address(address).value = word
+            if name.startswith("choose_"):
+                self.handles[handle] = body
+
+        return run
 
     def _copy(self, parameters: Any) -> Any:
         dst, src, nbytes = int(parameters.dstDevice), int(parameters.srcDevice), parameters.WidthInBytes
@@ -368,12 +399,60 @@ class FakeDriver:
     def _cuGraphAddEmptyNode(self, graph: int, waits: Any, count: int) -> Any:
         return self._add(graph, waits, count, lambda _: lambda: None, None)
 
+    def _cuGraphConditionalHandleCreate(self, graph: int, context: int, default: int, flags: int) -> Any:
+        assert int(graph) in self.graphs
+        self.handles[0x800 + len(self.handles)] = None
+        return 0, self._real.CUgraphConditionalHandle(0x7FF + len(self.handles))
+
+    def _cuGraphAddNode(self, graph: int, waits: Any, data: Any, count: int, parameters: Any) -> Any:
+        assert parameters.type == self._real.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
+        choice = parameters.conditional
+        assert choice.type == self._real.CUgraphConditionalNodeType.CU_GRAPH_COND_TYPE_SWITCH
+        assert int(choice.ctx) == CONTEXT
+        handle = int(choice.handle)
+        bodies = [int(self._cuGraphCreate(0)[1]) for _ in range(choice.size)]
+        # The driver's array of graphs, in the third word of the structure.
+        array = self.pinned[handle] = (ctypes.c_void_p * len(bodies))(*bodies)
+        ctypes.c_void_p.from_address(choice.getPtr() + 16).value = ctypes.addressof(array)
+        status, node = self._add(graph, waits, count, lambda _: lambda: None, None)
+        node.bodies, node.handle = bodies, handle
+        return status, node
+
+    _cuGraphAddNode_v2 = _cuGraphAddNode
+
+    def _cuMemHostAlloc(self, nbytes: int, flags: int) -> Any:
+        raw = ctypes.create_string_buffer(b"\xcd" * (nbytes + 16))
+        address = -(-ctypes.addressof(raw) // 16) * 16
+        self.pinned[address] = raw
+        return 0, address
+
+    def _cuMemFreeHost(self, address: int) -> Any:
+        del self.pinned[address]
+        return (0,)
+
+    def _cuMemAlloc(self, nbytes: int) -> Any:
+        return self._cuMemAllocFromPoolAsync(nbytes, 0, 0)
+
+    def _cuMemFree(self, address: int) -> Any:
+        self.freed.append(address)
+        return (0,)
+
+    def _cuMemcpyHtoD(self, dst: int, src: int, nbytes: int) -> Any:
+        return self._cuMemcpyHtoDAsync(dst, src, nbytes, 0)
+
     def _cuGraphKernelNodeSetAttribute(self, node: Any, attribute: Any, value: Any) -> Any:
         node.attributes.append(attribute.name.removeprefix("CU_LAUNCH_ATTRIBUTE_"))
         return (0,)
 
     def _cuGraphInstantiate(self, graph: int, flags: int) -> Any:
-        return 0, SimpleNamespace(order=list(self.graphs[graph]), runs={n.number: n.run for n in self.graphs[graph]})
+        orders: dict[int, list[SimpleNamespace]] = {}
+        open_graphs = [graph]
+        while open_graphs:
+            here = int(open_graphs.pop())
+            orders[here] = list(self.graphs[here])
+            open_graphs += [body for node in orders[here] for body in getattr(node, "bodies", ())]
+        runs = {node.number: node.run for order in orders.values() for node in order}
+        return 0, SimpleNamespace(graph=int(graph), orders=orders, runs=runs)
 
     def _cuGraphExecKernelNodeSetParams(self, executable: Any, node: Any, parameters: Any) -> Any:
         executable.runs[node.number] = self._kernel(parameters)
@@ -393,9 +472,19 @@ class FakeDriver:
 
     def _cuGraphLaunch(self, executable: Any, stream: int) -> Any:
         self.graph_launches += 1
-        for node in executable.order:
-            executable.runs[node.number]()
+        for handle in self.handles:
+            self.handles[handle] = None
+        self._run_all(executable, executable.graph)
         return (0,)
+
+    def _run_all(self, executable: Any, graph: int) -> None:
+        for node in executable.orders[graph]:
+            executable.runs[node.number]()
+            if hasattr(node, "bodies"):
+                value = self.handles[node.handle]
+                assert value is not None, "a conditional node that nothing has set"
+                if value < len(node.bodies):
+                    self._run_all(executable, node.bodies[value])
 
     def _cuGraphExecDestroy(self, executable: Any) -> Any:
         self.destroyed.append(executable)
