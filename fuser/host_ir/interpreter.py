@@ -9,7 +9,7 @@ release   everything that did not go out, after errors too
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard, assert_never
 
 from fuser.errors import FuserError, InputRuntimeError, InputTypeError, InternalError, LaunchError
@@ -20,11 +20,11 @@ from fuser.host_ir.bodies import (
     choice_of,
     decisions_of,
     numbered,
-    numbers_in,
     selector_of,
     turns,
     walk,
 )
+from fuser.host_ir.choices import MemoryAround, equal_bodies, selector_dtype, selector_for
 from fuser.host_ir.expressions import Size, SizeFunction, SlotSource, compile_sizes, sources_of, symbol_of
 from fuser.host_ir.instructions import (
     Alias,
@@ -70,7 +70,6 @@ from fuser.host_ir.steps import (
     each_step,
 )
 from fuser.host_ir.stream_order import Name, find_hazard
-from fuser.host_ir.verify import is_selector_type
 from fuser.ir.dtypes import DataType
 from fuser.ir.facts import byte_span
 from fuser.ir.integers import Int, Symbol
@@ -89,7 +88,7 @@ from fuser.runtime.device import Device, Launch
 from fuser.runtime.frameworks import Framework, HostFramework, framework_for
 from fuser.runtime.plan_evaluation import evaluation_of, scalar_as
 from fuser.runtime.raw_signature import RawKind, RawParameter
-from fuser.runtime.selectors import NO_BODY, Selector, raise_complaints
+from fuser.runtime.selectors import NO_BODY, raise_complaints
 from fuser.runtime.streams import join_streams, keep_until_done, own_stream, rejoin_streams, stream_handle
 from fuser.runtime.strided_copy import is_same_dense_layout
 from fuser.runtime.variants import VARIANTS, KernelVariants
@@ -168,20 +167,6 @@ class _CountingFrame(Frame):
         self.count({"variant_hits": after.hits - before.hits, compiled: after.compiles - before.compiles})
 
 
-@dataclass(slots=True, eq=False)
-class _Around:
-    """What stands around a choice of the device while its bodies are bound: their memory, whichever runs.
-
-    before   steps that come first
-    made     memory of the bodies by root: the largest that one of them asks for, which all of them use
-    ended    memory that ends with the choice
-    """
-
-    before: list[Step]
-    made: dict[int, AllocateStep] = field(default_factory=dict)
-    ended: dict[int, None] = field(default_factory=dict)
-
-
 class _Run:
     """State of one execution."""
 
@@ -200,7 +185,9 @@ class _Run:
         self.in_use: list[object] = []
         self.stream = self._choose_stream(stream, views)
         self.frame = _CountingFrame(self.device, self.framework, self.stream, len(program.roots), self.numbers)
-        self.around: _Around | None = None
+        # Around the choice of the device whose bodies are bound, and the steps of the one at hand.
+        self.around: MemoryAround | None = None
+        self.body: list[InstructionStep] = []
         for name, view in self.inputs.items():
             root = program.roots[name]
             self.frame.storages[root] = storage = borrow(view)
@@ -387,69 +374,43 @@ class _Run:
 
     def _choose(self, index: int, instruction: Instruction) -> None:
         """A choice of the device: all bodies are bound, equal ones once, and one runs."""
-        place, dtype = self._selector(instruction)
-        bodies = [(body, numbers_in(body)) for body in bodies_of(instruction)]
-        # Not by hash: launch sizes may be changed, and have none.
-        different = [body for k, body in enumerate(bodies) if body not in bodies[:k]]
-        is_condition = isinstance(instruction, If)
-        if len(different) == 1:
-            # Nothing to choose. A selector out of range is told all the same.
-            if not is_condition:
-                self._run_step(SwitchStep(self._decider(index, instruction, dtype, [NO_BODY] * len(bodies)), place, ()))
-            self._execute_one(index, instruction, 0)
-            return
-        outermost = self.around is None
-        outer_steps, outer_counts = self.steps, self.counts
-        if self.around is None:
-            self.around = _Around(outer_steps)
-        made: list[BodySteps] = []
-        numbers: list[int] = []
-        for body in different:
-            self.steps, self.counts = [], {}
-            self._execute_one(index, instruction, bodies.index(body))
-            numbers.append(len(made) if self.steps else NO_BODY)
-            if self.steps:
-                steps = tuple(step for step in self.steps if not isinstance(step, CopyInStep))
-                assert len(steps) == len(self.steps)
-                made.append(BodySteps(steps, self.counts))
-        self.steps, self.counts = outer_steps, outer_counts
-        around = self.around
-        if outermost:
-            self.around = None
-            self.steps += around.made.values()
-            self.count("allocations", len(around.made))
-        which = [numbers[different.index(body)] for body in bodies]
-        if made or not is_condition:
-            self._run_step(SwitchStep(self._decider(index, instruction, dtype, which), place, tuple(made)))
-        if outermost:
-            for root in around.ended:
-                self._run_step(DeallocateStep(root))
-
-    def _decider(self, index: int, instruction: Instruction, dtype: DataType, which: Sequence[int]) -> Selector:
-        """What decides, by the number of each body that is left."""
-        from fuser.host_ir.print import print_instruction
-
-        program = self.program
-        text = (
-            f"instruction {index}, {print_instruction(instruction)}, of the host program "
-            f"({', '.join(program.inputs)}) -> ({', '.join(program.outputs)})"
-        )
-        if isinstance(instruction, If):
-            return Selector(text, dtype, tuple(which), NO_BODY, is_condition=True)
-        return Selector(text, dtype, tuple(which[:-1]), which[-1])
-
-    def _selector(self, instruction: Instruction) -> tuple[Place, DataType]:
-        """Where the value that decides is. Raises InputRuntimeError and InputTypeError for a tensor that has none."""
         slot = selector_of(instruction)
         assert slot is not None
         tensor = self.tensors[slot]
-        dtype = DataType.Int if tensor.dtype is DataType.Index else tensor.dtype
-        if not is_selector_type(dtype):
-            raise InputTypeError(f"{slot!r} has dtype {dtype.name}, and what decides is an integer or a Bool")
-        if any(n != 1 for n in tensor.sizes):
-            raise InputRuntimeError(f"{slot!r} has shape {list(tensor.sizes)}, and what decides has one element")
+        dtype = selector_dtype(slot, tensor.dtype, tensor.sizes)
         self._address(tensor)
-        return tensor.place, dtype
+        first = equal_bodies(instruction)
+        is_condition = isinstance(instruction, If)
+        if not any(first):
+            # Nothing to choose. A selector out of range is told all the same.
+            if not is_condition:
+                look = selector_for(self.program, index, instruction, dtype, [NO_BODY] * len(first))
+                self._run_step(SwitchStep(look, tensor.place, ()))
+            self._execute_one(index, instruction, 0)
+            return
+        is_outermost = self.around is None
+        if self.around is None:
+            self.around = MemoryAround()
+        around, outside, counts = self.around, self.body, self.counts
+        made: list[BodySteps] = []
+        numbers: dict[int, int] = {}
+        for body in dict.fromkeys(first):
+            self.body, self.counts = [], {}
+            self._execute_one(index, instruction, body)
+            numbers[body] = len(made) if self.body else NO_BODY
+            if self.body:
+                made.append(BodySteps(tuple(self.body), self.counts))
+        self.body, self.counts = outside, counts
+        if is_outermost:
+            self.around = None
+            self.steps += around.made.values()
+            self.count("allocations", len(around.made))
+        if made or not is_condition:
+            decider = selector_for(self.program, index, instruction, dtype, [numbers[body] for body in first])
+            self._run_step(SwitchStep(decider, tensor.place, tuple(made)))
+        if is_outermost:
+            for root in around.ended:
+                self._run_step(DeallocateStep(root))
 
     def execute(self, index: int, instruction: Instruction) -> None:
         """Bind one instruction without bodies and run the step, if it needs one."""
@@ -494,7 +455,9 @@ class _Run:
 
     def _run_step(self, step: InstructionStep) -> None:
         if self.around is not None:
-            self._keep_step(self.around, step)
+            # It runs with the choice that it is in.
+            if not self.around.keeps(step, self.frame):
+                self.body.append(step)
             return
         if isinstance(step, AllocateStep):
             self.count("allocations")
@@ -502,22 +465,6 @@ class _Run:
             self.count("deallocations")
         self.frame.run(step)
         self.steps.append(step)
-
-    def _keep_step(self, around: _Around, step: InstructionStep) -> None:
-        """A step of a body that the device may choose: it runs with the choice, but memory is there before."""
-        if isinstance(step, AllocateStep):
-            around.ended.pop(step.root, None)
-            earlier = around.made.get(step.root)
-            if earlier is not None and earlier.nbytes >= step.nbytes:
-                return
-            if earlier is not None:
-                DeallocateStep(step.root).run(self.frame)
-            step.run(self.frame)
-            around.made[step.root] = step
-        elif isinstance(step, DeallocateStep):
-            around.ended[step.root] = None
-        else:
-            self.steps.append(step)
 
     def count(self, name: str, n: int = 1) -> None:
         self.counts[name] = self.counts.get(name, 0) + n
@@ -532,8 +479,7 @@ class _Run:
             view = self.inputs[self.program.root_names[tensor.root]]
             copy_in(view, storage, self.device, self.framework, self.stream)
             self.frame.addresses[tensor.root] = storage.address
-            copied = CopyInStep(tensor.root, storage.nbytes, view.address % KEPT_ALIGNMENT)
-            (self.steps if self.around is None else self.around.before).append(copied)
+            self.steps.append(CopyInStep(tensor.root, storage.nbytes, view.address % KEPT_ALIGNMENT))
             self.copied_in += 1
         return storage.address + tensor.offset * tensor.dtype.itemsize
 
@@ -628,7 +574,8 @@ class _Run:
         cluster = plan.cluster if wanted is None or wanted.cluster is None else wanted.cluster
         # The kernel beside which this one runs, if that was launched: with nothing to do it is not.
         side = self.program.side_by_side.get(index)
-        last = next((s for s in reversed(self.steps) if not isinstance(s, AllocateStep)), None) if side else None
+        steps = self.steps if self.around is None else self.body
+        last = next((s for s in reversed(steps) if not isinstance(s, AllocateStep)), None) if side else None
         before = last if isinstance(last, LaunchStep) and last.holds else None
         if side is not None:
             self.count("launches_beside" if before is not None else "launches_kept_apart")
