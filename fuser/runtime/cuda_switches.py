@@ -13,6 +13,7 @@ a selector out of range takes the default and is told in memory of the host that
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -197,6 +198,7 @@ class ChoiceMemory:
         self._tables: dict[tuple[int, ...], int] = {}
         self._free: list[Report] = []
         self._reports: list[Report] = []
+        self._process = os.getpid()
         with driver.beside_captures():
             self._host = int(driver.call("cuMemHostAlloc", 8 * (1 + 2 * count), _PORTABLE | _MAPPED))
         words = (ctypes.c_uint64 * (1 + 2 * count)).from_address(self._host)
@@ -228,8 +230,8 @@ class ChoiceMemory:
         return found
 
     def take(self) -> list[str]:
-        """What choices have told since the last time."""
-        if not self._words[0]:
+        """What choices have told since the last time. A child that was forked off has not this memory."""
+        if os.getpid() != self._process or not self._words[0]:
             return []
         self._words[0] = 0
         return [told for told in (report.take() for report in self._reports) if told is not None]

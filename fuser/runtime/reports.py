@@ -29,7 +29,7 @@ class Reports:
         self._told: deque[str] = deque()
         self._sources: tuple[Source, ...] = ()
         self._lock = locks.lock()
-        # Memory that the driver shares with the device is not there in a child.
+        # What the device of the parent has to say is the parent's.
         locks.in_child_of(self, Reports._forget)
 
     def tell(self, complaint: str) -> None:
