@@ -37,10 +37,21 @@ def main(arguments: list[str] | None = None) -> int:
         print(_usage())
         return 0
     if name not in COMMANDS:
-        print(f"fuser: there is no command {name!r}\n{_usage()}", file=sys.stderr)
+        print(f"fuser: there is no command {name!r}{_meant(name)}\n{_usage()}", file=sys.stderr)
         return 2
     run = cast("Callable[[list[str]], int]", importlib.import_module(COMMANDS[name].module).main)
     return run(arguments[1:])
+
+
+def _meant(name: str) -> str:
+    """`; did you mean 'doctor'?` for what is spelled like a command, or what runs a program."""
+    if name.endswith(".py") or name in ("run", "exec"):
+        return "; a program of yours is run by python itself, python FILE.py"
+    from difflib import get_close_matches
+
+    known = {name.strip("-"): name for name in (*COMMANDS, "--version", "--help")}
+    like = get_close_matches(name.strip("-").lower(), known, n=1, cutoff=0.6)
+    return f"; did you mean {known[like[0]]!r}?" if like else ""
 
 
 def _usage() -> str:

@@ -13,10 +13,11 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, TypeVar
 
-from fuser.errors import DefinitionAttributeError, DefinitionTypeError
+from fuser.errors import DefinitionAttributeError, DefinitionKeyError, DefinitionTypeError
 from fuser.tracebacks import short_traceback
 
 C = TypeVar("C")
+V = TypeVar("V")
 
 _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
 _OPERATORS = tuple(
@@ -29,6 +30,22 @@ def like_names(name: str, known: Iterable[str]) -> list[str]:
     """Up to three names that are spelled like a name, the most similar first."""
     # One letter of three may differ, as in `sun`; longer names with so few letters in common are other words.
     return difflib.get_close_matches(name.lower(), list(known), n=3, cutoff=0.66 if len(name) <= 3 else 0.75)
+
+
+class KnownNames(dict[str, V]):
+    """Values by name. One that is not there is a DefinitionKeyError with what `missing` says of it; else a dict."""
+
+    def __init__(self, values: Mapping[str, V], missing: Callable[[object], str]) -> None:
+        super().__init__(values)
+        self._missing = missing
+
+    @short_traceback
+    def __missing__(self, name: object) -> NoReturn:
+        raise DefinitionKeyError(self._missing(name))
+
+    def __reduce__(self) -> tuple[type[dict[str, V]], tuple[dict[str, V]]]:
+        """Pickles and copies are plain dicts."""
+        return dict, (dict(self),)
 
 
 def says_instead(

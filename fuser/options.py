@@ -453,6 +453,9 @@ def check_option_lists(enable: Iterable[str] | None, disable: Iterable[str] | No
 # ---------------------------------------------------------------- what the options steer
 
 
+_AFTER_A_PASS = re.compile(r"(\w+)\.\d+-(\w+)\.py")
+
+
 def select_stages(patterns: Iterable[str], stages: Sequence[str]) -> frozenset[str]:
     """The stages that FUSER_DUMP's items name.
 
@@ -471,7 +474,7 @@ def check_stages(patterns: Iterable[str], stages: Sequence[str]) -> None:
     for pattern in patterns:
         if not select_stages([_without_segment(pattern)], stages):
             raise InputValueError(
-                f"{DUMP.env}: no stage is called {pattern!r}; {like_stages(pattern, stages)}the stages are {', '.join(stages)}"
+                f"{DUMP.env}: no stage is called {pattern!r}; {like_stages(pattern, stages)}the stages are {stage_list(stages)}"
             )
 
 
@@ -481,7 +484,22 @@ def like_stages(name: str, stages: Iterable[str]) -> str:
 
     spellings = [spelling for stage in stages for spelling in _stage_spellings(stage)]
     like = get_close_matches(name, spellings, n=1, cutoff=0.8)
+    if not like and "kernel.cu" in spellings and re.search("cuda|kernel|code|source|ptx", name):
+        like = ["kernel.cu"]
     return f"did you mean {like[0]!r}? " if like else ""
+
+
+def stage_list(stages: Iterable[str]) -> str:
+    """The stages as an error lists them: those after passes, of which there are many, by the passes' own names."""
+    forms: list[str] = []
+    passes: dict[str, None] = {}
+    for stage in stages:
+        *_, name = _stage_spellings(stage)
+        if _AFTER_A_PASS.fullmatch(_without_segment(stage)):
+            passes[name] = None
+        else:
+            forms.append(stage)
+    return ", ".join(forms) + (f", and those after the passes {', '.join(passes)}" if passes else "")
 
 
 def _without_segment(stage: str) -> str:
@@ -491,7 +509,7 @@ def _without_segment(stage: str) -> str:
 def _stage_spellings(stage: str) -> tuple[str, ...]:
     """`s1.kernel.07-expand_collectives.py` -> itself, `kernel.expand_collectives`, `expand_collectives`."""
     plain = _without_segment(stage)
-    numbered = re.fullmatch(r"(\w+)\.\d+-(\w+)\.py", plain)
+    numbered = _AFTER_A_PASS.fullmatch(plain)
     if numbered is None:
         return (stage, plain, plain.removesuffix(".py"))
     family, pass_name = numbered.groups()

@@ -10,7 +10,7 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from fuser.errors import DefinitionTypeError
 
@@ -22,6 +22,23 @@ class Annotation(str):
 
     def __repr__(self) -> str:
         return str(self)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+NOT_GIVEN: Any = object()
+"""The default of `inputs` where a call without them is told what to write."""
+
+
+def asks_for_inputs(function: F) -> F:
+    """A method whose first argument, `inputs`, may be left out of a call: it then is NOT_GIVEN, and the method tells how it is
+    called. Type checkers know it as one that is needed.
+
+    For methods of every execution: `short_traceback` would be one more frame of each.
+    """
+    found: Any = function
+    found.__defaults__ = (NOT_GIVEN, *(found.__defaults__ or ()))
+    return function
 
 
 # What other libraries call an argument, and what it may be called here.
@@ -49,6 +66,7 @@ _OTHER_NAMES = {
 
 _ELSEWHERE = {
     "device": "a definition has no device, fd.execute(inputs, device=...) chooses one",
+    **dict.fromkeys(("grid", "block"), "the extents are gdimx, gdimy, gdimz, bdimx, bdimy, bdimz, in this order"),
     "graph": "fd.execute(inputs, graph=True) launches a graph",
     "out": "what is called makes new tensors; fd.add_output(y, x) writes one into an input",
     "requires_grad": "a definition computes no gradients",
@@ -85,7 +103,11 @@ def unbound_call(
     """The error of a call whose arguments do not fit the parameters of a function; None if they do."""
     signature = inspect.signature(function)
     # Parameters that nothing can be given for are there to tell what was.
-    given = [p for p in signature.parameters.values() if p.annotation != "Never"]
+    given = [
+        p.replace(default=p.empty) if p.default is NOT_GIVEN else p
+        for p in signature.parameters.values()
+        if p.annotation != "Never"
+    ]
     signature = signature.replace(parameters=given)
     try:
         signature.bind(*args, **kwargs)
@@ -118,8 +140,8 @@ def without_its_object(function: Callable[..., Any], args: Sequence[object]) -> 
 def no_such_arguments(
     function: Callable[..., Any], args: Sequence[object], unknown: Mapping[str, object]
 ) -> DefinitionTypeError:
-    """The error of keywords that a function does not have."""
-    error = unbound_call(function, args, unknown)
+    """The error of keywords that a function does not have, or of arguments that are NOT_GIVEN."""
+    error = unbound_call(function, [a for a in args if a is not NOT_GIVEN], unknown)
     assert error is not None
     return error
 
@@ -141,6 +163,8 @@ def _meant_argument(signatures: Sequence[str], kwargs: Mapping[str, object]) -> 
             return f"; did you mean {like[0]!r}?"
         if keyword in _ELSEWHERE:
             return f": {_ELSEWHERE[keyword]}."
+        if hasattr(kwargs[keyword], "shape") and any("inputs: " in s for s in signatures):
+            return ": arrays are given in the order in which they are defined, without a name."
     return ""
 
 

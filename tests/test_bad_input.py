@@ -314,6 +314,66 @@ def test_conflicting_extents(untouched: Touched) -> None:
     assert untouched.calls == []
 
 
+@pytest.mark.parametrize(
+    ("shapes", "reduced", "text"),
+    [
+        (
+            [(4, 6)],
+            [1],
+            "sub, dim 1: a conflict was found with 2 different sizes, 6 and 4 (x.size(1) and x.size(0)): the shapes are "
+            "[4, 6] and [4], and dims are lined up from the last one; keepdim=True keeps the dim of a reduction, "
+            "unsqueeze(dim) makes one",
+        ),
+        (
+            [(2, 6, 4, 5)],
+            [0, 2, 3],
+            "sub, dim 3: a conflict was found with 2 different sizes, 5 and 6 (x.size(3) and x.size(1)): the shapes are "
+            "[2, 6, 4, 5] and [6], and dims are lined up from the last one; keepdim=True keeps the dim of a reduction, "
+            "unsqueeze(dim) makes one",
+        ),
+    ],
+)
+def test_a_reduction_that_keeps_no_dim(shapes: list[tuple[int, ...]], reduced: list[int], text: str) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1] * len(shapes[0]))
+        fd.add_output(x - fd.ops.sum(x, reduced))
+    with pytest.raises(R) as caught:
+        fd.execute([ones(*shape) for shape in shapes], device="simulator")
+    assert isinstance(caught.value, FuserError)
+    assert caught.value.message == text
+    fd.execute([ones(4, 4) if len(shapes[0]) == 2 else ones(2, 5, 4, 5)], device="simulator")
+
+
+def test_arrays_by_name() -> None:
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: define().execute(x=GOOD[0], b=GOOD[1]),  # type: ignore[call-arg]
+        lambda: define()(x=GOOD[0]),  # type: ignore[call-arg]
+        lambda: define().program(x=GOOD[0]),  # type: ignore[call-arg]
+        lambda: define().program(GOOD).run(x=GOOD[0]),  # type: ignore[call-arg]
+    )
+    for call in calls:
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert isinstance(caught.value, FuserError)
+        assert (
+            "got an unexpected keyword argument 'x': arrays are given in the order in which they are defined, without a name. "
+            "Called as "
+        ) in caught.value.message
+
+
+def test_calls_without_inputs() -> None:
+    for call, name in ((define().execute, "execute"), (define().program(GOOD).run, "run")):
+        with pytest.raises(TypeError) as caught:
+            call()  # type: ignore[call-arg]
+        assert isinstance(caught.value, FuserError)
+        assert caught.value.location is not None
+        assert caught.value.message.startswith(
+            f"{name}(): incompatible function arguments. missing a required argument: 'inputs'. Called as {name}(); "
+            f"supported:\n    {name}(inputs: "
+        )
+        assert "= <" not in caught.value.message
+
+
 def test_a_symbolic_extent_of_one_does_not_broadcast(untouched: Touched) -> None:
     text = (
         "add, dim 1: a conflict was found with 2 different sizes, 8 and 1 (x.size(1) and b.size(0)): a dim that is "

@@ -16,9 +16,20 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"fuser {name}" in text for name in COMMANDS)
 
 
-def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["dokter"]) == 2
-    assert capsys.readouterr().err.startswith("fuser: there is no command 'dokter'\nusage: fuser <command>")
+@pytest.mark.parametrize(
+    ("command", "meant"),
+    [
+        ("dokter", "; did you mean 'doctor'?"),
+        ("--verison", "; did you mean '--version'?"),
+        ("version", "; did you mean '--version'?"),
+        ("softmax.py", "; a program of yours is run by python itself, python FILE.py"),
+        ("run", "; a program of yours is run by python itself, python FILE.py"),
+        ("explain", ""),
+    ],
+)
+def test_unknown_command(command: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command]) == 2
+    assert capsys.readouterr().err.startswith(f"fuser: there is no command {command!r}{meant}\nusage: fuser <command>")
 
 
 def test_python_m_fuser() -> None:

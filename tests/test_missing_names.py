@@ -24,7 +24,13 @@ from fuser import (
     RtcKernel,
     extent,
 )
-from fuser.errors import DefinitionAttributeError, DefinitionImportError, DefinitionTypeError, FuserError
+from fuser.errors import (
+    DefinitionAttributeError,
+    DefinitionImportError,
+    DefinitionKeyError,
+    DefinitionTypeError,
+    FuserError,
+)
 
 X = np.arange(6, dtype=np.float32)
 
@@ -185,6 +191,22 @@ def check_place(error: FuserError) -> None:
     assert error.location is not None
     assert error.location.filename == __file__
     assert {frame.filename for frame in traceback.extract_tb(error.__traceback__)} == {__file__}
+
+
+def test_kernels_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FUSER_TRACEBACK", raising=False)
+    (name,) = program().kernels
+    asked: Any = program().kernels
+    for key in (0, "k"):
+        with pytest.raises(KeyError) as caught:
+            asked[key]
+        assert isinstance(caught.value, DefinitionKeyError)
+        assert caught.value.message == f"no kernel of this program is called {key!r}; there are {name!r}"
+        check_place(caught.value)
+    with pytest.raises(KeyError, match="; there are none"):
+        HostProgram(("x",), ("x",), ()).kernels["k"]
+    assert program().kernels == {name: kernel()}
+    assert type(pickle.loads(pickle.dumps(program().kernels))) is dict
 
 
 def test_what_python_looks_for_is_missing_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,7 +140,11 @@ def test_select_stages(patterns: list[str], selected: set[str]) -> None:
 def test_unknown_stage_lists_the_stages() -> None:
     with pytest.raises(InputValueError) as caught:
         options.check_stages(["s2.kernel.cu", "cse", "kernel.ptx"], STAGES)
-    assert str(caught.value) == f"FUSER_DUMP: no stage is called 'kernel.ptx'; the stages are {', '.join(STAGES)}"
+    assert str(caught.value) == (
+        "FUSER_DUMP: no stage is called 'kernel.ptx'; did you mean 'kernel.cu'? the stages are fusion.py, kernel.cu, "
+        "kernel.cubin, host.py, and those after the passes cse, expand_collectives"
+    )
+    assert options.stage_list(["fusion.py", "host.py"]) == "fusion.py, host.py"
 
 
 def test_logger_prints_what_is_asked_for(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import ExtentOp, Fusion, IterDomain, Scalar, ScalarOp, Tensor
 from fuser.ir.integers import Int, Symbol, symbol
 from fuser.ir.scalar_evaluation import evaluate_scalar_op
-from fuser.ir.user_names import extent_text, input_label, input_list, input_name, value_name
+from fuser.ir.user_names import extent_text, input_label, input_list, input_name, input_subject, value_name
 from fuser.records import record
 from fuser.runtime.arrays import (
     ArrayView,
@@ -264,7 +264,7 @@ def _bind_extents(
             known = extents.setdefault(dim.extent, size)
             if known != size:
                 raise InputRuntimeError(
-                    f"a conflict was found with 2 different sizes: dim {d} of {input_label(fusion, position)}, is {size}, "
+                    f"a conflict was found with 2 different sizes: dim {d} of {input_subject(fusion, position)} is {size}, "
                     f"{extent_text(fusion, dim.extent)} is {known}",
                     location=spec.location,
                 )
@@ -319,14 +319,14 @@ def _check_updates(fusion: Fusion, values: Sequence[ArrayView | Number]) -> None
             continue
         if overlaps_itself(view.sizes, view.strides):
             raise InputRuntimeError(
-                f"{input_label(fusion, position)}, is updated in place, but its elements overlap in memory "
+                f"{input_subject(fusion, position)} is updated in place, but its elements overlap in memory "
                 f"(shape {list(view.sizes)}, strides {list(view.strides)}); pass a contiguous copy",
                 location=output.alias_of.location,
             )
         for other, earlier in updated.items():
             if other != position and share_elements(earlier, view):
                 raise InputRuntimeError(
-                    f"{input_label(fusion, other)}, and {input_label(fusion, position)}, are both updated in place, but they "
+                    f"{input_subject(fusion, other)} and {input_subject(fusion, position)} are both updated in place, but they "
                     "overlap in memory; pass a copy of one of them",
                     location=output.alias_of.location,
                 )

@@ -7,7 +7,7 @@ import re
 
 from fuser import options
 from fuser.errors import InputTypeError, InputValueError
-from fuser.missing_names import says_instead
+from fuser.missing_names import KnownNames, says_instead
 from fuser.records import record
 from fuser.tracebacks import short_traceback
 
@@ -31,6 +31,13 @@ class Explanation:
 
     stages: dict[str, str]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stages", KnownNames(self.stages, self._no_stage))
+
+    def _no_stage(self, name: object) -> str:
+        like = options.like_stages(name, self.stages) if isinstance(name, str) else ""
+        return f"no stage is called {name!r}; {like}the stages are {options.stage_list(self.stages)}"
+
     @short_traceback
     def stage(self, name: str) -> str:
         """The text of the stage called `name`.
@@ -42,14 +49,12 @@ class Explanation:
         """
         if not isinstance(name, str):
             raise InputTypeError(
-                f"stage(): name is a text, got {type(name).__name__}; the stages are {', '.join(self.stages)}"
+                f"stage(): name is a text, got {type(name).__name__}; the stages are {options.stage_list(self.stages)}"
             )
         # A full name selects its stage alone, whatever else is spelled like it.
         selected = {name} & self.stages.keys() or options.select_stages([name], tuple(self.stages))
         if not selected:
-            raise InputValueError(
-                f"no stage is called {name!r}; {options.like_stages(name, self.stages)}the stages are {', '.join(self.stages)}"
-            )
+            raise InputValueError(self._no_stage(name))
         texts = [_under_its_name(n, text) for n, text in self.stages.items() if n in selected]
         return self.stages[next(iter(selected))] if len(texts) == 1 else "\n".join(texts)
 

@@ -234,6 +234,12 @@ _WHOLE_PACKAGE: dict[str, str] = {
     **dict.fromkeys(("Alloc", "Empty", "Malloc"), "fuser.Allocate makes memory for a slot"),
     **dict.fromkeys(("For", "Loop", "While"), "fuser.ForLoop runs a body as often as `range` says"),
     **dict.fromkeys(("Launch", "Call"), "fuser.LaunchKernel runs a kernel"),
+    **dict.fromkeys(
+        ("execute", "run", "launch", "call"), "fd.execute([x, y]) runs a definition, program.run([x, y]) a host program"
+    ),
+    **dict.fromkeys(
+        ("nn", "functional", "F", "numpy", "np", "math", "lax", "jnp"), "ops belong to a definition: fd.ops"
+    ),
     "Kernel": "fuser.RtcKernel compiles CUDA text, fuser.KernelCompiler a definition",
     "Program": "fuser.HostProgram is a sequence of instructions, fd.program(inputs) that of a definition",
 }
@@ -243,13 +249,13 @@ _WHOLE_PACKAGE: dict[str, str] = {
 def advice_on_package(name: str, exports: Collection[str]) -> str:
     """The end of a message about a name that the package does not export: the dtype, the op or the exports it may mean."""
     from fuser.frontend.ops import OPS
-    from fuser.ir.dtypes import as_dtype
+    from fuser.ir.dtypes import DataType, as_dtype
 
     if name in _WHOLE_PACKAGE:
         return f"; {_WHOLE_PACKAGE[name]}"
     if name.lower() in {**RENAMED, **RECIPES, **ABSENT, **OPS} and name not in OPS:
         name = name.lower()
-    dtype = as_dtype(name)
+    dtype = DataType.__members__.get(name) or as_dtype(name)
     if dtype is not None:
         return f"; did you mean fuser.{dtype!r}?"
     if name in OPS or name in RENAMED or name in RECIPES or name in ABSENT:

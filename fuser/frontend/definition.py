@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABCMeta
 from collections.abc import Iterable, Sequence
 from types import ModuleType
@@ -25,6 +26,7 @@ from fuser.missing_names import like_names
 from fuser.options import logger
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_traceback, short_tracebacks, shorten
+from fuser.unbound_calls import NOT_GIVEN, asks_for_inputs
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -61,6 +63,8 @@ _ADVICE = (
     ("read-only", "attributes of tensors and scalars cannot be set"),
     ("object is not callable", "a tensor is no function; attributes such as x.T, x.mT, x.shape and x.dtype need no ()"),
     ("divmod()", "write x // y and x % y"),
+    ("has no attribute", "attributes of tensors and scalars cannot be set"),
+    ("is not iterable", "`in` asks for a value: fd.ops.max(x == 1.0) tells whether an element is 1.0"),
     ("TensorView", _FOREIGN_FUNCTION),
 )
 """Part of Python's or NumPy's message about a value of a fusion, and what to say then."""
@@ -340,6 +344,7 @@ class FusionDefinition(metaclass=_DefinitionClass):
         self.__dict__.pop("_fusion", None)
         return self.fec
 
+    @asks_for_inputs
     def execute(
         self,
         inputs: Iterable[Any],
@@ -369,7 +374,7 @@ class FusionDefinition(metaclass=_DefinitionClass):
                 raise InputTypeError(
                     f"execute() takes one list of inputs, got {1 + len(more)} arguments: fd.execute([x, y])"
                 )
-            if unknown:
+            if unknown or inputs is NOT_GIVEN:
                 from fuser.unbound_calls import no_such_arguments
 
                 raise no_such_arguments(FusionDefinition.execute, (self, inputs), unknown)
@@ -494,7 +499,7 @@ class FusionDefinition(metaclass=_DefinitionClass):
         `stage("kernel.cu")` is one of them.
         """
         if file is not None and not isinstance(file, bool) and not hasattr(file, "write"):
-            opened = f": open({file!r}, 'w') opens it" if isinstance(file, str) else ""
+            opened = f": open({os.fspath(file)!r}, 'w') opens it" if isinstance(file, str | os.PathLike) else ""
             raise InputTypeError(f"explain(): file is an open file, None or False, got {type(file).__name__}{opened}")
         explanation = self._executor_cache().explain(_listed(inputs))
         if file is not False:
@@ -560,6 +565,10 @@ _MADE_BY = {
         "fd.explain(inputs, file=False).stage('kernel.cu') is the text of its kernels",
     ),
     **dict.fromkeys(("to", "device", "set_device"), "fd.execute(inputs, device=...) chooses a device"),
+    **dict.fromkeys(
+        ("profile", "benchmark", "time", "timeit"),
+        "nothing here measures yet; a profiler of the device does, around calls of fd.execute(inputs)",
+    ),
     **dict.fromkeys(("manual_seed", "seed"), "fuser.manual_seed(seed) seeds the generator of random numbers"),
     "capture": "fd.execute(inputs, graph=True) launches a graph, fd.program(inputs).capture(inputs) gives one",
     "graph": "fd.execute(inputs, graph=True) launches a graph, fd.program(inputs).capture(inputs) gives one",

@@ -110,8 +110,11 @@ class Fusion:
     def builder(self) -> FusionBuilder:
         """The builder of an open fusion. Raises DefinitionRuntimeError if the fusion is closed."""
         if self._closed is not None:
+            active = active_fusion()
+            is_here = active is None or active is self
+            elsewhere = "" if is_here else "; values are used in the block that made them, and this is another"
             raise DefinitionRuntimeError(
-                f"nothing can be added to this fusion: {self._closed}", location=caller_location()
+                f"nothing can be added to this fusion: {self._closed}{elsewhere}", location=caller_location()
             )
         return self._builder
 
@@ -426,6 +429,6 @@ def _meant_output(value: object) -> str:
         return ": call it once per output"
     if value is None:
         return ": does the function that made it return it?"
-    if hasattr(value, "__array_interface__") or hasattr(value, "__dlpack__"):
-        return ": arrays are handed to execute, for an input that fd.define_tensor or fd.from_array defines"
-    return ": call it" if callable(value) else ""
+    from fuser.frontend.operation import meant_value
+
+    return meant_value(value)

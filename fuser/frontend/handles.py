@@ -251,7 +251,8 @@ class Val(Statement):
             return bool(self.node.value)
         raise DefinitionTypeError(
             f"{'a TensorView' if self.is_tensor() else 'a symbolic scalar'} has no truth value while defining; "
-            "select elements with ops.where, join conditions with & and |, and ask whether two names are one value with `is`",
+            "select elements with ops.where, ops.maximum or ops.minimum, join conditions with & and |, and ask whether two "
+            "names are one value with `is`",
             location=caller_location(),
         )
 

@@ -10,6 +10,7 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, ParamSpec, TypeGuard, TypeVar
 
 from fuser.errors import DefinitionRuntimeError, DefinitionTypeError, FuserError, InternalError
@@ -101,8 +102,22 @@ def mismatch_error(
 def tensor_argument(name: str, value: object) -> TensorView:
     """A TensorView, or ArgumentMismatch."""
     if not isinstance(value, TensorView):
-        raise ArgumentMismatch(f"{name} must be a TensorView, got {type(value).__name__}.")
+        full = (
+            ": fd.ops.full(shape, value, dtype) makes a tensor of a number" if is_number(value) else meant_value(value)
+        )
+        raise ArgumentMismatch(f"{name} must be a TensorView, got {type(value).__name__}{full}.")
     return value
+
+
+def meant_value(value: object) -> str:
+    """What to write for what is no value of a fusion; begins with its punctuation, is empty where there is no telling."""
+    if hasattr(value, "__array_interface__") or hasattr(value, "__dlpack__"):
+        return ": arrays are handed to execute, for an input that fd.define_tensor or fd.from_array defines"
+    if isinstance(value, list | tuple) and value and all(map(is_number, value)):
+        return (
+            ": np.array makes an array of numbers, to be handed to execute for an input that fd.define_tensor defines"
+        )
+    return ": call it" if isinstance(value, FunctionType | MethodType | BuiltinFunctionType) else ""
 
 
 def is_number(value: object) -> TypeGuard[Number]:
@@ -145,12 +160,9 @@ def operand_argument(name: str, value: object) -> Val | Number:
         return plain_number(value)
     if isinstance(value, int):
         raise ArgumentMismatch(f"{name}={value} does not fit 64 bits.")
-    given = ""
-    if hasattr(value, "__array_interface__") or hasattr(value, "__dlpack__"):
-        given = ": arrays are handed to execute, for an input that fd.define_tensor or fd.from_array defines"
-    elif callable(value):
-        given = ": call it"
-    raise ArgumentMismatch(f"{name} must be a TensorView, a Val or a number, got {type(value).__name__}{given}.")
+    raise ArgumentMismatch(
+        f"{name} must be a TensorView, a Val or a number, got {type(value).__name__}{meant_value(value)}."
+    )
 
 
 def scalar_argument(name: str, value: object) -> Val | Number:
@@ -206,7 +218,9 @@ def int_argument(name: str, value: object) -> int:
 def sequence_argument(name: str, value: object) -> list[Any]:
     """The items of any sequence but text, or ArgumentMismatch."""
     if isinstance(value, str | bytes | Val) or not isinstance(value, Iterable):
-        listed = f": write [{value}]" if is_index(value) else ": write [x, y]" if isinstance(value, Val) else ""
+        listed = f": write [{value}]" if is_index(value) else ""
+        if isinstance(value, Val):
+            listed = ": write x.shape" if value.is_tensor() and name.endswith("shape") else ": write [x, y]"
         raise ArgumentMismatch(f"{name} must be a sequence, got {type(value).__name__}{listed}.")
     return list(value)
 
@@ -228,6 +242,10 @@ def extent_list_argument(name: str, value: object) -> list[Val | int]:
                 )
             constant = entry.node.value if isinstance(entry.node, ir.Scalar) else None
             entry = entry if constant is None else int(constant.real)
+        elif entry is None:
+            raise ArgumentMismatch(
+                f"{name}[{i}] must be an int, got None: -1 keeps a size, or takes what the others leave."
+            )
         else:
             entry = int_argument(f"{name}[{i}]", entry)
         if isinstance(entry, int):

@@ -16,6 +16,7 @@ from fuser.frontend.handles import Expr, IterDomain, TensorView, Val
 from fuser.frontend.operation import ArgumentMismatch, bool_argument, int_argument, int_list_argument, operation
 from fuser.ir import fusion as ir
 from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
+from fuser.ir.named_enums import Named
 from fuser.ir.user_names import value_name
 from fuser.source_location import caller_location
 
@@ -144,7 +145,10 @@ def _note_place(schedule: ScheduleBuilder) -> None:
 
 
 def _wrong_member(name: str, value: object, kind: type[Enum]) -> str:
-    meant = f": write {kind.__name__}.{value}" if isinstance(value, str) and value in kind.__members__ else ""
+    member = kind.__members__.get(value) if isinstance(value, str) else None
+    if member is None and isinstance(kind, Named):
+        member = kind.spelled(value.lower() if isinstance(value, str) else value)
+    meant = "" if member is None else f": write {member!r}"
     return f"{name} must be a {kind.__name__}, got {type(value).__name__}{meant}."
 
 

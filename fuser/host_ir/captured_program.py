@@ -19,7 +19,7 @@ from fuser.errors import InputRuntimeError, LaunchError
 from fuser.host_ir.launcher import Launcher
 from fuser.host_ir.moving_arguments import MovingArguments, changed_commands
 from fuser.host_ir.recording import KeptMemory, Recording, record_program
-from fuser.host_ir.run_inputs import borrow, host_number, no_number
+from fuser.host_ir.run_inputs import borrow, check_stream, host_number, no_number
 from fuser.host_ir.steps import BoundProgram
 from fuser.missing_names import says_instead
 from fuser.runtime.arrays import ArrayView, Scalar, describe_array, input_sequence, is_scalar, python_number
@@ -336,7 +336,11 @@ class CapturedProgram:
 
 
 def _handle(bound: BoundProgram, stream: Any) -> int:
-    """The stream of a launch."""
+    """The stream of a launch. Raises InputTypeError for what is none, on the simulator too."""
+    if stream is not None:
+        check_stream(
+            stream, "a captured program is run on one list of all inputs, and replayed on those of the last run"
+        )
     if bound.device.kind != "cuda":
         return 0
     current = bound.framework.current_stream(bound.device) if stream is None else stream_handle(stream)

@@ -54,13 +54,13 @@ _sources: dict[Symbol, SlotSource] = {}
 @short_traceback
 def extent(slot: str, dim: int) -> Int:
     """Extent of dimension `dim` (logical order, from 0) of the tensor in `slot`."""
-    return _leaf(SlotSource("extent", slot, dim), f"extent({slot!r}, {dim})", 0)
+    return _leaf(SlotSource("extent", slot, dim), f"extent({slot!r}, {dim!r})", 0)
 
 
 @short_traceback
 def stride(slot: str, dim: int) -> Int:
     """Stride, in elements, of dimension `dim` of the tensor in `slot`."""
-    return _leaf(SlotSource("stride", slot, dim), f"stride({slot!r}, {dim})", None)
+    return _leaf(SlotSource("stride", slot, dim), f"stride({slot!r}, {dim!r})", None)
 
 
 @short_traceback
@@ -109,6 +109,7 @@ def as_condition(value: Cond | GivenSize, what: str) -> Cond:
     raise DefinitionTypeError(
         f"{what} takes a condition, less(a, b), less_equal(a, b), equal(a, b), not_equal(a, b), all_of(p, ...) or "
         f"any_of(p, ...) of sizes (all of fuser), a size, or the name of a tensor of one element, got {value!r}"
+        + (": `a == b` of sizes asks whether they are one expression" if isinstance(value, bool) else "")
     )
 
 

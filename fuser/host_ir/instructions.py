@@ -153,6 +153,9 @@ class Fill:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value", _plain(self.value))
+        if not isinstance(self.value, (bool, int, float, complex)):
+            kind = type(self.value).__name__
+            raise DefinitionTypeError(f"Fill takes a number, got {kind}; Copy(dst, src) writes what another slot holds")
 
 
 @short_tracebacks

@@ -78,6 +78,7 @@ from fuser.runtime.arrays import (
     ArrayKind,
     ArrayView,
     Scalar,
+    cast_text,
     describe_array,
     element_span,
     is_scalar,
@@ -229,7 +230,7 @@ class _Run:
             if expected is not None and view.dtype is not expected:
                 raise InputTypeError(
                     f"Expected input {position}, {name}, to be bound to a tensor of dtype {expected.c_name}, "
-                    f"but got a tensor of dtype {view.dtype.c_name}"
+                    f"but got a tensor of dtype {view.dtype.c_name}: pass {cast_text(view.kind, expected)}"
                 )
             if name in facts.updates:
                 check_updatable(view, position, name)
@@ -487,7 +488,9 @@ class _Run:
         self, slot: str, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: DataType
     ) -> InstructionStep:
         if any(n < 0 for n in sizes) or any(s < 0 for s in strides):
-            raise InputRuntimeError(f"slot {slot!r} would have shape {list(sizes)} with strides {list(strides)}")
+            raise InputRuntimeError(
+                f"slot {slot!r} would have shape {list(sizes)} with strides {list(strides)}, and none may be negative"
+            )
         root = self.program.roots[slot]
         self.tensors[slot] = Tensor(root, dtype, sizes, strides)
         nbytes = element_span(sizes, strides) * dtype.itemsize

@@ -17,21 +17,22 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Never, get_args
 
 from fuser import locks
-from fuser.errors import DefinitionTypeError, FuserError, InputTypeError, LaunchError
+from fuser.errors import DefinitionTypeError, FuserError, LaunchError
 from fuser.host_ir.bodies import walk
 from fuser.host_ir.instructions import Instruction, LaunchKernel
 from fuser.host_ir.key_needs import KeyNeeds, key_needs
 from fuser.host_ir.launcher import Launcher
 from fuser.host_ir.print import label_kernels, print_program
+from fuser.host_ir.run_inputs import check_stream
 from fuser.host_ir.side_by_side import Beside, side_by_side
 from fuser.host_ir.steps import BoundProgram, Tally, memory_of
 from fuser.host_ir.verify import ProgramFacts, verify_program
-from fuser.missing_names import says_instead
+from fuser.missing_names import KnownNames, says_instead
 from fuser.runtime.arrays import ArrayView, input_sequence
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.streams import stream_handle
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_tracebacks, shorten
+from fuser.unbound_calls import NOT_GIVEN, asks_for_inputs
 
 if TYPE_CHECKING:
     from fuser.host_ir.captured_program import CapturedProgram
@@ -147,13 +148,17 @@ class HostProgram:
     @property
     def kernels(self) -> dict[str, CompiledKernel]:
         """Every kernel of the program by its short name, as the printed text calls it."""
-        return dict(self._kernels)
+        known = ", ".join(map(repr, self._kernels)) or "none"
+        return KnownNames(
+            self._kernels, lambda name: f"no kernel of this program is called {name!r}; there are {known}"
+        )
 
     @property
     def updates(self) -> tuple[str, ...]:
         """Inputs whose memory the program writes."""
         return self.facts.updates
 
+    @asks_for_inputs
     def run(self, inputs: Sequence[Any], stream: Any = None, *, device: Any = None, **unknown: Never) -> list[Any]:
         """Run once and return the outputs, arrays of the kind of the first tensor input.
 
@@ -167,8 +172,8 @@ class HostProgram:
         """
         try:
             if stream is not None:
-                _check_stream(stream)
-            if unknown:
+                check_stream(stream, "run() takes one list of all inputs")
+            if unknown or inputs is NOT_GIVEN:
                 from fuser.unbound_calls import no_such_arguments
 
                 raise no_such_arguments(HostProgram.run, (self, inputs), unknown)
@@ -293,14 +298,6 @@ class HostProgram:
     def launches(self) -> list[LaunchKernel]:
         """The LaunchKernel instructions, in order, those of bodies too."""
         return [i for i in walk(self._instructions) if isinstance(i, LaunchKernel)]
-
-
-def _check_stream(stream: Any) -> None:
-    """Raise InputTypeError for what is no stream, inputs above all, on the simulator too."""
-    try:
-        stream_handle(stream)
-    except InputTypeError as error:
-        raise InputTypeError(f"run() takes one list of all inputs, and a stream after it: {error.message}") from None
 
 
 def _arrays_of_views(inputs: Sequence[Any]) -> Sequence[Any]:

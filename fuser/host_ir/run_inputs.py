@@ -17,6 +17,7 @@ from fuser.runtime.arrays import (
 )
 from fuser.runtime.device import Device
 from fuser.runtime.frameworks import Storage
+from fuser.runtime.streams import stream_handle
 
 
 def device_of(views: Sequence[ArrayView], requested: Any) -> Device:
@@ -54,6 +55,14 @@ def host_number(view: ArrayView) -> Scalar:
     from fuser.runtime.host_arrays import as_numpy
 
     return python_number(as_numpy(view)[()])
+
+
+def check_stream(stream: Any, takes: str) -> None:
+    """Raise InputTypeError for what is no stream, inputs above all, on any device; `takes` says what the call takes."""
+    try:
+        stream_handle(stream)
+    except InputTypeError as error:
+        raise InputTypeError(f"{takes}, and a stream after it: {error.message}") from None
 
 
 def no_number(position: int, name: str, view: ArrayView) -> InputTypeError:
@@ -98,4 +107,4 @@ def check_updatable(view: ArrayView, position: int, name: str) -> None:
             f"{what} its elements overlap in memory (shape {list(view.sizes)}, strides {list(view.strides)}): clone it first"
         )
     if view.kind == "numpy" and not view.array.flags.writeable:
-        raise InputRuntimeError(f"{what} it is read-only")
+        raise InputRuntimeError(f"{what} it is read-only: pass a copy of it")

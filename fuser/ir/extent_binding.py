@@ -6,7 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fuser.errors import InputRuntimeError
-from fuser.ir.fusion import ExtentOp, Fusion, Scalar, ScalarOp
+from fuser.ir.fusion import (
+    Broadcast,
+    ExtentConstraint,
+    ExtentOp,
+    Fusion,
+    Pointwise,
+    Scalar,
+    ScalarOp,
+    Tensor,
+    expr_outputs,
+)
 from fuser.ir.integer_nodes import Environment
 from fuser.ir.integers import ZERO, Int, maximum
 from fuser.ir.scalar_evaluation import Number, evaluate_scalar_op, rounded_number
@@ -85,9 +95,37 @@ def check_constraints(fusion: Fusion, extents: Mapping[str, int]) -> None:
             raise InputRuntimeError(
                 f"{constraint.what}: a conflict was found with 2 different sizes, {left} and {right} "
                 f"({extent_text(fusion, constraint.left)} and {extent_text(fusion, constraint.right)})"
-                + (_BROADCAST_HINT if 1 in (left, right) else ""),
+                + (_BROADCAST_HINT if 1 in (left, right) else _lined_up_elsewhere(fusion, constraint, values)),
                 location=constraint.location,
             )
+
+
+def _lined_up_elsewhere(fusion: Fusion, constraint: ExtentConstraint, values: Environment) -> str:
+    """What to write where an operand of fewer dims fits others of the other operand than the last ones, as a reduction does
+    that keeps no dim.
+    """
+    here = [e for e in fusion.exprs if any(v.location == constraint.location for v in expr_outputs(e))]
+    widened = {e.output: e.input for e in here if isinstance(e, Broadcast)}
+    for op in here:
+        if not isinstance(op, Pointwise):
+            continue
+        tensors = [v for v in op.inputs if isinstance(v, Tensor)]
+        for narrow in tensors:
+            if narrow not in widened:
+                continue
+            sizes = _sizes(widened[narrow], values)
+            for wide in (_sizes(t, values) for t in tensors if t is not narrow):
+                places = range(len(wide) - len(sizes))
+                if any(wide[at : at + len(sizes)] == sizes for at in places):
+                    return (
+                        f": the shapes are {wide} and {sizes}, and dims are lined up from the last one; keepdim=True keeps the "
+                        "dim of a reduction, unsqueeze(dim) makes one"
+                    )
+    return ""
+
+
+def _sizes(tensor: Tensor, values: Environment) -> list[int]:
+    return [d.extent.compute(values) for d in tensor.visible]
 
 
 _BROADCAST_HINT = (

@@ -22,11 +22,11 @@ _NO_VALUE = (
 )
 _NO_ORDER = (
     "sizes have no order until a program runs; a condition of one is less(a, b), less_equal(a, b), equal(a, b) or "
-    "not_equal(a, b) of fuser.host_ir.expressions"
+    "not_equal(a, b) of fuser"
 )
 _NO_TRUTH = (
     "has no truth value until a program runs: If takes conditions, less(a, b), less_equal(a, b), equal(a, b) and "
-    "not_equal(a, b) of fuser.host_ir.expressions, and all_of(p, q) and any_of(p, q) join them"
+    "not_equal(a, b) of fuser, and all_of(p, q) and any_of(p, q) join them"
 )
 _INTEGERS = "sizes are integers, computed by + - * // and %"
 _JOINED = "all_of(p, q) and any_of(p, q) join conditions"

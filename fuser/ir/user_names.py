@@ -39,6 +39,12 @@ def input_label(fusion: Fusion, position: int) -> str:
     return f"input {position}" if name is None else f"input {position}, {name}"
 
 
+def input_subject(fusion: Fusion, position: int) -> str:
+    """`input_label` where a verb follows: `input 1, bias,` or `input 1`."""
+    label = input_label(fusion, position)
+    return f"{label}," if "," in label else label
+
+
 def input_list(fusion: Fusion) -> str:
     """All inputs in order: `x, bias, input 2`."""
     names = (_users_name_of_input(fusion, i) or f"input {i}" for i in range(len(fusion.inputs)))

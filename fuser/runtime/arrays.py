@@ -434,7 +434,8 @@ def parse_device(requested: object) -> tuple[str, int | None]:
     elif isinstance(text, str):
         kind, index = text, getattr(requested, "index", None)
     else:
-        raise InputAssertionError(f"{requested!r} is not a device; give an index, 'cuda:<index>' or 'simulator'")
+        shown = repr(requested) if is_scalar(requested) else type(requested).__name__
+        raise InputAssertionError(f"{shown} is not a device; give an index, 'cuda:<index>' or 'simulator'")
     if kind not in ("cuda", "simulator"):
         raise InputAssertionError(
             f"device {str(requested)!r} cannot be used; give an index, 'cuda:<index>' or 'simulator'"

@@ -339,7 +339,15 @@ def _describe_failure(
         number = int(where.group("line"))
         if number <= len(lines):
             log = f"{log}\n{name}:{number}:\n    {lines[number - 1]}\n    ^"
-    return f"{head}:\n{log}"
+    return f"{head}:\n{log}{_remedy(log)}"
+
+
+def _remedy(log: str) -> str:
+    """What to do about a header that is not found, which NVRTC does not say."""
+    missing = re.search(r'(?:could not|cannot) open source file "([^"]+)"', log)
+    if missing is None:
+        return ""
+    return f"\nNVRTC looks for headers in no folder by itself: the option '--include-path=<folder of {missing[1]}>' names one."
 
 
 def _target(library: _Library, arch: str) -> tuple[str, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,8 @@ class RtcKernel:
     ) -> None:
         for what, text in (("source", source), ("entry", entry)):
             if not isinstance(text, str) or not text.strip():
-                raise InputTypeError(f"RtcKernel: {what} is a text, got {type(text).__name__} {text!r}")
+                read = ": write path.read_text()" if isinstance(text, os.PathLike) else ""
+                raise InputTypeError(f"RtcKernel: {what} is a text, got {type(text).__name__} {text!r}{read}")
         if not (device is None or isinstance(device, int | DeviceInfo) or hasattr(device, "index")) or isinstance(
             device, str
         ):
@@ -107,7 +109,7 @@ class RtcKernel:
         from fuser.runtime import nvrtc
 
         if isinstance(options, str):
-            raise InputTypeError("options is a sequence of texts, not one text")
+            raise InputTypeError(f"options is a sequence of texts, not one text: write [{options!r}]")
         rest, cap = _split_options(options)
         self._info = _device_info(self._asked)
         name = f"{self.entry}.cu"

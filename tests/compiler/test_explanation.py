@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 from fuser import FusionDefinition
 from fuser.compiler.explanation import Explanation
-from fuser.errors import InputValueError
+from fuser.errors import FuserError, InputValueError
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +71,8 @@ def test_a_stage_by_name(softmax: Explanation) -> None:
 
 
 def test_a_stage_that_is_not_there(softmax: Explanation) -> None:
-    with pytest.raises(InputValueError, match=r"^no stage is called 'kernel\.ptx'; the stages are fusion\.py, "):
-        softmax.stage("kernel.ptx")
+    with pytest.raises(InputValueError, match=r"^no stage is called 'proof'; the stages are fusion\.py, "):
+        softmax.stage("proof")
 
 
 def test_repr_is_one_line(softmax: Explanation) -> None:
@@ -89,9 +91,29 @@ def test_a_notebook_shows_each_stage_behind_its_name() -> None:
 
 def test_a_stage_spelled_almost_right() -> None:
     explanation = Explanation({"fusion.py": "", "kernel.10-insert_syncs.py": "", "kernel.cu": ""})
-    for name, meant in (("kernel.cuda", "kernel.cu"), ("insert_sync", "insert_syncs")):
+    for name, meant in (
+        ("kernel.cuda", "kernel.cu"),
+        ("insert_sync", "insert_syncs"),
+        ("kernel", "kernel.cu"),
+        ("ptx", "kernel.cu"),
+        ("cuda", "kernel.cu"),
+    ):
+        text = (
+            f"no stage is called {name!r}; did you mean {meant!r}? the stages are fusion.py, kernel.cu, and those after the "
+            "passes insert_syncs"
+        )
         with pytest.raises(InputValueError) as caught:
             explanation.stage(name)
-        assert (
-            f"no stage is called {name!r}; did you mean {meant!r}? the stages are fusion.py, " in caught.value.message
-        )
+        assert caught.value.message == text
+        with pytest.raises(KeyError) as by_name:
+            explanation.stages[name]
+        assert isinstance(by_name.value, FuserError)
+        assert by_name.value.message == text
+
+
+def test_stages_are_a_dict_otherwise() -> None:
+    stages = Explanation({"fusion.py": "a", "kernel.cu": "b"}).stages
+    assert stages == {"fusion.py": "a", "kernel.cu": "b"}
+    assert stages.get("cuda") is None
+    assert "cuda" not in stages
+    assert type(pickle.loads(pickle.dumps(stages))) is type(copy.copy(stages)) is dict

@@ -60,7 +60,10 @@ def test_all_stages_are_those_of_a_compilation(monkeypatch: pytest.MonkeyPatch, 
 
 def test_unknown_stage(monkeypatch: pytest.MonkeyPatch, dumps: Path) -> None:
     monkeypatch.setenv("FUSER_DUMP", "kernel.ptx")
-    with pytest.raises(InputValueError, match=r"no stage is called 'kernel\.ptx'; the stages are fusion\.py, "):
+    with pytest.raises(
+        InputValueError,
+        match=r"'kernel\.ptx'; did you mean 'kernel\.cu'\? the stages are fusion\.py, ",
+    ):
         doubled().execute([np.ones((3, 4), np.float32)])
     assert written(dumps) == []
 

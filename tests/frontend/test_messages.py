@@ -21,8 +21,10 @@ from fuser import (
     Fill,
     FusionDefinition,
     HostProgram,
+    If,
     KernelCompiler,
     LaunchKernel,
+    LaunchParams,
     ParallelType,
     RtcKernel,
     SchedulerType,
@@ -235,6 +237,60 @@ MATRIX: list[tuple[Mistake, str]] = [
         "add_output(): incompatible function arguments. It takes a TensorView and, for an in-place update, a TensorView that "
         "is a fusion input; got list: call it once per output",
     ),
+    (lambda fd, x: fd.add_output(x.shape), f"{ADD_OUTPUT}Shape: call it once per output"),
+    (lambda fd, x: fd.add_output(DataType.Half), f"{ADD_OUTPUT}DataType"),
+    (
+        lambda fd, x: fd.ops.cast(DataType.Half, x),
+        "cast(): incompatible function arguments. arg must be a TensorView, a Val or a number, got DataType. Called as "
+        "cast(DataType, TensorView); supported:\n"
+        "    cast(arg: TensorView | Val | number, dtype: DataType) -> TensorView | Val",
+    ),
+    (
+        lambda fd, x: fd.ops.rand_like(x.shape),
+        "rand_like(): incompatible function arguments. x must be a TensorView, got Shape. Called as rand_like(Shape[Val]); "
+        "supported:\n    rand_like(x: TensorView, /) -> TensorView",
+    ),
+    (
+        lambda fd, x: fd.ops.full(x, 1.0, DataType.Float),
+        "full(): incompatible function arguments. shape must be a sequence, got TensorView: write x.shape. Called as "
+        "full(TensorView, float, DataType); supported:\n"
+        "    full(shape: Sequence[Val | int], fill_value: Val | number, dtype: DataType) -> TensorView",
+    ),
+    (
+        lambda fd, x: fd.ops.index_select(x, [0, 1], 0),
+        "index_select(): incompatible function arguments. index must be a TensorView, got list: np.array makes an array of "
+        "numbers, to be handed to execute for an input that fd.define_tensor defines. Called as index_select(TensorView, "
+        "list[int], int); supported:\n    index_select(arg: TensorView, index: TensorView, dim: int) -> TensorView",
+    ),
+    (
+        lambda fd, x: fd.ops.index_select(x, 1, 0),
+        "index_select(): incompatible function arguments. index must be a TensorView, got int: fd.ops.full(shape, value, "
+        "dtype) makes a tensor of a number. Called as index_select(TensorView, int, int); supported:\n"
+        "    index_select(arg: TensorView, index: TensorView, dim: int) -> TensorView",
+    ),
+    (
+        lambda fd, x: fd.ops.cat([x, ROWS]),
+        "cat(): incompatible function arguments. tensors[1] must be a TensorView, got ndarray: arrays are handed to execute, "
+        "for an input that fd.define_tensor or fd.from_array defines. Called as cat(list[TensorView | ndarray]); supported:\n"
+        "    cat(tensors: Sequence[TensorView], dim: int = 0, manual_padding: bool = False) -> TensorView",
+    ),
+    (
+        lambda fd, x: x.reshape(None, 12),
+        "reshape(): incompatible function arguments. new_shape[0] must be an int, got None: -1 keeps a size, or takes what the "
+        "others leave. Called as reshape(TensorView, list[NoneType | int]); supported:\n"
+        "    reshape(arg: TensorView, new_shape: Sequence[Val | int]) -> TensorView",
+    ),
+    (
+        lambda fd, x: x.axis(0).parallelize("blockIdx.x"),
+        "parallelize(): incompatible function arguments. parallel_type must be a ParallelType, got str: write "
+        "ParallelType.grid_x. Called as parallelize(IterDomain, str); supported:\n"
+        "    parallelize(parallel_type: ParallelType) -> None",
+    ),
+    (
+        lambda fd, x: max(x, 0),
+        "a TensorView has no truth value while defining; select elements with ops.where, ops.maximum or ops.minimum, join "
+        "conditions with & and |, and ask whether two names are one value with `is`",
+    ),
 ]
 
 
@@ -256,6 +312,11 @@ def test_ops_after_the_definition() -> None:
     with pytest.raises(FuserError) as caught:
         fd.ops.exp(x)
     assert caught.value.message == f"exp(): {ended}"
+    with FusionDefinition() as other:
+        other.define_tensor([-1])
+        with pytest.raises(FuserError) as caught:
+            other.ops.exp(x)
+    assert caught.value.message == (f"exp(): {ended}; values are used in the block that made them, and this is another")
     with pytest.raises(FuserError) as caught:
         fd.add_output(x)
     assert caught.value.message == ended
@@ -290,6 +351,10 @@ def test_values_of_another_definition() -> None:
         ("save", ": fuser.save(fd.program(inputs), path) writes its program to a file"),
         ("capture", ": fd.execute(inputs, graph=True) launches a graph, fd.program(inputs).capture(inputs) gives one"),
         ("to", ": fd.execute(inputs, device=...) chooses a device"),
+        (
+            "benchmark",
+            ": nothing here measures yet; a profiler of the device does, around calls of fd.execute(inputs)",
+        ),
         ("define_output", "; did you mean fd.add_output?"),
         ("define_tensors", "; did you mean fd.define_tensor?"),
         ("nothing_of_the_kind", ""),
@@ -317,6 +382,8 @@ def test_attributes_that_are_elsewhere(name: str, meant: str) -> None:
         (lambda x: float(x), "write fd.ops.cast(x, DataType.Double)"),
         (lambda x: f"{x:.2f}", "a definition has no values; they are what fd.execute(...) returns"),
         (lambda x: setattr(x, "name", "x"), "attributes of tensors and scalars cannot be set"),
+        (lambda x: setattr(x, "label", "x"), "attributes of tensors and scalars cannot be set"),
+        (lambda x: 1.0 in x, "`in` asks for a value: fd.ops.max(x == 1.0) tells whether an element is 1.0"),
         (
             lambda x: math.sqrt(x.size(0)),
             "its scalars and extents have no value yet: compute with operators and fd.ops",
@@ -477,6 +544,7 @@ def of_another_definition(verb: Mistake) -> None:
         verb(fd, y)
 
 
+WRONG_FILLS: tuple[Any, ...] = ("0", ROWS, None)
 FILL: Any = Fill("x", 1.0)
 COMPARISONS: tuple[Any, ...] = (operator.lt, operator.le, operator.gt, operator.ge)
 
@@ -659,9 +727,62 @@ CALLS: list[tuple[Callable[[], object], str]] = [
         (
             lambda compare=compare: compare(extent("x", 0), 3),
             "sizes have no order until a program runs; a condition of one is less(a, b), less_equal(a, b), equal(a, b) or "
-            "not_equal(a, b) of fuser.host_ir.expressions",
+            "not_equal(a, b) of fuser",
         )
         for compare in COMPARISONS
+    ),
+    (
+        lambda: doubled()[0].explain([ROWS], file=Path("out.txt")),
+        "explain(): file is an open file, None or False, got PosixPath: open('out.txt', 'w') opens it",
+    ),
+    *(
+        (
+            lambda value=value: Fill("x", value),
+            f"Fill takes a number, got {type(value).__name__}; Copy(dst, src) writes what another slot holds",
+        )
+        for value in WRONG_FILLS
+    ),
+    *(
+        (
+            lambda condition=condition: If(condition, ()),
+            "If takes a condition, less(a, b), less_equal(a, b), equal(a, b), not_equal(a, b), all_of(p, ...) or any_of(p, "
+            f"...) of sizes (all of fuser), a size, or the name of a tensor of one element, got {condition}: `a == b` of sizes "
+            "asks whether they are one expression",
+        )
+        for condition in (extent("x", 0) == 3, extent("x", 0) != 3)
+    ),
+    (
+        lambda: extent(0, "x"),  # type: ignore[arg-type]
+        "extent takes the name of a slot and a dimension from 0, got extent(0, 'x')",
+    ),
+    (
+        lambda: HostProgram(("x",), ("y",), (Allocate("y", (extent("x", 0) - 9,), DataType.Float), Fill("y", 1.0))).run(
+            [ROWS]
+        ),
+        "slot 'y' would have shape [-5] with strides [1], and none may be negative",
+    ),
+    (
+        lambda: doubled()[0].program([ROWS]).run([ROWS.astype(np.float64)]),
+        "Expected input 0, t0, to be bound to a tensor of dtype float, but got a tensor of dtype double: pass "
+        ".astype(np.float32)",
+    ),
+    (
+        lambda: LaunchParams(grid=(1, 1, 1), block=(32, 1, 1)),  # type: ignore[call-arg]
+        "LaunchParams(): incompatible function arguments. got an unexpected keyword argument 'grid': the extents are gdimx, "
+        "gdimy, gdimz, bdimx, bdimy, bdimz, in this order. Called as LaunchParams(grid=tuple[int], block=tuple[int]); "
+        "supported:\n    LaunchParams(*extents: int, shared: int = 0, cluster: Sequence[int] | None = None)",
+    ),
+    (
+        lambda: RtcKernel(Path("k.cu"), "k"),  # type: ignore[arg-type]
+        f"RtcKernel: source is a text, got PosixPath {Path('k.cu')!r}: write path.read_text()",
+    ),
+    (
+        lambda: RtcKernel('extern "C" __global__ void k() {}', "k").compile("-O3"),
+        "options is a sequence of texts, not one text: write ['-O3']",
+    ),
+    (
+        lambda: doubled()[0].execute([ROWS], device=ROWS),
+        "ndarray is not a device; give an index, 'cuda:<index>' or 'simulator'",
     ),
     (
         lambda: HostProgram(("x",), ("x",), (FILL,)).run([ROWS], out=ROWS),  # type: ignore[call-arg]

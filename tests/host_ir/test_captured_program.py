@@ -539,6 +539,18 @@ def test_an_array_in_the_place_of_a_number(device: SimulatorDevice, given: Array
     assert np.array_equal(np.asarray(captured.replay()[0]), X * 6), "what was captured is still there"
 
 
+def test_replay_takes_no_inputs(device: SimulatorDevice) -> None:
+    x = DeviceTensor.from_numpy(X, device)
+    captured = chain().capture([x, 2.0])
+    for call in (captured.replay, lambda what: captured.run([x, 2.0], what)):
+        with pytest.raises(InputTypeError) as caught:
+            call([x])
+        assert caught.value.message.startswith(
+            "a captured program is run on one list of all inputs, and replayed on those of the last run, and a stream after "
+            "it: expected a stream as a raw handle, a torch or CuPy stream, or an object with __cuda_stream__; got "
+        )
+
+
 def test_a_run_that_leaves_no_steps_is_refused_behind_it(device: SimulatorDevice) -> None:
     """A loop that is too long to be kept: nothing to record, and the caller is told that it ran."""
     program = HostProgram(

@@ -45,7 +45,7 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
         (
             ask,
             "the size extent('x', 0) has no truth value until a program runs: If takes conditions, less(a, b), "
-            "less_equal(a, b), equal(a, b) and not_equal(a, b) of fuser.host_ir.expressions, and all_of(p, q) and "
+            "less_equal(a, b), equal(a, b) and not_equal(a, b) of fuser, and all_of(p, q) and "
             "any_of(p, q) join them",
         )
         for ask in (lambda: N and 3, lambda: not N, lambda: 1 if N else 2)

@@ -411,7 +411,7 @@ def test_the_table_is_large_enough() -> None:
 def test_kernel_of_another_device() -> None:
     kernel = RtcKernel(SOURCE, "scale")
     kernel.compile()
-    kernel._asked = 1
+    kernel._asked = 1  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(LaunchError, match="the array is on cuda:0, and the kernel runs on cuda:1"):
         kernel.run((D("<f4", (64,)), f32(), 2.0, 64), ONE)
 
@@ -517,6 +517,15 @@ def test_compile_error_quotes_the_users_line_with_a_caret() -> None:
         RtcKernel(source, "k").compile()
     assert 'k.cu(2): error: identifier "foo" is undefined\n      y[0] = foo;\n             ^\n' in str(caught.value)
     assert "fuser_signature" not in str(caught.value)
+
+
+def test_a_header_that_is_not_found() -> None:
+    source = '#include "mine.h"\nextern "C" __global__ void k(float* y) {}\n'
+    with pytest.raises(CompilationError) as caught:
+        RtcKernel(source, "k").compile()
+    assert caught.value.message.endswith(
+        "\nNVRTC looks for headers in no folder by itself: the option '--include-path=<folder of mine.h>' names one."
+    )
 
 
 def test_overloads_ask_for_a_signature() -> None:
