@@ -6,8 +6,7 @@ the dtype of an output and from n, the number of elements folded into one of its
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,15 +15,14 @@ from fuser.errors import DefinitionTypeError, FuserError, InputAssertionError, I
 from fuser.frontend.fusion_handle import Fusion
 from fuser.frontend.reference import evaluate_values, returned_tensors
 from fuser.ir import fusion as ir
-from fuser.ir.dtypes import DataType
 from fuser.ir.extent_binding import bind_extents
 from fuser.ir.scalar_evaluation import Number
+from fuser.ir.tolerances import Tolerance, folded_elements, tolerance_of
 from fuser.runtime.generator import last_draw
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_traceback
 
 Array = np.ndarray[Any, Any]
-Tolerance = tuple[float, float]
 
 # --- arrays -----------------------------------------------------------------------------------------------------------
 
@@ -77,46 +75,6 @@ def host_arguments(fusion: ir.Fusion, inputs: Iterable[Any]) -> list[Array | Num
 
 
 # --- tolerances -------------------------------------------------------------------------------------------------------
-
-
-def tolerance_of(dtype: DataType, n: int) -> Tolerance:
-    """(absolute, relative) for an output of `dtype` whose elements fold `n` elements each; (0, 0) is exact."""
-    if not (dtype.is_floating or dtype.is_complex):
-        return 0.0, 0.0
-    is_double = dtype in (DataType.Double, DataType.ComplexDouble)
-    is_single = dtype in (DataType.Float, DataType.ComplexFloat)
-    if n <= 1:
-        if is_double:
-            return 4e-15, 4e-15
-        return (1.7e-6, 2.2e-6) if is_single else (2.0**-8, 2.0**-7)
-    exponent = max(n, 4)
-    margin = 2 * (1 << (exponent - 1).bit_length())
-    # Error of summing m numbers of unit variance in Float; half an ulp of a result of size about sqrt(m).
-    summation = 7.5e-7 * margin**0.58
-    half_ulp = 2.0 ** (-8 + math.ceil((math.log2(margin) - 2) / 2))
-    if is_single:
-        absolute = summation
-    elif is_double:
-        absolute = summation * 2.0**-29
-    else:
-        absolute = half_ulp if dtype is DataType.Half else 10 * half_ulp
-    return absolute, absolute / 100
-
-
-def folded_elements(fusion: ir.Fusion, extents: Mapping[str, int]) -> dict[ir.Tensor, int]:
-    """Per tensor, how many elements are folded into one of its elements, for these values of the extent symbols."""
-    folded: dict[ir.Tensor, int] = dict.fromkeys(fusion.input_tensors, 1)
-    for expr in fusion.tensor_exprs:
-        n = max((folded[t] for t in ir.tensor_inputs(expr)), default=1)
-        outputs = ir.tensor_outputs(expr)
-        if isinstance(expr, ir.Reduction | ir.Welford):
-            for d in outputs[0].produced:
-                if d.is_reduction:
-                    n *= d.extent.evaluate(extents)
-        elif isinstance(expr, ir.Scan):
-            n *= expr.axis.extent.evaluate(extents)
-        folded.update(dict.fromkeys(outputs, n))
-    return folded
 
 
 def output_tolerances(fusion: ir.Fusion, arguments: Sequence[Array | Number]) -> list[Tolerance]:

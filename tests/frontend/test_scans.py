@@ -9,10 +9,10 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.errors import DefinitionRuntimeError, DefinitionTypeError
 from fuser.frontend.reference import evaluate_fusion
-from fuser.frontend.validate import folded_elements
 from fuser.ir.concretize import concretize
 from fuser.ir.dtypes import from_numpy_name
 from fuser.ir.fusion import Pointwise, Scan
+from fuser.ir.tolerances import folded_elements
 from fuser.ir.verify_fusion import fusion_problems, verify_fusion
 from tests.frontend.building import define, evaluate, lines, op_names, rebuild
 

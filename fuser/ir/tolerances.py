@@ -1,0 +1,52 @@
+"""How far results may be off: (absolute, relative) by the dtype of an output and the number of elements folded into one of its
+elements. |out - ref| <= absolute + relative * |ref| for data of unit variance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from fuser.ir.dtypes import DataType
+from fuser.ir.fusion import Fusion, Reducing, Scan, Tensor, tensor_inputs, tensor_outputs
+
+Tolerance = tuple[float, float]
+
+
+def tolerance_of(dtype: DataType, n: int) -> Tolerance:
+    """(absolute, relative) for an output of `dtype` whose elements fold `n` elements each; (0, 0) is exact."""
+    if not (dtype.is_floating or dtype.is_complex):
+        return 0.0, 0.0
+    is_double = dtype in (DataType.Double, DataType.ComplexDouble)
+    is_single = dtype in (DataType.Float, DataType.ComplexFloat)
+    if n <= 1:
+        if is_double:
+            return 4e-15, 4e-15
+        return (1.7e-6, 2.2e-6) if is_single else (2.0**-8, 2.0**-7)
+    exponent = max(n, 4)
+    margin = 2 * (1 << (exponent - 1).bit_length())
+    # Error of summing m numbers of unit variance in Float; half an ulp of a result of size about sqrt(m).
+    summation = 7.5e-7 * margin**0.58
+    half_ulp = 2.0 ** (-8 + math.ceil((math.log2(margin) - 2) / 2))
+    if is_single:
+        absolute = summation
+    elif is_double:
+        absolute = summation * 2.0**-29
+    else:
+        absolute = half_ulp if dtype is DataType.Half else 10 * half_ulp
+    return absolute, absolute / 100
+
+
+def folded_elements(fusion: Fusion, extents: Mapping[str, int]) -> dict[Tensor, int]:
+    """Per tensor, how many elements are folded into one of its elements, for these values of the extent symbols."""
+    folded: dict[Tensor, int] = dict.fromkeys(fusion.input_tensors, 1)
+    for expr in fusion.tensor_exprs:
+        n = max((folded[t] for t in tensor_inputs(expr)), default=1)
+        outputs = tensor_outputs(expr)
+        if isinstance(expr, Reducing):
+            for d in outputs[0].produced:
+                if d.is_reduction:
+                    n *= d.extent.evaluate(extents)
+        elif isinstance(expr, Scan):
+            n *= expr.axis.extent.evaluate(extents)
+        folded.update(dict.fromkeys(outputs, n))
+    return folded
