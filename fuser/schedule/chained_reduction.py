@@ -11,7 +11,7 @@ over all of them, and there is no more than that to join:
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
@@ -35,6 +35,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.chained_cluster import one_cluster
 from fuser.schedule.exponential_rows import choose_exponential_rows
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
+from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.outer_persistent import OuterPersistentScheduler
 from fuser.schedule.params import (
     Accepted,
@@ -207,6 +208,10 @@ class ChainedReductionScheduler:
         if len(found) != 2 or not any(isinstance(e, ExpSum) for e in found) or len(sizes) != 1 or not is_bounded:
             return rows
         return posted_losses(rows, count, length, sizes[0], device) or rows
+
+    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+        """See Scheduler."""
+        return with_neighbours(self, segment, inputs, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""

@@ -8,10 +8,13 @@ not asked before all others have failed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.fusion import Fusion, Reshape, Scan, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Accepted, ExprEvalParams, Params, ParamsClass, Refused, SegmentInputs
 
 BLOCK = 128
@@ -35,6 +38,10 @@ class ExprEvalScheduler:
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
         return ExprEvalParams()
+
+    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+        """See Scheduler."""
+        return with_neighbours(self, segment, inputs, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""

@@ -11,6 +11,7 @@ waits, and all blocks together add up the parts, each for some columns, a thread
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 
 from fuser.ir.device_info import DeviceInfo
@@ -21,6 +22,7 @@ from fuser.schedule.columns_in_blocks import ColumnsPass
 from fuser.schedule.columns_model import choose_cluster_shape, choose_group_shape, side_by_side_time
 from fuser.schedule.gradient_rows import SharedRows, choose_shared_rows
 from fuser.schedule.independent_outputs import independent_outputs
+from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Accepted, InnerOuterParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.reads import input_reads
 from fuser.schedule.reference import resolving_graph
@@ -223,6 +225,10 @@ class InnerOuterPersistentScheduler:
                 f"{blocks} blocks, with two rows each in shared memory: about {shape.time:.1f} us, {shape.registers} registers",
             ),
         )
+
+    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+        """See Scheduler."""
+        return with_neighbours(self, segment, inputs, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""

@@ -15,6 +15,7 @@ other's shared memory. Where what the stages compute would not fit beside the ro
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
@@ -36,6 +37,7 @@ from fuser.schedule.held_rows import (
     kept_bytes,
     stages_on_chip,
 )
+from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Accepted, InnerPersistentParams, Params, ParamsClass, Refused, SegmentInputs
 from fuser.schedule.reduced_dims import accepts_reductions
 from fuser.schedule.row_loops import schedule_rows
@@ -538,6 +540,10 @@ class InnerPersistentScheduler:
                 f"about {shape.time:.1f} us{others}",
             ),
         )
+
+    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+        """See Scheduler."""
+        return with_neighbours(self, segment, inputs, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import Fusion, Tensor
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.views import view_chain
+from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Accepted, NoOpParams, Params, ParamsClass, Refused, SegmentInputs
 
 
@@ -34,6 +37,10 @@ class NoOpScheduler:
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
         """See Scheduler."""
         return NoOpParams()
+
+    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+        """See Scheduler."""
+        return with_neighbours(self, segment, inputs, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""

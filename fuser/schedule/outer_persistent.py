@@ -11,7 +11,7 @@ last.
 from __future__ import annotations
 
 import math
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
@@ -21,6 +21,7 @@ from fuser.ir.fusion import Fusion, Pointwise, Reducing, Tensor, Welford, tensor
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.columns_over_cluster import MOST_AT_ONCE, ColumnShape, Work, choose_cluster_shape, grid_time
+from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import (
     Accepted,
     OuterPersistentParams,
@@ -200,6 +201,10 @@ class OuterPersistentScheduler:
         return OuterPersistentParams(
             made, 1, kept_turns=shape.kept, last_in_registers=loops_stay, one_turn=one_turn, reasons=reasons
         )
+
+    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+        """See Scheduler."""
+        return with_neighbours(self, segment, inputs, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Protocol
 
@@ -390,6 +390,9 @@ ParamsClass = type[Params]
 class Scheduler(Protocol):
     """One way to make a kernel. `accepts` looks at structure only, `propose` also at sizes, `apply` builds the schedule.
 
+    `candidates` are what tuning measures: the proposal, then others, the likeliest first; none where the sizes are refused.
+    Those behind the proposal need not be lowered, nor fit.
+
     params    the class of what `propose` answers
     """
 
@@ -399,5 +402,7 @@ class Scheduler(Protocol):
     def accepts(self, segment: Fusion) -> Accepted | Refused: ...
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused: ...
+
+    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]: ...
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder: ...

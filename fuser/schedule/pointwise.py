@@ -15,6 +15,7 @@ from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.alignment import LEAST_VECTORS, least_cut, row_to_follow
 from fuser.schedule.layout import ACCESS_BYTES, AccessWidths, arguments_of, joined_dims
+from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Accepted, Params, ParamsClass, PointwiseParams, Refused, SegmentInputs
 from fuser.schedule.reads import displaced_name, is_displaced
 from fuser.schedule.reference import (
@@ -103,6 +104,10 @@ class PointwiseScheduler:
         if not merged:
             return PointwiseParams(order, (), 1, (), (BLOCK, 1), reasons=("one element",))
         return _Choice(graph, segment, inputs, merged, device).params(order)
+
+    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+        """See Scheduler."""
+        return with_neighbours(self, segment, inputs, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""

@@ -18,6 +18,7 @@ own.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
@@ -41,6 +42,7 @@ from fuser.records import record
 from fuser.runtime.variants import REGISTERS_PER_SM
 from fuser.schedule.alignment import LEAST_VECTORS, RowAccesses, choose_accesses, one_run
 from fuser.schedule.held_doubles import plan_held_doubles
+from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
 from fuser.schedule.plan_columns import BRIEF_ROWS, FEW_ROWS
 from fuser.schedule.plan_reduction import plan_reduction
@@ -267,6 +269,10 @@ class ReductionScheduler:
             streaming=_streams(space, plan, moved, device),
             reasons=plan.reasons,
         )
+
+    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+        """See Scheduler."""
+        return with_neighbours(self, segment, inputs, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""

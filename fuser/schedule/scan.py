@@ -14,6 +14,7 @@ processors can work on, the blocks of a cluster share one: they exchange their t
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
@@ -22,6 +23,7 @@ from fuser.ir.fusion import Fusion, Reducing, Scan, tensor_inputs
 from fuser.ir.iteration_graph import IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.alignment import RowAccesses, choose_accesses, least_cut
+from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, ScanParams, SegmentInputs
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
 from fuser.schedule.reference import (
@@ -144,6 +146,10 @@ class ScanScheduler:
             )
         vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
         return _outer(order, length, kept, vector, vectorized, widest, device)
+
+    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+        """See Scheduler."""
+        return with_neighbours(self, segment, inputs, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""

@@ -15,7 +15,7 @@ j ^ i: the lanes that read one column then meet different banks (fuser.ir.schedu
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import MemoryType, ParallelType, SchedulerType
@@ -26,6 +26,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
 from fuser.schedule.alignment import LEAST_VECTORS, row_to_follow
 from fuser.schedule.layout import ACCESS_BYTES, AccessWidths, Argument, arguments_of, joined_dims
+from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, SegmentInputs, TransposeParams
 from fuser.schedule.pointwise import PointwiseScheduler, cache_arguments, reference_output, vectorize_by
 from fuser.schedule.reads import input_reads
@@ -190,6 +191,10 @@ class TransposeScheduler:
                 *([f"rows are cut into {vectors[1]} elements where {aligned_to} is aligned"] if aligned_to else []),
             ),
         )
+
+    def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
+        """See Scheduler."""
+        return with_neighbours(self, segment, inputs, device)
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""

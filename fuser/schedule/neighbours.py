@@ -1,0 +1,248 @@
+"""Parameters near those that a scheduler proposes: what tuning measures beside the proposal.
+
+A neighbour differs in one choice: threads of a block, elements or accesses of a thread, rows of a block, blocks that share
+something, what is computed once or twice. What a proposal has found out about the inputs (which accesses may be wide, where
+rows are cut, for which extents a row fits) stays as it is. A choice that the blocks of a kernel rely on to be on the device at
+once stays as well.
+
+Nothing is promised of a neighbour: one may not be lowered, spill, or be slower by far. Whoever takes one tries it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, replace
+from typing import Any, TypeVar, assert_never
+
+from fuser.ir.device_info import DeviceInfo
+from fuser.ir.fusion import Fusion
+from fuser.schedule.params import (
+    ChainedParams,
+    ExprEvalParams,
+    InnerOuterParams,
+    InnerPersistentParams,
+    NoOpParams,
+    OuterPersistentParams,
+    Params,
+    PointwiseParams,
+    ReductionParams,
+    Refused,
+    ScanParams,
+    Scheduler,
+    SegmentInputs,
+    TransposeParams,
+)
+
+_P = TypeVar("_P", bound=Params)
+
+_LEAST_BLOCK = 32
+
+
+def with_neighbours(
+    scheduler: Scheduler, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+) -> Iterator[Params]:
+    """What a scheduler proposes, then its neighbours. Nothing where it refuses the sizes."""
+    proposed = scheduler.propose(segment, inputs, device)
+    if not isinstance(proposed, Refused):
+        yield proposed
+        yield from neighbours(proposed, device)
+
+
+def neighbours(params: Params, device: DeviceInfo) -> Iterator[Params]:
+    """Parameters that differ from those given in one choice, each once."""
+    seen: set[Params] = {params}
+    for found in _near(params, device):
+        if found not in seen:
+            seen.add(found)
+            yield replace(found, reasons=(f"beside what was proposed: {difference(params, found)}",))
+
+
+def difference(old: Params, new: Params) -> str:
+    """The fields in which parameters differ, in words: `threads 128 instead of 256`."""
+    if type(old) is not type(new):
+        return f"{type(new).__name__} instead of {type(old).__name__}"
+    words: list[str] = []
+    for f in fields(new):
+        was, now = getattr(old, f.name), getattr(new, f.name)
+        if f.name == "reasons" or was == now:
+            continue
+        if isinstance(now, (ReductionParams, InnerPersistentParams)) and isinstance(was, type(now)):
+            words.append(difference(was, now))
+        else:
+            words.append(f"{f.name} {now!r} instead of {was!r}")
+    return ", ".join(words) or "nothing"
+
+
+def _near(params: Params, device: DeviceInfo) -> Iterable[Params]:
+    match params:
+        case NoOpParams() | ExprEvalParams():
+            return ()
+        case PointwiseParams():
+            return _pointwise(params, device)
+        case TransposeParams():
+            return _transpose(params, device)
+        case ReductionParams():
+            return _reduction(params, device)
+        case InnerPersistentParams():
+            return _rows(params, device)
+        case InnerOuterParams():
+            return _rows_and_columns(params)
+        case OuterPersistentParams():
+            return _outer(params, device)
+        case ChainedParams():
+            return _chained(params, device)
+        case ScanParams():
+            return _scan(params, device)
+        case _:
+            assert_never(params)
+
+
+def _halves_and_doubles(params: _P, name: str, least: int = 1, most: int = 1 << 20) -> Iterator[_P]:
+    """With a field twice and half as large."""
+    value: int = getattr(params, name)
+    for other in (value * 2, value // 2):
+        if least <= other <= most:
+            yield _with(params, **{name: other})
+
+
+def _with(params: _P, **changes: Any) -> _P:
+    return replace(params, **changes)
+
+
+def _fits(device: DeviceInfo, *threads: int) -> bool:
+    """Whether a block of so many threads (their product) is one."""
+    count = 1
+    for n in threads:
+        count *= n
+    return _LEAST_BLOCK <= count <= device.max_threads_per_block
+
+
+def _pointwise(params: PointwiseParams, device: DeviceInfo) -> Iterator[PointwiseParams]:
+    if not params.parts:
+        return  # one element
+    wide, high = params.threads
+    for threads in ((wide // 2, high), (wide * 2, high), (wide, high * 2), (wide, high // 2)):
+        # One run of elements has one row of threads; without a number all columns are those of one block.
+        if threads[0] and threads[1] and (high > 1 or threads[1] == 1) and _fits(device, *threads):
+            yield replace(params, threads=threads)
+    yield from _halves_and_doubles(params, "unroll", most=8)
+    if not params.misaligned and params.vector > 1:
+        narrow = params.vector // 2
+        widths = ((name, min(w, narrow)) for name, w in params.widths)
+        yield replace(params, vector=narrow, widths=tuple((name, w) for name, w in widths if w > 1))
+    if not params.misaligned and params.widths:
+        # Accesses stay as wide as they may be: a thread has two of them.
+        yield replace(params, vector=params.vector * 2)
+    if len(params.parts) > 1 and not params.linear:
+        yield replace(params, turned=not params.turned)
+
+
+def _transpose(params: TransposeParams, device: DeviceInfo) -> Iterator[TransposeParams]:
+    (m, n), vectors = params.tile, params.vectors
+    if not params.aligned_to:
+        for tile in ((m * 2, n), (m, n * 2), (m // 2, n), (m, n // 2)):
+            lanes = tuple(min(lane, t // v) for lane, t, v in zip(params.lanes, tile, vectors, strict=True))
+            threads = min(params.threads, *(tile[0] * tile[1] // v for v in vectors))
+            if min(lanes) >= 1 and min(tile) >= 16 and _fits(device, threads):
+                yield replace(params, tile=tile, lanes=(lanes[0], lanes[1]), threads=threads)
+    for threads in (params.threads * 2, params.threads // 2):
+        if _fits(device, threads) and threads <= min(m * n // v for v in vectors):
+            yield replace(params, threads=threads)
+    yield replace(params, few=not params.few)
+
+
+def _reduction(params: ReductionParams, device: DeviceInfo) -> Iterator[ReductionParams]:
+    yield from _halves_and_doubles(params, "unroll", most=16)
+    if params.posted or params.cluster:
+        # So many threads and blocks are there at once as those that wait for one another need.
+        return
+    # The other axis of a block is that of the kept dims, or of the reduced ones that are no neighbours in memory.
+    other = "block_outer" if params.block_outer else "block_iterate"
+    along, beside = params.block_reduce, getattr(params, other)
+    for threads in ((along * 2, beside), (along // 2, beside), (along, beside * 2), (along, beside // 2)):
+        if min(threads) >= 1 and _fits(device, *threads):
+            yield _with(params, block_reduce=threads[0], **{other: threads[1]})
+    if not params.one_turn:
+        if params.grid_reduce > 1:
+            yield from _halves_and_doubles(params, "grid_reduce")
+        else:
+            yield replace(params, grid_reduce=2)
+            yield replace(params, grid_reduce=8)
+    yield replace(params, streaming=not params.streaming)
+
+
+def _rows(params: InnerPersistentParams, device: DeviceInfo) -> Iterator[InnerPersistentParams]:
+    if params.in_grid or params.bundle:
+        # The blocks of a row wait for one another, and all are there; a bundle has the loops of its rows.
+        if params.in_grid:
+            yield from _halves_and_doubles(params, "pieces", most=params.batch)
+        return
+    # As many elements of a row as before, or more: for its extents the row still fits.
+    for threads, batch in ((params.threads * 2, -(-params.batch // 2)), (params.threads // 2, params.batch * 2)):
+        if threads and _fits(device, threads, params.rows):
+            yield replace(params, threads=threads, batch=batch)
+    if params.together == 1:
+        for rows in (params.rows * 2, params.rows // 2):
+            if rows and _fits(device, params.threads, rows) and not params.in_shared:
+                yield replace(params, rows=rows)
+    if params.cluster == 1 and not params.in_shared and params.threads > _LEAST_BLOCK:
+        for threads in (params.threads, params.threads // 2):
+            if device.max_cluster > 1 and _fits(device, threads, params.rows) and params.rows == 1:
+                batch = params.batch if threads != params.threads else -(-params.batch // 2)
+                yield replace(params, threads=threads, batch=batch, cluster=2)
+    elif params.cluster > 1:
+        yield from _halves_and_doubles(
+            replace(params, batch=params.batch * 2), "cluster", least=params.cluster // 2, most=params.cluster // 2
+        )
+        if params.cluster * 2 <= device.max_cluster:
+            yield replace(params, cluster=params.cluster * 2, batch=-(-params.batch // 2))
+    for name in ("one_pass", "inputs_only"):
+        if not params.in_place:
+            yield _with(params, **{name: not getattr(params, name)})
+    if not params.in_shared:
+        yield replace(params, resident=0 if params.resident else 2)
+
+
+def _rows_and_columns(params: InnerOuterParams) -> Iterator[InnerOuterParams]:
+    # The blocks wait for the whole grid: how many there are, and of how many threads, stays.
+    yield replace(params, ahead=not params.ahead)
+    yield replace(params, as_computed=not params.as_computed)
+    if params.sharing == 1 and not params.in_shared:
+        yield from _halves_and_doubles(params, "rows", most=4)
+    if params.blocks_per_sm > 1:
+        per_sm = params.blocks_per_sm - 1
+        yield replace(params, blocks=params.blocks // params.blocks_per_sm * per_sm, blocks_per_sm=per_sm)
+
+
+def _outer(params: OuterPersistentParams, device: DeviceInfo) -> Iterator[OuterPersistentParams]:
+    if not params.one_turn and not params.kept_turns and not params.last_in_registers:
+        for loops in _halves_and_doubles(params.reduction, "unroll", most=16):
+            yield replace(params, reduction=loops)
+    if params.kept_turns:
+        yield replace(params, kept_turns=params.kept_turns // 2)
+    yield replace(params, streaming=not params.streaming)
+    if params.last_in_registers:
+        yield replace(params, last_in_registers=False)
+    del device
+
+
+def _chained(params: ChainedParams, device: DeviceInfo) -> Iterator[ChainedParams]:
+    for rows in _near(params.rows, device):
+        assert isinstance(rows, (ReductionParams, InnerPersistentParams))
+        yield replace(params, rows=rows)
+    if params.blocks and not params.together and not params.bounds:
+        yield from _halves_and_doubles(params, "blocks")
+
+
+def _scan(params: ScanParams, device: DeviceInfo) -> Iterator[ScanParams]:
+    along, beside = params.block_scan, params.block_iterate
+    for threads, batch in ((along * 2, -(-params.batch // 2)), (along // 2, params.batch * 2)):
+        # Elements that a step takes stay as many, for extents that take one.
+        if threads and params.inner and _fits(device, threads, beside):
+            yield replace(params, block_scan=threads, batch=batch)
+    for threads in (beside * 2, beside // 2):
+        if threads and _fits(device, along, threads):
+            yield replace(params, block_iterate=threads)
+    if not params.bounds:
+        yield from _halves_and_doubles(params, "batch", most=32)
+        yield replace(params, ahead=not params.ahead)

@@ -1,0 +1,101 @@
+"""Neighbours of proposals: each differs in something, is lowered or refused, and computes what the proposal does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.compile_fusion import concrete_fusion, inputs_of_segments, plan_fusion
+from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.compiler.recorder import Recorder
+from fuser.compiler.segment_failures import SizesRefusedError
+from fuser.ir.device_info import H200
+from fuser.schedule.neighbours import difference, neighbours
+from fuser.schedule.params import NoOpParams, PointwiseParams, ReductionParams, SegmentInputs
+from fuser.schedule.registry import scheduler_for
+from fuser.simulator.device import SimulatorDevice
+from tests.fusion_corpus import ALIGNED, CORPUS, RAGGED
+
+SIZES = {"aligned": ALIGNED, "ragged": RAGGED}
+
+
+def segments(name: str, sizes: str) -> Any:
+    case = next(c for c in CORPUS if c.name == name)
+    fusion = case.define().fusion
+    assert fusion is not None
+    bound = bind_inputs(fusion.ir_fusion, case.inputs(SIZES[sizes]))
+    segmented = plan_fusion(concrete_fusion(fusion.ir_fusion, bound), Recorder())
+    return zip(segmented.segments, inputs_of_segments(segmented, bound), strict=True)
+
+
+def failure_of(compiler: KernelCompiler, segment: Any, inputs: Any, params: Any) -> Exception | None:
+    """What a stage failed with; none where a kernel is only too large for what a thread has."""
+    try:
+        compiler.start_segment(segment, inputs, params)()
+    except SizesRefusedError as error:
+        return None if error.failure is None else error.failure.error
+    return None
+
+
+@pytest.mark.parametrize("name", [c.name for c in CORPUS])
+def test_every_candidate_is_lowered_or_refused(name: str) -> None:
+    compiler = KernelCompiler(SimulatorDevice())
+    for sizes in ("aligned", "ragged"):
+        for segment, inputs in segments(name, sizes):
+            try:
+                proposed = compiler.propose(segment, inputs)
+            except SizesRefusedError:
+                continue
+            found = compiler.candidates(segment, inputs)
+            assert found[0] == proposed
+            assert len(set(found)) == len(found)
+            given = SegmentInputs(inputs.tensors, inputs.evaluate)
+            own = list(scheduler_for(proposed).candidates(segment.fusion, given, H200))
+            assert set(own) <= set(found)
+            for params in found[1:]:
+                assert difference(proposed, params) != "nothing"
+                assert failure_of(compiler, segment, inputs, params) is None
+
+
+def test_a_refusal_has_no_candidates() -> None:
+    class Refusing:
+        def propose(self, *_: object) -> Any:
+            from fuser.schedule.params import Refused
+
+            return Refused("no")
+
+    from fuser.schedule.neighbours import with_neighbours
+
+    scheduler: Any = Refusing()
+    anything: Any = None
+    assert list(with_neighbours(scheduler, anything, anything, H200)) == []
+
+
+def test_differences_in_words() -> None:
+    old = PointwiseParams((0,), (1,), 4, (("t0", 4),), (256, 1))
+    assert difference(old, old) == "nothing"
+    wide = PointwiseParams((0,), (1,), 4, (("t0", 4),), (128, 1), unroll=2)
+    assert difference(old, wide) == "threads (128, 1) instead of (256, 1), unroll 2 instead of 1"
+    other = ReductionParams((0,), True, 32, 1, 1, (), 1)
+    assert difference(old, other) == "ReductionParams instead of PointwiseParams"
+    assert list(neighbours(NoOpParams(), H200)) == []
+
+
+def test_blocks_that_wait_for_one_another_stay_as_many() -> None:
+    posted = ReductionParams((0, 1), True, 256, 1, 4, ("t0",), 64, posted=2)
+    assert {
+        (p.grid_reduce, p.block_reduce, p.posted) for p in neighbours(posted, H200) if isinstance(p, ReductionParams)
+    } == {(64, 256, 2)}
+    counted = Counter(type(p) for p in neighbours(posted, H200))
+    assert set(counted) == {ReductionParams}
+
+
+def test_reasons_say_what_differs() -> None:
+    old = PointwiseParams((0,), (1,), 1, (), (256, 1), reasons=("because",))
+    first = next(iter(neighbours(old, H200)))
+    assert first.reasons == (f"beside what was proposed: {difference(old, first)}",)
+    assert np.prod(first.threads) == 128
