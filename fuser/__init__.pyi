@@ -16,6 +16,9 @@ from fuser.compiler.compile_params import CompileParams as CompileParams
 from fuser.compiler.executor_cache import FusionExecutorCache as FusionExecutorCache
 from fuser.compiler.kernel_compiler import KernelCompiler as KernelCompiler
 from fuser.compiler.kernel_executor import KernelExecutor as KernelExecutor
+from fuser.compiler.tuning import Tuning as Tuning
+from fuser.compiler.tuning_record import export_tuning as export_tuning
+from fuser.compiler.tuning_record import import_tuning as import_tuning
 from fuser.errors import CompilationError as CompilationError
 from fuser.errors import DefinitionError as DefinitionError
 from fuser.errors import FuserError as FuserError
@@ -180,6 +183,7 @@ __all__ = [
     "Synchronize",
     "TensorDomain",
     "TensorView",
+    "Tuning",
     "Val",
     "VariantUnavailableError",
     "WaitEvent",
@@ -191,8 +195,10 @@ __all__ = [
     "define_tensor",
     "equal",
     "execute_with_dtensors",
+    "export_tuning",
     "extent",
     "get_val_tolerances",
+    "import_tuning",
     "less",
     "less_equal",
     "load",

@@ -96,6 +96,12 @@ def _parse_traceback(text: str) -> str:
     return text
 
 
+def _parse_tune(text: str) -> str:
+    if text.lower() not in TUNE_MODES:
+        raise ValueError(f"expected one of {', '.join(TUNE_MODES)}")
+    return text.lower()
+
+
 def _parse_switch(text: str) -> bool:
     if text.lower() not in SWITCH:
         raise ValueError(f"expected one of {', '.join(SWITCH)}")
@@ -144,6 +150,8 @@ VERIFY_CHECKS: dict[str, str] = {
 SWITCH = {"on": True, "off": False, "1": True, "0": False}
 
 TRACEBACKS = ("short", "full")
+
+TUNE_MODES = ("off", "use", "on")
 
 LOG_LEVELS = ("error", "warning", "info", "debug")
 
@@ -254,13 +262,21 @@ CACHE_SIZE: Option[int] = Option(
     "bytes; K, M, G and T multiply by powers of 1024",
     "How much the disk cache may hold; above it, what was used longest ago is taken away. Unset: 1G.",
 )
+TUNE: Option[str] = Option(
+    "tune",
+    "FUSER_TUNE",
+    _parse_tune,
+    "use",
+    " | ".join(TUNE_MODES),
+    "Parameters by measuring. on: first calls measure, as with tune=True; use: what was measured before is used; off: neither.",
+)
 PROGRESS: Option[bool] = Option(
     "progress",
     "FUSER_PROGRESS",
     _parse_switch,
     True,
     " | ".join(SWITCH),
-    "Whether a compilation that takes longer than two seconds says on a terminal how far it is.",
+    "Whether compiling and tuning that take longer than two seconds say on a terminal how far they are.",
 )
 EXPECT_NVRTC: Option[tuple[int, int] | None] = Option(
     "expect_nvrtc",

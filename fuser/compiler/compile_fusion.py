@@ -11,6 +11,7 @@ from fuser.compiler.builds import Builds
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, Start
 from fuser.compiler.recorder import Recorder
 from fuser.compiler.segment_failures import Failure, SizesRefusedError, all_refused, not_accepted, until_sizes_fit
+from fuser.compiler.tuning_record import Chosen
 from fuser.compiler.uncollected import uncollected
 from fuser.errors import CompilationError, InternalError
 from fuser.host_ir.build import build_host_program
@@ -151,8 +152,9 @@ def compile_fusion(
     device: Device | DeviceInfo,
     options: CompileOptions | None = None,
     recorder: Recorder | None = None,
+    chosen: Chosen | None = None,
 ) -> HostProgram:
-    """The whole way, nothing cached."""
+    """The whole way, nothing cached. `chosen`: what tuning has chosen, in place of what schedulers propose."""
     recorder = recorder if recorder is not None else Recorder()
     fusion = concrete_fusion(fusion, bound)
 
@@ -163,13 +165,17 @@ def compile_fusion(
         def make(k: int, segment: Segment, inputs: BoundInputs, start: Start) -> Callable[[], CompiledKernel]:
             prefix = f"s{k}." if several else ""
             compiler = KernelCompiler.with_options(device, options or CompileOptions(), recorder, prefix)
+            best = None if chosen is None else chosen.winner_for(segment)
             with uncollected():
-                params = compiler.propose(segment, inputs)
+                params = compiler.propose(segment, inputs) if best is None else best.params
             return compiler.start_segment(segment, inputs, params, start)
 
         return compile_segments(segmented, bound, make, recorder)[0]
 
-    return until_sizes_fit(attempt)
+    program = until_sizes_fit(attempt)
+    if chosen is not None:
+        recorder.stage("tuning.txt", chosen.text)
+    return program
 
 
 def concrete_fusion(fusion: Fusion, bound: BoundInputs) -> Fusion:

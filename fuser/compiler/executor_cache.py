@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fuser import locks
+from fuser import options as environment
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs, drawing, drawn_state, fixing_scalars, flatten
 from fuser.compiler.compile_fusion import compile_fusion, resolved_reshapes
 from fuser.compiler.explanation import Explanation
@@ -29,6 +30,7 @@ from fuser.source_location import caller_location
 from fuser.tracebacks import short_tracebacks, shorten
 
 if TYPE_CHECKING:
+    from fuser.compiler.tuning import Tuning
     from fuser.host_ir.captured_program import CapturedProgram
 
 
@@ -79,12 +81,14 @@ class FusionExecutorCache:
         *,
         device: Any = None,
         graph: bool = False,
+        tune: bool | Tuning | None = None,
         _enable_options: Sequence[str] | None = None,
         _disable_options: Sequence[str] | None = None,
     ) -> list[Any]:
         """Run. One array or number per input, in order; one array per plain output.
 
         graph   launch all kernels as one graph of the device; arrays must be in its memory (`HostProgram.capture`)
+        tune    measure parameters on these inputs, once for their sizes and layouts; None: where FUSER_TUNE says so
 
         Raises InputError classes for arguments that do not fit, before anything is compiled or enqueued.
         """
@@ -92,8 +96,8 @@ class FusionExecutorCache:
             if not isinstance(inputs, (list, tuple)):
                 inputs = list(input_sequence(inputs))
             also = None
-            if _enable_options or _disable_options:
-                also = (_listed(_enable_options), _listed(_disable_options))
+            if _enable_options or _disable_options or tune is not None:
+                also = (_listed(_enable_options), _listed(_disable_options), tune)
             if graph:
                 return self._captured(device).run(self._flat(inputs), None, also)
             return self._launcher.run(inputs, None, device, also)
@@ -114,13 +118,15 @@ class FusionExecutorCache:
 
     def _bind(self, inputs: Sequence[Any], stream: Any, device: Any, also: Any) -> tuple[list[Any], BoundProgram]:
         """A call whose key is not known: inputs checked, a program found or made, and run."""
-        enable, disable = (None, None) if also is None else also
+        enable, disable, tune = (None, None, None) if also is None else also
         options = options_from_lists(enable, disable)
         bound = bind_inputs(self._ir, inputs, check_extents=False)
         target = _device_for(bound, device)
+        waits = self._tune(bound, target, options, tune)
         program = self._cache_for(bound).program(bound, target, options)
         state = drawn_state(self._ir, bound, target)
         results, steps = program.bind((*bound.values, *state), stream, target)
+        steps.why_not = steps.why_not or waits
         steps.note = (BoundInputs((), bound.tensors, bound.scalars, bound.extents), target)
         steps.fixing |= self._fixing
         steps.alignment = MAX_ALIGNMENT
@@ -133,6 +139,25 @@ class FusionExecutorCache:
         if len(inputs) != len(bound.values) or any(converted):
             steps.why_not = steps.why_not or "inputs that are converted first"
         return results, steps
+
+    def _tune(self, bound: BoundInputs, device: Device, options: CompileOptions, tune: object) -> str | None:
+        """Measure for these inputs, if that is asked for; why a call for them is to ask again, if it is.
+
+        Raises InputTypeError for a `tune` that is none.
+        """
+        if tune is None and environment.TUNE.get() != "on":
+            return None
+        from fuser.compiler.tuning import can_tune, tune_program, tuning_asked
+
+        tuning = tuning_asked(tune)
+        if tuning is None:
+            return None
+        if not can_tune(bound, device):
+            return "nothing is measured while a stream is captured"
+        if tune_program(self._cache_for(bound), bound, device, options, tuning):
+            # What earlier calls were bound to, under whatever options, is not what they are for now.
+            self._launcher.forget()
+        return None
 
     def _flat(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Inputs without lists among them, where these are as many as there must be."""
@@ -223,7 +248,8 @@ class FusionExecutorCache:
     def _explain(self, bound: BoundInputs, device: Device) -> Explanation:
         cache = self._cache_for(bound)
         recorder = KeepingRecorder()
-        program = compile_fusion(cache.fusion, bound, device, CompileOptions(), recorder)
+        chosen = cache.tuned(bound, device, CompileOptions())
+        program = compile_fusion(cache.fusion, bound, device, CompileOptions(), recorder, chosen)
         # The program that ran tells how it did.
         ran = cache.lookup(bound, device, CompileOptions())
         recorder.stages["launches"] = (ran if ran is not None else program).explain()

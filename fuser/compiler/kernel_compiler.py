@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from fuser import options as environment
@@ -234,6 +235,22 @@ class KernelCompiler:
         except AcceptError as error:
             raise not_accepted(error) from error
         raise refused(segment.fusion, types, "no scheduler takes its sizes: " + "; ".join(refusals))
+
+    def candidates(self, segment: Segment, bound: BoundInputs) -> tuple[Params, ...]:
+        """What tuning measures, each once: what is proposed, its scheduler's other candidates, what other schedulers propose.
+
+        Raises SizesRefusedError as `propose` does.
+        """
+        with uncollected():
+            proposed = self.propose(segment, bound)
+            inputs, info = SegmentInputs(bound.tensors, bound.evaluate), self.target().info
+            own = scheduler_for(proposed)
+            found: dict[Params, None] = {proposed: None}
+            found.update(dict.fromkeys(own.candidates(segment.fusion, inputs, info)))
+            for other in candidates(segment):
+                if other is not own:
+                    found.update(dict.fromkeys(islice(other.candidates(segment.fusion, inputs, info), 1)))
+            return tuple(found)
 
     def compile_segment(
         self, segment: Segment, bound: BoundInputs, params: Params | None = None

@@ -17,17 +17,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fuser import locks
+from fuser import options as environment
 from fuser.compiler.bind_inputs import BoundInputs
+from fuser.compiler.builds import at_once
 from fuser.compiler.compile_fusion import compile_segments, plan_fusion
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, Start
 from fuser.compiler.recorder import Recorder, recorder_from_environment
 from fuser.compiler.segment_failures import SizesRefusedError, shows_bugs, to_keep, until_sizes_fit
-from fuser.compiler.stored_programs import StoredPrograms
+from fuser.compiler.stored_programs import StoredPrograms, structure_digest
+from fuser.compiler.tuning_record import TABLE, Chosen, TuningKey, key_of
 from fuser.host_ir.program import HostProgram
 from fuser.ir.fact_collection import INDEX_LIMIT
 from fuser.ir.facts import TensorDescriptor, layout_facts
 from fuser.ir.fusion import Fusion
 from fuser.options import logger
+from fuser.records import record
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
 from fuser.runtime.plan_evaluation import facts_hold
@@ -50,6 +54,21 @@ class CacheCounters:
     kernels_compiled: int = 0
 
 
+@record(eq=False)
+class Planned:
+    """A segment of a program, as tuning finds it.
+
+    place     the segment's, in the cache
+    inputs, compiler, kernel   None for a segment of views
+    """
+
+    segment: Segment
+    place: tuple[frozenset[SizesRefused], int]
+    inputs: BoundInputs | None
+    compiler: KernelCompiler | None
+    kernel: CompiledKernel | None
+
+
 class ProgramCache:
     """Programs of one (concretized) fusion."""
 
@@ -68,6 +87,7 @@ class ProgramCache:
         # What could not be lowered, by the keys that its kernels would have, and the failures that were warned of.
         self._refused: dict[object, SizesRefusedError] = {}
         self._told: set[str] = set()
+        self._structure: str | None = None
 
     def lookup(self, bound: BoundInputs, device: Device, options: CompileOptions) -> HostProgram | None:
         """The program for exactly these inputs, if it is there."""
@@ -81,6 +101,51 @@ class ProgramCache:
     def kernels(self, bound: BoundInputs, device: Device, options: CompileOptions) -> tuple[CompiledKernel, ...]:
         """Kernels of the program for these inputs."""
         return tuple(k for k in self._entry(bound, device, options)[1] if k is not None)
+
+    # --- tuning -------------------------------------------------------------------------------------------------------
+
+    def tuned(self, bound: BoundInputs, device: Device, options: CompileOptions) -> Chosen | None:
+        """What was chosen by measuring for these inputs, if there is a record of it that holds."""
+        if not TABLE.has_any() or environment.TUNE.get() == "off":
+            return None
+        key = self.tuning_key(bound, device, options)
+        found = None if key is None else TABLE.find(key)
+        return None if found is None else Chosen(found)
+
+    def tuning_key(self, bound: BoundInputs, device: Device, options: CompileOptions) -> TuningKey | None:
+        """The key of the record for these inputs; None for a fusion of which not all can be told."""
+        try:
+            if self._structure is None:
+                self._structure = structure_digest(self.fusion)
+        except TypeError as error:
+            logger().warning("this fusion is not tuned: %s", error)
+            return None
+        return key_of(self._structure, bound, overlaps(bound) if self._updates else (), options, device.info)
+
+    def planned(
+        self, bound: BoundInputs, device: Device, options: CompileOptions
+    ) -> tuple[Fusion, tuple[Planned, ...]]:
+        """The fusion as its program has it, and its segments with the kernels of what is proposed."""
+        with self._lock:
+            return self._compile(bound, device, options, Recorder())[1]
+
+    def take_winners(
+        self,
+        bound: BoundInputs,
+        device: Device,
+        options: CompileOptions,
+        winners: Sequence[tuple[Planned, Params, CompiledKernel]],
+    ) -> None:
+        """Keep the kernels that tuning has chosen; whoever asks next for these inputs gets the program of their record."""
+        with self._lock:
+            for planned, params, kernel in winners:
+                assert planned.inputs is not None
+                assert planned.compiler is not None
+                key = _kernel_key(planned.place, params, planned.inputs, planned.compiler)
+                known = self._kernels.setdefault(key, [])
+                if not any(it.content_hash == kernel.content_hash for it in known):
+                    known.append(kernel)
+            self._exact.pop(self._exact_key(bound, device, options), None)
 
     def _entry(
         self, bound: BoundInputs, device: Device, options: CompileOptions
@@ -111,6 +176,9 @@ class ProgramCache:
         # Which one of several equal devices it is matters to programs in memory only.
         *looks, _, info, made_with = self._exact_key(bound, device, options)
         exact = (*looks, info, made_with)
+        chosen = self.tuned(bound, device, options)
+        if chosen is not None:
+            exact = (*exact, chosen.record.digest)
         # Where there are kernels already, they may serve these inputs as well, which is found out faster than what is on disk.
         found = None if self._kernels else self._stored.read(exact, device)
         if found is not None:
@@ -121,7 +189,9 @@ class ProgramCache:
         compiled = self.counters.kernels_compiled
         self._has_warned = False
         try:
-            made = self._compile(bound, device, options, recorder)
+            made, _ = self._compile(bound, device, options, recorder, chosen)
+            if chosen is not None:
+                recorder.stage("tuning.txt", chosen.text)
         finally:
             recorder.finish()
         # What served other inputs before is on disk for those.
@@ -130,37 +200,82 @@ class ProgramCache:
         return made
 
     def _compile(
-        self, bound: BoundInputs, device: Device, options: CompileOptions, recorder: Recorder
-    ) -> tuple[HostProgram, tuple[CompiledKernel | None, ...]]:
+        self,
+        bound: BoundInputs,
+        device: Device,
+        options: CompileOptions,
+        recorder: Recorder,
+        chosen: Chosen | None = None,
+    ) -> tuple[tuple[HostProgram, tuple[CompiledKernel | None, ...]], tuple[Fusion, tuple[Planned, ...]]]:
+        """A program with its kernels, and the segments that it is made of."""
+
         def attempt(
             without: frozenset[SizesRefused], reasons: Sequence[str]
-        ) -> tuple[HostProgram, tuple[CompiledKernel | None, ...]]:
+        ) -> tuple[tuple[HostProgram, tuple[CompiledKernel | None, ...]], tuple[Fusion, tuple[Planned, ...]]]:
             segmented = self._segmented.get(without)
             if segmented is None:
                 segmented = self._segmented[without] = plan_fusion(self.fusion, recorder, without, reasons)
             several = len(segmented.segments) > 1
+            given: dict[int, tuple[BoundInputs, KernelCompiler]] = {}
 
             def make(k: int, segment: Segment, inputs: BoundInputs, start: Start) -> Callable[[], CompiledKernel]:
                 compiler = KernelCompiler.with_options(device, options, recorder, f"s{k}." if several else "")
-                return self._kernel((without, k), segment, inputs, compiler, start)
+                given[k] = inputs, compiler
+                if chosen is None:
+                    return self._kernel((without, k), segment, inputs, compiler, start)
+                return self._chosen_kernel((without, k), segment, inputs, compiler, start, chosen)
 
-            return compile_segments(segmented, bound, make, recorder, self._programs)
+            made = compile_segments(segmented, bound, make, recorder, self._programs)
+            parts = zip(segmented.segments, made[1], strict=True)
+            planned = (
+                Planned(segment, (without, k), *given.get(k, (None, None)), kernel)
+                for k, (segment, kernel) in enumerate(parts)
+            )
+            return made, (segmented.fusion, tuple(planned))
 
         def watched(
             without: frozenset[SizesRefused], reasons: Sequence[str]
-        ) -> tuple[HostProgram, tuple[CompiledKernel | None, ...]]:
+        ) -> tuple[tuple[HostProgram, tuple[CompiledKernel | None, ...]], tuple[Fusion, tuple[Planned, ...]]]:
             try:
                 return attempt(without, reasons)
             except SizesRefusedError as error:
                 self._has_warned |= any(e.failure is not None for e in (error, *error.others))
                 raise
 
-        program, kernels = until_sizes_fit(watched, self._told)
+        (program, kernels), planned = until_sizes_fit(watched, self._told)
         if kernels in self._programs:
             self.counters.program_hits += 1
         else:
             self._programs[kernels] = program
-        return program, kernels
+        return (program, kernels), planned
+
+    def _chosen_kernel(
+        self,
+        place: tuple[frozenset[SizesRefused], int],
+        segment: Segment,
+        inputs: BoundInputs,
+        compiler: KernelCompiler,
+        start: Start,
+        chosen: Chosen,
+    ) -> Callable[[], CompiledKernel]:
+        """The kernel that tuning has chosen; that of the proposal where the record does not hold for the segment."""
+        best = chosen.winner_for(segment)
+        if best is None:
+            TABLE.missed(f"it has no segment that makes {', '.join(t.name for t in segment.fusion.output_tensors)}")
+            return self._kernel(place, segment, inputs, compiler, start)
+        try:
+            finish = self._kernel(place, segment, inputs, compiler, start, best.params)
+        except SizesRefusedError as error:
+            TABLE.missed(f"its winner cannot be compiled any more: {error.message.splitlines()[0]}")
+            return self._kernel(place, segment, inputs, compiler, start)
+
+        def finished() -> CompiledKernel:
+            kernel = finish()
+            return (
+                self._kernel(place, segment, inputs, compiler, at_once)() if chosen.misses(segment, kernel) else kernel
+            )
+
+        return finished
 
     def _kernel(
         self,
@@ -169,11 +284,12 @@ class ProgramCache:
         inputs: BoundInputs,
         compiler: KernelCompiler,
         start: Start,
+        params: Params | None = None,
     ) -> Callable[[], CompiledKernel]:
+        """A kernel with these parameters; None: those that are proposed."""
         _, k = place
-        params: Params = compiler.propose(segment, inputs)
-        target = compiler.target()
-        key = (place, params, _signature(inputs), target, compiler.options)
+        params = compiler.propose(segment, inputs) if params is None else params
+        key = _kernel_key(place, params, inputs, compiler)
         log = logger()
         known = self._kernels.get(key, ())
         serves = next((it for it in known if facts_hold(it, inputs.tensors, inputs.evaluate)), None)
@@ -205,6 +321,12 @@ class ProgramCache:
             return kernel
 
         return finished
+
+
+def _kernel_key(
+    place: tuple[frozenset[SizesRefused], int], params: Params, inputs: BoundInputs, compiler: KernelCompiler
+) -> object:
+    return place, params, _signature(inputs), compiler.target(), compiler.options
 
 
 def overlaps(bound: BoundInputs) -> tuple[tuple[int, int], ...]:

@@ -2,7 +2,7 @@
 
 Stage names are those of the architecture page: `fusion.py`, `fusion.<nn>-<pass>.py`, `segments.py`, and per segment
 `params.py`, `schedule.py`, `kernel.<nn>-<pass>.py`, `proofs.txt` (FUSER_VERIFY=proofs), `kernel.cu`, `kernel.cubin`; last
-`host.py`. Segment k's stages carry `s<k>.` in front where there is more than one segment.
+`host.py`, and `tuning.txt` where parameters were measured. Segment k's stages carry `s<k>.` in front where there are several.
 """
 
 from __future__ import annotations
@@ -99,6 +99,7 @@ def all_stages() -> tuple[str, ...]:
         "kernel.cu",
         "kernel.cubin",
         "host.py",
+        "tuning.txt",
     )
 
 

@@ -73,20 +73,27 @@ def _domain_parts(domain: IterDomain) -> Sequence[object]:
     return domain.name, domain.extent, domain.kind, domain.expanded, made
 
 
-_KEY_FILE = RecordFile(
-    "key",
-    1,
-    (
-        *(Fusion, Output, Window, IterKind, GatherKind, Distribution, DataType, SourceLocation),
-        *(DeviceInfo, CompileOptions),
-        *(c for c in get_args(Expr) if c is not Gather),
-    ),
-    {
-        Gather: ByHand((*Gather.__match_args__, "location"), _gather_parts, _never_read),
-        IterDomain: ByHand(("name", "extent", "kind", "expanded", "made"), _domain_parts, _never_read),
-        **{c: _without_location(c) for c in (Tensor, Scalar, ExtentConstraint)},
-    },
+_CLASSES = (
+    *(Fusion, Output, Window, IterKind, GatherKind, Distribution, DataType, SourceLocation),
+    *(DeviceInfo, CompileOptions),
+    *(c for c in get_args(Expr) if c is not Gather),
 )
+_BY_HAND = {
+    IterDomain: ByHand(("name", "extent", "kind", "expanded", "made"), _domain_parts, _never_read),
+    **{c: _without_location(c) for c in (Tensor, Scalar, ExtentConstraint)},
+}
+_KEY_FILE = RecordFile(
+    "key", 1, _CLASSES, {Gather: ByHand((*Gather.__match_args__, "location"), _gather_parts, _never_read), **_BY_HAND}
+)
+_STRUCTURE_FILE = RecordFile("key", 1, (*_CLASSES, Gather), _BY_HAND)
+
+
+def structure_digest(fusion: Fusion) -> str:
+    """What a fusion computes, wherever it was written: the same in every process and on every machine.
+
+    Raises TypeError for a fusion of which not all can be told.
+    """
+    return digest_of([_STRUCTURE_FILE.to_bytes(fusion)])
 
 
 class StoredPrograms:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fuser.compiler.executor_cache import FusionExecutorCache
     from fuser.compiler.explanation import Explanation
     from fuser.compiler.kernel_executor import KernelExecutor
+    from fuser.compiler.tuning import Tuning
     from fuser.frontend.argument_types import Dtype, Flag, Number
     from fuser.host_ir.program import HostProgram
     from fuser.source_location import SourceLocation
@@ -351,6 +352,7 @@ class FusionDefinition(metaclass=_DefinitionClass):
         *more: Never,
         device: Any = None,
         graph: bool = False,
+        tune: bool | Tuning | None = None,
         save_repro_inputs: bool | None = False,
         _enable_options: Sequence[str] | None = None,
         _disable_options: Sequence[str] | None = None,
@@ -366,6 +368,8 @@ class FusionDefinition(metaclass=_DefinitionClass):
         device                              None for that of the inputs, an index, "cuda:1", "simulator", a torch device
         graph                               launch all kernels as one CUDA graph, which is kept and updated from call to call;
                                             arrays must be in the memory of the device
+        tune                                measure parameters on these inputs, unless there is a record for their sizes and
+                                            layouts: True, or a `fuser.Tuning`; None: where FUSER_TUNE says so
         save_repro_inputs                   remember a descriptor of each input in `fake_inputs`
         _enable_options, _disable_options   option names in force for this call
         """
@@ -385,7 +389,12 @@ class FusionDefinition(metaclass=_DefinitionClass):
 
                 self.fake_inputs = describe_inputs(inputs)
             return executor.execute(
-                inputs, device=device, graph=graph, _enable_options=_enable_options, _disable_options=_disable_options
+                inputs,
+                device=device,
+                graph=graph,
+                tune=tune,
+                _enable_options=_enable_options,
+                _disable_options=_disable_options,
             )
         except FuserError as error:
             shorten(error)

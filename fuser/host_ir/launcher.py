@@ -202,6 +202,15 @@ class Launcher:
 
         return straight_line(bound, again)
 
+    def forget(self) -> None:
+        """Take every call for a first one again: what its arguments lead to has changed."""
+        with self._lock:
+            self._bound.clear()
+            self._bound_halves.clear()
+            self._steps = 0
+            # Threads that are in a call go on with what they have.
+            self._forget_threads()
+
     def _forget_threads(self) -> None:
         self._threads = threading.local()
 
@@ -249,7 +258,7 @@ class Launcher:
             # What is there already may just not do for what stands beside the key, such as a stream.
             self._bound[key] = (bound, second)
         # An entry that this thread made when only calls with a second half were known, to whichever thread.
-        entries = self._threads.entries
+        entries: dict[Any, Any] = getattr(self._threads, "entries", {})  # none: they were forgotten meanwhile
         if key in entries and entries[key].run is None:
             del entries[key]
 

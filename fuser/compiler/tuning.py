@@ -1,0 +1,418 @@
+"""Tuning: the parameters of each segment by measuring what schedulers would rank by estimates.
+
+    candidates   what the segment's scheduler proposes, neighbours of it (schedule/neighbours.py), what other schedulers propose
+    compiled     side by side; what is not lowered, spills more than the proposal, or leaves schedulers of an SM idle is out
+    checked      run once on the real inputs of the call, outputs redirected (segment_trial.py); what fails, takes longer than
+                 the limit or makes something else than the proposal is out
+    measured     in rounds, one run of each after the other, so that whatever drifts drifts for all
+    chosen       the least median, if it beat the proposal in more than three of four rounds; a near-tie is the proposal's
+
+Who wins goes into a record with all others and their times (tuning_record.py), which later calls are compiled by.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from fuser import locks, options
+from fuser.compiler.bind_inputs import BoundInputs
+from fuser.compiler.builds import Builds
+from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler
+from fuser.compiler.program_cache import Planned, ProgramCache
+from fuser.compiler.recorder import Recorder
+from fuser.compiler.segment_trial import Expected, RealValues, Trial
+from fuser.compiler.tuning_progress import TuningLine, TuningStep
+from fuser.compiler.tuning_record import (
+    TABLE,
+    Fate,
+    Measured,
+    SegmentTuning,
+    TuningKey,
+    TuningRecord,
+    outputs_of,
+)
+from fuser.errors import FuserError, InputTypeError, InputValueError, NotSupportedError
+from fuser.ir.fusion import Fusion
+from fuser.records import record
+from fuser.runtime.arrays import ArrayView
+from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.device import Device
+from fuser.runtime.frameworks import Framework, framework_for
+from fuser.runtime.streams import own_stream
+from fuser.schedule.params import Params
+
+SCHEDULERS_OF_SM = 4
+"""Warps below which some of an SM's schedulers have nothing to issue."""
+SLOWER = 2.0
+"""Times the best median: after the first rounds the slower ones are not measured on."""
+FIRST_ROUNDS = 3
+
+
+class Timer(Protocol):
+    """What takes times. `benchmarks` and tests have others than the GPU's."""
+
+    def times(self, trials: Sequence[Trial]) -> Sequence[float]:
+        """Microseconds of one run of each trial, one after the other."""
+        ...
+
+
+@record
+class Tuning:
+    """How tuning goes about it: what `tune=` of an execution takes beside True and False.
+
+    seconds  for all segments of a program; what is not measured by then cannot win. Its compilations are begun before
+    rounds   runs of each candidate that takes part to the end
+    most     candidates of a segment
+    limit_s  a candidate whose run takes longer is out
+    timer    what takes the times; None: events of the GPU. The simulator has no times, so that it needs one
+
+    Raises InputTypeError and InputValueError for other values.
+    """
+
+    seconds: float = 60.0
+    rounds: int = 11
+    most: int = 16
+    limit_s: float = 1.0
+    timer: Timer | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "limit_s"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise InputTypeError(f"Tuning: {name} is a number of seconds, got {type(value).__name__}")
+            if not value > 0:
+                raise InputValueError(f"Tuning: {name} is above 0, got {value}")
+        for name in ("rounds", "most"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise InputTypeError(f"Tuning: {name} is a whole number, got {type(value).__name__}")
+            if value < 1:
+                raise InputValueError(f"Tuning: {name} is 1 or more, got {value}")
+        if self.timer is not None and not callable(getattr(self.timer, "times", None)):
+            raise InputTypeError(f"Tuning: timer has a method times(trials), and {type(self.timer).__name__} has none")
+
+
+def tuning_asked(tune: object) -> Tuning | None:
+    """What `tune=` of an execution asks for: None is what FUSER_TUNE says. Raises InputTypeError for what is none of these."""
+    if tune is None:
+        return Tuning() if options.TUNE.get() == "on" else None
+    if isinstance(tune, bool):
+        return Tuning() if tune else None
+    if isinstance(tune, Tuning):
+        return tune
+    raise InputTypeError(f"tune is True, False or a fuser.Tuning, got {type(tune).__name__}")
+
+
+_lock = locks.reentrant_lock()
+"""One tuning at a time in a process: two would time each other."""
+
+
+def tune_program(
+    cache: ProgramCache, bound: BoundInputs, device: Device, compile_options: CompileOptions, tuning: Tuning
+) -> bool:
+    """Measure for these inputs, unless there is a record that holds; the next program for them is compiled by it.
+
+    Returns whether something was measured, else with the reason in the log: within a stream capture, and for inputs without
+    elements, nothing is.
+    Raises NotSupportedError for the simulator without a timer, and what the proposal's own kernels raise.
+    """
+    with _lock:
+        if cache.tuned(bound, device, compile_options) is not None:
+            return False
+        if any(0 in t.sizes for t in bound.tensors.values()):
+            return _not_tuned("an input has no elements")
+        framework, stream = _framework_and_stream(bound, device)
+        if device.is_capturing(stream):
+            return _not_tuned("a stream is being captured; the call after the capture is tuned")
+        key = cache.tuning_key(bound, device, compile_options)
+        if key is None:
+            return False
+        fusion, parts = cache.planned(bound, device, compile_options)
+        run = _Run(fusion, parts, bound, device, framework, stream, tuning)
+        made = run.tuned(key)
+        if made is None:
+            return _not_tuned("no segment has a kernel")
+        TABLE.add(made)
+        cache.take_winners(bound, device, compile_options, run.winners)
+        return True
+
+
+def can_tune(bound: BoundInputs, device: Device) -> bool:
+    """Whether nothing stands in the way now that will not later: a stream that is being captured."""
+    return not device.is_capturing(_framework_and_stream(bound, device)[1])
+
+
+def _not_tuned(why: str) -> bool:
+    options.logger().info("not tuned: %s", why)
+    return False
+
+
+def _framework_and_stream(bound: BoundInputs, device: Device) -> tuple[Framework, int]:
+    """Whose memory is taken, and the stream that the call's work goes to."""
+    views = [v for v in bound.values if isinstance(v, ArrayView) and v.array is not None]
+    framework = framework_for(views[0] if views else None, device)
+    if device.kind != "cuda":
+        return framework, 0
+    stream = framework.current_stream(device)
+    if stream is None:
+        others = (framework_for(v, device).current_stream(device) for v in views if not v.is_host)
+        stream = next((s for s in others if s is not None), None)
+    return framework, own_stream(device) if stream is None else stream
+
+
+@record(eq=False)
+class _Candidate:
+    """A candidate on its way. `fate` is None as long as nothing speaks against it."""
+
+    params: Params
+    kernel: CompiledKernel | None
+    fate: Fate | None
+    why: str
+
+
+class _Run:
+    """One tuning of one program."""
+
+    def __init__(
+        self,
+        fusion: Fusion,
+        parts: Sequence[Planned],
+        bound: BoundInputs,
+        device: Device,
+        framework: Framework,
+        stream: int,
+        tuning: Tuning,
+    ) -> None:
+        self._fusion = fusion
+        self._parts = parts
+        self._bound = bound
+        self._device = device
+        self._framework = framework
+        self._stream = stream
+        self._tuning = tuning
+        self._deadline = time.monotonic() + tuning.seconds
+        self.winners: list[tuple[Planned, Params, CompiledKernel]] = []
+
+    def tuned(self, key: TuningKey) -> TuningRecord | None:
+        """The record; None where no segment has a kernel."""
+        segments: list[SegmentTuning] = []
+        count = sum(p.kernel is not None for p in self._parts)
+        with (
+            self._timer() as timer,
+            RealValues(self._fusion, self._bound, self._device, self._framework, self._stream) as real,
+            TuningLine(count) as line,
+        ):
+            for part in self._parts:
+                if part.kernel is None:
+                    real.view(part.segment)
+                else:
+                    segments.append(self._segment(part, real, timer, line, len(segments)))
+        return TuningRecord.of(key, segments) if segments else None
+
+    @contextmanager
+    def _timer(self) -> Generator[Timer]:
+        if self._tuning.timer is not None:
+            yield self._tuning.timer
+            return
+        if self._device.kind != "cuda":
+            raise NotSupportedError(
+                f"tuning measures times, and the {self._device.kind} has none: run it on a GPU, or give "
+                "tune=fuser.Tuning(timer=...) something that has"
+            )
+        from fuser.runtime.cuda_timer import CudaTimer
+
+        own = CudaTimer(self._device, self._framework, self._stream)
+        try:
+            yield own
+        finally:
+            own.close()
+
+    def _segment(self, part: Planned, real: RealValues, timer: Timer, line: TuningLine, number: int) -> SegmentTuning:
+        kernel, inputs, compiler = part.kernel, part.inputs, part.compiler
+        assert kernel is not None
+        assert inputs is not None
+        assert compiler is not None
+        candidates = self._compiled(part, kernel, inputs, compiler)
+        made = real.outputs_for(part.segment, kernel)
+        proposal = real.trial(part.segment, candidates[0].params, kernel, made)
+        real.poison(proposal)
+        proposal.run()
+        self._device.synchronize(self._stream)
+        expected = Expected(part.segment, self._bound, proposal)
+        others = real.outputs_for(part.segment, kernel)
+        try:
+            found = self._measured(part, candidates, proposal, expected, others, real, timer, line, number)
+        finally:
+            self._device.synchronize(self._stream)
+            real.release(others)
+        real.keep(made)
+        winner = chosen(found)
+        best = candidates[winner]
+        assert best.kernel is not None
+        if winner:
+            self.winners.append((part, best.params, best.kernel))
+        candidates_made = tuple(_measured_of(c, times) for c, times in zip(candidates, found, strict=True))
+        _log(number, candidates_made, winner)
+        return SegmentTuning(outputs_of(part.segment), candidates_made, winner)
+
+    # --- compiling ----------------------------------------------------------------------------------------------------
+
+    def _compiled(
+        self, part: Planned, kernel: CompiledKernel, inputs: BoundInputs, compiler: KernelCompiler
+    ) -> list[_Candidate]:
+        """All candidates, the proposal first, with their kernels; those that are out already say why."""
+        given = compiler.candidates(part.segment, inputs)[: self._tuning.most]
+        silent = KernelCompiler.with_options(self._device, compiler.options, Recorder())
+        begun: list[Callable[[], CompiledKernel] | str] = []
+        found = [_Candidate(given[0], kernel, None, "")]
+        with Builds(len(given) - 1) as builds:
+            for params in given[1:]:
+                try:
+                    begun.append(silent.start_segment(part.segment, inputs, params, builds.start))
+                except FuserError as error:
+                    begun.append(error.message.splitlines()[0])
+            for params, finish in zip(given[1:], begun, strict=True):
+                made: CompiledKernel | str = finish if isinstance(finish, str) else _finished(finish)
+                if isinstance(made, str):
+                    found.append(_Candidate(params, None, Fate.refused, made))
+                    options.logger().debug("a candidate is not compiled: %s", made)
+                else:
+                    found.append(self._pruned(params, made, found))
+        return found
+
+    def _pruned(self, params: Params, kernel: CompiledKernel, before: Sequence[_Candidate]) -> _Candidate:
+        """A candidate, out if its kernel is another's, spills, or leaves an SM with too few threads."""
+        proposal = before[0].kernel
+        assert proposal is not None
+        for n, other in enumerate(before):
+            if other.kernel is not None and other.kernel.content_hash == kernel.content_hash:
+                return _Candidate(params, kernel, Fate.same, "the proposal" if n == 0 else f"candidate {n}")
+        spilled, allowed = (0 if k.resources is None else k.resources.spill_bytes for k in (kernel, proposal))
+        if spilled > allowed:
+            return _Candidate(params, kernel, Fate.spills, f"{spilled} bytes")
+        warps, usual = (self._warps(k) for k in (kernel, proposal))
+        if warps < min(usual, SCHEDULERS_OF_SM):
+            return _Candidate(params, kernel, Fate.occupancy, f"{warps} warps on an SM, of the proposal {usual}")
+        return _Candidate(params, kernel, None, "")
+
+    def _warps(self, kernel: CompiledKernel) -> int:
+        """Warps of a kernel that an SM has registers for, in whole blocks of the largest size of its binary."""
+        info = self._device.info
+        if kernel.resources is None or not kernel.max_block_size:
+            return info.max_threads_per_sm // info.warp_size
+        registers = max(1, kernel.resources.registers)
+        return min(info.registers_per_sm // (registers * info.warp_size), info.max_threads_per_sm // info.warp_size)
+
+    # --- measuring ----------------------------------------------------------------------------------------------------
+
+    def _measured(
+        self,
+        part: Planned,
+        candidates: list[_Candidate],
+        proposal: Trial,
+        expected: Expected,
+        outputs: Any,
+        real: RealValues,
+        timer: Timer,
+        line: TuningLine,
+        number: int,
+    ) -> list[list[float]]:
+        """The times of each candidate, none of those that are out; says in `candidates` why they are."""
+        trials: dict[int, Trial] = {0: proposal}
+        times: list[list[float]] = [[] for _ in candidates]
+        for n, candidate in enumerate(candidates):
+            if n == 0 or candidate.fate is not None:
+                continue
+            assert candidate.kernel is not None
+            if self._is_over():
+                candidates[n] = _out(candidate, Fate.unmeasured, "")
+                continue
+            trial = real.trial(part.segment, candidate.params, candidate.kernel, outputs)
+            found = self._checked(candidate, trial, expected, real)
+            if found is not None:
+                candidates[n] = found
+            else:
+                trials[n] = trial
+            line.tell(self._step(number, n, candidates, times))
+        for turn in range(self._tuning.rounds):
+            if turn and self._is_over():
+                break
+            if turn == FIRST_ROUNDS:
+                best = min(statistics.median(times[n]) for n in trials)
+                trials = {n: t for n, t in trials.items() if n == 0 or statistics.median(times[n]) <= SLOWER * best}
+            for n, us in zip(trials, timer.times(list(trials.values())), strict=True):
+                times[n].append(us)
+            line.tell(self._step(number, len(candidates) - 1, candidates, times))
+        return times
+
+    def _checked(self, candidate: _Candidate, trial: Trial, expected: Expected, real: RealValues) -> _Candidate | None:
+        """The candidate with why it is out, after a run on poisoned outputs; None if nothing speaks against it."""
+        try:
+            real.poison(trial)
+            self._device.synchronize(self._stream)
+            begin = time.monotonic()
+            trial.run()
+            self._device.synchronize(self._stream)
+            took = time.monotonic() - begin
+            if took > self._tuning.limit_s and self._device.kind == "cuda":
+                return _out(candidate, Fate.slow, f"{took:.1f} s")
+            text = expected.difference(trial)
+        except Exception as error:
+            # Whatever a candidate does, the proposal is there.
+            return _out(candidate, Fate.failed, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+        return None if text is None else _out(candidate, Fate.wrong, text)
+
+    def _is_over(self) -> bool:
+        return time.monotonic() > self._deadline
+
+    def _step(
+        self, segment: int, candidate: int, candidates: Sequence[_Candidate], times: Sequence[Sequence[float]]
+    ) -> TuningStep:
+        medians = [statistics.median(t) for t in times if t]
+        left = max(0.0, self._deadline - time.monotonic())
+        return TuningStep(segment, candidate, len(candidates), min(medians, default=None), left)
+
+
+def _finished(finish: Callable[[], CompiledKernel]) -> CompiledKernel | str:
+    """A candidate's kernel, or why there is none."""
+    try:
+        return finish()
+    except FuserError as error:
+        return error.message.splitlines()[0]
+
+
+def _out(candidate: _Candidate, fate: Fate, why: str) -> _Candidate:
+    return _Candidate(candidate.params, candidate.kernel, fate, why)
+
+
+def _measured_of(candidate: _Candidate, times: Sequence[float]) -> Measured:
+    fate = candidate.fate or Fate.measured
+    us = float(statistics.median(times)) if times and fate is Fate.measured else None
+    text = "" if candidate.kernel is None else candidate.kernel.content_hash
+    return Measured(candidate.params, fate, text, us, len(times), candidate.why)
+
+
+def chosen(times: Sequence[Sequence[float]]) -> int:
+    """Number of the winner, of runs that were taken in rounds; the proposal is number 0.
+
+    It is that of least median, if it was faster than the proposal in more than three of four rounds.
+    """
+    best = min((n for n, t in enumerate(times) if t), key=lambda n: statistics.median(times[n]))
+    pairs = list(zip(times[best], times[0], strict=False))
+    return best if 4 * sum(mine < other for mine, other in pairs) > 3 * len(pairs) else 0
+
+
+def _log(number: int, candidates: Sequence[Measured], winner: int) -> None:
+    was, best = candidates[0].us, candidates[winner].us
+    options.logger().info(
+        "segment %d tuned: %d candidates, the proposal takes %.2f us, number %d is best with %.2f us",
+        number,
+        len(candidates),
+        was,
+        winner,
+        best,
+    )
