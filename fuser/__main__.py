@@ -20,7 +20,8 @@ class Command(NamedTuple):
 COMMANDS: dict[str, Command] = {
     "doctor": Command("fuser.doctor", "what this machine has, what is missing, what to do about it"),
     "demo": Command("fuser.demo", "define, explain and run fusions; --input FILE.npy for your own data"),
-    "cache": Command("fuser.cache", "the disk cache: info, verify, clear"),
+    "tune": Command("fuser.tune", "run a script, and measure parameters for every program that it runs"),
+    "cache": Command("fuser.cache", "the disk cache: info, verify, clear; tuning records: export, import"),
 }
 
 

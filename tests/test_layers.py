@@ -21,7 +21,7 @@ PACKAGE = ROOT / "fuser"
 # From the top down; names in one row are siblings, which never import each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
-    ("doctor", "demo", "cache"),
+    ("doctor", "demo", "cache", "tune"),
     ("ops",),
     ("frontend",),
     ("compiler",),
