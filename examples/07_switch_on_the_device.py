@@ -2,9 +2,10 @@
 
     python examples/07_switch_on_the_device.py
 
-A padded batch has room for many rows, and how many are in use lives on the device. One kernel reads that number and says which
-case is enough; a `Switch` on what it wrote runs the kernel of that case. The graph is recorded once: no copy to the host, no
-second capture, whatever the number is. Where there is no graph, the host reads the number and branches.
+A padded batch has room for many rows, and how many are in use lives on the device. Few rows want other kernels than many. So
+the compiler makes a program for each of some lengths, a kernel reads the number and says which one is enough, and a `Switch` on
+what it wrote runs that program. The graph is recorded once: no copy to the host, no second capture, whatever the number is.
+Where there is no graph, the host reads the number and branches.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ROWS, COLUMNS, CASES = 64, 256, 4
 PART = ROWS // CASES
 x_array = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(np.float32)
 
-# --- two kernels: which quarter the last row in use lies in, and a normalisation of rows
+# --- which quarter the last row in use lies in, and a normalisation of rows
 with FusionDefinition() as which_case:
     used = which_case.define_tensor(shape=[1], contiguity=True, dtype=DataType.Int)
     which_case.add_output((used - 1) // PART)
@@ -41,15 +42,15 @@ with FusionDefinition() as normalise:
 
 compiler = KernelCompiler()
 case_kernel = compiler.compile(which_case, [np.ones(1, np.int64)])
-rows_kernel = compiler.compile(normalise, [x_array])
 
 
-# --- the program: case c normalises the first c + 1 quarters; what is not reached stays 0
-def case(number: int) -> tuple[Alias | LaunchKernel, ...]:
-    rows = PART * (number + 1)
-    views = (Alias(f"{name}{number}", name, (rows, extent("x", 1)), (extent("x", 1), 1)) for name in ("x", "y"))
-    return (*views, LaunchKernel(rows_kernel, (f"x{number}", f"y{number}")))
-
+# --- the program: case c normalises the first c + 1 quarters, by what the compiler makes for so many rows; the others stay 0
+cases = []
+for c in range(CASES):
+    rows = PART * (c + 1)
+    for_these_rows = normalise.program([x_array[:rows]])
+    some_x, some_y = (Alias(f"{name}{c}", name, (rows, extent("x", 1))) for name in ("x", "y"))
+    cases.append((some_x, some_y, *for_these_rows.inlined((f"x{c}",), (f"y{c}",), f"case{c}.")))
 
 program = HostProgram(
     ("x", "used"),
@@ -59,7 +60,7 @@ program = HostProgram(
         LaunchKernel(case_kernel, ("used", "case")),
         Allocate("y", (extent("x", 0), extent("x", 1)), DataType.Float),
         Fill("y", 0.0),
-        Switch("case", tuple(case(number) for number in range(CASES))),
+        Switch("case", cases),
     ),
 )
 print(program)

@@ -232,6 +232,20 @@ class HostProgram:
 
         return HostProgram(self._inputs, self._outputs, assign_streams(self._instructions, streams))
 
+    def inlined(self, inputs: Sequence[str], outputs: Sequence[str], prefix: str) -> tuple[Instruction, ...]:
+        """The instructions of this program as a part of another one, such as a case of its Switch.
+
+        inputs   the slots of that program which take the place of this one's inputs
+        outputs  where its outputs go: slots that are there, of their shapes. Their memory is not that of an input, but where a
+                 slot is both: then the output is computed apart and copied there
+        prefix   stands before all other names of this program: slots, indices of loops, streams and events
+
+        Raises DefinitionTypeError and DefinitionRuntimeError for names that do not fit.
+        """
+        from fuser.host_ir.inline import inline_program
+
+        return inline_program(self, inputs, outputs, prefix)
+
     def interpret(self, inputs: Sequence[Any], stream: Any = None, *, device: Any = None) -> list[Any]:
         """`run` by the reference executor, which keeps nothing from earlier runs."""
         from fuser.host_ir.interpreter import interpret
