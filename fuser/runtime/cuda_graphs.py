@@ -7,6 +7,7 @@ parameters can then be set in place, and what a library does on its streams mean
 
 from __future__ import annotations
 
+import functools
 import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -72,6 +73,22 @@ class CudaGraph:
         finally:
             if switched:
                 driver.leave_context()
+
+    def relauncher(self, stream: int) -> Callable[[], bool]:
+        context = self.device.context
+        current = driver.function("cuCtxGetCurrent")
+        capturing = functools.partial(driver.function("cuStreamIsCapturing"), stream)
+        launch = functools.partial(driver.function("cuGraphLaunch"), self._executable, stream)
+
+        def again() -> bool:
+            # Whatever is not as it was, an error of a forked child included, is `launch`'s to deal with.
+            found = current()
+            if found[0] or int(found[1]) != context:
+                return False
+            found = capturing()
+            return not found[0] and not found[1] and not launch()[0]
+
+        return again
 
     def set(self, number: int, command: Command) -> bool:
         with self.device.current():

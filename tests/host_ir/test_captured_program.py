@@ -616,6 +616,44 @@ def test_tensors_that_come_from_another_stream(fake: FakeDriver) -> None:
     assert np.array_equal(np.asarray(captured.outputs[0]), X[:4])
 
 
+def test_what_replays_take_for_granted_is_asked_each_time(fake: FakeDriver) -> None:
+    """Replays on one stream do little but launch, as long as context, stream and memory are what they were."""
+    device: Any = CudaDevice(0)
+    program = HostProgram(("x",), ("y",), (Allocate("y", (4,), DataType.Float), Copy("y", "x")))
+    x, other = (DeviceTensor.from_numpy(a, device, 7) for a in (X[:4], X[4:8]))
+    captured = program.capture([x], 7)
+
+    def replayed(stream: int = 7) -> list[str]:
+        fake.calls.clear()
+        captured.replay(stream)
+        return fake.names()
+
+    replayed()
+    quick = ["cuCtxGetCurrent", "cuStreamIsCapturing", "cuGraphLaunch"]
+    assert [replayed(), replayed()] == [quick, quick]
+    fake.current = 0
+    assert "cuCtxSetCurrent" in replayed()
+    fake.capture = 77
+    assert "cuGraphLaunch" not in replayed()
+    fake.capture = 0
+    assert "cuStreamWaitEvent" in replayed(9)
+    replayed()
+    assert replayed() == quick
+    fake.fail_names["cuGraphLaunch"] = 719
+    with pytest.raises(LaunchError, match="cuGraphLaunch failed"):
+        captured.replay(7)
+    fake.fail_names.clear()
+    with pytest.raises(LaunchError, match="there is no run to replay"):
+        captured.replay(7)
+    (y,) = captured.run([other], 7)
+    replayed()
+    assert replayed() == quick
+    assert np.array_equal(np.asarray(y), X[4:8])
+    captured.close()
+    with pytest.raises(LaunchError, match="is closed"):
+        captured.replay(7)
+
+
 def test_what_the_driver_does_not_set_in_place_is_made_anew(fake: FakeDriver) -> None:
     """The rows of a fill with a pattern of two words."""
     device: Any = CudaDevice(0)
