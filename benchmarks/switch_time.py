@@ -10,6 +10,9 @@ makes before each launch. Behind it rows are scaled, by one of these:
     switch of n    n kernels of n sizes of grid; a Switch on the device chooses the smallest that is enough
     host branch    the program with eight cases, not as a graph: the host reads the number at each run
 
+Then the same with what the compiler makes: rows are normalised by the program for all rows, and by programs for 2, 4 and 8
+lengths, of which a Switch chooses the smallest that is enough.
+
 `launch` is the time of a graph launch (of a run for the host branch) on the GPU, from events around many in a row, `host` the
 time that the host is busy with one, both in microseconds. Every output is compared with what NumPy gives, in each way and for
 each number of rows.
@@ -24,7 +27,19 @@ from typing import Any
 
 import numpy as np
 
-from fuser import Allocate, DataType, Fill, HostProgram, LaunchKernel, LaunchParams, RtcKernel, Switch, extent
+from fuser import (
+    Alias,
+    Allocate,
+    DataType,
+    Fill,
+    FusionDefinition,
+    HostProgram,
+    LaunchKernel,
+    LaunchParams,
+    RtcKernel,
+    Switch,
+    extent,
+)
 from fuser.host_ir.instructions import Instruction
 from fuser.runtime.device import get_device
 from fuser.runtime.device_tensor import DeviceTensor
@@ -80,6 +95,25 @@ def ways() -> dict[str, HostProgram]:
     return found
 
 
+def compiled_ways(x: DeviceTensor) -> dict[str, HostProgram]:
+    """Rows of x with their mean and variance taken out, by the compiler's programs for some lengths."""
+    with FusionDefinition() as normalise:
+        t = normalise.define_tensor(shape=[-1, -1], contiguity=True)
+        normalise.add_output((t - t.mean(1, keepdim=True)) / (t.var(1, correction=0, keepdim=True) + 1e-5).sqrt())
+    columns = x.shape[1]
+
+    def of(rows: int) -> tuple[Instruction, ...]:
+        made = normalise.program([x.view((rows, columns), (columns, 1))])
+        views = (Alias(f"{name}{rows}", name, (rows, columns)) for name in ("x", "y"))
+        return (*views, *made.inlined((f"x{rows}",), (f"y{rows}",), f"{rows}."))
+
+    found = {"all rows": program(of(ROWS))}
+    for cases in (2, 4, 8):
+        bodies = [of(ROWS * (c + 1) // cases) for c in range(cases)]
+        found[f"switch of {cases}"] = program((Switch("number", bodies, (Fill("y", 0.0),)),), cases)
+    return found
+
+
 def per_call(device: Any, stream: int, call: Callable[[], object]) -> tuple[float, float]:
     """(microseconds on the GPU, microseconds of the host), the best of five rounds."""
     on_gpu = on_host = float("inf")
@@ -127,9 +161,31 @@ def measure(device: Any, columns: int, used_rows: int) -> list[tuple[str, float,
     return rows
 
 
+def measure_compiled(device: Any, columns: int, used_rows: int) -> list[tuple[str, float, float]]:
+    given = np.random.default_rng(0).standard_normal((ROWS, columns)).astype(np.float32)
+    part = given[:used_rows].astype(np.float64)
+    wanted = (part - part.mean(1, keepdims=True)) / np.sqrt(part.var(1, keepdims=True) + 1e-5)
+    x = DeviceTensor.from_numpy(given, device)
+    used = DeviceTensor.from_numpy(np.array([used_rows], np.int64), device)
+    stream = device.create_stream()
+    rows: list[tuple[str, float, float]] = []
+    for name, made in compiled_ways(x).items():
+        y = DeviceTensor.from_numpy(np.zeros_like(given), device)
+        captured = made.capture([x, y, used], stream)
+        rows.append((name, *per_call(device, stream, lambda c=captured: c.replay(stream))))
+        assert np.allclose(y.numpy()[:used_rows], wanted, atol=1e-4), name
+        captured.synchronize()
+    return rows
+
+
 def main() -> None:
     device: Any = get_device("cuda", 0)
     print(device)
+    for columns in (1024, 16384):
+        for used_rows in (1, ROWS // 8, ROWS // 2, ROWS):
+            print(f"\n{ROWS} rows of {columns} Floats, {used_rows} in use, normalised       launch us   host us")
+            for name, on_gpu, on_host in measure_compiled(device, columns, used_rows):
+                print(f"    {name:<16} {on_gpu:>46.2f} {on_host:>9.2f}")
     for columns in (16, 4096):
         for used_rows in (1, ROWS // 8, ROWS // 2, ROWS):
             print(f"\n{ROWS} rows of {columns} Floats, {used_rows} in use       launch us   host us")
