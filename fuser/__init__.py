@@ -111,6 +111,7 @@ EXPORTS: dict[str, str] = {
             "Allocate",
             "Deallocate",
             "Alias",
+            "CallLibrary",
             "Copy",
             "Fill",
             "LaunchKernel",

@@ -76,6 +76,7 @@ from fuser.host_ir.expressions import scalar as scalar
 from fuser.host_ir.expressions import stride as stride
 from fuser.host_ir.instructions import Alias as Alias
 from fuser.host_ir.instructions import Allocate as Allocate
+from fuser.host_ir.instructions import CallLibrary as CallLibrary
 from fuser.host_ir.instructions import Copy as Copy
 from fuser.host_ir.instructions import Deallocate as Deallocate
 from fuser.host_ir.instructions import Fill as Fill
@@ -119,6 +120,7 @@ __all__ = [
     "Allocate",
     "BroadcastOp",
     "CacheOp",
+    "CallLibrary",
     "CircularBufferOptions",
     "ClusterDims",
     "CommunicatorBackend",

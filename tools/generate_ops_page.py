@@ -17,6 +17,7 @@ from typing import Any
 from fuser.frontend import ops
 from fuser.frontend.factories import FACTORIES
 from fuser.frontend.indexing_ops import INDEXING_OPS
+from fuser.frontend.library_calls import LIBRARY_CALLS
 from fuser.frontend.methods import METHODS
 from fuser.frontend.random_ops import RANDOM_OPS
 from fuser.frontend.reductions import REDUCTION_OPS
@@ -111,6 +112,7 @@ def page() -> str:
         ("call", "what"),
         [(f"`{name}`", sentence(name)) for name in OTHERS],
     )
+    calls = table(("call", "what"), [(f"`{name}`", sentence(name)) for name in LIBRARY_CALLS])
     elementwise = [n for n in ops.ELEMENTWISE if n not in POINTWISE]
     elementwise_table = table(("call", "what"), [(f"`{name}`", sentence(name)) for name in elementwise])
     unsupported = table(("call", "why"), [(f"`{name}`", why) for name, why in sorted(ops.UNSUPPORTED.items())])
@@ -172,6 +174,14 @@ def page() -> str:
         "(`FUSER_DEVICE=simulator`) names the op's line, the index and the range.",
         "",
         *others,
+        "",
+        "## Computed by a library",
+        "",
+        "torch computes these on tensors of torch, CuPy on other arrays of a GPU (`pip install 'fuser[cupy]'`), NumPy on the",
+        "simulator. Pointwise ops and reductions on either side of one are fused as ever; `fd.explain` tells what was handed",
+        "over.",
+        "",
+        *calls,
         "",
         "## Methods and subscripts",
         "",

@@ -23,6 +23,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion, Tensor
+from fuser.ir.library_ops import LIBRARY_OPS
 from fuser.ir.print_fusion import definition_text
 from fuser.ir.reshape_dims import Resolution
 from fuser.ir.views import viewed
@@ -66,7 +67,7 @@ def compile_segments(
     Binaries are made side by side. Raises CompilationError with the errors of all segments whose text NVRTC refused, or the
     SizesRefusedError that stands for it, and the SizesRefusedError of all segments that are to be cut.
     """
-    wanted = [s.scheduler.type is not SchedulerType.no_op for s in segmented.segments]
+    wanted = [s.has_kernel for s in segmented.segments]
     kernels: list[CompiledKernel | None] = []
     failures = _Failures()
     with Builds(sum(wanted)) as builds:
@@ -258,7 +259,9 @@ def segments_text(segmented: SegmentedFusion, reasons: Sequence[str] = ()) -> st
     """Each segment's scheduler, why those before it refused, and its exprs; first why the fusion was cut again, if it was."""
     lines = [f"# cut again: {reason}" for reason in reasons]
     for k, segment in enumerate(segmented.segments):
-        lines.append(f"# segment {k}: {segment.scheduler.type.name}")
+        call = segment.call
+        taker = segment.scheduler.type.name if call is None else f"a library: {LIBRARY_OPS[call.op].reason}"
+        lines.append(f"# segment {k}: {taker}")
         lines += [f"#   {t.name} refused: {reason}" for t, reason in segment.refusals]
         lines.append(definition_text(segment.fusion))
     return "\n".join(lines) + "\n"

@@ -737,6 +737,13 @@ class TensorView(Val):
         Result: the promoted dtype of the operands; 16-bit floats, integers and Bool become Float.
         Raises DefinitionRuntimeError for operands of other kinds.
         """
+    def linear(self, arg2: TensorView, bias: TensorView | None = None) -> TensorView:
+        """arg1[.., K] @ arg2[N, K] transposed + bias[N]: [.., N].
+
+        Raises DefinitionRuntimeError for operands of other dtypes than one floating one, an arg2 of other rank than
+        2, a bias of
+        other rank than 1, and for dims that do not fit. How long the bias is the execution checks.
+        """
     def log(self) -> TensorView:
         """Natural logarithm; log(0) = -inf, negative real input nan.
 
@@ -806,6 +813,14 @@ class TensorView(Val):
         Scalars alone give a scalar.
         Result: Bool.
         Raises DefinitionRuntimeError for operands of other kinds.
+        """
+    def matmul(self, arg2: TensorView) -> TensorView:
+        """arg1[.., M, K] @ arg2[.., K, N]: [.., M, N]. Of a vector the dim that it lacks is dropped; leading dims
+        broadcast.
+
+        Sums run in Float, of Double in Double, and are rounded once. Raises DefinitionRuntimeError for operands of
+        rank 0, of
+        other dtypes than one floating one, and for dims that do not fit.
         """
     @overload
     def max(self, dtype: Dtype = DataType.Null) -> TensorView:

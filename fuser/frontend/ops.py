@@ -13,6 +13,7 @@ from fuser.errors import NotSupportedError, missing_from_module
 from fuser.frontend.elementwise import ELEMENTWISE
 from fuser.frontend.factories import FACTORIES
 from fuser.frontend.indexing_ops import INDEXING_OPS
+from fuser.frontend.library_calls import LIBRARY_CALLS
 from fuser.frontend.random_ops import RANDOM_OPS
 from fuser.frontend.reductions import REDUCTION_OPS
 from fuser.frontend.reshape_ops import RESHAPE_OPS
@@ -23,8 +24,6 @@ from fuser.frontend.triangles import TRIANGLES
 from fuser.tracebacks import short_traceback
 
 UNSUPPORTED: dict[str, str] = {
-    "matmul": "matrix products come with the matmul and library schedulers",
-    "linear": "matrix products come with the matmul and library schedulers",
     "grouped_mm": "matrix products come with the matmul and library schedulers",
     "scaled_mm": "matrix products of 8- and 4-bit floats need sm100",
     "cutlass_nvfp4_grouped_mm": "matrix products of 4-bit floats need sm100",
@@ -59,6 +58,7 @@ OPS: dict[str, Callable[..., Any]] = {
     **RESHAPE_OPS,
     **RESIZE_OPS,
     **INDEXING_OPS,
+    **LIBRARY_CALLS,
     **FACTORIES,
     **RANDOM_OPS,
     **TRIANGLES,

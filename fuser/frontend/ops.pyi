@@ -723,8 +723,13 @@ def lgamma(x: TensorView, /) -> TensorView:
 
 @overload
 def lgamma(x: Operand, /) -> Val: ...
-def linear(*args: object, **kwargs: object) -> NoReturn:
-    """Not supported yet: matrix products come with the matmul and library schedulers."""
+def linear(arg1: TensorView, arg2: TensorView, bias: TensorView | None = None) -> TensorView:
+    """arg1[.., K] @ arg2[N, K] transposed + bias[N]: [.., N].
+
+    Raises DefinitionRuntimeError for operands of other dtypes than one floating one, an arg2 of other rank than 2,
+    a bias of
+    other rank than 1, and for dims that do not fit. How long the bias is the execution checks.
+    """
 
 @overload
 def log(x: TensorView, /) -> TensorView:
@@ -836,8 +841,14 @@ def lt(lhs: TensorView, rhs: Operand, /) -> TensorView:
 def lt(lhs: Operand, rhs: TensorView, /) -> TensorView: ...
 @overload
 def lt(lhs: Operand, rhs: Operand, /) -> Val: ...
-def matmul(*args: object, **kwargs: object) -> NoReturn:
-    """Not supported yet: matrix products come with the matmul and library schedulers."""
+def matmul(arg1: TensorView, arg2: TensorView) -> TensorView:
+    """arg1[.., M, K] @ arg2[.., K, N]: [.., M, N]. Of a vector the dim that it lacks is dropped; leading dims
+    broadcast.
+
+    Sums run in Float, of Double in Double, and are rounded once. Raises DefinitionRuntimeError for operands of rank
+    0, of
+    other dtypes than one floating one, and for dims that do not fit.
+    """
 
 @overload
 def max(arg: TensorView, dtype: Dtype = DataType.Null) -> TensorView:

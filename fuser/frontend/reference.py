@@ -31,6 +31,7 @@ from fuser.ir.fusion import (
     Gather,
     GatherKind,
     Iota,
+    LibraryOp,
     Permute,
     Pointwise,
     Random,
@@ -45,6 +46,7 @@ from fuser.ir.fusion import (
     Val,
     Welford,
 )
+from fuser.ir.library_ops import LIBRARY_OPS
 from fuser.ir.op_table import (
     POINTWISE,
     REDUCTIONS,
@@ -56,6 +58,7 @@ from fuser.ir.op_table import (
 )
 from fuser.ir.random_numbers import random_values
 from fuser.ir.scalar_evaluation import rounded_number
+from fuser.runtime import array_library
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -155,8 +158,23 @@ class _State:
                 self.tensors[expr.output.name] = self._iota(expr)
             case Random():
                 self.tensors[expr.output.name] = self._random(expr)
+            case LibraryOp():
+                self._library(expr)
             case unreachable:
                 assert_never(unreachable)
+
+    def _library(self, expr: LibraryOp) -> None:
+        tensors: dict[str, Array] = {}
+        numbers: dict[str, Any] = {**LIBRARY_OPS[expr.op].defaults, **dict(expr.options)}
+        for name, value in zip(expr.names, expr.inputs, strict=True):
+            if isinstance(value, Tensor):
+                tensors[name] = _accumulated(self._operand(value, value.dtype))
+            else:
+                numbers[name] = self.binding.scalar(value)
+        with np.errstate(all="ignore"):
+            results = array_library.compute(np, expr.op, tensors, numbers)
+        for t, result in zip(expr.outputs, results, strict=True):
+            self.tensors[t.name] = numpy_cast(np.asarray(result), t.dtype)
 
     def _pointwise(self, expr: Pointwise) -> Array:
         if expr.op in COPIES:
@@ -290,6 +308,12 @@ class _State:
         index = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
         first, second = (np.asarray(self.binding.scalar(v)) for v in expr.parameters)
         return random_values(expr.distribution, seed, offset, index, (first, second), expr.output.dtype)
+
+
+def _accumulated(array: Array) -> Array:
+    """Floats as they are summed up here."""
+    is_float = array.dtype.kind not in "biuc" and array.dtype.itemsize < 8
+    return array.astype(np.float64) if is_float else array
 
 
 def _reduced_axes(output: Tensor) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from fuser.host_ir.bodies import selector_of
 from fuser.host_ir.instructions import (
     Alias,
     Allocate,
+    CallLibrary,
     Copy,
     Deallocate,
     Fill,
@@ -25,6 +26,7 @@ from fuser.host_ir.instructions import (
     Synchronize,
     WaitEvent,
 )
+from fuser.ir.library_ops import LIBRARY_OPS
 from fuser.records import record
 from fuser.runtime.plan_evaluation import argument_dtypes
 from fuser.runtime.raw_signature import RawKind, RawParameter
@@ -50,6 +52,8 @@ def accesses_of(instruction: Instruction) -> Accesses:
             return Accesses((src,), (dst,))
         case LaunchKernel():
             return _accesses_of_launch(instruction)
+        case CallLibrary(_, outputs):
+            return Accesses(tensors_of(instruction), outputs)
         case If() | Switch():
             selector = selector_of(instruction)
             return _NONE if selector is None else Accesses((selector,))
@@ -79,6 +83,17 @@ def _accesses_of_launch(instruction: LaunchKernel) -> Accesses:
         elif is_read[position]:
             reads.append(arg)
     return Accesses(tuple(reads), tuple(writes))
+
+
+def tensors_of(instruction: CallLibrary) -> tuple[str, ...]:
+    """Slots that a call reads as tensors."""
+    return tuple(slot for _, slot in named_tensors(instruction))
+
+
+def named_tensors(instruction: CallLibrary) -> list[tuple[str, str]]:
+    """(parameter, slot) of each tensor that a call reads."""
+    tensors = LIBRARY_OPS[instruction.op].tensors
+    return [(name, arg) for name, arg in instruction.arguments if name in tensors and isinstance(arg, str)]
 
 
 def output_positions(instruction: LaunchKernel) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ from fuser.host_ir.dependencies import Dependencies
 from fuser.host_ir.instructions import (
     Alias,
     Allocate,
+    CallLibrary,
     Copy,
     Deallocate,
     Fill,
@@ -43,9 +44,8 @@ def assign_streams(instructions: Sequence[Instruction], streams: int) -> tuple[I
     """
     if type(streams) is not int or streams < 1:
         raise DefinitionTypeError(f"streams is a number from 1, got {streams!r}")
-    other = next(
-        (i for i in instructions if not isinstance(i, (Allocate, Alias, Deallocate, Copy, Fill, LaunchKernel))), None
-    )
+    known = (Allocate, Alias, Deallocate, Copy, Fill, LaunchKernel, CallLibrary)
+    other = next((i for i in instructions if not isinstance(i, known)), None)
     if other is not None:
         why = "has instructions with bodies" if bodies_of(other) else "has streams of its own"
         raise DefinitionRuntimeError(
@@ -78,7 +78,7 @@ def _groups(instructions: Sequence[Instruction]) -> list[list[Instruction]]:
     beside = side_by_side(instructions)
     groups: list[list[Instruction]] = []
     for index, instruction in enumerate(instructions):
-        if isinstance(instruction, (Copy, Fill, LaunchKernel)):
+        if isinstance(instruction, (Copy, Fill, LaunchKernel, CallLibrary)):
             side = beside.get(index)
             if side is not None and side.starter is not None:
                 groups[-1].append(instruction)

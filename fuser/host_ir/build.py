@@ -1,27 +1,41 @@
-"""`build_host_program`: the program that runs the kernels of a segmented fusion.
+"""`build_host_program`: the program that runs the kernels of a segmented fusion, and calls libraries for the rest.
 
-For each segment: outputs are allocated, the kernel launched, and intermediates freed after their last reader, whose memory
-later ones take (`reuse_memory.py`). Views of inputs
-become aliases. An output that updates an input is written there directly if its kernel allows it (`in_place`) and nobody
-reads the input later; else into a temporary that is copied over at the end, after every read.
+For each segment: outputs are allocated, the kernel launched or the library called, and intermediates freed after their last
+reader, whose memory later ones take (`reuse_memory.py`). Views of inputs become aliases. An output that updates an input is
+written there directly if its kernel allows it (`in_place`) and nobody reads the input later; else into a temporary that is
+copied over at the end, after every read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Instruction, LaunchKernel
+from fuser.host_ir.instructions import (
+    Alias,
+    Allocate,
+    CallLibrary,
+    Copy,
+    Deallocate,
+    Instruction,
+    LaunchKernel,
+    LibraryArgument,
+)
 from fuser.host_ir.program import HostProgram
 from fuser.host_ir.reuse_memory import reuse_memory
 from fuser.host_ir.slot_layouts import SegmentedLike, SegmentLike, SlotLayouts, updated_by
-from fuser.ir.fusion import GENERATOR_STATE, Broadcast, Permute, Reshape, Squeeze, Tensor
+from fuser.ir.fusion import GENERATOR_STATE, Broadcast, LibraryOp, Permute, Reshape, Scalar, Squeeze, Tensor
 from fuser.ir.integers import Int
 from fuser.runtime.compiled_kernel import CompiledKernel
 
 
 def build_host_program(segmented: SegmentedLike, kernels: Sequence[CompiledKernel | None]) -> HostProgram:
-    """The program. `kernels`: one per segment, None for segments of views."""
+    """The program. `kernels`: one per segment, None for segments of views and library calls."""
     return _Builder(segmented, kernels).build()
+
+
+def _call_of(segment: SegmentLike) -> LibraryOp | None:
+    only = segment.fusion.tensor_exprs[0] if len(segment.fusion.tensor_exprs) == 1 else None
+    return only if isinstance(only, LibraryOp) else None
 
 
 class _Builder:
@@ -46,7 +60,10 @@ class _Builder:
         kept = {o.tensor.name for o in self.fusion.outputs}
         self._find_views(kept)
         for k, (segment, kernel) in enumerate(zip(self.segmented.segments, self.kernels, strict=True)):
-            if kernel is None:
+            call = _call_of(segment)
+            if call is not None:
+                self._call(k, segment, call)
+            elif kernel is None:
                 for t in segment.fusion.output_tensors:
                     self._view(t)
             else:
@@ -69,7 +86,7 @@ class _Builder:
         """Which slots are views made by segments without kernels: they have no storage to free, and keep that of their source
         for as long as they are read themselves."""
         for segment, kernel in zip(self.segmented.segments, self.kernels, strict=True):
-            if kernel is None:
+            if kernel is None and _call_of(segment) is None:
                 inputs = {t.name for t in segment.fusion.input_tensors}
                 for t in segment.fusion.output_tensors:
                     source = t
@@ -139,6 +156,41 @@ class _Builder:
         for name in plan.scalar_arguments:
             arguments.append(self.layouts.extents.of_symbol(symbols[name]) if name in carried else name)
         self.instructions.append(LaunchKernel(kernel, tuple(arguments)))
+
+    def _call(self, k: int, segment: SegmentLike, call: LibraryOp) -> None:
+        """Results of a library are written into slots that are made for them, and copied over what they update at the end."""
+        arguments: dict[str, LibraryArgument] = dict(call.options)
+        for name, value in zip(call.names, call.inputs, strict=True):
+            if isinstance(value, Tensor):
+                arguments[name] = self.storage.get(value.name, value.name)
+            else:
+                arguments[name] = self._number(value)
+        outputs: list[str] = []
+        made = {t.name: t for t in segment.fusion.output_tensors}
+        for t in call.outputs:
+            # One that nobody reads is written all the same.
+            target = updated_by(t, segment.fusion)
+            if target is not None:
+                self.copies.append(Copy(target.name, t.name))
+                self.slots[t.name] = target.name
+            strides = self.layouts.strides(t, segment.fusion)
+            self.instructions.append(Allocate(t.name, self.layouts.shape(t), t.dtype, strides))
+            self.made.add(t.name)
+            outputs.append(t.name)
+        self.instructions.append(CallLibrary(call.op, outputs, arguments))
+        for t in call.outputs:
+            if t.name not in made:
+                self.instructions.append(Deallocate(t.name))
+
+    def _number(self, value: Scalar) -> LibraryArgument:
+        """A number that a call takes."""
+        if value.value is not None:
+            return value.value
+        if self._is_input(value.name):
+            return value.name
+        if value.expression is not None:
+            return self.layouts.extents.of_extent(value.expression)
+        return self.layouts.extents.of_scalar(value.name)
 
     def _update_from_inputs(self) -> None:
         """An in-place update whose new value is an input, a view of one, or made by a segment that does not read the target."""

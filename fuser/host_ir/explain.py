@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from fuser.host_ir.bodies import walk
-from fuser.host_ir.instructions import Copy, Fill, LaunchKernel, SetStream, WaitEvent
+from fuser.host_ir.instructions import CallLibrary, Copy, Fill, LaunchKernel, SetStream, WaitEvent
 from fuser.host_ir.print import kernel_label
 from fuser.host_ir.stream_order import Name
 from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, StrideOf
+from fuser.ir.library_ops import LIBRARY_OPS
 from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.library_calls import LibraryCall, notes_of, operands_text
 
 if TYPE_CHECKING:
     from fuser.host_ir.program import HostProgram
@@ -20,6 +22,7 @@ def explain_program(program: HostProgram) -> str:
     were left to the interpreter."""
     parts = [repr(program)]
     parts += [_explain_kernel(label, kernel) for label, kernel in program.kernels.items()]
+    parts += [_explain_call(call) for call in program.library_calls()]
     if len(program.facts.streams) > 1:
         parts.append(_explain_streams(program))
     memory = program.memory()
@@ -35,6 +38,15 @@ def explain_program(program: HostProgram) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _explain_call(call: LibraryCall) -> str:
+    """What was handed to which library, why, and what that does beside the op."""
+    lines = [
+        f"{call.op}({operands_text(call.inputs)}) by {call.library}",
+        f"  why         {LIBRARY_OPS[call.op].reason}",
+    ]
+    return "\n".join([*lines, *(f"  beside      {note}" for note in notes_of(call))])
+
+
 def _explain_streams(program: HostProgram) -> str:
     """What goes to which stream, and how many orders of the device between streams that costs."""
     work: dict[Name, int] = dict.fromkeys(program.facts.streams, 0)
@@ -43,7 +55,7 @@ def _explain_streams(program: HostProgram) -> str:
     for instruction in walk(program.instructions):
         if isinstance(instruction, SetStream):
             current = instruction.stream
-        elif isinstance(instruction, (LaunchKernel, Copy, Fill)):
+        elif isinstance(instruction, (LaunchKernel, CallLibrary, Copy, Fill)):
             work[current] += 1
         elif isinstance(instruction, WaitEvent):
             waits += 1

@@ -8,6 +8,7 @@ Grammar
                  | Copy(dst, src)                             elementwise, any layouts of equal shape
                  | Fill(slot, value)                          every element
                  | LaunchKernel(kernel, args, launch)
+                 | CallLibrary(op, outputs, arguments)        what a library computes, into slots that are there
                  | SetStream(stream)                          what follows goes to that stream
                  | RecordEvent(event)                         the event is what stands on the stream by now
                  | WaitEvent(event)                           what follows on the stream waits for the event
@@ -45,7 +46,7 @@ them. A name stands for one memory in the whole program. What a loop writes coun
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, get_args
 
 from fuser.errors import DefinitionTypeError
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from fuser.runtime.rtc_kernel import RtcKernel
 
 Argument = str | bool | int | float | complex | Int
+LibraryArgument = Argument | None
 
 
 @short_tracebacks
@@ -194,6 +196,46 @@ class LaunchKernel:
                 raise DefinitionTypeError(
                     f"an argument of LaunchKernel is the name of a slot, a number or a size, got {arg!r}"
                 )
+
+
+@short_tracebacks
+@record
+class CallLibrary:
+    """Have a library compute: torch on tensors of torch, CuPy on other arrays of a GPU, NumPy on the simulator.
+
+    op         a row of `fuser.ir.library_ops`, such as "matmul"
+    outputs    slots of its results, of any layout, in order
+    arguments  by parameter: slots of tensors, numbers, slots of numbers, sizes. What is left out is as in the definition's op
+    """
+
+    op: str
+    outputs: tuple[str, ...]
+    arguments: tuple[tuple[str, LibraryArgument], ...]
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            op: str,
+            outputs: Sequence[str],
+            arguments: Mapping[str, LibraryArgument] | Sequence[tuple[str, LibraryArgument]],
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        from fuser.ir.library_ops import LIBRARY_OPS
+
+        if self.op not in LIBRARY_OPS:
+            known = ", ".join(map(repr, LIBRARY_OPS))
+            raise DefinitionTypeError(f"CallLibrary takes the name of an op, one of {known}, got {self.op!r}")
+        if isinstance(self.outputs, str) or not isinstance(self.outputs, Sequence):
+            raise DefinitionTypeError(f"outputs of CallLibrary are a sequence of slots, got {self.outputs!r}")
+        object.__setattr__(self, "outputs", tuple(self.outputs))
+        if not isinstance(self.arguments, (Mapping, tuple)):
+            raise DefinitionTypeError(
+                f"arguments of CallLibrary are a dict, as in {{'arg1': 'x', 'arg2': 'y'}}, got {self.arguments!r}"
+            )
+        given: dict[str, Any] = dict(self.arguments)
+        object.__setattr__(self, "arguments", tuple((name, _plain(value)) for name, value in given.items()))
 
 
 @short_tracebacks
@@ -380,6 +422,7 @@ Instruction = (
     | Copy
     | Fill
     | LaunchKernel
+    | CallLibrary
     | SetStream
     | RecordEvent
     | WaitEvent

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard, assert_never
 
 from fuser.errors import FuserError, InputRuntimeError, InputTypeError, InternalError, LaunchError
-from fuser.host_ir.accesses import output_positions
+from fuser.host_ir.accesses import named_tensors, output_positions
 from fuser.host_ir.bodies import (
     bodies_of,
     body_numbers,
@@ -24,12 +24,14 @@ from fuser.host_ir.bodies import (
     turns,
     walk,
 )
+from fuser.host_ir.call_checks import check_call
 from fuser.host_ir.choices import MemoryAround, equal_bodies, selector_dtype, selector_for
 from fuser.host_ir.expressions import Size, SizeFunction, SlotSource, compile_sizes, sources_of, symbol_of
 from fuser.host_ir.instructions import (
     Alias,
     Allocate,
     Argument,
+    CallLibrary,
     Copy,
     Deallocate,
     Fill,
@@ -58,6 +60,7 @@ from fuser.host_ir.steps import (
     Frame,
     InstructionStep,
     LaunchStep,
+    LibraryStep,
     OutputPlan,
     Place,
     RecordStep,
@@ -73,6 +76,7 @@ from fuser.host_ir.stream_order import Name, find_hazard
 from fuser.ir.dtypes import DataType
 from fuser.ir.facts import byte_span
 from fuser.ir.integers import Int, Symbol
+from fuser.ir.library_ops import LIBRARY_OPS
 from fuser.runtime.arrays import (
     KEPT_ALIGNMENT,
     ArrayKind,
@@ -87,6 +91,7 @@ from fuser.runtime.arrays import (
 )
 from fuser.runtime.device import Device, Launch
 from fuser.runtime.frameworks import Framework, HostFramework, framework_for
+from fuser.runtime.library_calls import LibraryCall, Operand, library_for
 from fuser.runtime.plan_evaluation import evaluation_of, scalar_as
 from fuser.runtime.raw_signature import RawKind, RawParameter
 from fuser.runtime.selectors import NO_BODY, raise_complaints
@@ -436,6 +441,9 @@ class _Run:
                     self._launch_raw(instruction) if kernel.plan is None else self._launch_planned(index, instruction)
                 )
                 self.count("skipped_launches" if step is None else "launches")
+            case CallLibrary():
+                step = self._call_library(instruction)
+                self.count("skipped_launches" if step is None else "library_calls")
             case SetStream() | RecordEvent() | WaitEvent() if len(self.program.facts.streams) == 1:
                 return  # all of it is in order
             case SetStream(stream):
@@ -644,6 +652,34 @@ class _Run:
         check_launch(kernel.entry, launch, self.device)
         reads, writes = self._spans(instruction)
         return LaunchStep(kernel, launch, tuple(template), tuple(pointers), tuple(numbers), reads=reads, writes=writes)
+
+    def _call_library(self, instruction: CallLibrary) -> InstructionStep | None:
+        read = [(name, self.tensors[slot]) for name, slot in named_tensors(instruction)]
+        slots = {slot for _, slot in named_tensors(instruction)}
+        numbers = {
+            name: None if arg is None else self._number(arg)
+            for name, arg in instruction.arguments
+            if not (isinstance(arg, str) and arg in slots)
+        }
+        row = LIBRARY_OPS[instruction.op]
+        written = [self.tensors[slot] for slot in instruction.outputs]
+        call = LibraryCall(
+            instruction.op,
+            library_for(instruction.op, self.framework.kind, self.device),
+            tuple(Operand(name, t.dtype, t.sizes, t.strides) for name, t in read),
+            tuple(Operand(name, t.dtype, t.sizes, t.strides) for name, t in zip(row.outputs, written, strict=True)),
+            tuple(numbers.items()),
+        )
+        check_call(call)
+        tensors = [t for _, t in read]
+        for t in (*tensors, *written):
+            self._address(t)
+        if all(0 in t.sizes for t in written):
+            return None
+        self.program.note_call(call)
+        reads = tuple((t.root, *t.span) for t in tensors)
+        writes = tuple((t.root, *t.span) for t in written)
+        return LibraryStep(call, tuple(t.place for t in (*tensors, *written)), reads, writes)
 
     # --- finish -------------------------------------------------------------------------------------------------------
 

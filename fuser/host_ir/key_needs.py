@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence, Set
 
 from fuser.host_ir.bodies import bodies_of, body_numbers, decisions_of, numbered
 from fuser.host_ir.expressions import Size, SlotSource, sources_of
-from fuser.host_ir.instructions import Alias, Allocate, ForLoop, If, Instruction, LaunchKernel, Switch
+from fuser.host_ir.instructions import Alias, Allocate, CallLibrary, ForLoop, If, Instruction, LaunchKernel, Switch
 from fuser.host_ir.verify import ProgramFacts
 from fuser.ir.facts import Aligned, Disjoint
 from fuser.ir.integers import Int
+from fuser.ir.library_ops import LIBRARY_OPS
 from fuser.records import record
 from fuser.runtime.plan_evaluation import evaluation_of
 
@@ -54,6 +55,10 @@ def key_needs(instructions: Sequence[Instruction], facts: ProgramFacts) -> KeyNe
                 for name, arg in zip(kernel.plan.scalar_arguments, numbers, strict=True):
                     if name in used and isinstance(arg, str):
                         fixing.add(arg)
+            case CallLibrary(op, _, arguments):
+                tensors = LIBRARY_OPS[op].tensors
+                sizes += [a for _, a in arguments if isinstance(a, Int)]
+                fixing.update(a for name, a in arguments if isinstance(a, str) and name not in tensors)
             case Allocate(_, shape, _, strides):
                 sizes += (*shape, *(strides or ()))
             case Alias(_, _, shape, strides, offset):

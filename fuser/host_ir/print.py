@@ -18,6 +18,7 @@ from fuser.host_ir.instructions import (
     Alias,
     Allocate,
     Argument,
+    CallLibrary,
     Copy,
     Deallocate,
     Fill,
@@ -25,6 +26,7 @@ from fuser.host_ir.instructions import (
     If,
     Instruction,
     LaunchKernel,
+    LibraryArgument,
     RecordEvent,
     SetStream,
     Switch,
@@ -99,6 +101,9 @@ def print_instruction(instruction: Instruction, labels: Mapping[int, str] | None
             more = "" if launch is None else f", {launch!r}"
             words = _tuple([_argument(a) for a in args])
             return f'LaunchKernel(kernels["{label}"], {words}{more})'
+        case CallLibrary(op, outputs, arguments):
+            given = ", ".join(f"{name!r}: {_library_argument(value)}" for name, value in arguments)
+            return f"CallLibrary({op!r}, {_tuple([repr(s) for s in outputs])}, {{{given}}})"
         case SetStream(name) | RecordEvent(name) | WaitEvent(name):
             return f"{type(instruction).__name__}({name!r})"
         case Synchronize():
@@ -149,6 +154,10 @@ def _argument(value: Argument) -> str:
     if isinstance(value, Int):
         return str(value)
     return repr(value) if isinstance(value, str) else _number(value)
+
+
+def _library_argument(value: LibraryArgument) -> str:
+    return "None" if value is None else _argument(value)
 
 
 def _number(value: bool | int | float | complex) -> str:

@@ -30,6 +30,7 @@ from fuser.host_ir.verify import ProgramFacts, verify_program
 from fuser.missing_names import KnownNames, says_instead
 from fuser.runtime.arrays import ArrayView, input_sequence
 from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.library_calls import LibraryCall
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_tracebacks, shorten
 from fuser.unbound_calls import NOT_GIVEN, asks_for_inputs
@@ -44,6 +45,7 @@ COUNTERS = (
     "launches_beside",
     "launches_kept_apart",
     "skipped_launches",
+    "library_calls",
     "allocations",
     "deallocations",
     "copies",
@@ -56,6 +58,9 @@ COUNTERS = (
     "variant_hits",
 )
 
+
+# Different calls of libraries that `explain` tells of.
+_MAX_CALLS = 64
 
 _RUN = "program.run([x, y]) runs it, on a list of all inputs"
 
@@ -79,6 +84,7 @@ class HostProgram:
     """
 
     __slots__ = (
+        "_calls",
         "_counters",
         "_inputs",
         "_instructions",
@@ -126,6 +132,7 @@ class HostProgram:
         self._tallies: list[Tally] = []
         # Of the latest run that the interpreter made, most bytes at a time and all.
         self._memory: tuple[int, int] | None = None
+        self._calls: dict[LibraryCall, None] = {}
         # Runs whose like will go to the interpreter again, by reason.
         self._interpreted: dict[str, int] = {}
 
@@ -286,6 +293,17 @@ class HostProgram:
         """Runs by the interpreter of calls whose like will not be known to the launcher either, by reason."""
         with self._lock:
             return dict(self._interpreted)
+
+    def note_call(self, call: LibraryCall) -> None:
+        """Keep what the interpreter handed to a library, for `explain` (for executors)."""
+        with self._lock:
+            if len(self._calls) < _MAX_CALLS:
+                self._calls.setdefault(call)
+
+    def library_calls(self) -> list[LibraryCall]:
+        """Calls of libraries that runs have made so far, each different one once; of many sizes the first ones."""
+        with self._lock:
+            return list(self._calls)
 
     def memory(self) -> tuple[int, int] | None:
         """(most bytes that a run has of the device at a time, all that it asks for), of the latest new sizes; None before."""

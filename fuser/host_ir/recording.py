@@ -29,6 +29,7 @@ from fuser.host_ir.steps import (
     FillStep,
     Frame,
     LaunchStep,
+    LibraryStep,
     Place,
     RecordStep,
     Step,
@@ -48,11 +49,13 @@ from fuser.runtime.commands import (
     FillCommand,
     KernelCommand,
     LayoutCommand,
+    LibraryCommand,
     SwitchCommand,
 )
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import ArgumentValue, Device, Launch
 from fuser.runtime.frameworks import Framework, Storage
+from fuser.runtime.library_calls import LibraryCall
 from fuser.runtime.streams import keep_until_done
 from fuser.runtime.strided_copy import copy_strided
 
@@ -269,6 +272,10 @@ class _Notes:
         del stream
         self.note(FillCommand(address, pattern, count))
 
+    def call_library(self, call: LibraryCall, addresses: Sequence[int], stream: int) -> None:
+        del stream
+        self.note(LibraryCommand(call, tuple(addresses)))
+
     def semaphores(self, count: int, stream: int, *, beside: bool = False) -> int:
         """Counters of this launch alone: others may run beside it."""
         del beside
@@ -343,7 +350,7 @@ class _RecordingFrame(Frame):
 def _accesses(step: Step, addresses: Sequence[int]) -> tuple[list[Range], list[Range]]:
     """The bytes that a step reads and writes, of memory that there is before it."""
     match step:
-        case LaunchStep(reads=reads, writes=writes):
+        case LaunchStep(reads=reads, writes=writes) | LibraryStep(reads=reads, writes=writes):
             return _ranges(reads, addresses), _ranges(writes, addresses)
         case CopyStep(dtype, sizes, dst, dst_strides, src, src_strides):
             read = _range(dtype, sizes, src, src_strides, addresses)

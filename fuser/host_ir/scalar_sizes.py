@@ -46,13 +46,14 @@ class ExtentSizes:
         name = self._fusion.extent_scalars.get(symbol.name)
         if name is None:
             raise InternalError(f"no input carries the extent {symbol}", pass_name="build_host_program")
-        return self._of_scalar(name)
+        return self.of_scalar(name)
 
     def of_extent(self, expression: Int) -> Int:
         """An extent with sizes in place of its symbols."""
         return expression.substitute({s: self.of_symbol(s) for s in expression.symbols})
 
-    def _of_scalar(self, name: str) -> Int:
+    def of_scalar(self, name: str) -> Int:
+        """A scalar of the fusion as a size. Raises NotSupportedError for one that sizes have no word for."""
         if name in self._input_names:
             return scalar(name)
         expr = self._computed.get(name)
@@ -102,7 +103,7 @@ class ExtentSizes:
         return compare(left, right)
 
     def _operand(self, s: Scalar) -> Int:
-        return self._of_scalar(s.name) if s.value is None else const(int(s.value.real))
+        return self.of_scalar(s.name) if s.value is None else const(int(s.value.real))
 
 
 def _truncated(a: Int, divisor: int) -> Int:

@@ -2,7 +2,7 @@
 
 Grammar
     bound program := step*
-    step          := AllocateStep | DeallocateStep | CopyInStep | CopyStep | FillStep | LaunchStep
+    step          := AllocateStep | DeallocateStep | CopyInStep | CopyStep | FillStep | LaunchStep | LibraryStep
                    | SwitchStep                                                 bodies of which the device chooses one
                    | StreamStep | RecordStep | WaitStep | SynchronizeStep       streams and events by number
     place         := (root, byte offset)                    an address: root memory of the run plus a constant
@@ -26,6 +26,7 @@ from fuser.runtime.arrays import ArrayKind, Scalar, element_span, row_major
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device, Launch
 from fuser.runtime.frameworks import Framework, Storage
+from fuser.runtime.library_calls import LibraryCall
 from fuser.runtime.plan_evaluation import scalar_as
 from fuser.runtime.selectors import NO_BODY, Selector
 from fuser.runtime.side_streams import SideStreams
@@ -329,6 +330,20 @@ class LaunchStep:
 
 
 @record(eq=False)
+class LibraryStep:
+    """A call of a library. `places`: of its inputs, then of its outputs; spans as of a launch."""
+
+    call: LibraryCall
+    places: tuple[Place, ...]
+    reads: tuple[Span, ...]
+    writes: tuple[Span, ...]
+
+    def run(self, frame: Frame) -> None:
+        addresses = [frame.addresses[root] + offset for root, offset in self.places]
+        frame.device.call_library(self.call, addresses, frame.stream)
+
+
+@record(eq=False)
 class StreamStep:
     """`begins`: the stream is turned to for the first time."""
 
@@ -402,7 +417,9 @@ def _put(values: list[Scalar], positions: Sequence[int], value: int) -> None:
 
 # What an instruction becomes; arrays in host memory are copied in where one needs them first.
 StreamOrderStep = StreamStep | RecordStep | WaitStep | SynchronizeStep
-InstructionStep = AllocateStep | DeallocateStep | CopyStep | FillStep | LaunchStep | SwitchStep | StreamOrderStep
+InstructionStep = (
+    AllocateStep | DeallocateStep | CopyStep | FillStep | LaunchStep | LibraryStep | SwitchStep | StreamOrderStep
+)
 Step = InstructionStep | CopyInStep
 
 
@@ -426,6 +443,8 @@ def roots_of(step: Step) -> set[int]:
             return {dst[0]}
         case LaunchStep(pointers=pointers):
             return {root for _, root, _ in pointers}
+        case LibraryStep(places=places):
+            return {root for root, _ in places}
         case SwitchStep(place=place, bodies=bodies):
             return {place[0]}.union(*(roots_of(inner) for body in bodies for inner in body.steps))
         case StreamStep() | RecordStep() | WaitStep() | SynchronizeStep():

@@ -38,6 +38,7 @@ from fuser.host_ir.steps import (
     FillStep,
     Frame,
     LaunchStep,
+    LibraryStep,
     OutputPlan,
     RecordStep,
     StreamStep,
@@ -123,6 +124,8 @@ class _Text:
                     self.run_step(step, (dst[0],))
                 case LaunchStep():
                     self.launch(k, step)
+                case LibraryStep():
+                    self.call_library(step)
                 case SwitchStep():
                     self.choose(step)
                 case StreamStep(stream, begins):
@@ -369,6 +372,11 @@ class _Text:
         for name in numbers:
             self.add(f"frame.numbers[{name!r}] = {self.number(name, None)}")
         self.add(f"{self.const(step)}.run(frame)")
+
+    def call_library(self, step: LibraryStep) -> None:
+        self.constants["call_library"] = self.device.call_library
+        addresses = [f"r{root} + {self.const(offset)}" if offset else f"r{root}" for root, offset in step.places]
+        self.add(f"call_library({self.const(step.call)}, ({''.join(f'{a}, ' for a in addresses)}), {self.stream()})")
 
     def launch(self, k: int, step: LaunchStep) -> None:
         number = len(self.launches)

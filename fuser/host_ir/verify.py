@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn, assert_never
 
 from fuser.errors import DefinitionError, DefinitionRuntimeError, DefinitionTypeError
-from fuser.host_ir.accesses import output_positions
+from fuser.host_ir.accesses import named_tensors, output_positions
 from fuser.host_ir.bodies import bodies_of, body_numbers, decisions_of, numbered, selector_of
 from fuser.host_ir.bodies import walk as each
 from fuser.host_ir.expressions import Size, sources_of
@@ -24,6 +24,7 @@ from fuser.host_ir.instructions import (
     Alias,
     Allocate,
     Argument,
+    CallLibrary,
     Copy,
     Deallocate,
     Fill,
@@ -41,6 +42,7 @@ from fuser.host_ir.stream_order import Name, find_hazard, streams_of
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import Int
 from fuser.ir.launch_plan import LaunchPlan
+from fuser.ir.library_ops import LIBRARY_OPS
 from fuser.records import record
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.plan_evaluation import argument_dtypes
@@ -417,6 +419,8 @@ def _verify_instruction(walk: _Walk, instruction: Instruction) -> None:
             else:
                 _verify_planned_launch(walk, instruction, kernel.plan)
             del args
+        case CallLibrary():
+            _verify_call(walk, instruction)
         case RecordEvent(event):
             walk.here.events[event] = walk.recorded[event] = None
         case WaitEvent(event):
@@ -465,6 +469,37 @@ def _verify_planned_launch(walk: _Walk, instruction: LaunchKernel, plan: LaunchP
         walk.write(args[position], dtypes[position], rank)
     for arg in args[len(tensors) :]:
         walk.use_argument(arg)
+
+
+def _verify_call(walk: _Walk, instruction: CallLibrary) -> None:
+    row = LIBRARY_OPS[instruction.op]
+    given = dict(instruction.arguments)
+    takes = f"{row.name} takes {', '.join(row.parameters)}"
+    for name, value in given.items():
+        if name not in row.parameters:
+            walk.fail(f"there is no argument {name!r}: {takes}")
+        if name in row.tensors and not isinstance(value, str):
+            walk.fail(f"argument {name!r} is a tensor: give it a slot, not {value!r}")
+    for name in row.tensors:
+        if name not in given and name not in row.optional:
+            walk.fail(f"argument {name!r} is missing: {takes}")
+    if len(instruction.outputs) != len(row.outputs):
+        names = ", ".join(row.outputs)
+        walk.fail(
+            f"{row.name} gives {len(row.outputs)} results ({names}), and {len(instruction.outputs)} slots are given"
+        )
+    tensors = named_tensors(instruction)
+    for _, slot in tensors:
+        walk.read(slot)
+    for name, value in given.items():
+        if name not in row.tensors and value is not None:
+            walk.use_argument(value)
+    roots = {walk.slots[slot].root for _, slot in tensors}
+    for slot in instruction.outputs:
+        written = walk.write(slot)
+        if written.root in roots:
+            walk.fail(f"slot {slot!r} is memory that the call reads: libraries write elsewhere")
+        roots.add(written.root)
 
 
 def _verify_raw_launch(walk: _Walk, instruction: LaunchKernel) -> None:

@@ -25,7 +25,7 @@ the second. What follows holds for every shape of equal `resolutions`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import assert_never
 
@@ -42,6 +42,7 @@ from fuser.ir.fusion import (
     Gather,
     GatherKind,
     Iota,
+    LibraryOp,
     Permute,
     Pointwise,
     Random,
@@ -53,15 +54,21 @@ from fuser.ir.fusion import (
     Scan,
     Squeeze,
     Tensor,
+    TensorExpr,
     Welford,
     Window,
     expr_outputs,
     next_number,
+    row_major_order,
     tensor_inputs,
 )
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integer_nodes import Environment
 from fuser.ir.integers import ONE, ZERO, Int, Select, Symbol, replaced
+from fuser.ir.library_ops import LIBRARY_OPS
+from fuser.ir.library_regions import has_calls, places_of
+from fuser.ir.once import once
+from fuser.ir.output_layout import output_stride_order
 from fuser.ir.reshape_dims import Resolution, resolve
 from fuser.ir.scans import SCANS
 from fuser.ir.user_names import extent_text, value_name
@@ -88,6 +95,11 @@ def dynamic_extents(fusion: Fusion) -> tuple[tuple[Int, Int], ...]:
                 found.update({(e, ONE): None for _, e in made})
                 if expr.fill is None:
                     found.update({(e, a.extent): None for a, e in made if not a.is_broadcast})
+            case LibraryOp():
+                found.update({(e, ONE): None for e in expr.extents if not e.is_const})
+                for joined, extents in _joined_by_library(expr):
+                    found.update({(e, ONE): None for e in (*extents, joined)})
+                    found.update({(joined, e): None for e in extents})
             case Pointwise() | Gather():
                 for joined, extents in _joined_extents(expr):
                     found.update({(e, ONE): None for e in (*extents, joined)})
@@ -107,6 +119,14 @@ def _joined_extents(expr: Pointwise | Gather) -> Iterator[tuple[Int, list[Int]]]
             extents = [s.extent for s in sources if not s.is_broadcast]
             if d.extent not in extents:
                 yield d.extent, extents
+
+
+def _joined_by_library(expr: LibraryOp) -> Iterator[tuple[Int, list[Int]]]:
+    """As `_joined_extents`, of dims that broadcast in a library's op."""
+    for d, met in LIBRARY_OPS[expr.op].meets(expr):
+        extents = [s.extent for s in met if not s.is_broadcast]
+        if not d.is_broadcast and d.extent not in extents:
+            yield d.extent, extents
 
 
 def equal_extents(pairs: Sequence[tuple[Int, Int]], extents: Mapping[str, int]) -> frozenset[tuple[Int, Int]]:
@@ -135,10 +155,19 @@ def resolutions(fusion: Fusion, extents: Mapping[str, int], layouts: Layouts) ->
 
     Raises InputRuntimeError (`Total element counts across view operation must match`) where numbers of elements differ.
     """
-    return tuple(_resolution(fusion, e, extents, layouts) for e in reshapes_of(fusion))
+    found: list[Resolution] = []
+    # Results of reshapes that are copied: what follows is a view of the copy.
+    copied: set[Tensor] = set()
+    for e in reshapes_of(fusion):
+        found.append(_resolution(fusion, e, extents, layouts, copied))
+        if found[-1].copies and has_calls(fusion):
+            copied.add(e.output)
+    return tuple(found)
 
 
-def _resolution(fusion: Fusion, expr: Reshape, extents: Mapping[str, int], layouts: Layouts) -> Resolution:
+def _resolution(
+    fusion: Fusion, expr: Reshape, extents: Mapping[str, int], layouts: Layouts, copied: Set[Tensor]
+) -> Resolution:
     source, output = expr.input, expr.output
 
     def values(dims: Sequence[Int]) -> list[int]:
@@ -161,13 +190,51 @@ def _resolution(fusion: Fusion, expr: Reshape, extents: Mapping[str, int], layou
         )
     if found.is_empty:
         return found
-    chain = view_chain(fusion, source, fusion.inputs.__contains__)
-    if chain is None or chain[0].name not in layouts:
+    chain = view_chain(fusion, source, lambda t: t in fusion.inputs or t in copied or _is_stored(fusion, t, expr))
+    if chain is None:
         return found
-    dims: list[tuple[int, int]] | None = list(layouts[chain[0].name])
+    root = chain[0]
+    if root.name not in layouts and root in fusion.inputs:
+        return found
+    dims: list[tuple[int, int]] | None = list(layouts.get(root.name, ()))
+    if root not in fusion.inputs:
+        order = row_major_order(root.ndim) if root in copied else _stored_order(fusion, root)
+        dims = _dense(values([ONE if d.is_broadcast else d.extent for d in root.visible]), order)
     for view in (*chain[1], expr):
         dims = None if dims is None else viewed(view, dims, values([d.extent for d in view.output.visible]))
     return replace(found, copies=True) if dims is None else found
+
+
+def _is_stored(fusion: Fusion, t: Tensor, reader: Reshape) -> bool:
+    """Whether a value is in memory when an expr reads it, or a view of it, because a library call stands between the two."""
+    maker = fusion.definitions.get(t)
+    if maker is None or not has_calls(fusion) or isinstance(maker, (Broadcast, Permute, Reshape, Squeeze)):
+        return False
+    if isinstance(maker, LibraryOp):
+        return True
+    places = _places(fusion)
+    return isinstance(maker, TensorExpr) and places[maker] != places[reader]
+
+
+@once
+def _places(fusion: Fusion) -> dict[TensorExpr, int]:
+    return places_of(fusion)
+
+
+def _stored_order(fusion: Fusion, t: Tensor) -> tuple[int, ...]:
+    """The memory order of what is stored between calls."""
+    if isinstance(fusion.definitions[t], LibraryOp) or t not in fusion.output_tensors:
+        return t.stride_order
+    return output_stride_order(fusion, t)
+
+
+def _dense(sizes: Sequence[int], order: Sequence[int]) -> list[tuple[int, int]]:
+    strides = [0] * len(sizes)
+    running = 1
+    for d in sorted(range(len(sizes)), key=order.__getitem__):
+        strides[d] = running
+        running *= sizes[d]
+    return list(zip(sizes, strides, strict=True))
 
 
 def _shape_text(fusion: Fusion, extents: Sequence[Int], sizes: Sequence[int]) -> str:
@@ -345,6 +412,11 @@ class _Rebuild:
                 )
             case Random():
                 return (self._random(expr),)
+            case LibraryOp():
+                values = [get[v] if isinstance(v, Tensor) else self._operand(v) for v in expr.inputs]
+                self._named(*(t.name for t in expr.outputs))
+                named = dict(zip(expr.names, values, strict=True))
+                return b.library(expr.op, named, dict(expr.options), [self._extent(e) for e in expr.extents])
             case ScalarOp() | ExtentOp():
                 raise AssertionError("scalars are not rebuilt")
             case ExpSum():

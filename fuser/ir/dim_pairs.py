@@ -14,6 +14,7 @@ from fuser.ir.fusion import (
     GatherKind,
     Iota,
     IterDomain,
+    LibraryOp,
     Permute,
     Pointwise,
     Random,
@@ -53,7 +54,7 @@ def dim_pairs(expr: TensorExpr, producer: Tensor, consumer: Tensor) -> Iterator[
         case Reshape():
             if expr.is_resolved:
                 yield from zip(source, target, strict=True)
-        case Full() | Iota() | Random():
+        case Full() | Iota() | Random() | LibraryOp():  # a library's loops are its own
             return
 
 

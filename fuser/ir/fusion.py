@@ -20,6 +20,7 @@ Grammar
             | Gather(kind, input, index, output, dim)   the index along dim is read from `index`
             | Full(value, output, extents) | Iota(start, step, output, length)
             | Random(distribution, parameters, output, extents, state, ordinal)
+            | LibraryOp(op, inputs, names, outputs, options, extents)   what a library computes: rows of `library_ops`
             | ScalarOp(op, inputs, output)         host arithmetic
             | ExtentOp(tensor, dim, output)        the extent of a dim as a scalar
 
@@ -410,6 +411,31 @@ class Random:
     ordinal: int = 0
 
 
+Option = bool | int | float | None
+"""A parameter of a library's op that is known by definition."""
+
+
+@record(eq=False)
+class LibraryOp:
+    """An op that a library computes: no kernel does, and nothing is fused with it. `fuser.ir.library_ops` has the rows.
+
+    names    of each input the parameter of the op that it is for
+    options  the op's other parameters, by name
+    extents  of dims of the results that are as long as a scalar says
+    """
+
+    op: str
+    inputs: tuple[Val, ...]
+    names: tuple[str, ...]
+    outputs: tuple[Tensor, ...]
+    options: tuple[tuple[str, Option], ...] = ()
+    extents: tuple[Int, ...] = ()
+
+    def input(self, name: str) -> Val | None:
+        """The value of a parameter; None for one that was left out."""
+        return next((v for n, v in zip(self.names, self.inputs, strict=True) if n == name), None)
+
+
 @record(eq=False)
 class ScalarOp:
     op: str
@@ -441,6 +467,7 @@ TensorExpr = (
     | Full
     | Iota
     | Random
+    | LibraryOp
 )
 Expr = TensorExpr | ScalarOp | ExtentOp
 Reducing = Reduction | Welford | ExpSum
@@ -452,7 +479,7 @@ Reducing = Reduction | Welford | ExpSum
 def expr_inputs(expr: Expr) -> tuple[Val, ...]:
     """Operands, left to right."""
     match expr:
-        case Pointwise() | ScalarOp() | Cat():
+        case Pointwise() | ScalarOp() | Cat() | LibraryOp():
             return expr.inputs
         case Resize():
             return (expr.input,) if expr.fill is None else (expr.input, expr.fill)
@@ -508,6 +535,8 @@ def expr_extents(expr: Expr) -> tuple[Int, ...]:
             return tuple(e for w in expr.windows for e in (w.offset, w.begin, w.end))
         case Cat():
             return expr.bounds
+        case LibraryOp():
+            return expr.extents
         case _:
             return ()
 
@@ -523,6 +552,8 @@ def tensor_outputs(expr: TensorExpr) -> tuple[Tensor, ...]:
     """Tensor results."""
     if isinstance(expr, Welford):
         return (expr.mean, expr.m2, expr.count)
+    if isinstance(expr, LibraryOp):
+        return expr.outputs
     return (expr.largest, expr.total) if isinstance(expr, ExpSum) else (expr.output,)
 
 
@@ -583,6 +614,9 @@ def map_expr(expr: TensorExpr, tensors: dict[Tensor, Tensor]) -> TensorExpr:
                 seed, offset = (get(v) if isinstance(v, Tensor) else v for v in expr.state)
                 state = (seed, offset)
             return replace(expr, output=get(expr.output), state=state)
+        case LibraryOp():
+            inputs = tuple(get(v) if isinstance(v, Tensor) else v for v in expr.inputs)
+            return replace(expr, inputs=inputs, outputs=tuple(map(get, expr.outputs)))
 
 
 # --- fusion -----------------------------------------------------------------------------------------------------------

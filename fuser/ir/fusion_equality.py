@@ -21,6 +21,7 @@ from fuser.ir.fusion import (
     Fusion,
     Gather,
     Iota,
+    LibraryOp,
     Permute,
     Pointwise,
     Random,
@@ -121,6 +122,8 @@ def _expr_structure(expr: Expr, numbers: dict[Val, int]) -> object:
             # What an expr without a state draws follows from the order of the exprs.
             extents = _extents(expr.output, expr.extents, numbers)
             return "Random", expr.distribution, expr.output.dtype, extents, operands
+        case LibraryOp():
+            return "LibraryOp", expr.op, expr.names, expr.options, operands
         case ExtentOp():
             return "ExtentOp", expr.dim, operands
         case unreachable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fuser.errors import DefinitionRuntimeError
 from fuser.ir.dim_pairs import dim_pairs
@@ -18,6 +18,8 @@ from fuser.ir.fusion import (
     Iota,
     IterDomain,
     IterKind,
+    LibraryOp,
+    Option,
     Output,
     Pointwise,
     Random,
@@ -31,7 +33,8 @@ from fuser.ir.fusion import (
     tensor_outputs,
 )
 from fuser.ir.integer_nodes import select_atom
-from fuser.ir.integers import FALSE, ONE, TRUE, Int, const, equal, symbol
+from fuser.ir.integers import FALSE, ONE, TRUE, ZERO, Int, const, equal, maximum, symbol
+from fuser.ir.library_ops import Call, library_results
 from fuser.ir.views import runs_of
 from fuser.source_location import SourceLocation, caller_location
 
@@ -209,6 +212,46 @@ class ValueBuilder:
             self._require_equal(joined, chosen.extent, f"{op}, dim {position}")
         return joined, IterKind.iteration, False
 
+    def library(
+        self,
+        op: str,
+        values: Mapping[str, Val],
+        options: Mapping[str, Option] | None = None,
+        extents: Sequence[Int] = (),
+    ) -> tuple[Tensor, ...]:
+        """The results of an op of `library_ops`; `extents`: of dims that are as long as a scalar says.
+
+        Raises DefinitionRuntimeError for operands that do not fit; symbolic extents become constraints.
+        """
+        given = options or {}
+        results = library_results(op, Call(values, given, tuple(extents), self))
+        outputs = tuple(self.tensor(r.dtype, r.dims, stride_order=r.stride_order) for r in results)
+        names = tuple(values)
+        self.exprs.append(LibraryOp(op, tuple(values.values()), names, outputs, tuple(given.items()), tuple(extents)))
+        return outputs
+
+    def joined_dim(self, op: str, operands: Sequence[IterDomain], position: int) -> tuple[Int, IterKind, bool]:
+        """The dim of the result where these dims meet and broadcast."""
+        return self._joined_dim(op, operands, position)
+
+    def require_same(self, left: IterDomain, right: IterDomain, what: str) -> None:
+        """Ask that two dims have one extent."""
+        if left.extent is right.extent:
+            return
+        is_one = left.is_broadcast is not right.is_broadcast
+        if is_one or (left.extent.is_const and right.extent.is_const):
+            raise DefinitionRuntimeError(
+                f"{what}: they have extents {left.extent} and {right.extent}"
+                + (", and where one is known to be 1 the other must be" if is_one else ""),
+                location=self.here(),
+            )
+        self._require_equal(left.extent, right.extent, what)
+
+    def require_natural(self, extent: Int, what: str) -> None:
+        """Ask that an extent is not negative: a constraint, where that is not known."""
+        if extent.lo is None or extent.lo < 0:
+            self._require_equal(extent, maximum(extent, ZERO), what)
+
     def _is_fixed(self, dim: IterDomain) -> bool:
         """Whether a dim stays what it is where it has one element, as those of inputs do: it meets no other size then.
 
@@ -223,6 +266,9 @@ class ValueBuilder:
                 for source in tensor_inputs(e):
                     pairs = dim_pairs(e, source, output)
                     fixed.update(b for a, b in pairs if not a.is_broadcast and a not in self._late)
+                if isinstance(e, LibraryOp):
+                    late = {d.extent for t in tensor_inputs(e) for d in t.visible if d in self._late}
+                    fixed.update(d for d in output.logical if d.extent not in late and d.extent not in e.extents)
                 if isinstance(e, Reshape) and e.is_resolved:
                     for run in runs_of(e):
                         if fixed.issuperset(output.produced[i] for i in run.inputs):

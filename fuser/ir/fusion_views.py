@@ -263,7 +263,7 @@ class ViewBuilder(ValueBuilder):
 
     def require_padded(self, dim: int, extent: Int) -> None:
         """The extent of a padded dim must not be negative: a constraint, where that is not known."""
-        self._require_natural(extent, _padded(dim))
+        self.require_natural(extent, _padded(dim))
 
     def require_inside(self, dim: int, start: Int, extent: Int, whole: Int) -> None:
         """A part of a known extent must lie inside of its dim: constraints, where that is not known.
@@ -272,12 +272,8 @@ class ViewBuilder(ValueBuilder):
         """
         if extent.is_const and extent is not ZERO:
             part = _part_text(start, extent.value, whole)
-            self._require_natural(start, f"slice of dim {dim}: {part} begins before the dim")
-            self._require_natural(whole - start - extent, f"slice of dim {dim}: {part} ends behind the dim")
-
-    def _require_natural(self, extent: Int, what: str) -> None:
-        if extent.lo is None or extent.lo < 0:
-            self._require_equal(extent, maximum(extent, ZERO), what)
+            self.require_natural(start, f"slice of dim {dim}: {part} begins before the dim")
+            self.require_natural(whole - start - extent, f"slice of dim {dim}: {part} ends behind the dim")
 
     def cat(self, tensors: Sequence[Tensor], dim: int, bounds: Sequence[Int]) -> Tensor:
         """Parts of tensors of one shape side by side along `dim`: the k-th ends where bounds[k] says."""

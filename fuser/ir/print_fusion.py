@@ -31,6 +31,7 @@ from fuser.ir.fusion import (
     GatherKind,
     Iota,
     IterDomain,
+    LibraryOp,
     Permute,
     Pointwise,
     Random,
@@ -51,6 +52,7 @@ from fuser.ir.fusion import (
     row_major_order,
 )
 from fuser.ir.integers import ZERO, Int, maximum, minimum
+from fuser.ir.library_ops import LIBRARY_OPS
 from fuser.ir.live_order import all_operands, live_exprs
 
 HEADER = "def nvfuser_fusion(fd : FusionDefinition) -> None :"
@@ -224,6 +226,8 @@ def call_text(expr: Expr) -> str:
             return _iota_call(expr)
         case Random():
             return _random_call(expr)
+        case LibraryOp():
+            return _library_call(expr)
         case ExtentOp():
             return f"size({operands}, dim={expr.dim})"
         case unreachable:
@@ -284,6 +288,23 @@ def _slice_call(source: str, starts: Sequence[str], ends: Sequence[str]) -> str:
 
 def _extent_text(extent: Int, scalar: Scalar | None) -> str:
     return str(extent) if extent.is_const or scalar is None else printed_name(scalar)
+
+
+def _library_call(expr: LibraryOp) -> str:
+    row = LIBRARY_OPS[expr.op]
+    given = dict(zip(expr.names, expr.inputs, strict=True))
+    # Behind one that was left out they are named.
+    words: list[str] = []
+    is_named = False
+    for name in row.parameters:
+        is_named = is_named or name in row.optional or name in row.options
+        if name not in given:
+            is_named = True
+            continue
+        words.append(f"{name}={operand_text(given[name])}" if is_named else operand_text(given[name]))
+    defaults = row.defaults
+    words += [f"{n}={v!r}" for n, v in expr.options if n not in defaults or defaults[n] != v]
+    return f"{expr.op}({', '.join(words)})"
 
 
 def _random_call(expr: Random) -> str:

@@ -7,7 +7,8 @@ import math
 from collections.abc import Mapping
 
 from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import Fusion, Reducing, Scan, Tensor, tensor_inputs, tensor_outputs
+from fuser.ir.fusion import Fusion, LibraryOp, Reducing, Scan, Tensor, tensor_inputs, tensor_outputs
+from fuser.ir.library_ops import LIBRARY_OPS
 
 Tolerance = tuple[float, float]
 
@@ -48,5 +49,8 @@ def folded_elements(fusion: Fusion, extents: Mapping[str, int]) -> dict[Tensor, 
                     n *= d.extent.evaluate(extents)
         elif isinstance(expr, Scan):
             n *= expr.axis.extent.evaluate(extents)
+        elif isinstance(expr, LibraryOp):
+            dim = LIBRARY_OPS[expr.op].folded(expr)
+            n *= 1 if dim is None else dim.extent.evaluate(extents)
         folded.update(dict.fromkeys(outputs, n))
     return folded

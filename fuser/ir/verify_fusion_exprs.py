@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fuser.errors import DefinitionRuntimeError
 from fuser.ir.coarse_ops import ROWS
 from fuser.ir.dim_pairs import dim_pairs
 from fuser.ir.dtypes import DataType
@@ -20,6 +21,8 @@ from fuser.ir.fusion import (
     GatherKind,
     Iota,
     IterDomain,
+    IterKind,
+    LibraryOp,
     Merge,
     Permute,
     Pointwise,
@@ -37,7 +40,8 @@ from fuser.ir.fusion import (
     Welford,
     expr_outputs,
 )
-from fuser.ir.integers import ONE, ZERO
+from fuser.ir.integers import ONE, ZERO, Int
+from fuser.ir.library_ops import LIBRARY_OPS, Call, Dim, library_results
 from fuser.ir.op_table import POINTWISE, REDUCTIONS, SCANS, DtypeRule, check_cast, kind_of, operand_dtype, result_dtype
 from fuser.ir.promotion import OperandClass, compute_dtype
 from fuser.ir.verify_fusion_dims import DimRules
@@ -119,6 +123,8 @@ class ExprRules(DimRules):
                 self._castable(step.dtype, output)
             case Random():
                 self._random(expr)
+            case LibraryOp():
+                self._library(expr)
             case ScalarOp(op, inputs, output):
                 self._scalar_dtypes(op, inputs, output)
             case ExtentOp(tensor, dim, output):
@@ -191,6 +197,43 @@ class ExprRules(DimRules):
         self._pairs(expr, source, output, _is_gathered)
         self._pairs(expr, index, output, _is_gathered)
         self._displaced(expr, source, output)
+
+    def _library(self, expr: LibraryOp) -> None:
+        row = LIBRARY_OPS.get(expr.op)
+        output = expr.outputs[0]
+        if row is None:
+            self._find(f"{output.name}: there is no op {expr.op!r} that libraries compute", output)
+            return
+        for name, value in zip(expr.names, expr.inputs, strict=True):
+            if isinstance(value, Tensor) is not (name in row.tensors):
+                self._find(f"{output.name}: {value!r} is no {name} of {expr.op}", output)
+                return
+        values = dict(zip(expr.names, expr.inputs, strict=True))
+        try:
+            results = library_results(expr.op, Call(values, dict(expr.options), expr.extents, self))
+        except DefinitionRuntimeError as error:
+            self._find(f"{output.name}: {error.message}", output)
+            return
+        for t, result in zip(expr.outputs, results, strict=True):
+            dims = [(self._same(d.extent), d.kind, d.expanded) for d in t.logical]
+            wanted = [(self._same(extent), kind, expanded) for extent, kind, expanded in result.dims]
+            if t.dtype is not result.dtype or dims != wanted:
+                self._find(f"{t.name} of {t.dtype.name} and {t.logical} does not follow from {expr.op}", t)
+
+    def joined_dim(self, op: str, operands: Sequence[IterDomain], position: int) -> Dim:
+        """The dim that operands meet in, for the rule of a library's op."""
+        concrete = [d for d in operands if not d.is_broadcast]
+        if any(self._same(d.extent) is not self._same(concrete[0].extent) for d in concrete):
+            raise DefinitionRuntimeError(f"{op}: dim {position} is {operands}")
+        return (concrete[0].extent, concrete[0].kind, False) if concrete else (ONE, IterKind.broadcast, False)
+
+    def require_same(self, left: IterDomain, right: IterDomain, what: str) -> None:
+        """Raise DefinitionRuntimeError for dims that no constraint makes equal."""
+        if self._same(left.extent) is not self._same(right.extent):
+            raise DefinitionRuntimeError(f"{what}: {left!r} and {right!r}")
+
+    def require_natural(self, extent: Int, what: str) -> None:
+        """Constraints say so, which inputs are held to."""
 
     def _random(self, expr: Random) -> None:
         output = expr.output

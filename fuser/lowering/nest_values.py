@@ -20,6 +20,7 @@ from fuser.ir.fusion import (
     Full,
     Gather,
     Iota,
+    LibraryOp,
     Permute,
     Pointwise,
     Random,
@@ -175,6 +176,8 @@ class NestValues(NestPredicates):
                 return self._random(expr, indexer)
             case Reduction() | Welford() | ExpSum() | Scan():
                 raise InternalError("a reduction or scan is no value", pass_name="build_loop_nests")
+            case LibraryOp():
+                raise InternalError("what a library computes is no part of a kernel", pass_name="build_loop_nests")
 
     def _less_rest(self, expr: Pointwise, args: tuple[Value, ...], indexer: Indexer) -> tuple[Value, ...]:
         """x - mean becomes (x - mean) - rest, where the mean is a register beside its rest.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from fuser import options
 from fuser.ir.fusion import Fusion
+from fuser.ir.library_regions import rewrite_parts
 from fuser.ir.print_fusion import definition_text
 from fuser.ir.verify_fusion import verify_fusion
 from fuser.optimize.assign_output_layouts import assign_output_layouts
@@ -41,6 +42,11 @@ PASSES: tuple[Callable[[Fusion], Fusion], ...] = (
 )
 
 
+WHOLE = frozenset((remove_dead_code, assign_output_layouts))
+"""Passes that see library calls: the others see each part between them by itself. What one part hands to another is no output,
+and lies as it is written by definition."""
+
+
 def optimize_fusion(fusion: Fusion, stage: Callable[[str, Callable[[], str]], None]) -> Fusion:
     """Run every pass; `stage` is told of each result under the name `fusion.<nn>-<pass>.py`.
 
@@ -48,7 +54,7 @@ def optimize_fusion(fusion: Fusion, stage: Callable[[str, Callable[[], str]], No
     """
     verifies = "passes" in options.VERIFY.get()
     for number, run in enumerate(PASSES):
-        fusion = run(fusion)
+        fusion = run(fusion) if run in WHOLE else rewrite_parts(fusion, run)
         if verifies:
             verify_fusion(fusion, run.__name__)
         result = fusion

@@ -28,6 +28,7 @@ from fuser.ir.fusion import (
     Gather,
     Iota,
     IterDomain,
+    LibraryOp,
     Permute,
     Pointwise,
     Random,
@@ -385,6 +386,8 @@ class _Rebuild:
                 return (self._random(expr),)
             case ScalarOp() | ExtentOp():
                 raise AssertionError("scalars are not rebuilt")
+            case LibraryOp():
+                raise AssertionError("passes see what is between library calls")
 
     def _axes(self, output: Tensor) -> list[int]:
         """Reduced dims of the operand."""

@@ -5,6 +5,7 @@ Grammar
              | CopyCommand(dst, src, nbytes)                   bytes within the device
              | FillCommand(address, pattern, count)            a pattern of 1, 2, 4, 8 or 16 bytes
              | LayoutCommand(dtype, sizes, dst, ...)           elementwise between two layouts of one shape
+             | LibraryCommand(call, addresses)                 what a library computes
              | SwitchCommand(selector, address, bodies)        the one of its bodies that a number on the device asks for
     body    := CommandBody(commands, edges)
 
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from fuser.ir.dtypes import DataType
 from fuser.records import record
 from fuser.runtime.device import ArgumentValue, Device, Launch
+from fuser.runtime.library_calls import LibraryCall
 from fuser.runtime.selectors import NO_BODY, Selector
 
 if TYPE_CHECKING:
@@ -81,6 +83,15 @@ class LayoutCommand:
 
 
 @record
+class LibraryCommand:
+    call: LibraryCall
+    addresses: tuple[int, ...]
+
+    def run(self, device: Device, stream: int) -> None:
+        device.call_library(self.call, self.addresses, stream)
+
+
+@record
 class CommandBody:
     """Commands of which all run or none, and their edges among each other."""
 
@@ -111,7 +122,7 @@ class SwitchCommand:
         return None if body == NO_BODY else self.bodies[body]
 
 
-Command: TypeAlias = KernelCommand | CopyCommand | FillCommand | LayoutCommand | SwitchCommand
+Command: TypeAlias = KernelCommand | CopyCommand | FillCommand | LayoutCommand | LibraryCommand | SwitchCommand
 Edges: TypeAlias = Sequence[Sequence[int]]
 """Of each command the numbers of those before that it waits for."""
 Changes: TypeAlias = tuple[int, Sequence[tuple[int, ArgumentValue]]]

@@ -10,6 +10,7 @@ run them), the semaphore pools.
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -34,6 +35,7 @@ from fuser.runtime.cuda_launches import (
     launch_error,
 )
 from fuser.runtime.device import Allocation, ArgumentValue, Launch, OrderCalls, out_of_memory
+from fuser.runtime.library_calls import LibraryCall, operands_text
 from fuser.runtime.pack import PackedValue
 from fuser.runtime.reports import Reports
 from fuser.runtime.streams import capture_of, keep_until_done
@@ -58,6 +60,19 @@ _STREAM_OF_THREAD = 2
 _PARAMETER_INFO_SINCE = (12, 4)
 _KEEP_ALL = 2**64 - 1
 _LARGEST_SIZE = 2**63 - 1
+
+
+def _library(call: LibraryCall) -> Any:
+    """The module that calls a library; it imports it."""
+    return importlib.import_module(f"fuser.runtime.{call.library}_library")
+
+
+def _refused(call: LibraryCall, error: Exception) -> LaunchError:
+    if isinstance(error, LaunchError):
+        return error
+    return LaunchError(
+        f"{call.library} does not compute {call.op}({operands_text(call.inputs)}) on this device: {str(error).strip()}"
+    )
 
 
 class CudaDevice:
@@ -554,6 +569,20 @@ class CudaDevice:
             )
             self._resident[key] = per_sm
         return per_sm
+
+    def call_library(self, call: LibraryCall, addresses: Sequence[int], stream: int) -> None:
+        """Enqueue what a library computes. Raises LaunchError with what the library says."""
+        try:
+            _library(call).run(self, call, addresses, stream)
+        except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+            raise _refused(call, error) from error
+
+    def capture_library(self, call: LibraryCall, addresses: Sequence[int]) -> Any:
+        """What a library would enqueue, as a graph: an object whose `graph` is its handle, for as long as it lives."""
+        try:
+            return _library(call).Captured(self, call, addresses)
+        except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+            raise _refused(call, error) from error
 
     def make_graph(self, commands: Sequence[Command], edges: Edges) -> DeviceGraph:
         """A CUDA graph of commands. Raises the errors of their launches, before anything runs.

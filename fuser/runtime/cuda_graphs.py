@@ -1,8 +1,9 @@
 """CUDA graphs of commands, built from explicit nodes.
 
 One node a command, but for fills with patterns of several words, which are a node a word, and for choices, which are a kernel
-and a conditional node that has a graph for each body (`cuda_switches.py`). Nodes are explicit, and no stream is captured:
-parameters can then be set in place, and what a library does on its streams meanwhile cannot end up in the graph.
+and a conditional node that has a graph for each body (`cuda_switches.py`). Nodes are explicit, and none of a program's streams
+is captured: parameters can then be set in place, and what a library does on its streams meanwhile cannot end up in the graph.
+What a library is called for is captured by itself, on a stream of its own, and is a graph within the graph.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from fuser.runtime.commands import (
     FillCommand,
     KernelCommand,
     LayoutCommand,
+    LibraryCommand,
     SwitchCommand,
 )
 from fuser.runtime.cuda_launches import node_attributes
@@ -45,6 +47,8 @@ class CudaGraph:
 
     def __init__(self, device: CudaDevice, commands: Sequence[Command], edges: Edges) -> None:
         self.device = device
+        # Captured calls that others have taken the place of.
+        self._replaced: list[object] = []
         self._executable: Any = None
         self._memory: ChoiceMemory | None = None
         with device.current():
@@ -53,7 +57,7 @@ class CudaGraph:
                 choices = count_switches(commands)
                 if choices:
                     self._memory = ChoiceMemory(choices)
-                self._nodes = _Nodes(device, self._graph, commands, edges, self._memory)
+                self._nodes = _Nodes(device, self._graph, commands, edges, self._memory, self._replaced)
                 self._executable = driver.call("cuGraphInstantiate", self._graph, 0)
             except BaseException:
                 driver.call("cuGraphDestroy", self._graph)
@@ -73,6 +77,11 @@ class CudaGraph:
         finally:
             if switched:
                 driver.leave_context()
+        if self._replaced:
+            # The launch before may have been at them; this one comes behind it.
+            replaced = self._replaced[:]
+            self._replaced.clear()
+            keep_until_done(self.device, stream, replaced)
 
     def relauncher(self, stream: int) -> Callable[[], bool]:
         context = self.device.context
@@ -105,17 +114,27 @@ class CudaGraph:
     def close(self, stream: int) -> None:
         handles = GraphHandles(self.device, self._graph, self._executable, self._memory)
         self._executable = self._graph = self._memory = None
-        keep_until_done(self.device, stream, [handles])
+        # With what libraries use while the last launch runs.
+        keep_until_done(self.device, stream, [handles, *self._replaced, self._nodes])
+        del self._nodes
+        self._replaced.clear()
 
 
 class _Nodes:
     """The nodes of commands in one graph: the whole, or a body of a choice in it."""
 
     def __init__(
-        self, device: CudaDevice, graph: Any, commands: Sequence[Command], edges: Edges, memory: ChoiceMemory | None
+        self,
+        device: CudaDevice,
+        graph: Any,
+        commands: Sequence[Command],
+        edges: Edges,
+        memory: ChoiceMemory | None,
+        replaced: list[object],
     ) -> None:
         self._device = device
         self._graph = graph
+        self._replaced = replaced
         self._commands = list(commands)
         self._parts: list[list[_Part]] = []
         # Of each command the nodes that those after it wait for.
@@ -124,7 +143,7 @@ class _Nodes:
             waits = [node for number in before for node in self._last[number]]
             if isinstance(command, SwitchCommand):
                 assert memory is not None
-                choice = _Choice(device, graph, command, waits, memory)
+                choice = _Choice(device, graph, command, waits, memory, replaced)
                 self._parts.append([choice])
                 self._last.append([choice.node])
                 continue
@@ -155,6 +174,7 @@ class _Nodes:
         for node, part in zip(self._last[number], parts, strict=True):
             if not _set(self._device, executable, node, part):
                 return False
+        self._replaced += [part for part in before if isinstance(part, _Called)]
         self._commands[number], self._parts[number] = command, parts
         return True
 
@@ -177,6 +197,8 @@ class _Nodes:
             return part.add(self._graph, waits)
         if isinstance(part, _Nothing):
             return driver.call("cuGraphAddEmptyNode", self._graph, waits, len(waits))
+        if isinstance(part, _Called):
+            return driver.call("cuGraphAddChildGraphNode", self._graph, waits, len(waits), part.graph)
         assert isinstance(part, _Memory)
         return driver.call(
             f"cuGraphAdd{part.kind}Node", self._graph, waits, len(waits), part.parameters, self._device.context
@@ -188,6 +210,8 @@ def _set(device: CudaDevice, executable: Any, node: Any, part: _Part) -> bool:
     try:
         if isinstance(part, _Kernel):
             driver.call("cuGraphExecKernelNodeSetParams", executable, node, part.parameters)
+        elif isinstance(part, _Called):
+            driver.call("cuGraphExecChildGraphNodeSetParams", executable, node, part.graph)
         elif isinstance(part, _Memory):
             name = f"cuGraphExec{part.kind}NodeSetParams"
             driver.call(name, executable, node, part.parameters, device.context)
@@ -204,7 +228,13 @@ class _Choice:
     kind = "Choice"
 
     def __init__(
-        self, device: CudaDevice, graph: Any, command: SwitchCommand, waits: list[Any], memory: ChoiceMemory
+        self,
+        device: CudaDevice,
+        graph: Any,
+        command: SwitchCommand,
+        waits: list[Any],
+        memory: ChoiceMemory,
+        replaced: list[object],
     ) -> None:
         self._device = device
         self._command = command
@@ -218,7 +248,7 @@ class _Choice:
         if count:
             self.node, graphs = add_switch_node(device, graph, [self._setter], self._handle, count)
             self._bodies = [
-                _Nodes(device, inner, body.commands, body.edges, memory)
+                _Nodes(device, inner, body.commands, body.edges, memory, replaced)
                 for inner, body in zip(graphs, command.bodies, strict=True)
             ]
 
@@ -304,7 +334,17 @@ class _Nothing:
     kind = "Empty"
 
 
-_Part = _Kernel | _Memory | _Nothing | _Choice
+class _Called:
+    """What a library was asked for, captured. The driver copies the graph; the memory that is used in it lives with this."""
+
+    kind = "ChildGraph"
+
+    def __init__(self, device: CudaDevice, command: LibraryCommand) -> None:
+        self._captured: Any = device.capture_library(command.call, command.addresses)
+        self.graph: Any = driver.bindings().CUgraph(self._captured.graph)
+
+
+_Part = _Kernel | _Memory | _Nothing | _Called | _Choice
 
 
 def _parts(command: Command, device: CudaDevice) -> list[_Part]:
@@ -319,6 +359,8 @@ def _parts(command: Command, device: CudaDevice) -> list[_Part]:
             return [_Memory("Memset", parameters) for parameters in _fill_parameters(address, pattern, count)]
         case LayoutCommand():
             raise LaunchError("a copy between two layouts is a kernel on a GPU")
+        case LibraryCommand():
+            return [_Called(device, command)]
         case SwitchCommand():
             raise InternalError("a choice has several nodes", pass_name="cuda_graphs")
         case _:

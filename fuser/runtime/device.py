@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fuser.ir.device_info import DeviceInfo
     from fuser.runtime.commands import Command, DeviceGraph, Edges
     from fuser.runtime.compiled_kernel import CompiledKernel
+    from fuser.runtime.library_calls import LibraryCall
     from fuser.runtime.reports import Reports
 
 # name -> "module:factory"; the factory takes the device index.
@@ -123,6 +124,10 @@ class Device(Protocol):
         Raises LaunchError for sizes the kernel or device cannot hold (before anything is enqueued), and after any failed
         launch drops the semaphore pool of the device.
         """
+        ...
+
+    def call_library(self, call: LibraryCall, addresses: Sequence[int], stream: int) -> None:
+        """Have a library compute. `addresses`: of the call's inputs, then of its outputs."""
         ...
 
     def make_graph(self, commands: Sequence[Command], edges: Edges) -> DeviceGraph:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
-from fuser.ir.fusion import Fusion, Reshape, Scan, tensor_outputs
+from fuser.ir.fusion import Fusion, LibraryOp, Reshape, Scan, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Accepted, ExprEvalParams, Params, ParamsClass, Refused, SegmentInputs
@@ -33,6 +33,8 @@ class ExprEvalScheduler:
             return Refused(f"it takes one expr, and here are {len(segment.tensor_exprs)}")
         if isinstance(segment.tensor_exprs[0], Reshape):
             return Refused("a reshape is a view")
+        if isinstance(segment.tensor_exprs[0], LibraryOp):
+            return Refused("a library computes it")
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:

@@ -8,38 +8,36 @@ by the last resort (`expr_eval.py`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import replace
 
 from fuser.errors import SchedulingError
-from fuser.ir.dtypes import DataType
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import (
     Expr,
     ExtentOp,
     Fusion,
-    IterDomain,
+    LibraryOp,
     Output,
     Pointwise,
     Reducing,
     Reshape,
-    Scalar,
     ScalarOp,
     Squeeze,
     Tensor,
     TensorExpr,
     Val,
-    expr_extents,
     expr_inputs,
-    extent_operands,
-    map_expr,
     tensor_inputs,
     tensor_outputs,
 )
 from fuser.ir.integers import Symbol
 from fuser.ir.iteration_graph import Group
+from fuser.ir.library_ops import LIBRARY_OPS
+from fuser.ir.library_regions import has_calls, parts_of
 from fuser.ir.live_order import exprs_below
 from fuser.ir.once import once
+from fuser.ir.sub_fusion import sub_fusion, tensor_expr
 from fuser.ir.views import ViewExpr, view_chain
 from fuser.records import record
 from fuser.schedule.independent_outputs import independent_outputs
@@ -47,6 +45,7 @@ from fuser.schedule.no_op import viewed_input
 from fuser.schedule.params import Accepted, Refused, Scheduler
 from fuser.schedule.reads import displaced_intermediate
 from fuser.schedule.registry import LAST_RESORT, SCHEDULERS
+from fuser.schedule.separate_lots import separate_lots
 
 
 @record(eq=False)
@@ -64,6 +63,16 @@ class Segment:
     starts_next: bool = False
     beside: bool = False
     unfit: frozenset[SchedulerType] = frozenset()
+
+    @property
+    def call(self) -> LibraryOp | None:
+        """What a library computes, where that is all of the segment: no kernel is made for it."""
+        return library_call(self.fusion)
+
+    @property
+    def has_kernel(self) -> bool:
+        """Whether a kernel computes the segment."""
+        return self.call is None and self.scheduler.type is not SchedulerType.no_op
 
 
 @record
@@ -101,6 +110,12 @@ class SegmentedFusion:
     segments: tuple[Segment, ...]
 
 
+def library_call(fusion: Fusion) -> LibraryOp | None:
+    """The call of a library that is all of a fusion, or None."""
+    only = fusion.tensor_exprs[0] if len(fusion.tensor_exprs) == 1 else None
+    return only if isinstance(only, LibraryOp) else None
+
+
 def forced_boundary(fusion: Fusion) -> Tensor | None:
     """The result of a `segment_set` that the same fusion goes on to read: a kernel has to end before that, or None."""
     marked = {e.output for e in fusion.tensor_exprs if isinstance(e, Pointwise) and e.op == "segment_set"}
@@ -116,6 +131,10 @@ def choose_scheduler(
 
     `without`: refusals of the sizes at hand; who refused those of a segment is not asked about its exprs again.
     """
+    call = next((e for e in fusion.tensor_exprs if isinstance(e, LibraryOp)), None)
+    if call is not None:
+        reason = f"{call.outputs[0].name} is computed by a library: {LIBRARY_OPS[call.op].reason}"
+        return None, tuple((scheduler.type, reason) for scheduler in SCHEDULERS)
     boundary = forced_boundary(fusion)
     if boundary is not None:
         reason = f"{boundary.name} is a segment_set: what reads it belongs to another kernel"
@@ -174,6 +193,47 @@ def segment_fusion(fusion: Fusion, without: Collection[SizesRefused] = ()) -> Se
 
     Raises AcceptError where a scheduler raises an error, SchedulingError for an expr that even the last resort does not take.
     """
+    if not has_calls(fusion):
+        return _segments_between(fusion, without)
+    segments: list[Segment] = []
+    for part in parts_of(fusion):
+        between, extents = sub_fusion(fusion, (part,) if isinstance(part, LibraryOp) else part)
+        if isinstance(part, LibraryOp):
+            segments.append(Segment(between, LAST_RESORT, (), extents))
+            continue
+        segments += [_with_extents(s, extents) for s in _segments_of_part(between, without)]
+    return SegmentedFusion(fusion, tuple(segments))
+
+
+def _segments_of_part(part: Fusion, without: Collection[SizesRefused]) -> Sequence[Segment]:
+    """Segments of what lies between calls: of each lot by itself, where no scheduler takes all of it."""
+    if choose_scheduler(part, without)[0] is None:
+        for recomputing in (True, False):
+            lots = separate_lots(part, recomputing=recomputing)
+            segments = [s for lot in lots for s in _segments_alone(lot, without)] if len(lots) > 1 else []
+            made = [t.name for s in segments for t in s.fusion.output_tensors]
+            # What two lots compute for themselves must not be stored by both.
+            if segments and len(made) == len(set(made)):
+                return segments
+    return _segments_between(part, without).segments
+
+
+def _segments_alone(lot: Fusion, without: Collection[SizesRefused]) -> list[Segment]:
+    """Segments of a lot, without the inputs that others read."""
+    alone, extents = sub_fusion(lot, lot.tensor_exprs)
+    return [_with_extents(s, extents) for s in _segments_between(alone, without).segments]
+
+
+def _with_extents(segment: Segment, extents: Sequence[Symbol]) -> Segment:
+    """With those of the part that it is cut from, which are inputs there."""
+    names = {v.name for v in segment.fusion.inputs}
+    known = {s.name for s in segment.extent_inputs}
+    more = tuple(s for s in extents if s.name in names and s.name not in known)
+    return replace(segment, extent_inputs=(*segment.extent_inputs, *more)) if more else segment
+
+
+def _segments_between(fusion: Fusion, without: Collection[SizesRefused]) -> SegmentedFusion:
+    """Segments of a fusion without library calls."""
     views = _returned_views(fusion) | _views_of_inputs(fusion)
     after = _views_of_results(fusion)
     rest = _left_of(fusion, views)
@@ -411,110 +471,3 @@ def _ordered(fusion: Fusion, made: Collection[Tensor] = ()) -> list[TensorExpr]:
     for output in fusion.outputs:
         visit(output.tensor)
     return list(seen)
-
-
-def tensor_expr(expr: object) -> bool:
-    """Whether an expr is computed by kernels."""
-    return not isinstance(expr, (ScalarOp, ExtentOp))
-
-
-def sub_fusion(fusion: Fusion, exprs: Sequence[TensorExpr]) -> tuple[Fusion, tuple[Symbol, ...]]:
-    """Some exprs as a fusion of their own: inputs are what they read from outside, outputs what others read of them."""
-    inside = set(exprs)
-    made = dict.fromkeys(t for e in exprs for t in tensor_outputs(e))
-    read: dict[Tensor, None] = {}
-    for e in exprs:
-        for v in expr_inputs(e):
-            if isinstance(v, Tensor) and v not in made:
-                read[v] = None
-    needed_outside = {
-        v for e in fusion.tensor_exprs if e not in inside for v in expr_inputs(e) if isinstance(v, Tensor)
-    }
-    outputs: list[Output] = []
-    for o in fusion.outputs:
-        if o.tensor in made:
-            outputs.append(o if o.alias_of is None or o.alias_of in read else Output(o.tensor))
-    listed = {o.tensor for o in outputs}
-    outputs += [Output(t) for t in made if t in needed_outside and t not in listed]
-    outputs.sort(key=lambda o: _number(o.tensor.name))
-    scalars = [v for v in fusion.inputs if isinstance(v, Scalar)]
-    members = dict.fromkeys((*read, *made))
-    scalar_exprs = _scalar_exprs(fusion, exprs, members)
-    carried = {d.extent for t in read for d in t.visible if isinstance(d.extent, Symbol)}
-    mentioned: set[Symbol] = {s for t in members for d in t.logical for s in d.extent.symbols}
-    mentioned |= {s for e in exprs for x in expr_extents(e) for s in x.symbols}
-    foreign = [e for e in scalar_exprs if isinstance(e, ExtentOp) and e.tensor not in members]
-    mentioned |= {s for e in foreign for s in e.tensor.visible[e.dim].extent.symbols}
-    scalar_extents = dict(fusion.extent_scalars)
-    missing = sorted((s for s in mentioned if s not in carried and s.name not in scalar_extents), key=lambda s: s.name)
-    extra = {s: Scalar(s.name, DataType.Int) for s in missing}
-    order = {e: i for i, e in enumerate(fusion.exprs)}
-    bare = {t: _bare(t) for t in read if t.root is not None}
-    # Extents of other segments' tensors, asked of a tensor whose own size is one of them, would need themselves.
-    sized = {t for t in made if foreign and not set(foreign).isdisjoint(exprs_below((t,), fusion.definitions))}
-    own = [_own_extent(e, members, [t for t in members if t not in sized], extra) for e in scalar_exprs]
-    part = Fusion(
-        (*(bare.get(t, t) for t in read), *scalars, *extra.values()),
-        (
-            *(ExtentOp(bare.get(e.tensor, e.tensor), e.dim, e.output) if isinstance(e, ExtentOp) else e for e in own),
-            *(map_expr(e, bare) if bare else e for e in sorted(exprs, key=order.__getitem__)),
-        ),
-        tuple(outputs),
-        (),
-        {**scalar_extents, **{s.name: s.name for s in missing}},
-    )
-    return part, tuple(missing)
-
-
-def _bare(t: Tensor) -> Tensor:
-    """A tensor that another segment made by transforming dims, as dims of its own."""
-    dims = tuple(IterDomain(d.name, d.extent, d.kind, d.expanded) for d in t.visible)
-    return replace(t, logical=dims, root=None)
-
-
-def _scalar_exprs(
-    fusion: Fusion, exprs: Sequence[TensorExpr], members: Collection[Tensor]
-) -> tuple[ScalarOp | ExtentOp, ...]:
-    """Host arithmetic that some exprs and the extents of their tensors need, in order."""
-    symbols = {s.name for t in members for d in t.logical for s in d.extent.symbols}
-    symbols |= {s.name for e in exprs for x in expr_extents(e) for s in x.symbols}
-    needed: set[str] = {scalar for symbol, scalar in fusion.extent_scalars.items() if symbol in symbols}
-    for e in exprs:
-        needed.update(v.name for v in (*expr_inputs(e), *extent_operands(e)) if isinstance(v, Scalar))
-    found: list[ScalarOp | ExtentOp] = []
-    for e in reversed(fusion.exprs):
-        if isinstance(e, (ScalarOp, ExtentOp)) and e.output.name in needed:
-            found.append(e)
-            match e:
-                case ScalarOp():
-                    needed.update(v.name for v in e.inputs)
-                case ExtentOp() if e.tensor not in members:
-                    asked = e.tensor.visible[e.dim].extent.symbols
-                    needed.update(fusion.extent_scalars[s.name] for s in asked if s.name in fusion.extent_scalars)
-                case _:
-                    pass
-    return tuple(reversed(found))
-
-
-def _own_extent(
-    expr: ScalarOp | ExtentOp, members: Collection[Tensor], asked: Sequence[Tensor], extra: Mapping[Symbol, Scalar]
-) -> ScalarOp | ExtentOp:
-    """An extent of a tensor of another segment: `asked` of a tensor of this one or of the scalar that is passed for it.
-
-    Where none has it the tensor stays, of which nothing else is there: values of extents come from those of symbols.
-    """
-    if not isinstance(expr, ExtentOp) or expr.tensor in members:
-        return expr
-    extent = expr.tensor.visible[expr.dim].extent
-    if isinstance(extent, Symbol) and extent in extra:
-        return ScalarOp("cast", (extra[extent],), expr.output)
-    for t in asked:
-        for d, dim in enumerate(t.visible):
-            if dim.extent is extent and not dim.is_broadcast:
-                return ExtentOp(t, d, expr.output)
-    return expr
-
-
-def _number(name: str) -> int:
-    digits = "".join(c for c in name if c.isdigit())
-    return int(digits) if digits else 0

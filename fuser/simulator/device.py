@@ -13,11 +13,13 @@ from fuser.ir.device_info import H200, DeviceInfo
 from fuser.runtime.commands import Command, Edges, SequenceGraph
 from fuser.runtime.device import Allocation, ArgumentValue, Launch, OrderCalls
 from fuser.runtime.reports import Reports
+from fuser.simulator.library_calls import call_numpy
 from fuser.simulator.machine import check_launch, run_kernel
 from fuser.simulator.memory import DeviceMemory
 
 if TYPE_CHECKING:
     from fuser.runtime.compiled_kernel import CompiledKernel
+    from fuser.runtime.library_calls import LibraryCall
 
 
 class SimulatorDevice:
@@ -109,6 +111,11 @@ class SimulatorDevice:
             if report.error is not None:
                 self._semaphores.clear()
         report.check()
+
+    def call_library(self, call: LibraryCall, addresses: Sequence[int], stream: int) -> None:
+        """Compute with NumPy. Raises SimulatorError for operands that are not all in memory that was written."""
+        with self._lock:
+            call_numpy(call, addresses, self.memory)
 
     def make_graph(self, commands: Sequence[Command], edges: Edges) -> SequenceGraph:
         """Runs them in an order that the edges allow, another one each time."""

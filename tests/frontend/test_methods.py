@@ -63,6 +63,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "cumsum": (1,),
     "gather": (lambda x: x.long(), 0),
     "index_select": (lambda x: x.long()[0], 0),
+    "linear": (lambda x: x,),
+    "matmul": (lambda x: x,),
     "max": (1, True),
     "min": ([0, 1],),
     "pad": ([1, 1],),

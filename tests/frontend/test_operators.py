@@ -122,8 +122,6 @@ def test_no_truth() -> None:
             bool(fd.define_scalar() == 1.0)
         with pytest.raises(TypeError, match="cannot be iterated"):
             iter(x)
-        with pytest.raises(NotImplementedError, match=r"matmul\(\) is not supported yet"):
-            _ = x @ y
 
 
 @pytest.mark.parametrize(

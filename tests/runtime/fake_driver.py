@@ -13,7 +13,7 @@ import ctypes
 import os
 import re
 import struct
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -122,6 +122,8 @@ class FakeDriver:
         self.nodes: list[SimpleNamespace] = []
         self.graphs: dict[int, list[SimpleNamespace]] = {}
         self.graph_launches = 0
+        # Graphs within graphs, as often as they were run.
+        self.children: list[int] = []
         self.destroyed: list[int] = []
         # Of each function its name; of each handle of a conditional node the value that was set.
         self.names_of: dict[int, str] = {}
@@ -439,6 +441,13 @@ class FakeDriver:
 
     def _cuMemcpyHtoD(self, dst: int, src: int, nbytes: int) -> Any:
         return self._cuMemcpyHtoDAsync(dst, src, nbytes, 0)
+
+    def _cuGraphAddChildGraphNode(self, graph: int, waits: Any, count: int, child: Any) -> Any:
+        return self._add(graph, waits, count, lambda _: partial(self.children.append, int(child)), None)
+
+    def _cuGraphExecChildGraphNodeSetParams(self, executable: Any, node: Any, child: Any) -> Any:
+        executable.runs[node.number] = partial(self.children.append, int(child))
+        return (0,)
 
     def _cuGraphKernelNodeSetAttribute(self, node: Any, attribute: Any, value: Any) -> Any:
         node.attributes.append(attribute.name.removeprefix("CU_LAUNCH_ATTRIBUTE_"))

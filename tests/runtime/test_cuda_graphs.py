@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from fuser.errors import LaunchError
-from fuser.runtime.commands import Command, CopyCommand, FillCommand, KernelCommand
+from fuser.runtime.commands import Command, CopyCommand, FillCommand, KernelCommand, LibraryCommand
 from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.cuda_graphs import GraphHandles
 from fuser.runtime.device import Launch
+from fuser.runtime.library_calls import LibraryCall
 from fuser.runtime.variants import KernelVariants
 from tests.runtime.fake_driver import FakeDriver, install
 from tests.runtime.test_cuda_device import kernel_of, no_compiler
@@ -169,3 +170,58 @@ def test_closing_gives_both_handles_back(fake: FakeDriver, device: CudaDevice) -
     device.make_graph([], []).close(3)
     gc.collect()
     assert len(fake.destroyed) >= 2
+
+
+CALL = LibraryCall("matmul", "torch", (), ())
+
+
+class Captured:
+    """What a library captures: a graph by a handle that says which addresses it is for."""
+
+    alive: ClassVar[list[int]] = []
+
+    def __init__(self, addresses: Any) -> None:
+        self.graph = 0x9000 + addresses[0]
+        Captured.alive.append(self.graph)
+
+    def __del__(self) -> None:
+        Captured.alive.remove(self.graph)
+
+
+@pytest.fixture
+def library(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> CudaDevice:
+    Captured.alive.clear()
+    monkeypatch.setattr(device, "capture_library", lambda call, addresses: Captured(addresses))
+    return device
+
+
+def test_a_library_call_is_a_graph_within_the_graph(fake: FakeDriver, library: CudaDevice) -> None:
+    a = memory(library, 64)
+    commands: list[Command] = [FillCommand(a, b"\1", 8), LibraryCommand(CALL, (1,)), FillCommand(a, b"\2", 8)]
+    graph = library.make_graph(commands, [(), (0,), (1,)])
+    assert [[n.number for n in node.waits] for node in fake.nodes] == [[], [0], [1]]
+    graph.launch(0)
+    graph.launch(0)
+    assert fake.children == [0x9001, 0x9001]
+
+
+def test_a_call_on_other_memory_is_captured_anew_and_set_in_place(fake: FakeDriver, library: CudaDevice) -> None:
+    graph = library.make_graph([LibraryCommand(CALL, (1,))], [()])
+    assert graph.set(0, LibraryCommand(CALL, (2,)))
+    # The launch before may still be at it.
+    assert Captured.alive == [0x9001, 0x9002]
+    graph.launch(0)
+    assert fake.children == [0x9002]
+    assert fake.names().count("cuGraphInstantiate") == 1
+    graph.launch(0)
+    assert graph.set(0, LibraryCommand(CALL, (3,)))
+    graph.launch(0)
+    graph.launch(0)
+    gc.collect()
+    assert 0x9001 not in Captured.alive
+    graph.close(0)
+
+
+def test_a_call_becomes_no_other_command(fake: FakeDriver, library: CudaDevice) -> None:
+    graph = library.make_graph([LibraryCommand(CALL, (1,))], [()])
+    assert not graph.set(0, CopyCommand(memory(library, 8), memory(library, 8), 8))

@@ -1,0 +1,86 @@
+"""Library calls by CuPy, for arrays of all libraries but torch: arrays over the memory of slots, without copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from fuser.ir.dtypes import DataType
+from fuser.runtime import array_library, driver
+from fuser.runtime.arrays import element_span
+from fuser.runtime.library_calls import LibraryCall, Operand
+
+if TYPE_CHECKING:
+    from fuser.runtime.device import Device
+
+
+def run(device: Device, call: LibraryCall, addresses: Sequence[int], stream: int) -> None:
+    """Enqueue a call on `stream`. `addresses`: of its inputs, then of its outputs."""
+    import cupy
+
+    with ExitStack() as stack:
+        stack.enter_context(cupy.cuda.Device(device.index))
+        if int(cupy.cuda.get_current_stream().ptr) != stream:
+            stack.enter_context(cupy.cuda.ExternalStream(stream))
+        _compute(call, addresses)
+
+
+class Captured:
+    """A call as a graph of CUDA, with the memory that it takes meanwhile; `graph` is the handle of a CUgraph."""
+
+    def __init__(self, device: Device, call: LibraryCall, addresses: Sequence[int]) -> None:
+        import cupy
+
+        with cupy.cuda.Device(device.index):
+            # What the call allocates goes back to a pool that nobody else takes from.
+            self._pool: Any = cupy.cuda.MemoryPool()
+            stream = cupy.cuda.Stream(non_blocking=True)
+            with cupy.cuda.using_allocator(self._pool.malloc), stream:
+                relaxed = driver.bindings().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+                driver.call("cuStreamBeginCapture", int(stream.ptr), relaxed)
+                try:
+                    _compute(call, addresses)
+                finally:
+                    self._graph: Any = driver.call("cuStreamEndCapture", int(stream.ptr))
+        self.graph = int(self._graph)
+
+
+def _compute(call: LibraryCall, addresses: Sequence[int]) -> None:
+    import cupy
+
+    arrays = [_array(o, address) for o, address in zip((*call.inputs, *call.outputs), addresses, strict=True)]
+    count = len(call.inputs)
+    tensors = {o.name: _widened(o, a) for o, a in zip(call.inputs, arrays, strict=False)}
+    results = array_library.compute(cupy, call.op, tensors, dict(call.numbers))
+    for operand, target, result in zip(call.outputs, arrays[count:], results, strict=True):
+        target[...] = _narrowed(operand, result)
+
+
+def _array(operand: Operand, address: int) -> Any:
+    """Memory as an array; BFloat16 as the integers of its bits, which every CuPy has."""
+    import cupy
+
+    dtype = "uint16" if operand.dtype is DataType.BFloat16 else operand.dtype.numpy
+    itemsize = operand.dtype.itemsize
+    span = element_span(operand.sizes, operand.strides) * itemsize
+    memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(address, span, None), 0)
+    return cupy.ndarray(operand.sizes, dtype, memory, tuple(s * itemsize for s in operand.strides))
+
+
+def _widened(operand: Operand, array: Any) -> Any:
+    if operand.dtype is DataType.BFloat16:
+        return (array.astype("uint32") << 16).view("float32")
+    return array.astype("float32") if operand.dtype is DataType.Half else array
+
+
+def _narrowed(operand: Operand, result: Any) -> Any:
+    import cupy
+
+    if operand.dtype is not DataType.BFloat16:
+        return result.astype(operand.dtype.numpy)
+    bits = cupy.ascontiguousarray(result.astype("float32")).view("uint32")
+    # To nearest, ties to even; a nan keeps its highest bits and stays one.
+    rounded = (bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16
+    is_nan = (bits & 0x7FFFFFFF) > 0x7F800000
+    return cupy.where(is_nan, (bits >> 16) | 0x40, rounded).astype("uint16")

@@ -1,0 +1,100 @@
+"""Calls of libraries: what is handed over, and which library gets it.
+
+A call has its shapes, layouts and numbers; addresses come with each run. Which library computes it follows from whose arrays
+a program runs on:
+
+    simulator                  NumPy
+    tensors of torch           torch
+    other arrays on a GPU      CuPy; torch where CuPy is not installed and the program has torch already
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from fuser.errors import LaunchError
+from fuser.ir.dtypes import DataType
+from fuser.records import record
+
+if TYPE_CHECKING:
+    from fuser.runtime.arrays import Scalar
+    from fuser.runtime.device import Device
+
+
+@record
+class Operand:
+    """A tensor that is handed over. Strides in elements."""
+
+    name: str
+    dtype: DataType
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@record
+class LibraryCall:
+    """A call without addresses. `inputs` and `outputs` are tensors, `numbers` all other parameters that were given."""
+
+    op: str
+    library: str
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    numbers: tuple[tuple[str, Scalar | None], ...] = ()
+
+
+def library_for(op: str, kind: str, device: Device) -> str:
+    """The library that computes `op` for arrays of a kind.
+
+    Raises LaunchError, naming what to install, where there is none.
+    """
+    if device.kind != "cuda":
+        return "numpy"
+    if kind == "torch":
+        return "torch"
+    if _is_installed("cupy"):
+        return "cupy"
+    if "torch" in sys.modules:
+        return "torch"
+    raise LaunchError(
+        f"{op}() is computed by a library, and none is installed that takes arrays of {kind} on a GPU: install CuPy, "
+        "pip install 'fuser[cupy]', or hand in tensors of torch, pip install 'fuser[torch]'"
+    )
+
+
+@cache
+def _is_installed(package: str) -> bool:
+    return find_spec(package) is not None
+
+
+def notes_of(call: LibraryCall) -> tuple[str, ...]:
+    """What a library does beside the op itself, for people: operands that it copies, types that it converts."""
+    notes: list[str] = []
+    if call.op in ("matmul", "linear", "grouped_mm"):
+        notes += [f"{o.name} is copied to a dense tensor: {why}" for o in call.inputs if (why := _why_copied(o))]
+    if call.library == "cupy" and any(o.dtype is DataType.BFloat16 for o in (*call.inputs, *call.outputs)):
+        notes.append("operands of BFloat16 are converted to Float, and results back: CuPy computes with no BFloat16")
+    elif call.library == "numpy" and any(o.dtype.is_reduced_float for o in (*call.inputs, *call.outputs)):
+        notes.append("operands of 16 bits are converted to Float, and results are rounded once")
+    return tuple(notes)
+
+
+def _why_copied(operand: Operand) -> str:
+    """Why a product cannot take a matrix as it lies: BLAS takes those whose rows or whose columns are dense."""
+    sizes, strides = operand.sizes[-2:], operand.strides[-2:]
+    if 0 in operand.sizes or len(sizes) < 2:
+        return ""
+    (rows, columns), (down, along) = sizes, strides
+    if (columns == 1 or along == 1) and (rows == 1 or down >= columns):
+        return ""
+    if (rows == 1 or down == 1) and (columns == 1 or along >= rows):
+        return ""
+    return f"neither rows nor columns are dense in strides {list(operand.strides)}"
+
+
+def operands_text(operands: Sequence[Operand]) -> str:
+    """`arg1 BFloat16[64, 128]`, for messages."""
+    return ", ".join(f"{o.name} {o.dtype.name}{list(o.sizes)}" for o in operands)
