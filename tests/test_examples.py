@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fuser.compiler.tuning_record import TABLE
+
 ROOT = Path(__file__).parent.parent
 PROGRAMS = [*sorted((ROOT / "examples").glob("*.py")), ROOT / "docs" / "tour.py"]
 
@@ -19,6 +21,7 @@ LAST_WORDS = {
     "05_saved_program": "none of the compiler's modules was imported",
     "06_streams_and_loops": "a graph of 11 commands: {'launched': 1, 'instantiated': 2}",
     "07_switch_on_the_device": "told: the selector of instruction 7, Switch('case', ...), of the host program (x, used)",
+    "08_tuning": "fuser.import_tuning took over 1",
     "tour": "fd.explain(inputs) has all of it",
 }
 
@@ -28,6 +31,7 @@ def test_program_runs(program: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.setenv("FUSER_DEVICE", "simulator")
     runpy.run_path(str(program), run_name="__main__")
     assert LAST_WORDS[program.stem] in capsys.readouterr().out
+    TABLE.forget()
 
 
 def test_tour_shows_every_stage(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

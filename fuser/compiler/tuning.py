@@ -33,6 +33,7 @@ from fuser.compiler.tuning_record import (
     SegmentTuning,
     TuningKey,
     TuningRecord,
+    mark_of,
     outputs_of,
 )
 from fuser.errors import FuserError, InputTypeError, InputValueError, NotSupportedError
@@ -289,7 +290,7 @@ class _Run:
         proposal = before[0].kernel
         assert proposal is not None
         for n, other in enumerate(before):
-            if other.kernel is not None and other.kernel.content_hash == kernel.content_hash:
+            if other.kernel is not None and mark_of(other.kernel) == mark_of(kernel):
                 return _Candidate(params, kernel, Fate.same, "the proposal" if n == 0 else f"candidate {n}")
         spilled, allowed = (0 if k.resources is None else k.resources.spill_bytes for k in (kernel, proposal))
         if spilled > allowed:
@@ -392,7 +393,7 @@ def _out(candidate: _Candidate, fate: Fate, why: str) -> _Candidate:
 def _measured_of(candidate: _Candidate, times: Sequence[float]) -> Measured:
     fate = candidate.fate or Fate.measured
     us = float(statistics.median(times)) if times and fate is Fate.measured else None
-    text = "" if candidate.kernel is None else candidate.kernel.content_hash
+    text = "" if candidate.kernel is None else mark_of(candidate.kernel)
     return Measured(candidate.params, fate, text, us, len(times), candidate.why)
 
 

@@ -4,10 +4,10 @@ Grammar
     record    := schema; key; segment*; digest of all of it
     key       := version of fuser, fusion, inputs, compile options, device
     segment   := names of its outputs; candidate*, the proposal first; number of the winner
-    candidate := parameters, fate, hash of its kernel, microseconds
+    candidate := parameters, fate, mark of its kernel, microseconds
 
 A record is used where every part of its key is what is at hand, its digest is right, and its winner still becomes the very
-kernel that was measured, by content hash: text, options, architecture and version of NVRTC. Else it is a *miss*, with a
+kernel that was measured, by its mark: text, options, architecture, version of NVRTC, launch plan. Else it is a *miss*, with a
 reason, and what the scheduler proposes runs. Nothing in a record has a default.
 """
 
@@ -56,7 +56,7 @@ class Fate(Enum):
 class Measured:
     """A candidate of a segment.
 
-    kernel  content hash of the kernel it becomes; "" if it becomes none
+    kernel  mark of the kernel it becomes (`mark_of`); "" if it becomes none
     us      median microseconds of its runs; None unless it was measured
     runs    how many
     why     what there is to say of its fate
@@ -221,7 +221,7 @@ class Chosen:
     def misses(self, segment: Segment, kernel: CompiledKernel) -> bool:
         """Whether a kernel is not the one that was measured, which the log is told."""
         best = self.winner_for(segment)
-        if best is None or best.kernel == kernel.content_hash:
+        if best is None or best.kernel == mark_of(kernel):
             return False
         TABLE.missed(f"the kernel of its winner is another one by now ({best.kernel[:8]} was measured)")
         return True
@@ -230,6 +230,11 @@ class Chosen:
 def outputs_of(segment: Segment) -> tuple[str, ...]:
     """What tells the segments of a fusion apart."""
     return tuple(t.name for t in segment.fusion.output_tensors)
+
+
+def mark_of(kernel: CompiledKernel) -> str:
+    """What tells kernels apart: text, options, architecture, version of NVRTC, bounds of the binary, and how it is launched."""
+    return digest_of([kernel.content_hash, f"{kernel.min_blocks} {kernel.register_cap}", repr(kernel.plan)])
 
 
 class TuningTable:

@@ -26,6 +26,7 @@ from fuser.compiler.tuning_record import (
     SegmentTuning,
     TuningKey,
     TuningRecord,
+    mark_of,
     problem_of,
     record_text,
 )
@@ -90,7 +91,7 @@ def tuned() -> TuningRecord:
 def kernel_of(fd: FusionDefinition) -> str:
     fd.program([X])
     (kernel,) = fd.fec.kernels([X])
-    return kernel.content_hash
+    return mark_of(kernel)
 
 
 # --- what holds -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from fuser import DataType, FusionDefinition, Tuning
 from fuser.compiler import tuning as module
 from fuser.compiler.segment_trial import Trial
-from fuser.compiler.tuning_record import TABLE, Fate, TuningRecord
+from fuser.compiler.tuning_record import TABLE, Fate, TuningRecord, mark_of
 from fuser.runtime.device import get_device
 from fuser.runtime.device_tensor import DeviceTensor
 
@@ -132,7 +132,7 @@ def test_every_candidate_is_right_and_the_winner_is_measured(device: Any, name: 
     for got, later in zip(tuned, again, strict=True):
         np.testing.assert_array_equal(got, later)
     (kernel, *_) = fd.fec.kernels(placed)
-    assert kernel.content_hash in {s.best.kernel for s in made().segments}
+    assert mark_of(kernel) in {s.best.kernel for s in made().segments}
 
 
 def test_in_place_and_grid_sums_are_bit_equal(device: Any) -> None:
@@ -156,7 +156,7 @@ def test_wrong_and_failing_candidates_are_out(device: Any, monkeypatch: pytest.M
 
     def trial(self: Any, *arguments: Any) -> Trial:
         kept = make(self, *arguments)
-        if not any("beside" in reason for reason in kept.params.reasons):
+        if "beside what was proposed" not in str(getattr(kept.params, "reasons", ())):
             return kept
         calls.append(kept.params)
         number = len(calls)

@@ -97,5 +97,6 @@ def test_blocks_that_wait_for_one_another_stay_as_many() -> None:
 def test_reasons_say_what_differs() -> None:
     old = PointwiseParams((0,), (1,), 1, (), (256, 1), reasons=("because",))
     first = next(iter(neighbours(old, H200)))
+    assert isinstance(first, PointwiseParams)
     assert first.reasons == (f"beside what was proposed: {difference(old, first)}",)
     assert np.prod(first.threads) == 128
