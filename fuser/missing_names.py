@@ -10,10 +10,11 @@ What a message ends with has its punctuation in front, and is empty where there 
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, TypeVar
 
-from fuser.errors import DefinitionAttributeError, DefinitionKeyError, DefinitionTypeError
+from fuser.errors import DefinitionAttributeError, DefinitionKeyError, DefinitionTypeError, missing_from_module
 from fuser.tracebacks import short_traceback
 
 C = TypeVar("C")
@@ -46,6 +47,23 @@ class KnownNames(dict[str, V]):
     def __reduce__(self) -> tuple[type[dict[str, V]], tuple[dict[str, V]]]:
         """Pickles and copies are plain dicts."""
         return dict, (dict(self),)
+
+
+def refers_to_package(folder: str) -> Callable[[str], NoReturn]:
+    """The `__getattr__` of a folder of the package: a name that users import from the package is there."""
+
+    @short_traceback
+    def __getattr__(name: str) -> NoReturn:
+        message = f"module {folder!r} has no attribute {name!r}"
+        # Importing a submodule asks the folder for its name first, and nobody reads what the answer says.
+        importing = sys._getframe(2).f_globals.get("__name__", "")  # pyright: ignore[reportPrivateUsage]
+        if name.startswith("_") or importing.startswith("importlib."):
+            raise AttributeError(message)
+        exports: Iterable[str] = sys.modules["fuser"].__all__
+        like = [name] if name in exports else like_names(name, exports)
+        raise missing_from_module(f"{message}" + (f"; write `from fuser import {like[0]}`" if like else ""), name)
+
+    return __getattr__
 
 
 def says_instead(

@@ -69,6 +69,9 @@ _ELSEWHERE = {
     **dict.fromkeys(("grid", "block"), "the extents are gdimx, gdimy, gdimz, bdimx, bdimy, bdimz, in this order"),
     "graph": "fd.execute(inputs, graph=True) launches a graph",
     "out": "what is called makes new tensors; fd.add_output(y, x) writes one into an input",
+    **dict.fromkeys(
+        ("rtol", "atol", "tolerance", "tol"), "fuser.get_val_tolerances gives those that it uses; np.testing has others"
+    ),
     "requires_grad": "a definition computes no gradients",
     "stream": "kernels run on the current stream of torch or CuPy, and fd.program(inputs).run(inputs, stream) takes one",
 }
@@ -88,7 +91,13 @@ def mismatch_text(
 ) -> str:
     """Why a call matches none of `signatures`, how it was called, and the signatures."""
     given = [kind_text(a) for a in args] + [f"{k}={kind_text(v)}" for k, v in kwargs.items()]
-    why = reason.rstrip(".") + (_meant_argument(signatures, kwargs) or ".")
+    if "positional-only" in reason:
+        meant = ": they are given in their order, without names."
+    else:
+        meant = _meant_argument(signatures, kwargs)
+    why = reason.rstrip(".") + meant
+    if why[-1] not in ".?":
+        why += "."
     other = f"\n{OTHER_MEANINGS[name]}" if name in OTHER_MEANINGS else ""
     return (
         f"{name}(): incompatible function arguments. {why} Called as {name}({', '.join(given)}); supported:"

@@ -247,6 +247,18 @@ def import_no_error() -> None:
     from fuser.errors import Typo  # type: ignore[attr-defined] # noqa: F401
 
 
+def import_from_folder() -> None:
+    from fuser.runtime import RtcKernel  # type: ignore[attr-defined] # noqa: F401
+
+
+def import_like_from_folder() -> None:
+    from fuser.frontend import FusionDefintion  # type: ignore[attr-defined] # noqa: F401
+
+
+def import_nothing_from_folder() -> None:
+    from fuser.host_ir import xyzzy  # type: ignore[attr-defined] # noqa: F401
+
+
 def import_op() -> None:
     from fuser import exp  # type: ignore[attr-defined] # noqa: F401
 
@@ -278,6 +290,17 @@ IMPORTS: list[tuple[Callable[[], None], str, str]] = [
         "there is no error 'Typo'; each is a FuserError, and one of DefinitionError, InputError, SchedulingError, "
         "CompilationError, LaunchError, InternalError",
     ),
+    (
+        import_from_folder,
+        "RtcKernel",
+        "module 'fuser.runtime' has no attribute 'RtcKernel'; write `from fuser import RtcKernel`",
+    ),
+    (
+        import_like_from_folder,
+        "FusionDefintion",
+        "module 'fuser.frontend' has no attribute 'FusionDefintion'; write `from fuser import FusionDefinition`",
+    ),
+    (import_nothing_from_folder, "xyzzy", "module 'fuser.host_ir' has no attribute 'xyzzy'"),
     (
         import_op,
         "exp",

@@ -1,0 +1,8 @@
+"""The DSL: what a fusion is written with."""
+
+from typing import TYPE_CHECKING
+
+from fuser.missing_names import refers_to_package
+
+if not TYPE_CHECKING:
+    __getattr__ = refers_to_package(__name__)

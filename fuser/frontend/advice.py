@@ -48,8 +48,10 @@ RENAMED: dict[str, str] = {
     "swish": "silu(x)",
     "type": "cast(x, dtype)",
     "view": "reshape(x, shape)",
+    "broadcast_to": "broadcast_in_dim(x, shape, dims)",
     "clamp_max": "clamp(x, None, max)",
     "clamp_min": "clamp(x, min, None)",
+    "embedding": "index_select(table, index, 0)",
     "empty": "full(shape, 0.0, dtype)",
     "empty_like": "full(x.shape, 0.0, x.dtype)",
     "expand_as": "expand(x, y.shape)",
@@ -173,6 +175,10 @@ ABSENT: dict[str, str] = {
         ("conv1d", "conv2d", "conv3d", "max_pool2d", "avg_pool2d"), "convolutions and pooling are left to libraries"
     ),
     **dict.fromkeys(("bmm", "mm", "dot", "einsum", "addmm", "baddbmm"), "matrix products are left to libraries"),
+    **dict.fromkeys(
+        ("scaled_dot_product_attention", "attention", "flash_attention", "multi_head_attention_forward"),
+        "attention is left to libraries; what is between its matrix products is a fusion",
+    ),
     **dict.fromkeys(("backward", "grad"), "gradients are written out as ops"),
     **dict.fromkeys(
         ("numpy", "item", "tolist", "cpu", "cuda", "save"),

@@ -62,7 +62,6 @@ _ADVICE = (
     ("float() argument", "write fd.ops.cast(x, DataType.Double)"),
     ("no setter", "attributes of tensors and scalars cannot be set"),
     ("read-only", "attributes of tensors and scalars cannot be set"),
-    ("object is not callable", "a tensor is no function; attributes such as x.T, x.mT, x.shape and x.dtype need no ()"),
     ("divmod()", "write x // y and x % y"),
     ("has no attribute", "attributes of tensors and scalars cannot be set"),
     ("is not iterable", "`in` asks for a value: fd.ops.max(x == 1.0) tells whether an element is 1.0"),
@@ -74,6 +73,8 @@ _ADVICE = (
 def _advice(error: BaseException) -> str:
     """What to do about an error of Python or of another library that a tensor or scalar of the definition led to."""
     text = str(error)
+    if "object is not callable" in text:
+        return "; a tensor is no function; attributes such as x.T, x.mT, x.ndim, x.shape and x.dtype need no ()"
     if isinstance(error, TypeError) and "'method'" in text:
         return "; a method of a tensor is called: x.size(0), x.float()"
     if "'Val'" in text or "not Val" in text:
@@ -576,7 +577,7 @@ _MADE_BY = {
     **dict.fromkeys(("to", "device", "set_device"), "fd.execute(inputs, device=...) chooses a device"),
     **dict.fromkeys(
         ("profile", "benchmark", "time", "timeit"),
-        "nothing here measures yet; a profiler of the device does, around calls of fd.execute(inputs)",
+        "it reports no times; a profiler of the device does, around calls of fd.execute(inputs)",
     ),
     **dict.fromkeys(("manual_seed", "seed"), "fuser.manual_seed(seed) seeds the generator of random numbers"),
     "capture": "fd.execute(inputs, graph=True) launches a graph, fd.program(inputs).capture(inputs) gives one",

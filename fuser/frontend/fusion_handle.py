@@ -429,6 +429,8 @@ def _meant_output(value: object) -> str:
         return ": call it once per output"
     if value is None:
         return ": does the function that made it return it?"
-    from fuser.frontend.operation import meant_value
+    from fuser.frontend.operation import is_number, meant_value
 
+    if is_number(value):
+        return ": fd.ops.full([1], value, dtype) makes a tensor of a number"
     return meant_value(value)

@@ -92,7 +92,10 @@ def as_size(value: GivenSize, what: str) -> Size:
     try:
         node = as_int(value if isinstance(value, Int) else operator.index(value))
     except TypeError:
-        raise DefinitionTypeError(f"{what} takes ints and expressions of extent(slot, dim), got {value!r}") from None
+        held = f": scalar({value!r}) is the number in that slot" if isinstance(value, str) else ""
+        raise DefinitionTypeError(
+            f"{what} takes ints and expressions of extent(slot, dim), got {value!r}{held}"
+        ) from None
     return node.value if node.is_const else node
 
 

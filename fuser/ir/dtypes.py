@@ -82,8 +82,8 @@ class DataType(Enum, metaclass=Named):
 
     @staticmethod
     def spelled(value: object) -> DataType | None:
-        """The dtype of a library's name or dtype; None for what is none."""
-        return as_dtype(value)
+        """The dtype of a library's name or dtype, or of a short name of one (`bf16`); None for what is none."""
+        return as_dtype(value) or (_SHORT_NAMES.get(value) if isinstance(value, str) else None)
 
     @property
     def itemsize(self) -> int:
@@ -196,6 +196,17 @@ _BY_SPELLING: dict[str, DataType] = {
     "double": DataType.Double,
 }
 
+_SHORT_NAMES: dict[str, DataType] = {
+    **dict.fromkeys(("f64", "fp64"), DataType.Double),
+    **dict.fromkeys(("f32", "fp32"), DataType.Float),
+    **dict.fromkeys(("f16", "fp16"), DataType.Half),
+    "bf16": DataType.BFloat16,
+    **dict.fromkeys(("i64", "long"), DataType.Int),
+    "i32": DataType.Int32,
+    "u64": DataType.UInt64,
+}
+"""Names that are used in speech and that no array library takes: they are answered, and not taken here either."""
+
 AMBIGUOUS_SPELLINGS: dict[str, tuple[str, str]] = {
     "float": ("float64", "float32"),
     "int": ("int64", "int32"),
@@ -239,6 +250,8 @@ def dtype_remedy(value: object) -> str:
         return f"it is {numpy} in NumPy and {torch} in torch, write {numpy!r} or {torch!r}"
     if isinstance(value, str) and value.partition(":")[0] in ("cpu", "cuda", "gpu"):
         return "a definition has no device, fd.execute(inputs, device=...) chooses one"
+    if isinstance(value, str) and value in _SHORT_NAMES:
+        return f"did you mean {_SHORT_NAMES[value]!r}?"
     if isinstance(value, str) and (like := get_close_matches(value, numpy_names(), n=1, cutoff=0.8)):
         return f"did you mean {like[0]!r}?"
     if isinstance(value, type) or hasattr(value, "itemsize"):

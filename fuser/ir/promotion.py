@@ -179,7 +179,10 @@ def check_cast(source: DataType, target: DataType) -> None:
     """Raise DefinitionRuntimeError unless a value of `source` can be cast to `target`."""
     for dtype in (source, target):
         if dtype is DataType.Null or not dtype.is_supported:
-            raise DefinitionRuntimeError(f"Illegal Cast value from DataType: {source.name} to DataType: {target.name}")
+            small = "" if dtype is DataType.Null else f": {dtype.name} is not supported yet"
+            raise DefinitionRuntimeError(
+                f"Illegal Cast value from DataType: {source.name} to DataType: {target.name}{small}"
+            )
 
 
 def _require_kind(row: PointwiseOp, dtype: DataType, operands: Sequence[OperandClass]) -> None:

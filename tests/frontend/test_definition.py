@@ -247,7 +247,13 @@ def test_execute_delegates():
     x = np.ones(2, np.float32)
     inputs, kwargs = fd.execute([x, 2.5], device=1, save_repro_inputs=True, _enable_options=["fast_math"])
     assert inputs[0] is x
-    assert kwargs == {"device": 1, "graph": False, "_enable_options": ["fast_math"], "_disable_options": None}
+    assert kwargs == {
+        "device": 1,
+        "graph": False,
+        "tune": None,
+        "_enable_options": ["fast_math"],
+        "_disable_options": None,
+    }
     tensor, scalar = fd.fake_inputs
     assert (tensor.shape, tensor.stride, tensor.dtype, tensor.device) == ((2,), (1,), D.Float, "cpu")
     assert scalar == 2.5

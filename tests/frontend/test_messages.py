@@ -19,6 +19,7 @@ from fuser import (
     DataType,
     DeviceInfo,
     Fill,
+    ForLoop,
     FusionDefinition,
     HostProgram,
     If,
@@ -237,6 +238,27 @@ MATRIX: list[tuple[Mistake, str]] = [
         "add_output(): incompatible function arguments. It takes a TensorView and, for an in-place update, a TensorView that "
         "is a fusion input; got list: call it once per output",
     ),
+    (
+        lambda fd, x: fd.add_output(3.0),
+        f"{ADD_OUTPUT}float: fd.ops.full([1], value, dtype) makes a tensor of a number",
+    ),
+    (
+        lambda fd, x: fd.ops.where(condition=x > 0, input=x, other=0.0),
+        "where(): incompatible function arguments. where() got some positional-only arguments passed as keyword arguments: "
+        "'condition': they are given in their order, without names. Called as where(condition=TensorView, input=TensorView, "
+        "other=float); supported:\n    where(condition: TensorView | Val | number, x: TensorView | Val | number, y: "
+        "TensorView | Val | number, /) -> TensorView | Val",
+    ),
+    (
+        lambda fd, x: fd.ops.cast(x, "bf16"),
+        "cast(): incompatible function arguments. dtype must be a DataType, got str 'bf16': did you mean DataType.BFloat16? "
+        "Called as cast(TensorView, str); supported:\n"
+        "    cast(arg: TensorView | Val | number, dtype: DataType) -> TensorView | Val",
+    ),
+    (
+        lambda fd, x: fd.ops.cast(x, DataType.Float8_e5m2),
+        "cast(): Illegal Cast value from DataType: Float to DataType: Float8_e5m2: Float8_e5m2 is not supported yet",
+    ),
     (lambda fd, x: fd.add_output(x.shape), f"{ADD_OUTPUT}Shape: call it once per output"),
     (lambda fd, x: fd.add_output(DataType.Half), f"{ADD_OUTPUT}DataType"),
     (
@@ -353,7 +375,7 @@ def test_values_of_another_definition() -> None:
         ("to", ": fd.execute(inputs, device=...) chooses a device"),
         (
             "benchmark",
-            ": nothing here measures yet; a profiler of the device does, around calls of fd.execute(inputs)",
+            ": it reports no times; a profiler of the device does, around calls of fd.execute(inputs)",
         ),
         ("define_output", "; did you mean fd.add_output?"),
         ("define_tensors", "; did you mean fd.define_tensor?"),
@@ -373,7 +395,10 @@ def test_attributes_that_are_elsewhere(name: str, meant: str) -> None:
     ("mistake", "advice"),
     [
         (lambda x: math.exp(x), "functions of NumPy and torch do not take its tensors: fd.ops has ones that do"),
-        (lambda x: x.T(), "a tensor is no function; attributes such as x.T, x.mT, x.shape and x.dtype need no ()"),
+        *(
+            (mistake, "a tensor is no function; attributes such as x.T, x.mT, x.ndim, x.shape and x.dtype need no ()")
+            for mistake in (lambda x: x.T(), lambda x: x(1), lambda x: x.ndim())
+        ),
         (lambda x: divmod(x, 2), "write x // y and x % y"),
         (lambda x: x.size / 2, "a method of a tensor is called: x.size(0), x.float()"),
         (lambda x: len(x), "extents are x.shape, their number is x.ndim"),
@@ -622,8 +647,8 @@ CALLS: list[tuple[Callable[[], object], str]] = [
         "execute(): incompatible function arguments. got an unexpected keyword argument 'stream': kernels run on the current "
         "stream of torch or CuPy, and fd.program(inputs).run(inputs, stream) takes one. Called as execute(list[ndarray], "
         "stream=int); supported:\n    execute(inputs: Iterable[Any], *, device: Any = None, graph: bool = False, "
-        "save_repro_inputs: bool | None = False, _enable_options: Sequence[str] | None = None, "
-        "_disable_options: Sequence[str] | None = None) -> list[Any]",
+        "tune: bool | Tuning | None = None, save_repro_inputs: bool | None = False, "
+        "_enable_options: Sequence[str] | None = None, _disable_options: Sequence[str] | None = None) -> list[Any]",
     ),
     (
         lambda: doubled()[0](ROWS, graph=True),
@@ -734,6 +759,10 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (
         lambda: doubled()[0].explain([ROWS], file=Path("out.txt")),
         "explain(): file is an open file, None or False, got PosixPath: open('out.txt', 'w') opens it",
+    ),
+    (
+        lambda: ForLoop("i", 0, "n", 1, ()),  # type: ignore[arg-type]
+        "ForLoop takes ints and expressions of extent(slot, dim), got 'n': scalar('n') is the number in that slot",
     ),
     *(
         (

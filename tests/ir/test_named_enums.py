@@ -39,6 +39,8 @@ MISTAKES: list[tuple[Callable[[], Any], type[FuserError], str]] = [
             ("float16", "; did you mean DataType.Half?"),
             ("BFLOAT16", "; did you mean DataType.BFloat16?"),
             ("int64", "; did you mean DataType.Int?"),
+            ("bf16", "; did you mean DataType.BFloat16?"),
+            ("FP16", "; did you mean DataType.Half?"),
             ("Tensor", TYPES),
         )
     ),
