@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from fuser.errors import InputRuntimeError
 from fuser.host_ir.expressions import Size, as_condition
-from fuser.host_ir.instructions import Fill, ForLoop, If, Instruction, LaunchKernel, Switch
+from fuser.host_ir.instructions import CallLibrary, Fill, ForLoop, If, Instruction, LaunchKernel, Switch
 from fuser.ir.integers import select
 
 Body: TypeAlias = tuple[Instruction, ...]
@@ -106,6 +106,8 @@ def numbers_in(body: Body) -> tuple[str, ...]:
         match instruction:
             case LaunchKernel(_, args):
                 found += [arg for arg in args if isinstance(arg, (bool, int, float, complex))]
+            case CallLibrary(_, _, arguments):
+                found += [arg for _, arg in arguments if isinstance(arg, (bool, int, float, complex))]
             case Fill(_, value):
                 found.append(value)
             case _:

@@ -20,6 +20,7 @@ from fuser.host_ir.instructions import (
     Alias,
     Allocate,
     Argument,
+    CallLibrary,
     Copy,
     Deallocate,
     Fill,
@@ -134,6 +135,9 @@ class _Rename:
                 return Fill(slots[slot], value)
             case LaunchKernel(kernel, args, launch):
                 return LaunchKernel(kernel, tuple(map(self.argument, args)), launch)
+            case CallLibrary(op, outputs, arguments):
+                given = [(name, None if value is None else self.argument(value)) for name, value in arguments]
+                return CallLibrary(op, tuple(slots[slot] for slot in outputs), given)
             case SetStream(stream):
                 return SetStream(self.other(stream))
             case RecordEvent(event):

@@ -25,7 +25,7 @@ from fuser.host_ir.bodies import (
     walk,
 )
 from fuser.host_ir.call_checks import check_call
-from fuser.host_ir.choices import MemoryAround, equal_bodies, selector_dtype, selector_for
+from fuser.host_ir.choices import MemoryAround, body_on_roots, equal_bodies, selector_dtype, selector_for
 from fuser.host_ir.expressions import Size, SizeFunction, SlotSource, compile_sizes, sources_of, symbol_of
 from fuser.host_ir.instructions import (
     Alias,
@@ -402,6 +402,8 @@ class _Run:
         numbers: dict[int, int] = {}
         for body in dict.fromkeys(first):
             self.body, self.counts = [], {}
+            if is_outermost:
+                around.body = body
             self._execute_one(index, instruction, body)
             numbers[body] = len(made) if self.body else NO_BODY
             if self.body:
@@ -409,6 +411,12 @@ class _Run:
         self.body, self.counts = outside, counts
         if is_outermost:
             self.around = None
+            shared = around.share()
+            made = [body_on_roots(body, shared) for body in made]
+            for root in shared:
+                # It was needed to bind launches, and runs like this one will not have it.
+                DeallocateStep(root).run(self.frame)
+            self.frame.count({"allocations": len(shared), "deallocations": len(shared)})
             self.steps += around.made.values()
             self.count("allocations", len(around.made))
         if made or not is_condition:

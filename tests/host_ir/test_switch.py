@@ -11,6 +11,7 @@ import pytest
 
 from fuser import (
     Allocate,
+    CallLibrary,
     Copy,
     DataType,
     Deallocate,
@@ -315,6 +316,59 @@ def test_memory_of_bodies_is_there_around_the_choice(device: SimulatorDevice) ->
     runs = counters["runs"]
     assert (counters["allocations"], counters["deallocations"]) == (3 * runs, 2 * runs)
     assert program.memory() == (40 * 4 * 3 + 12, 40 * 4 * 3 + 12)
+
+
+def test_a_body_may_call_a_library(device: SimulatorDevice) -> None:
+    """And so may another, in the same memory."""
+    square = (3, 3)
+
+    def body(name: str, first: str, second: str) -> tuple[Instruction, ...]:
+        made = Allocate(name, square, DataType.Float)
+        return (made, CallLibrary("matmul", (name,), {"arg1": first, "arg2": second}), Copy("y", name))
+
+    program = HostProgram(
+        ("a", "b", "k"),
+        ("y",),
+        (Allocate("y", square, DataType.Float), If("k", body("s", "a", "b"), body("t", "b", "a"))),
+    )
+    a, b = (np.random.default_rng(seed).integers(0, 9, square).astype(np.float32) for seed in (0, 1))
+    k = put(device, [0], np.int64)
+    inputs = [put(device, a), put(device, b), k]
+    captured = program.capture(inputs)
+    for value, want in ((0, b @ a), (1, a @ b), (0, b @ a)):
+        write(k, value)
+        for run in (program.run, program.interpret, captured.run):
+            assert np.array_equal(np.asarray(run(inputs)[0]), want)
+    assert program.memory() == (72, 72)
+
+
+def test_memory_of_different_bodies_is_shared(device: SimulatorDevice) -> None:
+    """The largest of each body are one memory, and so on: another body does not run."""
+
+    def body(prefix: str, *sizes: Any) -> tuple[Instruction, ...]:
+        names = [f"{prefix}{k}" for k in range(len(sizes))]
+        made = [Allocate(name, (size,), DataType.Float) for name, size in zip(names, sizes, strict=True)]
+        filled = [Fill(name, float(k)) for k, name in enumerate(names)]
+        (whole,) = [name for name, size in zip(names, sizes, strict=True) if size is N]
+        return (*made, *filled, times(3.0, "x", whole), times(2.0, whole))
+
+    program = HostProgram(
+        ("x", "k"),
+        ("y",),
+        (Y, Switch("k", (body("a", 8, N, 4), body("b", N, 2 * N)), (If("k", body("c", N), (Fill("y", 1.0),)),))),
+    )
+    x, k = put(device, X), put(device, [0], np.int64)
+    captured = program.capture([x, k])
+    for value in (0, 1, 1, 0):
+        write(k, value)
+        for run in (program.interpret, program.run, captured.run):
+            assert np.array_equal(np.asarray(run([x, k])[0]), X * 6)
+    # The output, and memory for 2 N, N and 4 elements.
+    assert program.memory() == (4 * (40 + 80 + 40 + 4),) * 2
+    counters = program.counters()
+    first = counters["runs"] - counters["replays"]
+    assert counters["allocations"] == 4 * counters["runs"] + 3 * first
+    assert counters["deallocations"] == 3 * counters["runs"] + 3 * first
 
 
 def test_nested_choices_and_loops(device: SimulatorDevice) -> None:
