@@ -136,7 +136,7 @@ class _Rename:
             case LaunchKernel(kernel, args, launch):
                 return LaunchKernel(kernel, tuple(map(self.argument, args)), launch)
             case CallLibrary(op, outputs, arguments):
-                given = [(name, None if value is None else self.argument(value)) for name, value in arguments]
+                given = {name: None if value is None else self.argument(value) for name, value in arguments}
                 return CallLibrary(op, tuple(slots[slot] for slot in outputs), given)
             case SetStream(stream):
                 return SetStream(self.other(stream))
