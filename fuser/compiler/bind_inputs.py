@@ -119,7 +119,8 @@ def drawn_state(fusion: Fusion, bound: BoundInputs, device: Device) -> tuple[int
 def drawing(fusion: Fusion, bound: BoundInputs, device: Device) -> Callable[[], tuple[int, int]]:
     """`drawn_state` for calls like this one, without its inputs."""
     first = next((v for v in bound.values if isinstance(v, ArrayView) and v.array is not None), None)
-    kept = None if first is None else first._replace(owner=None, array=None)
+    # Of its library and device alone.
+    kept = None if first is None else first._replace(owner=None, array=None, sizes=(), strides=(), address=0)
     return partial(draw_state, kept, device, fusion.draws)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fuser import locks
@@ -14,12 +16,14 @@ from fuser.compiler.kernel_compiler import CompileOptions, SchedulableFusion, ch
 from fuser.compiler.program_cache import MAX_EXACT, ProgramCache
 from fuser.compiler.recorder import KeepingRecorder
 from fuser.errors import FuserError, InputRuntimeError, NotSupportedError
+from fuser.host_ir.families import Derived, Layouts, Value
 from fuser.host_ir.launcher import Launcher
 from fuser.host_ir.program import HostProgram
 from fuser.host_ir.steps import BoundProgram
 from fuser.ir.concretize import concretize, dynamic_extents, equal_extents, reshapes_of
 from fuser.ir.extent_binding import check_constraints
 from fuser.ir.fusion import Fusion, Scalar
+from fuser.ir.number_trace import UntraceableError, settled
 from fuser.ir.reshape_dims import Resolution
 from fuser.ir.user_names import input_name
 from fuser.missing_names import says_instead
@@ -61,7 +65,7 @@ class FusionExecutorCache:
         self._by_shape: dict[object, tuple[Resolution, ...]] = {}
         self._updates = any(o.alias_of is not None for o in self._ir.outputs)
         self._fixing = frozenset(i for i, spec in enumerate(self._ir.inputs) if spec in fixing_scalars(self._ir))
-        self._launcher = Launcher(self._bind, self._flat, takes_options=True)
+        self._launcher = Launcher(self._bind, self._flat, self._derive, takes_options=True, fixing=self._fixing)
         # By the device that was asked for.
         self._graphs: dict[Any, CapturedProgram] = {}
 
@@ -127,18 +131,61 @@ class FusionExecutorCache:
         state = drawn_state(self._ir, bound, target)
         results, steps = program.bind((*bound.values, *state), stream, target)
         steps.why_not = steps.why_not or waits
-        steps.note = (BoundInputs((), bound.tensors, bound.scalars, bound.extents), target)
-        steps.fixing |= self._fixing
-        steps.alignment = MAX_ALIGNMENT
-        steps.sharing_matters = steps.sharing_matters or self._updates
-        if state:
-            steps.draw = drawing(self._ir, bound, target)
+        looks = BoundInputs((), bound.tensors, bound.scalars, bound.extents)
+        steps.note = lambda: (looks, target)
+        self._make_own(steps, bound, target)
         converted = (
             isinstance(v, ArrayView) and v.array is not given for v, given in zip(bound.values, inputs, strict=False)
         )
         if len(inputs) != len(bound.values) or any(converted):
             steps.why_not = steps.why_not or "inputs that are converted first"
         return results, steps
+
+    def _make_own(self, steps: BoundProgram, bound: BoundInputs, target: Device) -> None:
+        """Add what a key needs of a fusion to what its program needs."""
+        steps.fixing |= self._fixing
+        steps.alignment = MAX_ALIGNMENT
+        steps.sharing_matters = steps.sharing_matters or self._updates
+        if self._ir.draws:
+            steps.draw = drawing(self._ir, bound, target)
+
+    def _derive(self, values: Sequence[Value], device: Any, also: Any) -> Derived:
+        """`_bind` for inputs whose sizes may be numbers of a trace: compiles nothing, measures nothing and runs nothing.
+
+        Raises UntraceableError where something would have to be compiled, or is to be measured.
+        """
+        enable, disable, tune = (None, None, None) if also is None else also
+        if tune is not None:
+            raise UntraceableError("parameters are measured")
+        options = options_from_lists(enable, disable)
+        bound = bind_inputs(self._ir, values, check_extents=False)
+        target = _device_for(bound, device)
+        extents = {s.name: n for s, n in bound.extents.items()}
+        resolve = partial(resolved_reshapes, self._ir)
+        cache = self._caches.get(settled(self._pattern(bound, extents, resolve)))
+        if cache is None:
+            raise UntraceableError("a fusion that was not compiled")
+        check_constraints(cache.fusion, extents)
+        program, kernels = cache.known(bound, target, options)
+        # What is drawn is no part of the steps.
+        state = (0, 0) if self._ir.draws else ()
+        steps = program.derive((*bound.values, *state), target)
+        self._make_own(steps, bound, target)
+
+        def take(found: BoundProgram, layouts: Callable[[], Layouts]) -> bool:
+            def looks() -> BoundInputs:
+                return bind_inputs(self._ir, layouts(), check_extents=False)
+
+            # What was measured counts for the very sizes.
+            if environment.TUNE.get() == "on":
+                return False
+            if cache.may_be_tuned() and cache.tuned(looks(), target, options) is not None:
+                return False
+            found.note = lambda: (looks(), target)
+            cache.count_known(kernels)
+            return True
+
+        return Derived(steps, take)
 
     def _tune(self, bound: BoundInputs, device: Device, options: CompileOptions, tune: object) -> str | None:
         """Measure for these inputs, if that is asked for; why a call for them is to ask again, if it is.
@@ -178,17 +225,23 @@ class FusionExecutorCache:
     def _cache_for(self, bound: BoundInputs) -> ProgramCache:
         """The cache of the fusion with what depends on the sizes decided: see fuser.ir.concretize."""
         extents = {s.name: n for s, n in bound.extents.items()}
-        resolved = self._resolutions(bound) if self._has_reshapes else ()
-        pattern: tuple[object, ...] = (equal_extents(self._dynamic, extents) if self._dynamic else None, *resolved)
+        pattern = self._pattern(bound, extents, self._resolutions)
         found = self._caches.get(pattern)
         if found is None:
             with self._lock:
                 found = self._caches.get(pattern)
                 if found is None:
-                    fusion = concretize(self._ir, extents, resolved) if any(pattern) else self._ir
+                    fusion = concretize(self._ir, extents, pattern[1:]) if any(pattern) else self._ir
                     found = self._caches[pattern] = ProgramCache(fusion)
         check_constraints(found.fusion, extents)
         return found
+
+    def _pattern(
+        self, bound: BoundInputs, extents: dict[str, int], resolve: Callable[[BoundInputs], tuple[Resolution, ...]]
+    ) -> tuple[Any, ...]:
+        """What depends on the sizes: which dynamic extents are equal, and how each reshape is done."""
+        equal = equal_extents(self._dynamic, extents) if self._dynamic else None
+        return (equal, *(resolve(bound) if self._has_reshapes else ()))
 
     def _resolutions(self, bound: BoundInputs) -> tuple[Resolution, ...]:
         """How each reshape is done for these inputs, remembered by their shapes and strides."""
@@ -206,9 +259,13 @@ class FusionExecutorCache:
 
     def is_compiled(self, inputs: Iterable[Any], device: Any = 0) -> bool:
         """Whether these inputs find a program without compiling."""
+        inputs = list(input_sequence(inputs))
         bound = bind_inputs(self._ir, inputs, check_extents=False)
         target = _device_for(bound, None if device == 0 else device)
-        return self._cache_for(bound).lookup(bound, target, CompileOptions()) is not None
+        if self._cache_for(bound).lookup(bound, target, CompileOptions()) is not None:
+            return True
+        # Or they were bound as others of their family.
+        return self._launcher.bound_for(inputs, None if device == 0 else device) is not None
 
     def kernels(self, inputs: Iterable[Any], device: Any = None) -> tuple[CompiledKernel, ...]:
         """The kernels that run for these inputs."""
@@ -230,7 +287,7 @@ class FusionExecutorCache:
         if latest is None:
             raise InputRuntimeError("nothing was executed yet", location=caller_location())
         recent: Any = latest.note
-        return self._scheduled_ir(*recent)
+        return self._scheduled_ir(*recent())
 
     def _scheduled_ir(self, bound: BoundInputs, device: Device) -> str:
         stages = self._explain(bound, device).stages
@@ -252,6 +309,9 @@ class FusionExecutorCache:
         program = compile_fusion(cache.fusion, bound, device, CompileOptions(), recorder, chosen)
         # The program that ran tells how it did.
         ran = cache.lookup(bound, device, CompileOptions())
+        if ran is None and chosen is None:
+            with suppress(UntraceableError):
+                ran, _ = cache.known(bound, device, CompileOptions())
         recorder.stages["launches"] = (ran if ran is not None else program).explain()
         return Explanation(recorder.stages)
 

@@ -30,6 +30,7 @@ from fuser.host_ir.program import HostProgram
 from fuser.ir.fact_collection import INDEX_LIMIT
 from fuser.ir.facts import TensorDescriptor, layout_facts
 from fuser.ir.fusion import Fusion
+from fuser.ir.number_trace import UntraceableError, settled
 from fuser.options import logger
 from fuser.records import record
 from fuser.runtime.compiled_kernel import CompiledKernel
@@ -102,11 +103,81 @@ class ProgramCache:
         """Kernels of the program for these inputs."""
         return tuple(k for k in self._entry(bound, device, options)[1] if k is not None)
 
+    def known(
+        self, bound: BoundInputs, device: Device, options: CompileOptions
+    ) -> tuple[HostProgram, tuple[CompiledKernel | None, ...]]:
+        """The program for these inputs with proposed parameters; sizes may be numbers of a trace. Compiles and changes nothing.
+
+        Raises UntraceableError where something would have to be compiled, or was refused with a warning.
+        """
+        without: frozenset[SizesRefused] = frozenset()
+        while True:
+            try:
+                program, kernels = self._known_attempt(bound, device, options, without)
+            except SizesRefusedError as error:
+                each = (error, *error.others)
+                refusals = without.union(*(e.refusals for e in each))
+                if refusals == without or any(e.failure is not None for e in each):
+                    raise UntraceableError(error.message) from None
+                without = refusals
+                continue
+            if self._programs.get(kernels) is not program:
+                raise UntraceableError("a program that was not made")
+            return program, kernels
+
+    def _known_attempt(
+        self, bound: BoundInputs, device: Device, options: CompileOptions, without: frozenset[SizesRefused]
+    ) -> tuple[HostProgram, tuple[CompiledKernel | None, ...]]:
+        segmented = self._segmented.get(without)
+        if segmented is None:
+            raise UntraceableError("a cut that was not made")
+
+        def make(k: int, segment: Segment, inputs: BoundInputs, _: Start) -> Callable[[], CompiledKernel]:
+            compiler = KernelCompiler.with_options(device, options, Recorder())
+            return self._known_kernel((without, k), segment, inputs, compiler)
+
+        return compile_segments(segmented, bound, make, Recorder(), self._programs)
+
+    def _known_kernel(
+        self,
+        place: tuple[frozenset[SizesRefused], int],
+        segment: Segment,
+        inputs: BoundInputs,
+        compiler: KernelCompiler,
+    ) -> Callable[[], CompiledKernel]:
+        """What `_kernel` gives without compiling. Kernels are added behind those that are there: it stays what it gives."""
+        key = _kernel_key(place, settled(compiler.propose(segment, inputs)), inputs, compiler)
+        serves = next((it for it in self._kernels.get(key, ()) if _serves(it, inputs)), None)
+        if serves is not None:
+            return lambda: serves
+        refused = self._refused.get(key)
+        if refused is not None:
+            raise to_keep(refused)
+
+        def unmade() -> CompiledKernel:
+            # Not before all segments were looked at: where one is refused nobody asks for the others.
+            raise UntraceableError("a kernel that was not made")
+
+        return unmade
+
+    def count_known(self, kernels: tuple[CompiledKernel | None, ...]) -> None:
+        """Count and log a use of what `known` gives."""
+        self.counters.program_hits += 1
+        log = logger()
+        for k, kernel in enumerate(kernels):
+            if kernel is not None:
+                self.counters.kernel_hits += 1
+                log.info("segment %d: kernel %s serves these inputs as well", k, kernel.content_hash[:8])
+
     # --- tuning -------------------------------------------------------------------------------------------------------
+
+    def may_be_tuned(self) -> bool:
+        """Whether there are records at all."""
+        return TABLE.has_any() and environment.TUNE.get() != "off"
 
     def tuned(self, bound: BoundInputs, device: Device, options: CompileOptions) -> Chosen | None:
         """What was chosen by measuring for these inputs, if there is a record of it that holds."""
-        if not TABLE.has_any() or environment.TUNE.get() == "off":
+        if not self.may_be_tuned():
             return None
         key = self.tuning_key(bound, device, options)
         found = None if key is None else TABLE.find(key)
@@ -292,7 +363,7 @@ class ProgramCache:
         key = _kernel_key(place, params, inputs, compiler)
         log = logger()
         known = self._kernels.get(key, ())
-        serves = next((it for it in known if facts_hold(it, inputs.tensors, inputs.evaluate)), None)
+        serves = next((it for it in known if _serves(it, inputs)), None)
         if serves is not None:
             self.counters.kernel_hits += 1
             log.info("segment %d: kernel %s serves these inputs as well", k, serves.content_hash[:8])
@@ -327,6 +398,10 @@ def _kernel_key(
     place: tuple[frozenset[SizesRefused], int], params: Params, inputs: BoundInputs, compiler: KernelCompiler
 ) -> object:
     return place, params, _signature(inputs), compiler.target(), compiler.options
+
+
+def _serves(kernel: CompiledKernel, inputs: BoundInputs) -> bool:
+    return facts_hold(kernel, inputs.tensors, inputs.evaluate)
 
 
 def overlaps(bound: BoundInputs) -> tuple[tuple[int, int], ...]:

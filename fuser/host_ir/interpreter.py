@@ -132,7 +132,7 @@ def interpret_and_bind(
     program: HostProgram, inputs: Sequence[Any], stream: Any = None, device: Any = None
 ) -> tuple[list[Any], BoundProgram]:
     """Run a program once, and keep its steps for the launcher."""
-    run = _Run(program, inputs, stream, device)
+    run = InterpretedRun(program, inputs, stream, device)
     try:
         run.execute_body(program.instructions, 0)
         results = run.finish()
@@ -155,7 +155,7 @@ def _note(index: int, instruction: Instruction) -> str:
 _MAX_STEPS = 4096
 
 
-class _CountingFrame(Frame):
+class CountingFrame(Frame):
     """A frame that counts what launches ask of the table of variants."""
 
     __slots__ = ()
@@ -173,41 +173,54 @@ class _CountingFrame(Frame):
         self.count({"variant_hits": after.hits - before.hits, compiled: after.compiles - before.compiles})
 
 
-class _Run:
+class InterpretedRun:
     """State of one execution."""
 
+    device: Device
+    framework: Framework
+    frame: CountingFrame
+
     def __init__(self, program: HostProgram, inputs: Sequence[Any], stream: Any, device: Any) -> None:
+        self.begin(program, inputs)
+        views = list(self.inputs.values())
+        self.device = device_of(views, device)
+        self.framework = framework_for(views[0] if views else None, self.device)
+        self.place(stream)
+        if len(program.facts.streams) > 1:
+            self._check_shared_inputs()
+            self.frame.open_streams(len(program.facts.streams))
+
+    def place(self, stream: Any) -> None:
+        """Choose the stream, join those of the inputs, and make the frame that steps run on."""
+        roots = self.program.roots
+        self.joined: set[int] = set()
+        self.in_use: list[object] = []
+        self.copied_in = 0
+        self.stream = self._choose_stream(stream, list(self.inputs.values()))
+        self.frame = CountingFrame(self.device, self.framework, self.stream, len(roots), self.numbers)
+        for name, view in self.inputs.items():
+            root = roots[name]
+            self.frame.storages[root] = storage = borrow(view)
+            self.frame.addresses[root] = storage.address
+            if view.is_host:
+                self.frame.owned.append(root)
+
+    # --- bind ---------------------------------------------------------------------------------------------------------
+
+    def begin(self, program: HostProgram, inputs: Sequence[Any]) -> None:
+        """All that needs no device. Raises InputError classes for arguments that do not fit."""
         self.program = program
         self.tensors: dict[str, Tensor] = {}
         self.numbers: dict[str, Scalar] = {}
         self.inputs: dict[str, ArrayView] = {}
         self.counts: dict[str, int] = {"runs": 1}
         self.steps: list[Step] = []
-        self._bind(inputs)
-        views = list(self.inputs.values())
-        self.device: Device = device_of(views, device)
-        self.framework: Framework = framework_for(views[0] if views else None, self.device)
-        self.joined: set[int] = set()
-        self.in_use: list[object] = []
-        self.stream = self._choose_stream(stream, views)
-        self.frame = _CountingFrame(self.device, self.framework, self.stream, len(program.roots), self.numbers)
         # Around the choice of the device whose bodies are bound, and the steps of the one at hand.
         self.around: MemoryAround | None = None
         self.body: list[InstructionStep] = []
-        for name, view in self.inputs.items():
-            root = program.roots[name]
-            self.frame.storages[root] = storage = borrow(view)
-            self.frame.addresses[root] = storage.address
-            if view.is_host:
-                self.frame.owned.append(root)
-        self.copied_in = 0
         self.begun: set[Name] = {0}
         self.events: dict[Name, int] = {}
-        if len(program.facts.streams) > 1:
-            self._check_shared_inputs()
-            self.frame.open_streams(len(program.facts.streams))
-
-    # --- bind ---------------------------------------------------------------------------------------------------------
+        self._bind(inputs)
 
     def _bind(self, inputs: Sequence[Any]) -> None:
         program = self.program
@@ -480,8 +493,12 @@ class _Run:
             self.count("allocations")
         elif isinstance(step, DeallocateStep):
             self.count("deallocations")
-        self.frame.run(step)
+        self.do(step)
         self.steps.append(step)
+
+    def do(self, step: InstructionStep) -> None:
+        """Run a step that is bound."""
+        self.frame.run(step)
 
     def count(self, name: str, n: int = 1) -> None:
         self.counts[name] = self.counts.get(name, 0) + n

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from fuser import locks
 from fuser.errors import FuserError
+from fuser.host_ir.families import Derive, Families
 from fuser.host_ir.paths import Path
 from fuser.host_ir.steps import BoundProgram, Tally
 from fuser.host_ir.straight_line import Run, straight_line
@@ -75,12 +76,22 @@ class _Entry(NamedTuple):
 
 class Launcher:
     """Bound programs by key. `bind` is a call whose key is not known, `prepare` unfolds what readers do not read;
-    `takes_options` where programs depend on FUSER_ENABLE and FUSER_DISABLE."""
+    `takes_options` where programs depend on FUSER_ENABLE and FUSER_DISABLE; `derive` is `bind` for numbers of a trace, which
+    runs nothing, and `fixing` are positions of numbers whose values belong to keys."""
 
-    def __init__(self, bind: Bind, prepare: Prepare, *, takes_options: bool = False) -> None:
+    def __init__(
+        self,
+        bind: Bind,
+        prepare: Prepare,
+        derive: Derive,
+        *,
+        takes_options: bool = False,
+        fixing: frozenset[int] = frozenset(),
+    ) -> None:
         self._bind = bind
         self._prepare = prepare
         self._takes_options = takes_options
+        self._families = Families(derive, fixing)
         self._lock = locks.reentrant_lock()
         self._reads: dict[tuple[type, ...], Read] = {}
         self._readers: dict[tuple[type, ...], _Reader] = {}
@@ -220,11 +231,21 @@ class Launcher:
         plain = self._prepare(inputs)
         if plain is not inputs:
             return self.run(plain, stream, device, also)
-        results, bound = self._bind(inputs, stream, device, also)
+        which = also if device is None else (also, type(device), device)
+        found = self._families.bound_for(inputs, device, also)
+        if found is not None:
+            from fuser.host_ir.derived_steps import run_steps
+
+            bound, values = found
+            results = run_steps(bound, values, stream)
+        else:
+            results, bound = self._bind(inputs, stream, device, also)
         self.latest = bound
         if bound.why_not is None:
             with self._lock:
-                self._keep(inputs, bound, also if device is None else (also, type(device), device))
+                self._keep(inputs, bound, which)
+            if found is None:
+                self._families.went_whole_way(inputs, bound, device, also)
         return results
 
     def _keep(self, inputs: Sequence[Any], bound: BoundProgram, also: Any) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Never, get_args
 from fuser import locks
 from fuser.errors import DefinitionTypeError, FuserError, LaunchError
 from fuser.host_ir.bodies import walk
+from fuser.host_ir.families import Derived
 from fuser.host_ir.instructions import Instruction, LaunchKernel
 from fuser.host_ir.key_needs import KeyNeeds, key_needs
 from fuser.host_ir.launcher import Launcher
@@ -28,7 +29,7 @@ from fuser.host_ir.side_by_side import Beside, side_by_side
 from fuser.host_ir.steps import BoundProgram, Tally, memory_of
 from fuser.host_ir.verify import ProgramFacts, verify_program
 from fuser.missing_names import KnownNames, says_instead
-from fuser.runtime.arrays import ArrayView, input_sequence
+from fuser.runtime.arrays import ArrayView, Scalar, input_sequence
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.library_calls import LibraryCall
 from fuser.source_location import caller_location
@@ -125,7 +126,7 @@ class HostProgram:
         self.roots: dict[str, int] = {slot: self.root_names.index(root) for slot, root in self.facts.roots.items()}
         self.side_by_side: dict[int, Beside] = side_by_side(self._instructions)
         self.needs: KeyNeeds = key_needs(self._instructions, self.facts)
-        self._launcher = Launcher(self._bind, _arrays_of_views)
+        self._launcher = Launcher(self._bind, _arrays_of_views, self._derive)
         self._kernels = label_kernels(self._instructions)
         self._lock = locks.reentrant_lock()
         self._counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
@@ -196,7 +197,7 @@ class HostProgram:
         from fuser.host_ir.interpreter import interpret_and_bind
 
         results, bound = interpret_and_bind(self, inputs, stream, device)
-        self._memory = memory_of(bound.steps)
+        self.remember_memory(memory_of(bound.steps))
         why = bound.why_not
         if why is not None:
             with self._lock:
@@ -205,6 +206,19 @@ class HostProgram:
 
     def _bind(self, inputs: Sequence[Any], stream: Any, device: Any, _: Any) -> tuple[list[Any], BoundProgram]:
         return self.bind(inputs, stream, device)
+
+    def _derive(self, values: Sequence[ArrayView | Scalar], device: Any, _: Any) -> Derived:
+        """`_bind` for inputs whose sizes may be numbers of a trace, which runs nothing."""
+        return Derived(self.derive(values, device), lambda bound, layouts: True)
+
+    def derive(self, values: Sequence[ArrayView | Scalar], device: Any = None) -> BoundProgram:
+        """The steps of a run with these inputs, in memory of a device, for executors.
+
+        Raises UntraceableError where they do not follow from sizes.
+        """
+        from fuser.host_ir.derived_steps import derived_steps
+
+        return derived_steps(self, values, device)
 
     def capture(self, inputs: Sequence[Any], stream: Any = None, *, device: Any = None) -> CapturedProgram:
         """Run once, and record the run as a graph of the device, to be launched again on these inputs or on others.
@@ -304,6 +318,10 @@ class HostProgram:
         """Calls of libraries that runs have made so far, each different one once; of many sizes the first ones."""
         with self._lock:
             return list(self._calls)
+
+    def remember_memory(self, memory: tuple[int, int]) -> None:
+        """Note what a run with new sizes takes (for executors)."""
+        self._memory = memory
 
     def memory(self) -> tuple[int, int] | None:
         """(most bytes that a run has of the device at a time, all that it asks for), of the latest new sizes; None before."""

@@ -68,7 +68,8 @@ def alignment_of(address: int, is_host: bool = False) -> int:
     """Largest power of two, up to 256, that divides an address; for host arrays, the one their copy will have."""
     if is_host:
         address %= KEPT_ALIGNMENT
-    return min(address & -address, MAX_ALIGNMENT) or MAX_ALIGNMENT
+    low = address & (MAX_ALIGNMENT - 1)
+    return low & -low if low else MAX_ALIGNMENT
 
 
 def element_span(sizes: Sequence[int], strides: Sequence[int]) -> int:

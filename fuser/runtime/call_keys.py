@@ -61,11 +61,17 @@ def _reader_of_environment() -> tuple[Callable[[Any], object], Callable[[str], A
 
 _text, _encode = _reader_of_environment()
 _DEVICE = _encode(options.DEVICE.env)
+_ENABLE, _DISABLE = _encode(options.ENABLE.env), _encode(options.DISABLE.env)
 
 
 def default_place() -> object:
     """What decides where host arrays run: FUSER_DEVICE, and the current GPU of the caller's library."""
     return _text(_DEVICE), current_cuda_device() if "torch" in sys.modules else 0
+
+
+def text_of_options() -> tuple[object, object]:
+    """FUSER_ENABLE and FUSER_DISABLE, as they are in keys."""
+    return _text(_ENABLE), _text(_DISABLE)
 
 
 def reader_for(
@@ -127,8 +133,8 @@ def reader_for(
         "exact": exact,
         "place": default_place,
         "text": _text,
-        "ENABLE": _encode(options.ENABLE.env),
-        "DISABLE": _encode(options.DISABLE.env),
+        "ENABLE": _ENABLE,
+        "DISABLE": _DISABLE,
     }
     exec(compile(text, "<key of a call>", "exec"), space)
     return space["read"]

@@ -15,7 +15,6 @@ Bounds by kind of kernel
 
 from __future__ import annotations
 
-import functools
 import threading
 import weakref
 from collections.abc import Callable
@@ -35,7 +34,16 @@ REGISTERS_PER_SM = 65536
 _QUARTER = 128  # threads that give each of the four schedulers of an SM one warp more
 
 
-@functools.cache
+def _rung(warps_per_quarter: int) -> tuple[int, int]:
+    # A quarter with one warp could give 512 registers, and the instruction set ends at 255: one rung with two warps.
+    warps = max(2, warps_per_quarter)
+    registers = REGISTERS_PER_SM // 4 // warps // 256 * 256 // 32
+    return warps * _QUARTER, min(registers, MAX_REGISTERS)
+
+
+_BY_WARPS = tuple(map(_rung, range(MAX_BLOCK // _QUARTER + 1)))
+
+
 def rung_of(block: int) -> tuple[int, int]:
     """(largest block of the rung that `block` threads fall in, registers a thread may have there).
 
@@ -44,10 +52,7 @@ def rung_of(block: int) -> tuple[int, int]:
     """
     if not 1 <= block <= MAX_BLOCK:
         raise LaunchError(f"a block has 1 to {MAX_BLOCK} threads, not {block}")
-    # A quarter with one warp could give 512 registers, and the instruction set ends at 255: one rung with two warps.
-    warps_per_quarter = max(2, -(-block // _QUARTER))
-    registers = REGISTERS_PER_SM // 4 // warps_per_quarter // 256 * 256 // 32
-    return warps_per_quarter * _QUARTER, min(registers, MAX_REGISTERS)
+    return _BY_WARPS[-(-block // _QUARTER)]
 
 
 RUNGS: tuple[int, ...] = tuple(range(2 * _QUARTER, MAX_BLOCK + 1, _QUARTER))

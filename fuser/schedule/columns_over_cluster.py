@@ -9,6 +9,7 @@ take; all times are microseconds, all rates bytes a microsecond. The figures are
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
@@ -122,12 +123,12 @@ def grid_time(work: Work, across: int, along: int, sharing: int, device: DeviceI
 
 
 def choose_cluster_shape(
-    work: Work, widest: int, registers_of: dict[int, int], kept_bytes: int, device: DeviceInfo
+    work: Work, widest: int, registers_of: Sequence[int], kept_bytes: int, device: DeviceInfo
 ) -> ColumnShape | None:
     """The shape over a cluster that should take least time; None if there is none.
 
     widest        bytes of the widest element of a row
-    registers_of  accesses in flight -> registers of a thread
+    registers_of  registers of a thread by its accesses in flight
     kept_bytes    of shared memory, for an access of a turn that is not the last one; 0 if nothing is kept
     """
     best: ColumnShape | None = None
@@ -173,7 +174,7 @@ def _shape(
     sharing: int,
     tiles: int,
     fit: int,
-    registers_of: dict[int, int],
+    registers_of: Sequence[int],
     kept_bytes: int,
     device: DeviceInfo,
 ) -> ColumnShape | None:

@@ -153,7 +153,7 @@ class OuterPersistentScheduler:
         near = choose_cluster_shape(
             work,
             max(read),
-            {u: _registers(thread, u) for u in range(1, MOST_AT_ONCE + 1)},
+            tuple(_registers(thread, u) for u in range(MOST_AT_ONCE + 1)),
             thread.loaded if keeps else 0,
             device,
         )

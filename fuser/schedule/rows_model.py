@@ -146,13 +146,14 @@ def choose_pass_shape(length: int, rows: int, vector: int, load: Load, device: D
 
 def _spreads(accesses: int, device: DeviceInfo) -> list[tuple[int, int]]:
     """(threads along a row, accesses of each), each number of threads with as few accesses as cover the row."""
-    found: dict[int, int] = {}
+    found: list[tuple[int, int]] = []
     for batch in range(1, min(MOST_ACCESSES, accesses) + 1):
         threads = -(-accesses // batch)
         threads = 1 << (threads - 1).bit_length() if threads <= WARP else -(-threads // WARP) * WARP
-        if threads <= device.max_threads_per_block:
-            found.setdefault(threads, -(-accesses // threads))
-    return list(found.items())
+        # They become fewer from batch to batch, or stay.
+        if threads <= device.max_threads_per_block and (not found or found[-1][0] != threads):
+            found.append((threads, -(-accesses // threads)))
+    return found
 
 
 def _registers(batch: int, rows: int, vector: int, side_by_side: int, load: Load, *, ahead: bool) -> int:

@@ -17,7 +17,7 @@ from fuser.schedule.columns_over_cluster import (
 )
 
 H200 = DeviceInfo.preset("H200")
-REGISTERS = {u: 72 + 6 * u for u in range(1, MOST_AT_ONCE + 1)}
+REGISTERS = tuple(72 + 6 * u for u in range(MOST_AT_ONCE + 1))
 
 
 def choose(rows: int, columns: int, vector: int = 8, device: DeviceInfo = H200, kept: int = 16) -> ColumnShape | None:

@@ -1,0 +1,344 @@
+"""Calculations with numbers, kept as the text of one function: what is decided for some numbers is decided for others at once.
+
+    trace = NumberTrace()
+    n = trace.leaf(1000)
+    blocks = -(-n // 256) if n > 512 else 1             ordinary Python, run once on numbers that note what is done to them
+    find = trace.function((blocks, 256))
+    find([2000])                                        (8, 256)
+    find([100])                                         None: it would have gone another way
+
+    Text:   def find(numbers):
+                v0, = numbers
+                if not v0 > 512: return None
+                v1 = -v0
+                v2 = v1 // 256
+                v3 = -v2
+                return (v3, 256)
+
+A number that is compared becomes a test of the function, with the answer that it had; one that is asked for as a plain number
+(`range`, an index, `math.log2`) is tested to be equal. All that the calculation was told of its numbers is one of these, so
+that a function which comes to its end returns what the calculation would. Tests stand in the order in which they were made.
+
+Texts are for people to read, and decide nothing: to write a number into one asks nothing. Numbers of a trace are no keys of
+dictionaries: what is remembered under one would be there when the trace is over; an index of a list is asked for instead. What
+cannot be kept raises UntraceableError, which is no `Exception`: nobody who takes errors for answers sees it.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+# Compilation takes some microseconds a line.
+MOST_LINES = 4000
+
+Find = Callable[[Sequence[int]], Any]
+
+
+class UntraceableError(BaseException):
+    """A calculation cannot be kept."""
+
+
+class _Line(NamedTuple):
+    """`name` is None for a test. `must_run`: it may raise an error, as the calculation would have."""
+
+    name: str | None
+    text: str
+    operands: tuple[str, ...]
+    must_run: bool
+
+
+class NumberTrace:
+    """Notes one calculation."""
+
+    def __init__(self) -> None:
+        self._leaves: list[str] = []
+        self._lines: list[_Line] = []
+        self._made: dict[str, TracedNumber] = {}
+        self._tests: set[str] = set()
+        self._constants: dict[str, object] = {"ceil": math.ceil, "floor": math.floor, "round": round, "abs": abs}
+
+    def leaf(self, value: int) -> TracedNumber:
+        """A number that calls of the function give, in order."""
+        name = self._name()
+        self._leaves.append(name)
+        return TracedNumber(self, name, value)
+
+    def derive(self, text: str, operands: Sequence[TracedNumber], value: Any, *, may_raise: bool = False) -> Any:
+        """The result of an operation."""
+        if type(value) not in (int, float):
+            raise UntraceableError(f"{text} is {value!r}")
+        found = self._made.get(text)
+        if found is None:
+            found = self._made[text] = TracedNumber(self, self._name(), value)
+            self._add(_Line(found.name, text, tuple(o.name for o in operands), may_raise))
+        return found
+
+    def test(self, text: str, operands: Sequence[TracedNumber], answer: bool) -> bool:
+        """Note the answer to a question."""
+        if text not in self._tests:
+            self._tests.add(text)
+            wrong = f"not {text}" if answer else text
+            self._add(_Line(None, f"if {wrong}: return None", tuple(o.name for o in operands), must_run=True))
+        return answer
+
+    def function(self, result: object) -> Find:
+        """The function. It takes the leaves' numbers and returns `result` for them, or None.
+
+        `result` is a number, a record, or a tuple of such; anything else in it is returned as it is.
+        """
+        used: set[str] = set()
+        returned = self._text_of(result, used)
+        kept: list[str] = []
+        for line in reversed(self._lines):
+            if line.must_run or line.name in used:
+                used.update(line.operands)
+                kept.append(line.text if line.name is None else f"{line.name} = {line.text}")
+        names = "".join(f"{name}, " for name in self._leaves)
+        body = [*([f"{names}= numbers"] if names else []), *reversed(kept), f"return {returned}"]
+        text = "\n".join(("def find(numbers):", *(f"    {line}" for line in body)))
+        space: dict[str, Any] = dict(self._constants)
+        exec(compile(text, "<numbers of a trace>", "exec"), space)
+        return space["find"]
+
+    def constant(self, value: object) -> str:
+        """The text of what is no number of the trace."""
+        if type(value) in (bool, str) or value is None:
+            return repr(value)
+        if type(value) is int or (type(value) is float and math.isfinite(value)):
+            return repr(value) if value >= 0 else f"({value!r})"
+        name = f"c{len(self._constants)}"
+        self._constants[name] = value
+        return name
+
+    def _text_of(self, value: object, used: set[str]) -> str:
+        if type(value) is TracedNumber:
+            used.add(value.operand(self)[1])
+            return value.name
+        if not has_traced(value):
+            return self.constant(value)
+        if type(value) is tuple:
+            return f"({''.join(f'{self._text_of(item, used)}, ' for item in value)})"
+        return f"{self.constant(type(value))}({', '.join(self._text_of(field, used) for field in _fields_of(value))})"
+
+    def _name(self) -> str:
+        return f"v{len(self._made) + len(self._leaves)}"
+
+    def _add(self, line: _Line) -> None:
+        if len(self._lines) >= MOST_LINES:
+            raise UntraceableError(f"more than {MOST_LINES} lines")
+        self._lines.append(line)
+
+
+def has_traced(value: object) -> bool:
+    """Whether a number of a trace is in a number, a record, or a tuple of such."""
+    if type(value) is TracedNumber:
+        return True
+    if type(value) is tuple:
+        return any(map(has_traced, value))
+    if hasattr(type(value), "__record_defaults__"):
+        return any(map(has_traced, _fields_of(value)))
+    return False
+
+
+def settled(value: Any) -> Any:
+    """What has no numbers of a trace in it any more: they were asked for."""
+    if not has_traced(value):
+        return value
+    if type(value) is TracedNumber:
+        return value.plain()
+    if type(value) is tuple:
+        return tuple(map(settled, value))
+    return type(value)(*map(settled, _fields_of(value)))
+
+
+def _fields_of(value: Any) -> list[Any]:
+    """Those of a record."""
+    return [getattr(value, name) for name in type(value).__match_args__]
+
+
+class TracedNumber:
+    """An int or a float that notes what is done to it. It passes for one, but where C code asks for the number itself."""
+
+    __slots__ = ("_value", "name", "trace")
+
+    def __init__(self, trace: NumberTrace, name: str, value: float) -> None:
+        self.trace = trace
+        self._value = value
+        self.name = name
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        return type(self._value)
+
+    def plain(self) -> Any:
+        """The number, which the function will ask to be the same."""
+        self.trace.test(f"{self.name} == {self.trace.constant(self._value)}", (self,), answer=True)
+        return self._value
+
+    def operand(self, trace: NumberTrace) -> Operand:
+        """As part of an operation that a trace notes. Raises UntraceableError for a number of another one."""
+        if self.trace is not trace:
+            raise UntraceableError("numbers of two traces meet")
+        return self._value, self.name, (self,)
+
+    @property
+    def real(self) -> TracedNumber:
+        """Itself."""
+        return self
+
+    # --- what is asked of it ------------------------------------------------------------------------------------------
+
+    def __hash__(self) -> NoReturn:
+        raise UntraceableError("a number of a trace is a key")
+
+    def __index__(self) -> int:
+        return operator.index(self.plain())
+
+    def __int__(self) -> int:
+        return int(self.plain())
+
+    def __trunc__(self) -> int:
+        return int(self.plain())
+
+    def __float__(self) -> float:
+        return float(self.plain())
+
+    def __complex__(self) -> complex:
+        return complex(self.plain())
+
+    def __bool__(self) -> bool:
+        return self.trace.test(self.name, (self,), bool(self._value))
+
+    def __lt__(self, other: object) -> bool:
+        return self._ask("<", operator.lt, other)
+
+    def __le__(self, other: object) -> bool:
+        return self._ask("<=", operator.le, other)
+
+    def __gt__(self, other: object) -> bool:
+        return self._ask(">", operator.gt, other)
+
+    def __ge__(self, other: object) -> bool:
+        return self._ask(">=", operator.ge, other)
+
+    def __eq__(self, other: object) -> bool:
+        return self._ask("==", operator.eq, other)
+
+    def __ne__(self, other: object) -> bool:
+        return self._ask("!=", operator.ne, other)
+
+    def _ask(self, sign: str, compare: Callable[[Any, Any], bool], other: Any) -> bool:
+        found = _operands(self, other)
+        if found is None:
+            return NotImplemented
+        (mine, text, first), (theirs, other_text, second) = found
+        return self.trace.test(f"{text} {sign} {other_text}", (*first, *second), compare(mine, theirs))
+
+    # --- what is made of it -------------------------------------------------------------------------------------------
+
+    def __neg__(self) -> Any:
+        return self.trace.derive(f"-{self.name}", (self,), -self._value)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return self._call("abs", abs(self._value))
+
+    def __invert__(self) -> Any:
+        return self.trace.derive(f"~{self.name}", (self,), ~self._value)  # type: ignore[operator]
+
+    def __ceil__(self) -> Any:
+        return self._call("ceil", math.ceil(self._value))
+
+    def __floor__(self) -> Any:
+        return self._call("floor", math.floor(self._value))
+
+    def __round__(self, digits: int | None = None) -> Any:
+        given = "" if digits is None else f", {operator.index(digits)}"
+        return self._call("round", round(self._value, digits), given)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def bit_length(self) -> Any:
+        """As of an int."""
+        value: Any = self._value
+        return self.trace.derive(f"{self.name}.bit_length()", (self,), value.bit_length())
+
+    def _call(self, function: str, value: Any, given: str = "") -> Any:
+        # Of an infinite number.
+        may_raise = type(self._value) is float and function != "abs"
+        return self.trace.derive(f"{function}({self.name}{given})", (self,), value, may_raise=may_raise)
+
+    # Numbers go out and into files as they are written, for people.
+
+    def __str__(self) -> str:
+        return str(self._value)
+
+    def __repr__(self) -> str:
+        return repr(self._value)
+
+    def __format__(self, spec: str) -> str:
+        return format(self._value, spec)
+
+
+Operand = tuple[Any, str, tuple[TracedNumber, ...]]
+"""Value, text, and the numbers of the trace in it."""
+
+
+def _operands(number: TracedNumber, other: Any) -> tuple[Operand, Operand] | None:
+    """Both sides of an operation; None where the other one is no number."""
+    trace = number.trace
+    if type(other) is TracedNumber:
+        return number.operand(trace), other.operand(trace)
+    if type(other) in (int, float, bool):
+        return number.operand(trace), (other, trace.constant(other), ())
+    return None
+
+
+_MAY_RAISE = frozenset(("/", "//", "%", "**", "<<", ">>"))
+
+
+def _operation(
+    sign: str, apply: Callable[[Any, Any], Any], *, is_reflected: bool
+) -> Callable[[TracedNumber, Any], Any]:
+    def made(self: TracedNumber, other: Any) -> Any:
+        found = _operands(self, other)
+        if found is None:
+            return NotImplemented
+        (x, left, first), (y, right, second) = reversed(found) if is_reflected else found
+        # A divisor that is known was a good one.
+        may_raise = sign in _MAY_RAISE and (sign == "**" or bool(second))
+        return self.trace.derive(f"{left} {sign} {right}", (*first, *second), apply(x, y), may_raise=may_raise)
+
+    return made
+
+
+_OPERATIONS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "add": ("+", operator.add),
+    "sub": ("-", operator.sub),
+    "mul": ("*", operator.mul),
+    "truediv": ("/", operator.truediv),
+    "floordiv": ("//", operator.floordiv),
+    "mod": ("%", operator.mod),
+    "pow": ("**", operator.pow),
+    "lshift": ("<<", operator.lshift),
+    "rshift": (">>", operator.rshift),
+    "and": ("&", operator.and_),
+    "or": ("|", operator.or_),
+    "xor": ("^", operator.xor),
+}
+
+for _name, (_sign, _apply) in _OPERATIONS.items():
+    setattr(TracedNumber, f"__{_name}__", _operation(_sign, _apply, is_reflected=False))
+    setattr(TracedNumber, f"__r{_name}__", _operation(_sign, _apply, is_reflected=True))
+
+
+__all__ = ["NumberTrace", "TracedNumber", "UntraceableError", "has_traced", "settled"]
