@@ -31,8 +31,13 @@ def is_of_package(code: CodeType) -> bool:
     return code.co_filename.startswith(_PACKAGE) or code.co_filename == "<record>"
 
 
+def _passes_on(frame: FrameType) -> bool:
+    """Whether a frame is no user's: this package's, or NumPy's, whose functions ask the values that they are handed."""
+    return is_of_package(frame.f_code) or frame.f_globals.get("__name__", "").partition(".")[0] == "numpy"
+
+
 def caller_location() -> SourceLocation | None:
-    """The innermost frame that is not this package's, or None if every frame is."""
+    """The innermost frame that is neither this package's nor NumPy's, or None if every frame is."""
     frame = _caller()
     return None if frame is None else SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
@@ -47,6 +52,6 @@ def caller_imports_name() -> bool:
 
 def _caller() -> FrameType | None:
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - inspect.stack() costs milliseconds a call
-    while frame is not None and is_of_package(frame.f_code):
+    while frame is not None and _passes_on(frame):
         frame = frame.f_back
     return frame

@@ -67,6 +67,7 @@ _OTHER_NAMES = {
 _ELSEWHERE = {
     "device": "a definition has no device, fd.execute(inputs, device=...) chooses one",
     **dict.fromkeys(("grid", "block"), "the extents are gdimx, gdimy, gdimz, bdimx, bdimy, bdimz, in this order"),
+    "tune": "fd.execute(inputs, tune=True) measures candidates on a GPU",
     "graph": "fd.execute(inputs, graph=True) launches a graph",
     "out": "what is called makes new tensors; fd.add_output(y, x) writes one into an input",
     **dict.fromkeys(
@@ -78,12 +79,13 @@ _ELSEWHERE = {
 """What is no argument of a call, and how it is said."""
 
 OTHER_MEANINGS = {
+    "DeviceInfo": "DeviceInfo.preset('sm_90') has the limits of a GPU by its name",
     "split": (
         "split() schedules a loop axis of a tensor; the parts that split gives in other libraries are slices: x[:, :4], "
         "x[:, 4:]"
     ),
 }
-"""Methods that other libraries have under the same name for something else."""
+"""What is said behind the signatures of a call: methods that other libraries have for something else, what is rarely called."""
 
 
 def mismatch_text(

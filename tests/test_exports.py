@@ -37,6 +37,8 @@ def test_unknown_names():
         ("Launch", "; fuser.LaunchKernel runs a kernel"),
         ("Half", "; did you mean fuser.DataType.Half?"),
         ("execute", "; fd.execute([x, y]) runs a definition, program.run([x, y]) a host program"),
+        ("autotune", "; fd.execute(inputs, tune=True) measures candidates on a GPU"),
+        ("seed", "; fuser.manual_seed(seed) seeds the generator of random numbers"),
         ("nn", "; ops belong to a definition: fd.ops"),
         ("jit", "; a fusion is defined in `with fuser.FusionDefinition() as fd:` and run by fd(x)"),
         ("tensor", "; fd.define_tensor(shape) defines an input; its values are an array of NumPy, torch, CuPy or JAX"),

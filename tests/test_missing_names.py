@@ -101,6 +101,11 @@ OBJECTS: list[tuple[Callable[[], Any], str, str]] = [
     (lambda: kernel()(X), "", f"this CompiledKernel is no function{LAUNCHED}"),
     (lambda: kernel().run([X]), "run", f"this CompiledKernel has no attribute 'run'{LAUNCHED}"),
     (lambda: kernel().sources, "sources", "this CompiledKernel has no attribute 'sources'; did you mean source?"),
+    (
+        lambda: kernel().ptx,
+        "ptx",
+        "this CompiledKernel has no attribute 'ptx'; source is its CUDA text, cubin its binary",
+    ),
     (lambda: kernel().xyzzy, "xyzzy", "this CompiledKernel has no attribute 'xyzzy'"),
     (lambda: program()(X), "", f"this HostProgram is no function{RUN}"),
     (lambda: program()(X, device="simulator"), "", f"this HostProgram is no function{RUN}"),

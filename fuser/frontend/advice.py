@@ -211,7 +211,12 @@ ABSENT: dict[str, str] = {
     "bernoulli": "draw by fd.ops.uniform(0.0, 1.0, shape) < p",
     "device": "a definition has none; fd.execute(inputs, device=...) chooses one",
     **dict.fromkeys(("dim", "ndim"), "the number of dims is x.ndim"),
-    "numel": "the number of elements is the product of x.shape",
+    "numel": "the number of elements is math.prod(x.shape)",
+    **dict.fromkeys(
+        ("at", "copy_", "fill_", "zero_", "index_fill", "masked_scatter"),
+        "no op changes its operands: fd.ops.where or fd.ops.cat make another tensor, and fd.add_output(y, x) writes y into "
+        "input x",
+    ),
     "parallelize": "axes are parallelized: x.axis(0).parallelize(ParallelType.block_x)",
     **dict.fromkeys(
         ("vectorize", "unroll"),
@@ -246,6 +251,8 @@ _WHOLE_PACKAGE: dict[str, str] = {
     **dict.fromkeys(
         ("nn", "functional", "F", "numpy", "np", "math", "lax", "jnp"), "ops belong to a definition: fd.ops"
     ),
+    **dict.fromkeys(("tune", "autotune"), "fd.execute(inputs, tune=True) measures candidates on a GPU"),
+    **dict.fromkeys(("seed", "random", "set_seed"), "fuser.manual_seed(seed) seeds the generator of random numbers"),
     "Kernel": "fuser.RtcKernel compiles CUDA text, fuser.KernelCompiler a definition",
     "Program": "fuser.HostProgram is a sequence of instructions, fd.program(inputs) that of a definition",
 }

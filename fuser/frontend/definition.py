@@ -580,6 +580,7 @@ _MADE_BY = {
         "it reports no times; a profiler of the device does, around calls of fd.execute(inputs)",
     ),
     **dict.fromkeys(("manual_seed", "seed"), "fuser.manual_seed(seed) seeds the generator of random numbers"),
+    **dict.fromkeys(("tune", "autotune"), "fd.execute(inputs, tune=True) measures candidates on a GPU"),
     "capture": "fd.execute(inputs, graph=True) launches a graph, fd.program(inputs).capture(inputs) gives one",
     "graph": "fd.execute(inputs, graph=True) launches a graph, fd.program(inputs).capture(inputs) gives one",
     "inputs": "fd.fusion.inputs() lists them, fd.define_tensor(shape) makes one",

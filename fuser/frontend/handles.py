@@ -241,7 +241,8 @@ class Val(Statement):
     def __array__(self, *args: object, **kwargs: object) -> NoReturn:
         # NumPy would make an array of one object.
         raise DefinitionTypeError(
-            "a definition has no values, so that no array can be made of them; they are what fd.execute(...) returns",
+            "a definition has no values, so that no array can be made of them; they are what fd.execute(...) returns"
+            + ("" if self.is_tensor() else ", and math.prod(x.shape) is a product of extents"),
             location=caller_location(),
         )
 

@@ -18,20 +18,8 @@ from contextlib import suppress
 from typing import Literal, NamedTuple, Protocol, SupportsIndex
 
 from fuser.errors import DefinitionRuntimeError, DefinitionTypeError
-from fuser.ir.integers import (
-    Cond,
-    Int,
-    Symbol,
-    all_of,
-    any_of,
-    as_int,
-    compile_function,
-    equal,
-    less,
-    less_equal,
-    not_equal,
-    symbol,
-)
+from fuser.ir import integers
+from fuser.ir.integers import Cond, Int, Symbol, as_int, compile_function, symbol
 from fuser.tracebacks import short_traceback
 
 Size = Int | int
@@ -77,6 +65,53 @@ def _leaf(source: SlotSource, name: str, low: int | None) -> Int:
     return leaf
 
 
+@short_traceback
+def less(a: GivenSize, b: GivenSize) -> Cond:
+    """The condition a < b of sizes."""
+    return integers.less(as_size(a, "less"), as_size(b, "less"))
+
+
+@short_traceback
+def less_equal(a: GivenSize, b: GivenSize) -> Cond:
+    """The condition a <= b of sizes."""
+    return integers.less_equal(as_size(a, "less_equal"), as_size(b, "less_equal"))
+
+
+@short_traceback
+def equal(a: GivenSize, b: GivenSize) -> Cond:
+    """The condition a == b of sizes."""
+    return integers.equal(as_size(a, "equal"), as_size(b, "equal"))
+
+
+@short_traceback
+def not_equal(a: GivenSize, b: GivenSize) -> Cond:
+    """The condition a != b of sizes."""
+    return integers.not_equal(as_size(a, "not_equal"), as_size(b, "not_equal"))
+
+
+@short_traceback
+def all_of(*conditions: Cond) -> Cond:
+    """The condition that all of some hold."""
+    _check_conditions("all_of", conditions)
+    return integers.all_of(*conditions)
+
+
+@short_traceback
+def any_of(*conditions: Cond) -> Cond:
+    """The condition that any of some holds."""
+    _check_conditions("any_of", conditions)
+    return integers.any_of(*conditions)
+
+
+def _check_conditions(what: str, conditions: Sequence[object]) -> None:
+    for one in conditions:
+        if not isinstance(one, Cond):
+            listed = f": write {what}(p, q), without a list" if isinstance(one, Sequence) else ""
+            raise DefinitionTypeError(
+                f"{what} takes conditions, as less(a, b) and equal(a, b) make them, got {type(one).__name__} {one!r}{listed}"
+            )
+
+
 def as_sizes(values: Sequence[GivenSize], what: str) -> tuple[Size, ...]:
     """A sequence of sizes, constants as plain ints. Raises DefinitionTypeError for other things."""
     if isinstance(values, (str, Int)) or not hasattr(values, "__iter__"):
@@ -108,7 +143,7 @@ def as_condition(value: Cond | GivenSize, what: str) -> Cond:
         return value
     if not isinstance(value, bool):
         with suppress(DefinitionTypeError):
-            return not_equal(as_size(value, what), 0)
+            return integers.not_equal(as_size(value, what), 0)
     raise DefinitionTypeError(
         f"{what} takes a condition, less(a, b), less_equal(a, b), equal(a, b), not_equal(a, b), all_of(p, ...) or "
         f"any_of(p, ...) of sizes (all of fuser), a size, or the name of a tensor of one element, got {value!r}"

@@ -56,6 +56,10 @@ class DeviceInfo:
         return found
 
 
+# A call that lacks limits is told of the presets.
+DeviceInfo.__init__ = short_traceback(DeviceInfo.__init__)
+
+
 def largest_cluster(major: int) -> int:
     """Blocks of the largest cluster by the major number of the compute capability; above 8 a kernel has to opt in."""
     return 1 if major < 9 else 16 if major < 12 else 8

@@ -52,7 +52,13 @@ _LAUNCHED = (
 )
 
 
-@says_instead(_LAUNCHED, dict.fromkeys(("run", "launch", "execute"), _LAUNCHED))
+@says_instead(
+    _LAUNCHED,
+    {
+        **dict.fromkeys(("run", "launch", "execute"), _LAUNCHED),
+        **dict.fromkeys(("ptx", "sass", "binary", "code", "text"), "source is its CUDA text, cubin its binary"),
+    },
+)
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class CompiledKernel:
     """A compiled kernel.

@@ -259,6 +259,11 @@ MATRIX: list[tuple[Mistake, str]] = [
         lambda fd, x: fd.ops.cast(x, DataType.Float8_e5m2),
         "cast(): Illegal Cast value from DataType: Float to DataType: Float8_e5m2: Float8_e5m2 is not supported yet",
     ),
+    (
+        lambda fd, x: x.at[0].set(1.0),
+        "a TensorView has no attribute 'at': no op changes its operands: fd.ops.where or fd.ops.cat make another tensor, and "
+        "fd.add_output(y, x) writes y into input x",
+    ),
     (lambda fd, x: fd.add_output(x.shape), f"{ADD_OUTPUT}Shape: call it once per output"),
     (lambda fd, x: fd.add_output(DataType.Half), f"{ADD_OUTPUT}DataType"),
     (
@@ -434,6 +439,14 @@ def test_no_array_of_a_tensor() -> None:
         assert caught.value.message == (
             "a definition has no values, so that no array can be made of them; they are what fd.execute(...) returns"
         )
+    with pytest.raises(FuserError) as caught:
+        np.prod(x.shape)
+    assert caught.value.message == (
+        "a definition has no values, so that no array can be made of them; they are what fd.execute(...) returns, and "
+        "math.prod(x.shape) is a product of extents"
+    )
+    assert caught.value.location is not None
+    assert caught.value.location.filename == __file__, "NumPy asks, for this file"
 
 
 @pytest.mark.parametrize("name", ["gelu", "astype", "nothing_of_the_kind"])
@@ -759,6 +772,12 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (
         lambda: doubled()[0].explain([ROWS], file=Path("out.txt")),
         "explain(): file is an open file, None or False, got PosixPath: open('out.txt', 'w') opens it",
+    ),
+    (
+        lambda: doubled()[0](ROWS, tune=True),
+        "__call__(): incompatible function arguments. got an unexpected keyword argument 'tune': fd.execute(inputs, tune=True) "
+        "measures candidates on a GPU. Called as __call__(ndarray, tune=bool); supported:\n"
+        "    __call__(*inputs: Any, device: Any = None) -> Any",
     ),
     (
         lambda: ForLoop("i", 0, "n", 1, ()),  # type: ignore[arg-type]

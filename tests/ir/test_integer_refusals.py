@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from fuser.errors import DefinitionTypeError
-from fuser.host_ir.expressions import extent, less
-from fuser.ir.integers import all_of, const
+from fuser.host_ir.expressions import all_of, any_of, equal, extent, less
+from fuser.ir.integers import const
 
 N: Any = extent("x", 0)
 P: Any = less(N, 3)
@@ -49,6 +49,21 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
             "any_of(p, q) join them",
         )
         for ask in (lambda: N and 3, lambda: not N, lambda: 1 if N else 2)
+    ),
+    (
+        lambda: less("n", 3),  # type: ignore[arg-type]
+        "less takes ints and expressions of extent(slot, dim), got 'n': scalar('n') is the number in that slot",
+    ),
+    (lambda: less(N, 2.5), "less takes ints and expressions of extent(slot, dim), got 2.5"),  # type: ignore[arg-type]
+    (lambda: equal(None, N), "equal takes ints and expressions of extent(slot, dim), got None"),  # type: ignore[arg-type]
+    (
+        lambda: all_of([P, P]),  # type: ignore[arg-type]
+        "all_of takes conditions, as less(a, b) and equal(a, b) make them, got list [extent('x', 0) < 3, extent('x', 0) < 3]: "
+        "write all_of(p, q), without a list",
+    ),
+    (
+        lambda: any_of(True, P),  # type: ignore[arg-type]
+        "any_of takes conditions, as less(a, b) and equal(a, b) make them, got bool True",
     ),
     (lambda: N / 2, f"{INTEGERS}; they are divided by //"),
     (lambda: 2 / N, f"{INTEGERS}; they are divided by //"),
