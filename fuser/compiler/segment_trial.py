@@ -45,12 +45,15 @@ class Trial:
     """A kernel of a segment that is ready to run.
 
     outputs   what a run writes, by name
+    slots     those and what it reads, by name: the inputs of `program`, in order
     run       enqueues one run
     """
 
     params: Params
     kernel: CompiledKernel
     outputs: Mapping[str, DeviceTensor]
+    program: HostProgram
+    slots: Mapping[str, DeviceTensor]
     run: Callable[[], None]
 
 
@@ -103,12 +106,13 @@ class RealValues:
         numbers = [extents[n] if n in carried else self._numbers[n] for n in plan.scalar_arguments]
         names = tuple(dict.fromkeys(plan.tensor_arguments))
         program = HostProgram(names, (), (LaunchKernel(kernel, (*plan.tensor_arguments, *numbers)),))
-        tensors = [outputs[n] if n in outputs else self._slots[n] for n in names]
+        slots = {n: outputs[n] if n in outputs else self._slots[n] for n in names}
+        tensors = list(slots.values())
 
         def run() -> None:
             program.run(tensors, self.stream, device=self.device)
 
-        return Trial(params, kernel, outputs, run)
+        return Trial(params, kernel, outputs, program, slots, run)
 
     def outputs_for(self, segment: Segment, kernel: CompiledKernel) -> dict[str, DeviceTensor]:
         """Memory for what a kernel of a segment writes, laid out as its host program would."""

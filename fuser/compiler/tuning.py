@@ -16,7 +16,7 @@ import statistics
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 from fuser import locks, options
 from fuser.compiler.bind_inputs import BoundInputs
@@ -25,6 +25,7 @@ from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler
 from fuser.compiler.program_cache import Planned, ProgramCache
 from fuser.compiler.recorder import Recorder
 from fuser.compiler.segment_trial import Expected, RealValues, Trial
+from fuser.compiler.trial_process import TrialProcess
 from fuser.compiler.tuning_progress import TuningLine, TuningStep
 from fuser.compiler.tuning_record import (
     TABLE,
@@ -68,7 +69,9 @@ class Tuning:
     seconds  for all segments of a program; what is not measured by then cannot win. Its compilations are begun before
     rounds   runs of each candidate that takes part to the end
     most     candidates of a segment
-    limit_s  a candidate whose run takes longer is out
+    limit_s  a candidate whose first run takes longer is out
+    apart    whether candidates run for the first time in a process of their own, so that one that faults or hangs takes nothing
+             with it; None: on a GPU. It takes a second to start, and copies of what segments read
     timer    what takes the times; None: events of the GPU. The simulator has no times, so that it needs one
 
     Raises InputTypeError and InputValueError for other values.
@@ -77,7 +80,8 @@ class Tuning:
     seconds: float = 60.0
     rounds: int = 11
     most: int = 16
-    limit_s: float = 1.0
+    limit_s: float = 5.0
+    apart: bool | None = None
     timer: Timer | None = None
 
     def __post_init__(self) -> None:
@@ -93,6 +97,8 @@ class Tuning:
                 raise InputTypeError(f"Tuning: {name} is a whole number, got {type(value).__name__}")
             if value < 1:
                 raise InputValueError(f"Tuning: {name} is 1 or more, got {value}")
+        if self.apart is not None and not isinstance(self.apart, bool):
+            raise InputTypeError(f"Tuning: apart is True, False or None, got {type(self.apart).__name__}")
         if self.timer is not None and not callable(getattr(self.timer, "times", None)):
             raise InputTypeError(f"Tuning: timer has a method times(trials), and {type(self.timer).__name__} has none")
 
@@ -206,12 +212,16 @@ class _Run:
             self._timer() as timer,
             RealValues(self._fusion, self._bound, self._device, self._framework, self._stream) as real,
             TuningLine(count) as line,
+            TrialProcess(self._device) as process,
         ):
+            apart = self._device.kind == "cuda" if self._tuning.apart is None else self._tuning.apart
+            if apart:
+                process.start()
             for part in self._parts:
                 if part.kernel is None:
                     real.view(part.segment)
                 else:
-                    segments.append(self._segment(part, real, timer, line, len(segments)))
+                    segments.append(self._segment(part, real, timer, line, process if apart else None, len(segments)))
         return TuningRecord.of(key, segments) if segments else None
 
     @contextmanager
@@ -232,7 +242,15 @@ class _Run:
         finally:
             own.close()
 
-    def _segment(self, part: Planned, real: RealValues, timer: Timer, line: TuningLine, number: int) -> SegmentTuning:
+    def _segment(
+        self,
+        part: Planned,
+        real: RealValues,
+        timer: Timer,
+        line: TuningLine,
+        process: TrialProcess | None,
+        number: int,
+    ) -> SegmentTuning:
         kernel, inputs, compiler = part.kernel, part.inputs, part.compiler
         assert kernel is not None
         assert inputs is not None
@@ -246,7 +264,14 @@ class _Run:
         expected = Expected(part.segment, self._bound, proposal)
         others = real.outputs_for(part.segment, kernel)
         try:
-            found = self._measured(part, candidates, proposal, expected, others, real, timer, line, number)
+            trials = {
+                n: real.trial(part.segment, c.params, c.kernel, others)
+                for n, c in enumerate(candidates)
+                if n and c.fate is None and c.kernel is not None
+            }
+            if process is not None and trials:
+                self._tried_apart(candidates, trials, process)
+            found = self._measured(candidates, {0: proposal, **trials}, expected, real, timer, line, number)
         finally:
             self._device.synchronize(self._stream)
             real.release(others)
@@ -310,34 +335,38 @@ class _Run:
 
     # --- measuring ----------------------------------------------------------------------------------------------------
 
+    def _tried_apart(self, candidates: list[_Candidate], trials: dict[int, Trial], process: TrialProcess) -> None:
+        """Run all trials in the child first; those that fail there are out, which `candidates` are told."""
+        slots = {name: t for trial in trials.values() for name, t in trial.slots.items()}
+        written = {name for trial in trials.values() for name in trial.outputs}
+        programs = {n: trial.program for n, trial in trials.items()}
+        for n, outcome in process.run(programs, slots, written, self._tuning.limit_s).items():
+            candidates[n] = _out(candidates[n], Fate.slow if outcome.is_slow else Fate.failed, outcome.why)
+            del trials[n]
+
     def _measured(
         self,
-        part: Planned,
         candidates: list[_Candidate],
-        proposal: Trial,
+        trials: dict[int, Trial],
         expected: Expected,
-        outputs: Any,
         real: RealValues,
         timer: Timer,
         line: TuningLine,
         number: int,
     ) -> list[list[float]]:
         """The times of each candidate, none of those that are out; says in `candidates` why they are."""
-        trials: dict[int, Trial] = {0: proposal}
         times: list[list[float]] = [[] for _ in candidates]
-        for n, candidate in enumerate(candidates):
-            if n == 0 or candidate.fate is not None:
+        for n, trial in list(trials.items()):
+            if n == 0:
                 continue
-            assert candidate.kernel is not None
-            if self._is_over():
-                candidates[n] = _out(candidate, Fate.unmeasured, "")
-                continue
-            trial = real.trial(part.segment, candidate.params, candidate.kernel, outputs)
-            found = self._checked(candidate, trial, expected, real)
-            if found is not None:
-                candidates[n] = found
-            else:
-                trials[n] = trial
+            out = (
+                _out(candidates[n], Fate.unmeasured, "")
+                if self._is_over()
+                else self._checked(candidates[n], trial, expected, real)
+            )
+            if out is not None:
+                candidates[n] = out
+                del trials[n]
             line.tell(self._step(number, n, candidates, times))
         for turn in range(self._tuning.rounds):
             if turn and self._is_over():

@@ -281,7 +281,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, what: Callable[[Trial], None]) -> N
             made.run()
             what(made)
 
-        return Trial(made.params, made.kernel, made.outputs, run)
+        return replace(made, run=run)
 
     monkeypatch.setattr(module.RealValues, "trial", trial)
 
@@ -396,7 +396,7 @@ def test_a_failing_proposal_fails_the_call(monkeypatch: pytest.MonkeyPatch) -> N
         def run() -> None:
             raise RuntimeError("lost")
 
-        return Trial(made.params, made.kernel, made.outputs, run)
+        return replace(made, run=run)
 
     monkeypatch.setattr(module.RealValues, "trial", trial)
     with pytest.raises(RuntimeError, match="lost"):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fuser import DataType, FusionDefinition, Tuning
+from fuser import DataType, FusionDefinition, HostProgram, LaunchKernel, LaunchParams, RtcKernel, Tuning
 from fuser.compiler import tuning as module
 from fuser.compiler.segment_trial import Trial
 from fuser.compiler.tuning_record import TABLE, Fate, TuningRecord, mark_of
@@ -168,7 +169,7 @@ def test_wrong_and_failing_candidates_are_out(device: Any, monkeypatch: pytest.M
             (out,) = kept.outputs.values()
             device.fill(out.address, b"\0\0\0\0", 1, self.stream)
 
-        return Trial(kept.params, kept.kernel, kept.outputs, run)
+        return replace(kept, run=run)
 
     monkeypatch.setattr(module.RealValues, "trial", trial)
     x = on_device(device, arrays([(1024, 1024)]))
@@ -213,3 +214,44 @@ def test_host_arrays(device: Any) -> None:
     (got,) = fd.execute([x], tune=BRIEF)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-7)
     assert made().key.device == device.info
+
+
+FAULT = 'extern "C" __global__ void fault(float* x, float* y) { *(volatile float*)8 = x[0]; }'
+HANG = 'extern "C" __global__ void hang(float* x, float* y) { volatile int go = 1; while (go) { } y[0] = x[0]; }'
+
+
+def raw(source: str, entry: str, names: tuple[str, str]) -> HostProgram:
+    return HostProgram(
+        names, (), (LaunchKernel(RtcKernel(source, entry).compile(), names, LaunchParams(gdimx=1, bdimx=32)),)
+    )
+
+
+def test_candidates_that_fault_or_hang_are_out_and_the_context_lives(
+    device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = module.RealValues.trial
+    planted: dict[int, str] = {}
+
+    def trial(self: Any, *arguments: Any) -> Trial:
+        kept = make(self, *arguments)
+        if "beside what was proposed" not in str(getattr(kept.params, "reasons", ())) or len(planted) >= 3:
+            return kept
+        source, entry = (FAULT, "fault") if len(planted) % 2 == 0 else (HANG, "hang")
+        planted[len(planted)] = entry
+        names = next(n for n in kept.slots if n not in kept.outputs), next(iter(kept.outputs))
+        return replace(kept, program=raw(source, entry, names))
+
+    monkeypatch.setattr(module.RealValues, "trial", trial)
+    x = on_device(device, arrays([(1024, 1024)]))
+    fd = softmax(DataType.Float)
+    (want,) = fd.execute(x)
+    (got,) = fd.execute(x, tune=Tuning(rounds=5, limit_s=3.0))
+    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-5, atol=1e-7)
+    (segment,) = made().segments
+    out = [(c.fate, c.why) for c in segment.candidates if c.fate in OUT]
+    assert [fate for fate, _ in out] == [Fate.failed, Fate.slow, Fate.failed], out
+    assert "still running after 3 s" in out[1][1]
+    assert any(c.fate is Fate.measured for c in segment.candidates[1:])
+    # Nothing was lost here.
+    (later,) = fd.execute(on_device(device, arrays([(1024, 1024)])))
+    np.testing.assert_array_equal(np.asarray(later), np.asarray(got))
