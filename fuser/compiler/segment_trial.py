@@ -18,12 +18,12 @@ import numpy as np
 
 from fuser.compiler.bind_inputs import BoundInputs
 from fuser.host_ir.expressions import Size, SlotSource, size_value
-from fuser.host_ir.instructions import LaunchKernel
+from fuser.host_ir.instructions import CallLibrary, LaunchKernel, LibraryArgument
 from fuser.host_ir.program import HostProgram
 from fuser.host_ir.run_inputs import host_number, make_ready
 from fuser.host_ir.slot_layouts import SlotLayouts, updated_by
 from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import GENERATOR_STATE, Fusion, Tensor
+from fuser.ir.fusion import GENERATOR_STATE, Fusion, LibraryOp, Scalar, Tensor
 from fuser.ir.tolerances import folded_elements, tolerance_of
 from fuser.records import record
 from fuser.runtime.arrays import MAX_ALIGNMENT, ArrayView, element_span, row_major
@@ -152,6 +152,38 @@ class RealValues:
                 )
                 seen = made
             self._slots[t.name] = seen
+
+    def call(self, segment: Segment, call: LibraryOp) -> None:
+        """What a library makes of a segment."""
+        arguments: dict[str, LibraryArgument] = dict(call.options)
+        read: dict[str, DeviceTensor] = {}
+        for name, value in zip(call.names, call.inputs, strict=True):
+            if isinstance(value, Tensor):
+                arguments[name] = value.name
+                read[value.name] = self._slots[value.name]
+            else:
+                arguments[name] = self._number(value)
+        made = {t.name: self._output(t, segment) for t in call.outputs}
+        slots = {**read, **made}
+        program = HostProgram(tuple(slots), (), (CallLibrary(call.op, tuple(made), arguments),))
+        program.run([self._of_library(t) for t in slots.values()], self.stream, device=self.device)
+        self._slots.update(made)
+
+    def _number(self, value: Scalar) -> bool | int | float | complex:
+        if value.value is not None:
+            return value.value
+        if value.name in self._numbers:
+            return self._numbers[value.name]
+        assert value.expression is not None
+        return self._bound.evaluate(value.expression)
+
+    def _of_library(self, t: DeviceTensor) -> Any:
+        """A tensor as the library that the call's own arrays are of has it."""
+        if self.device.kind != "cuda" or self._framework.kind != "torch":
+            return t
+        from fuser.runtime.torch_arrays import torch_over
+
+        return torch_over(t)
 
     def release(self, outputs: Mapping[str, DeviceTensor]) -> None:
         """Give back what candidates wrote to."""

@@ -218,7 +218,10 @@ class _Run:
             if apart:
                 process.start()
             for part in self._parts:
-                if part.kernel is None:
+                call = part.segment.call
+                if call is not None:
+                    real.call(part.segment, call)
+                elif part.kernel is None:
                     real.view(part.segment)
                 else:
                     segments.append(self._segment(part, real, timer, line, process if apart else None, len(segments)))

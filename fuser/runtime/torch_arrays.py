@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from fuser.runtime.device import Device
+    from fuser.runtime.device_tensor import DeviceTensor
 
 _HOST = ("cpu", 0)
 _cuda: list[tuple[str, int]] = [("cuda", i) for i in range(256)]
@@ -76,6 +77,13 @@ def torch_to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
 
     carrier = torch.int16 if dtype.itemsize == 2 else torch.uint8
     return tensor.view(carrier).numpy().view(dtype.numpy)
+
+
+def torch_over(tensor: DeviceTensor) -> Any:
+    """A tensor of torch over the memory of one of ours, which it keeps alive."""
+    import torch
+
+    return torch.from_dlpack(tensor)
 
 
 def torch_from_numpy(array: np.ndarray[Any, Any]) -> Any:

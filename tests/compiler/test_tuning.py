@@ -507,6 +507,20 @@ def test_reductions_are_candidates_of_rows() -> None:
     assert isinstance(segment.best.params, ReductionParams)
 
 
+def test_what_a_library_computes_is_there_for_the_segments_behind() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], dtype=DataType.Float)
+        w = fd.define_tensor([-1, -1], dtype=DataType.Float)
+        product = fd.ops.matmul(x * 2.0, w)
+        fd.add_output(product + fd.ops.broadcast(fd.ops.sum(product, dims=[1]), [False, True]))
+    rng = np.random.default_rng(2)
+    x, w = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((96, 40), (40, 64)))
+    (want,) = fd.execute([x, w])
+    (got,) = fd.execute([x, w], tune=Tuning(timer=Clock(first_is_slow)))
+    np.testing.assert_array_equal(want, got)
+    assert len(record_of().segments) == 2
+
+
 def test_several_segments_are_tuned_on_what_the_ones_before_make() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], dtype=DataType.Float)

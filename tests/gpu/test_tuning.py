@@ -222,7 +222,7 @@ HANG = 'extern "C" __global__ void hang(float* x, float* y) { volatile int go = 
 
 def raw(source: str, entry: str, names: tuple[str, str]) -> HostProgram:
     return HostProgram(
-        names, (), (LaunchKernel(RtcKernel(source, entry).compile(), names, LaunchParams(gdimx=1, bdimx=32)),)
+        names, (), (LaunchKernel(RtcKernel(source, entry).compile(), names, LaunchParams(1, 1, 1, 32, 1, 1)),)
     )
 
 
