@@ -53,6 +53,10 @@ class BoundInputs:
 
     def evaluate(self, expression: Int) -> int:
         """Value of an extent expression for these inputs."""
+        if isinstance(expression, Symbol):
+            found = self.extents.get(expression)
+            if found is not None:
+                return found
         return expression.evaluate(self.extents)
 
 

@@ -155,7 +155,7 @@ class FusionExecutorCache:
         Raises UntraceableError where something would have to be compiled, or is to be measured.
         """
         enable, disable, tune = (None, None, None) if also is None else also
-        if tune is not None:
+        if tune is not None or environment.TUNE.get() == "on":
             raise UntraceableError("parameters are measured")
         options = options_from_lists(enable, disable)
         bound = bind_inputs(self._ir, values, check_extents=False)
@@ -177,8 +177,6 @@ class FusionExecutorCache:
                 return bind_inputs(self._ir, layouts(), check_extents=False)
 
             # What was measured counts for the very sizes.
-            if environment.TUNE.get() == "on":
-                return False
             if cache.may_be_tuned() and cache.tuned(looks(), target, options) is not None:
                 return False
             found.note = lambda: (looks(), target)

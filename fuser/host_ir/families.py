@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 from fuser import locks
 from fuser.host_ir.steps import BoundProgram, OutputPlan, Step, memory_of
 from fuser.ir.number_trace import Find, NumberTrace, UntraceableError
-from fuser.options import DUMP, FAULT, VERIFY, logger
+from fuser.options import DISABLE, DUMP, ENABLE, FAULT, TUNE, VERIFY, logger
 from fuser.runtime.arrays import ArrayView, Scalar, describe_array, is_scalar, python_number
-from fuser.runtime.call_keys import KINDS, exact, text_of_options
+from fuser.runtime.call_keys import KINDS, exact, texts_of
 
 # Calls that go the whole way before a trace is made: it takes about as long as these do.
 CALLS_PER_TRACE = 16
@@ -32,6 +32,10 @@ MOST_TRACES = 8
 MOST_FAMILIES = 256
 # Of the integer types that parameters have.
 _WIDTHS = (31, 63, 64)
+
+# Options that look into the whole way, and those by which it may lead elsewhere.
+_inside = texts_of(DUMP, VERIFY, FAULT)
+_outside = texts_of(ENABLE, DISABLE, TUNE)
 
 Value = ArrayView | Scalar
 Layouts = tuple[Value, ...]
@@ -154,9 +158,9 @@ class Families:
 
     def _call(self, inputs: Sequence[Any], device: Any, also: Any) -> _Call | None:
         """None for what has no family."""
-        if DUMP.text() or VERIFY.text() or FAULT.text():
+        if any(_inside()):
             return None
-        parts: list[object] = []
+        parts: list[object] = [also, None if device is None else (type(device), device), *_outside()]
         numbers: list[int] = []
         values: list[Value] = []
         try:
@@ -173,7 +177,7 @@ class Families:
                 parts += (view.kind, view.dtype, len(view.sizes), place)
                 numbers += (*view.sizes, *view.strides, view.address)
                 values.append(view)
-            family = (also, None if device is None else (type(device), device), *text_of_options(), *parts)
+            family = tuple(parts)
             hash(family)
         except Exception:  # the whole way says what is wrong with such arguments
             return None

@@ -24,7 +24,6 @@ The text of a reader follows from the types, so that a call costs one attribute 
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -52,14 +51,7 @@ KINDS: tuple[ArrayKind, ...] = ("torch", "cupy", "fuser", "numpy")
 _numbers = itertools.count()
 
 
-def _reader_of_environment() -> tuple[Callable[[Any], object], Callable[[str], Any]]:
-    """(text of a variable by its key, key of a name): the dictionary within `os.environ` answers ten times as fast."""
-    encoded: Any = getattr(os.environ, "_data", None)
-    encode: Any = getattr(os.environ, "encodekey", None)
-    return (os.environ.get, str) if encoded is None or encode is None else (encoded.get, encode)
-
-
-_text, _encode = _reader_of_environment()
+_text, _encode = options.environment_reader()
 _DEVICE = _encode(options.DEVICE.env)
 _ENABLE, _DISABLE = _encode(options.ENABLE.env), _encode(options.DISABLE.env)
 
@@ -69,9 +61,10 @@ def default_place() -> object:
     return _text(_DEVICE), current_cuda_device() if "torch" in sys.modules else 0
 
 
-def text_of_options() -> tuple[object, object]:
-    """FUSER_ENABLE and FUSER_DISABLE, as they are in keys."""
-    return _text(_ENABLE), _text(_DISABLE)
+def texts_of(*asked: options.Option[Any]) -> Callable[[], list[object]]:
+    """What asks for the texts of options, None for one that is not set."""
+    keys = [_encode(option.env) for option in asked]
+    return lambda: list(map(_text, keys))
 
 
 def reader_for(

@@ -19,9 +19,10 @@ from fuser.compiler.segment_trial import Trial
 from fuser.compiler.tuning import chosen, tuning_asked
 from fuser.compiler.tuning_record import TABLE, Fate, TuningRecord, mark_of
 from fuser.errors import InputTypeError, InputValueError, NotSupportedError, SchedulingError
+from fuser.host_ir import families
 from fuser.schedule.params import InnerPersistentParams, Params, ReductionParams
 from fuser.simulator.device import SimulatorDevice
-from tests.device_layouts import place_all
+from tests.device_layouts import place, place_all
 from tests.fusion_corpus import ALIGNED, CORPUS, RAGGED, assert_close, case, expected
 from tests.test_facts import small_simulator
 
@@ -536,3 +537,28 @@ def test_several_segments_are_tuned_on_what_the_ones_before_make() -> None:
     assert all(s.winner for s in made.segments)
     assert {c.fate for s in made.segments for c in s.candidates} <= {Fate.measured, Fate.same, Fate.refused}
     assert CompileOptions() == made.key.options
+
+
+def test_sizes_of_a_record_are_not_bound_like_others_of_their_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured counts for its very sizes, though a trace of other sizes would do."""
+    monkeypatch.setattr(families, "CALLS_PER_TRACE", 2)
+    device = SimulatorDevice()
+    asked: list[int] = []
+    bind = FusionExecutorCache._bind  # noqa: SLF001
+
+    def watched(self: FusionExecutorCache, inputs: Any, *rest: Any) -> Any:
+        asked.append(inputs[0].shape[0])
+        return bind(self, inputs, *rest)
+
+    monkeypatch.setattr(FusionExecutorCache, "_bind", watched)
+    fd, tuned = softmax(), place(device, rows(count=40))
+    for count in (101, 102, 103, 104, 105):
+        fd.execute([place(device, rows(count=count))])
+    assert asked == [101, 102]
+    softmax().execute([tuned], tune=Tuning(timer=Clock(by_threads)))
+    asked.clear()
+    fd.execute([tuned])
+    fd.execute([place(device, rows(count=106))])
+    assert asked == [40]
+    (kernel,) = fd.fec.kernels([tuned])
+    assert mark_of(kernel) == record_of().segments[0].best.kernel
