@@ -81,6 +81,13 @@ class Dependencies:
                 del self._states[keep + 1 : runs[-1] + 1]
         return tuple(_bits(direct))
 
+    def writers(self, first: int, end: int) -> tuple[int, ...]:
+        """The numbers of the commands that wrote bytes last, ascending."""
+        found = 0
+        for k in self._runs(first, end):
+            found |= _bit(self._states[k].writer)
+        return tuple(_bits(found))
+
     def comes_after(self, later: int, earlier: int) -> bool:
         """Whether a command waits for another, itself or by way of others."""
         return bool(self._before[later] >> earlier & 1)

@@ -184,18 +184,20 @@ def _note_choice(step: SwitchStep, frame: _RecordingFrame) -> None:
     notes = frame.notes
     root, offset = step.place
     address = frame.addresses[root] + offset
-    known = notes.known_bodies()
-    reads: list[Range] = [(address, address + step.selector.dtype.itemsize)]
+    known = notes.known_choice()
+    value = (address, address + step.selector.dtype.itemsize)
+    known_after = notes.writers(value) if known is None else known.known_after
+    reads: list[Range] = [value]
     writes: list[Range] = []
     bodies: list[CommandBody] = []
     for number, body in enumerate(step.bodies):
-        inner = frame.beside(None if known is None else known[number])
+        inner = frame.beside(None if known is None else known.bodies[number])
         _note_steps(body.steps, inner)
         bodies.append(CommandBody(tuple(inner.notes.commands), inner.notes.finish()))
         reads += inner.notes.all_reads
         writes += inner.notes.all_writes
     notes.begin_touching(reads, writes)
-    notes.note(SwitchCommand(step.selector, address, tuple(bodies)))
+    notes.note(SwitchCommand(step.selector, address, tuple(bodies), known_after))
 
 
 class _Notes:
@@ -228,13 +230,17 @@ class _Notes:
         """The same, with the bytes themselves."""
         self._reads, self._writes = reads, writes
 
-    def known_bodies(self) -> tuple[CommandBody, ...] | None:
-        """Where edges are known, those of the bodies of the choice that comes next are, too."""
+    def known_choice(self) -> SwitchCommand | None:
+        """Where edges are known, those within the choice that comes next are, too."""
         if self._last is None:
             return None
         choice = self._last.commands[len(self.commands)]
         assert isinstance(choice, SwitchCommand)
-        return choice.bodies
+        return choice
+
+    def writers(self, bytes_: Range) -> tuple[int, ...]:
+        """The commands that wrote some bytes last."""
+        return self._dependencies.writers(*bytes_)
 
     def finish(self) -> Edges:
         """The edges of all commands."""

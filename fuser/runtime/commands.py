@@ -101,11 +101,15 @@ class CommandBody:
 
 @record
 class SwitchCommand:
-    """`address` is that of the selector's value, as it is when everything that this command waits for is done."""
+    """`address` is that of the selector's value.
+
+    known_after   of the commands before those that write the value: it may be looked at as soon as they are done
+    """
 
     selector: Selector
     address: int
     bodies: tuple[CommandBody, ...]
+    known_after: tuple[int, ...] = ()
 
     def run(self, device: Device, stream: int) -> None:
         """The host reads the value, and puts one body on the stream."""

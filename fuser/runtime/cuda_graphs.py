@@ -143,7 +143,8 @@ class _Nodes:
             waits = [node for number in before for node in self._last[number]]
             if isinstance(command, SwitchCommand):
                 assert memory is not None
-                choice = _Choice(device, graph, command, waits, memory, replaced)
+                known = [node for number in command.known_after for node in self._last[number]]
+                choice = _Choice(device, graph, command, known, waits, memory, replaced)
                 self._parts.append([choice])
                 self._last.append([choice.node])
                 continue
@@ -223,7 +224,10 @@ def _set(device: CudaDevice, executable: Any, node: Any, part: _Part) -> bool:
 
 
 class _Choice:
-    """The nodes of a choice: the kernel that looks at the selector, the conditional node, and those of its bodies."""
+    """The nodes of a choice: the kernel that looks at the selector, the conditional node, and those of its bodies.
+
+    The kernel waits for `known`, which wrote the selector, and the bodies for all else that they need.
+    """
 
     kind = "Choice"
 
@@ -232,6 +236,7 @@ class _Choice:
         device: CudaDevice,
         graph: Any,
         command: SwitchCommand,
+        known: list[Any],
         waits: list[Any],
         memory: ChoiceMemory,
         replaced: list[object],
@@ -242,11 +247,12 @@ class _Choice:
         count = len(command.bodies)
         self._table = memory.table(command.selector, count) if count else 0
         self._handle: Any = driver.call("cuGraphConditionalHandleCreate", graph, device.context, 0, 0) if count else 0
-        self._setter = self._launch(command).add(graph, waits)
+        self._setter = self._launch(command).add(graph, known)
         self.node: Any = self._setter
         self._bodies: list[_Nodes] = []
         if count:
-            self.node, graphs = add_switch_node(device, graph, [self._setter], self._handle, count)
+            others = [node for node in waits if node not in known]
+            self.node, graphs = add_switch_node(device, graph, [self._setter, *others], self._handle, count)
             self._bodies = [
                 _Nodes(device, inner, body.commands, body.edges, memory, replaced)
                 for inner, body in zip(graphs, command.bodies, strict=True)
@@ -255,7 +261,8 @@ class _Choice:
     def set(self, executable: Any, command: SwitchCommand) -> bool:
         """`DeviceGraph.set` of the whole choice."""
         old = self._command
-        if old.selector != command.selector or [b.edges for b in old.bodies] != [b.edges for b in command.bodies]:
+        before = old.selector, old.known_after, [body.edges for body in old.bodies]
+        if before != (command.selector, command.known_after, [body.edges for body in command.bodies]):
             return False
         if old.address != command.address and not _set(self._device, executable, self._setter, self._launch(command)):
             return False

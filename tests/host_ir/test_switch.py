@@ -565,6 +565,32 @@ def test_the_graph_has_a_node_that_chooses(fake: FakeDriver) -> None:
     assert not {"cuGraphInstantiate", "cuMemAllocFromPoolAsync"} & set(fake.names())
 
 
+def test_the_selector_is_looked_at_as_soon_as_it_is_known(fake: FakeDriver) -> None:
+    """Beside what the bodies wait for. Whoever writes it next waits for the choice."""
+    program = HostProgram(
+        ("x", "k"),
+        ("y",),
+        (
+            Allocate("t", (1,), DataType.Int32),
+            Copy("t", "k"),
+            Y,
+            Fill("y", 1.0),
+            Switch("t", ((Fill("y", 2.0),),)),
+            Fill("t", 0),
+            Switch("t", ((Copy("x", "y"),),), (Fill("x", 3.0),)),
+        ),
+    )
+    device: Any = CudaDevice(0)
+    x = put(device, X)
+    captured = program.capture([x, put(device, [0], np.int32)], 7)
+    copied, ones, looked, chosen, zero, again, other = [n for n in fake.nodes if n.level == 0]
+    assert (looked.waits, chosen.waits) == ([copied], [looked, ones])
+    assert (zero.waits, again.waits, other.waits) == ([chosen], [zero], [again])
+    write(x, 9.0)
+    captured.replay(7)
+    assert np.array_equal(np.asarray(x), np.full(40, 2))
+
+
 @pytest.mark.parametrize(("dtype", "value"), OUT_OF_RANGE)
 def test_the_device_tells_of_a_selector_out_of_range(fake: FakeDriver, dtype: Any, value: int) -> None:
     device: Any = CudaDevice(0)

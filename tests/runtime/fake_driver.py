@@ -129,6 +129,8 @@ class FakeDriver:
         self.names_of: dict[int, str] = {}
         self.handles: dict[int, int | None] = {}
         self.pinned: dict[int, Any] = {}
+        # Of graphs of bodies how many nodes they are in.
+        self.levels: dict[int, int] = {}
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("cu") or name.startswith("cuuint"):
@@ -330,7 +332,12 @@ class FakeDriver:
         assert all(id(node) in known for node in waits)
         assert len({id(node) for node in waits}) == count, "a node that is waited for twice"
         node = SimpleNamespace(
-            waits=list(waits), run=run(parameters), shape=_shape(parameters), attributes=[], number=len(self.nodes)
+            waits=list(waits),
+            run=run(parameters),
+            shape=_shape(parameters),
+            attributes=[],
+            number=len(self.nodes),
+            level=self.levels.get(graph, 0),
         )
         if 0 in node.shape:
             return (self._real.CUresult(_INVALID),)
@@ -418,6 +425,8 @@ class FakeDriver:
         ctypes.c_void_p.from_address(choice.getPtr() + 16).value = ctypes.addressof(array)
         status, node = self._add(graph, waits, count, lambda _: lambda: None, None)
         node.bodies, node.handle = bodies, handle
+        for body in bodies:
+            self.levels[body] = node.level + 1
         return status, node
 
     _cuGraphAddNode_v2 = _cuGraphAddNode
