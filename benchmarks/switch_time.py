@@ -8,6 +8,7 @@ makes before each launch. Behind it rows are scaled, by one of these:
     all rows       one kernel over all rows, whatever is in use: no choice
     padded grid    one kernel over all rows, whose blocks leave at once if their row is not in use
     switch of n    n kernels of n sizes of grid; a Switch on the device chooses the smallest that is enough
+    work, ...      the same behind another kernel over all rows: what is chosen waits for that, the look at the number does not
     host branch    the program with eight cases, not as a graph: the host reads the number at each run
 
 Then the same with what the compiler makes: rows are normalised by the program for all rows, and by programs for 2, 4 and 8
@@ -91,7 +92,11 @@ def ways() -> dict[str, HostProgram]:
     }
     for cases in (2, 4, 8):
         bodies = tuple((scaled(ROWS * (c + 1) // cases),) for c in range(cases))
-        found[f"switch of {cases}"] = program((Switch("number", bodies, (Fill("y", 0.0),)),), cases)
+        choice = Switch("number", bodies, (Fill("y", 0.0),))
+        found[f"switch of {cases}"] = program((choice,), cases)
+        if cases == 8:
+            found["work, all rows"] = program((scaled(ROWS, asks=False), scaled(ROWS, asks=False)))
+            found["work, switch"] = program((scaled(ROWS, asks=False), choice), cases)
     return found
 
 
@@ -136,9 +141,10 @@ def per_call(device: Any, stream: int, call: Callable[[], object]) -> tuple[floa
 
 def measure(device: Any, columns: int, used_rows: int) -> list[tuple[str, float, float]]:
     given = np.random.default_rng(0).standard_normal((ROWS, columns)).astype(np.float32)
-    x = DeviceTensor.from_numpy(given, device)
-    used = DeviceTensor.from_numpy(np.array([used_rows], np.int64), device)
+    # All on one stream: what orders others costs the host more than a launch.
     stream = device.create_stream()
+    x = DeviceTensor.from_numpy(given, device, stream)
+    used = DeviceTensor.from_numpy(np.array([used_rows], np.int64), device, stream)
     rows: list[tuple[str, float, float]] = []
 
     def check(name: str, y: DeviceTensor, *, writes_all: bool) -> None:
@@ -149,12 +155,12 @@ def measure(device: Any, columns: int, used_rows: int) -> list[tuple[str, float,
 
     found = ways()
     for name, made in found.items():
-        y = DeviceTensor.from_numpy(np.zeros_like(given), device)
+        y = DeviceTensor.from_numpy(np.zeros_like(given), device, stream)
         captured = made.capture([x, y, used], stream)
         rows.append((name, *per_call(device, stream, lambda c=captured: c.replay(stream))))
-        check(name, y, writes_all=name == "all rows")
+        check(name, y, writes_all=name == "all rows" or name.startswith("work"))
         captured.synchronize()
-    y = DeviceTensor.from_numpy(np.zeros_like(given), device)
+    y = DeviceTensor.from_numpy(np.zeros_like(given), device, stream)
     branch = found["switch of 8"]
     rows.append(("host branch", *per_call(device, stream, lambda: branch.run([x, y, used], stream))))
     check("host branch", y, writes_all=False)
@@ -165,12 +171,13 @@ def measure_compiled(device: Any, columns: int, used_rows: int) -> list[tuple[st
     given = np.random.default_rng(0).standard_normal((ROWS, columns)).astype(np.float32)
     part = given[:used_rows].astype(np.float64)
     wanted = (part - part.mean(1, keepdims=True)) / np.sqrt(part.var(1, keepdims=True) + 1e-5)
-    x = DeviceTensor.from_numpy(given, device)
-    used = DeviceTensor.from_numpy(np.array([used_rows], np.int64), device)
+    # All on one stream: what orders others costs the host more than a launch.
     stream = device.create_stream()
+    x = DeviceTensor.from_numpy(given, device, stream)
+    used = DeviceTensor.from_numpy(np.array([used_rows], np.int64), device, stream)
     rows: list[tuple[str, float, float]] = []
     for name, made in compiled_ways(x).items():
-        y = DeviceTensor.from_numpy(np.zeros_like(given), device)
+        y = DeviceTensor.from_numpy(np.zeros_like(given), device, stream)
         captured = made.capture([x, y, used], stream)
         rows.append((name, *per_call(device, stream, lambda c=captured: c.replay(stream))))
         assert np.allclose(y.numpy()[:used_rows], wanted, atol=1e-4), name
