@@ -34,6 +34,7 @@ RENAMED: dict[str, str] = {
     "greater_equal": "ge(x, y)",
     "less": "lt(x, y)",
     "less_equal": "le(x, y)",
+    **dict.fromkeys(("bmm", "dot", "mm", "mv"), "matmul(x, y)"),
     "multiply": "mul(x, y)",
     "negative": "neg(x)",
     "not_equal": "ne(x, y)",
@@ -174,7 +175,8 @@ ABSENT: dict[str, str] = {
     **dict.fromkeys(
         ("conv1d", "conv2d", "conv3d", "max_pool2d", "avg_pool2d"), "convolutions and pooling are left to libraries"
     ),
-    **dict.fromkeys(("bmm", "mm", "dot", "einsum", "addmm", "baddbmm"), "matrix products are left to libraries"),
+    **dict.fromkeys(("addmm", "baddbmm"), "it is b + fd.ops.matmul(x, y)"),
+    "einsum": "it is written with fd.ops.matmul, permute and reshape",
     **dict.fromkeys(
         ("scaled_dot_product_attention", "attention", "flash_attention", "multi_head_attention_forward"),
         "attention is left to libraries; what is between its matrix products is a fusion",

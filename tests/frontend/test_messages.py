@@ -259,6 +259,13 @@ MATRIX: list[tuple[Mistake, str]] = [
         lambda fd, x: fd.ops.cast(x, DataType.Float8_e5m2),
         "cast(): Illegal Cast value from DataType: Float to DataType: Float8_e5m2: Float8_e5m2 is not supported yet",
     ),
+    (lambda fd, x: x.bmm(x), "a TensorView has no attribute 'bmm'; write fd.ops.matmul(x, y)"),
+    (
+        lambda fd, x: fd.ops.linear(input=x, weight=x),
+        "linear(): incompatible function arguments. linear() got an unexpected keyword argument 'input'; did you mean 'arg1'? "
+        "Called as linear(input=TensorView, weight=TensorView); supported:\n"
+        "    linear(arg1: TensorView, arg2: TensorView, bias: TensorView | None = None) -> TensorView",
+    ),
     (
         lambda fd, x: x.at[0].set(1.0),
         "a TensorView has no attribute 'at': no op changes its operands: fd.ops.where or fd.ops.cat make another tensor, and "
