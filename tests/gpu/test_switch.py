@@ -9,6 +9,7 @@ import pytest
 
 from fuser import (
     Allocate,
+    CallLibrary,
     Copy,
     DataType,
     Deallocate,
@@ -191,6 +192,36 @@ def test_random_programs_give_the_same_in_every_way(device: Any, chunk: int) -> 
                 (out,) = run([x, n, m, p, q])
                 for got, expected in zip((out, x), want, strict=True):
                     assert np.array_equal(np.asarray(got), expected), f"seed {seed}, {n, m, first, second}, {run}"
+
+
+def test_a_body_may_call_a_library(device: Any) -> None:
+    """What was captured of the call is a graph within the graph of the body. Memory of the two bodies is one."""
+    torch = pytest.importorskip("torch")
+    n = 64
+    square = (n, n)
+
+    def body(name: str, first: str, second: str) -> tuple[Any, ...]:
+        made = Allocate(name, square, DataType.Float)
+        return (made, CallLibrary("matmul", (name,), {"arg1": first, "arg2": second}), Copy("y", name))
+
+    program = HostProgram(
+        ("a", "b", "k"),
+        ("y",),
+        (Allocate("y", square, DataType.Float), If("k", body("s", "a", "b"), body("t", "b", "a"))),
+    )
+    a, b = (torch.randint(-8, 8, square, device="cuda").float() for _ in range(2))
+    k = torch.zeros((), device="cuda", dtype=torch.int64)
+    captured = program.capture([a, b, k])
+    for value in (0, 1, 1, 0):
+        k.fill_(value)
+        want = a @ b if value else b @ a
+        assert torch.equal(captured.replay()[0], want)
+        assert torch.equal(program.run([a, b, k])[0], want)
+    # Other memory, in nodes of bodies, or another graph.
+    a, b = (torch.randint(-8, 8, square, device="cuda").float() for _ in range(2))
+    assert torch.equal(captured.run([a, b, k])[0], b @ a)
+    k.fill_(1)
+    assert torch.equal(captured.replay()[0], a @ b)
 
 
 def test_tensors_of_torch(device: Any) -> None:
