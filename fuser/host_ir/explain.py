@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from fuser.host_ir.bodies import walk
+from fuser.host_ir.bodies import selector_of, walk
+from fuser.host_ir.choices import equal_bodies
 from fuser.host_ir.instructions import CallLibrary, Copy, Fill, LaunchKernel, SetStream, WaitEvent
-from fuser.host_ir.print import kernel_label
+from fuser.host_ir.print import kernel_label, print_instruction
 from fuser.host_ir.stream_order import Name
 from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, StrideOf
 from fuser.ir.library_ops import LIBRARY_OPS
@@ -23,6 +24,9 @@ def explain_program(program: HostProgram) -> str:
     parts = [repr(program)]
     parts += [_explain_kernel(label, kernel) for label, kernel in program.kernels.items()]
     parts += [_explain_call(call) for call in program.library_calls()]
+    choices = _explain_choices(program)
+    if choices:
+        parts.append("\n".join(choices))
     if len(program.facts.streams) > 1:
         parts.append(_explain_streams(program))
     memory = program.memory()
@@ -45,6 +49,20 @@ def _explain_call(call: LibraryCall) -> str:
         f"  why         {LIBRARY_OPS[call.op].reason}",
     ]
     return "\n".join([*lines, *(f"  beside      {note}" for note in notes_of(call))])
+
+
+def _explain_choices(program: HostProgram) -> list[str]:
+    """What the device decides, a line for each choice."""
+    lines: list[str] = []
+    for index, instruction in enumerate(walk(program.instructions)):
+        slot = selector_of(instruction)
+        if slot is not None:
+            different = len(set(equal_bodies(instruction)))
+            bodies = (
+                f"{different} different bodies" if different > 1 else "bodies that are equal, so that nothing is chosen"
+            )
+            lines.append(f"choice: {slot!r} decides instruction {index}, {print_instruction(instruction)}: {bodies}")
+    return lines
 
 
 def _explain_streams(program: HostProgram) -> str:

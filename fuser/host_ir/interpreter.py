@@ -232,8 +232,9 @@ class InterpretedRun:
         for position, (name, value) in enumerate(zip(program.inputs, inputs, strict=True)):
             if is_scalar(value):
                 if name in facts.tensor_inputs:
+                    advice = f", or write scalar({name!r}) where it decides" if name in facts.selectors else ""
                     raise InputTypeError(
-                        f"Expected input {position}, {name}, to be a tensor but got scalar {value}: pass an array"
+                        f"Expected input {position}, {name}, to be a tensor but got scalar {value}: pass an array{advice}"
                     )
                 self.numbers[name] = python_number(value)
                 continue

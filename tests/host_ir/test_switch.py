@@ -478,7 +478,7 @@ def test_what_is_refused_when_a_program_is_built(case: str) -> None:
 
 def test_what_is_refused_when_a_program_is_called(device: SimulatorDevice) -> None:
     program, x = switch(2.0), put(device, X)
-    with pytest.raises(InputTypeError, match="Expected input 1, k, to be a tensor but got scalar 1"):
+    with pytest.raises(InputTypeError, match=r"a tensor but got scalar 1: pass an array, or write scalar\('k'\) where"):
         program.run([x, 1])
     with pytest.raises(InputTypeError, match="'k' has dtype Float, and what decides is an integer or a Bool"):
         program.run([x, put(device, [0])])
@@ -520,6 +520,17 @@ def test_a_saved_program_has_its_selectors(device: SimulatorDevice, tmp_path: An
     program = load(path)
     assert program == switch(2.0, 3.0) or repr(program) == repr(switch(2.0, 3.0))
     assert np.array_equal(np.asarray(program.run([put(device, X), put(device, [1], np.int64)])[0]), X * 3)
+
+
+def test_an_explanation_says_what_the_device_decides() -> None:
+    program = HostProgram(
+        ("x", "k"),
+        ("y",),
+        (Y, Switch("k", cases(2.0, 3.0, 2.0), (If("k", (times(1.0),), (times(1.0),)),))),
+    )
+    told = program.explain()
+    assert "choice: 'k' decides instruction 1, Switch('k', ...): 3 different bodies\n" in told
+    assert "choice: 'k' decides instruction 5, If('k', ...): bodies that are equal, so that nothing is chosen\n" in told
 
 
 def test_counters(device: SimulatorDevice) -> None:
