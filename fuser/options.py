@@ -175,7 +175,7 @@ SWITCH = {"on": True, "off": False, "1": True, "0": False}
 
 TRACEBACKS = ("short", "full")
 
-TUNE_MODES = ("off", "use", "on")
+TUNE_MODES = ("off", "use", "on", "later")
 
 LOG_LEVELS = ("error", "warning", "info", "debug")
 
@@ -292,7 +292,8 @@ TUNE: Option[str] = Option(
     _parse_tune,
     "use",
     " | ".join(TUNE_MODES),
-    "Parameters by measuring. on: first calls measure, as with tune=True; use: what was measured before is used; off: neither.",
+    "Parameters by measuring. on: first calls measure, as with tune=True; later: those after their candidates were compiled "
+    "in the background do; use: what was measured before is used; off: not even that.",
 )
 PROGRESS: Option[bool] = Option(
     "progress",

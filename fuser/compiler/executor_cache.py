@@ -190,19 +190,18 @@ class FusionExecutorCache:
 
         Raises InputTypeError for a `tune` that is none.
         """
-        if tune is None and environment.TUNE.get() != "on":
+        if tune is None and environment.TUNE.get() not in ("on", "later"):
             return None
-        from fuser.compiler.tuning import can_tune, tune_program, tuning_asked
+        from fuser.compiler.tuning import tune_program, tuning_asked
 
         tuning = tuning_asked(tune)
         if tuning is None:
             return None
-        if not can_tune(bound, device):
-            return "nothing is measured while a stream is captured"
-        if tune_program(self._cache_for(bound), bound, device, options, tuning):
+        tuned = tune_program(self._cache_for(bound), bound, device, options, tuning)
+        if tuned.is_new:
             # What earlier calls were bound to, under whatever options, is not what they are for now.
             self._launcher.forget()
-        return None
+        return tuned.later
 
     def _flat(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Inputs without lists among them, where these are as many as there must be."""

@@ -17,15 +17,15 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from fuser import locks, options
 from fuser.compiler.bind_inputs import BoundInputs
-from fuser.compiler.builds import Builds
-from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler
+from fuser.compiler.kernel_compiler import CompileOptions
 from fuser.compiler.program_cache import Planned, ProgramCache
-from fuser.compiler.recorder import Recorder
 from fuser.compiler.segment_trial import Expected, RealValues, Trial
 from fuser.compiler.trial_process import TrialProcess
+from fuser.compiler.tuning_candidates import Candidate, Compilation
 from fuser.compiler.tuning_progress import TuningLine, TuningStep
 from fuser.compiler.tuning_record import (
     TABLE,
@@ -37,7 +37,7 @@ from fuser.compiler.tuning_record import (
     mark_of,
     outputs_of,
 )
-from fuser.errors import FuserError, InputTypeError, InputValueError, NotSupportedError
+from fuser.errors import InputTypeError, InputValueError, NotSupportedError
 from fuser.ir.fusion import Fusion
 from fuser.records import record
 from fuser.runtime.arrays import ArrayView
@@ -47,8 +47,6 @@ from fuser.runtime.frameworks import Framework, framework_for
 from fuser.runtime.streams import own_stream
 from fuser.schedule.params import Params
 
-SCHEDULERS_OF_SM = 4
-"""Warps below which some of an SM's schedulers have nothing to issue."""
 SLOWER = 2.0
 """Times the best median: after the first rounds the slower ones are not measured on."""
 FIRST_ROUNDS = 3
@@ -66,12 +64,14 @@ class Timer(Protocol):
 class Tuning:
     """How tuning goes about it: what `tune=` of an execution takes beside True and False.
 
-    seconds  for all segments of a program; what is not measured by then cannot win. Its compilations are begun before
+    seconds  for all segments of a program; what is not measured by then cannot win
     rounds   runs of each candidate that takes part to the end
     most     candidates of a segment
     limit_s  a candidate whose first run takes longer is out
     apart    whether candidates run for the first time in a process of their own, so that one that faults or hangs takes nothing
              with it; None: on a GPU. It takes a second to start, and copies of what segments read
+    wait     whether the first call waits for candidates to be compiled. If not, calls run what is proposed while they are, and
+             the first one behind that measures and goes over to the winner
     timer    what takes the times; None: events of the GPU. The simulator has no times, so that it needs one
 
     Raises InputTypeError and InputValueError for other values.
@@ -82,6 +82,7 @@ class Tuning:
     most: int = 16
     limit_s: float = 5.0
     apart: bool | None = None
+    wait: bool = True
     timer: Timer | None = None
 
     def __post_init__(self) -> None:
@@ -99,6 +100,8 @@ class Tuning:
                 raise InputValueError(f"Tuning: {name} is 1 or more, got {value}")
         if self.apart is not None and not isinstance(self.apart, bool):
             raise InputTypeError(f"Tuning: apart is True, False or None, got {type(self.apart).__name__}")
+        if not isinstance(self.wait, bool):
+            raise InputTypeError(f"Tuning: wait is True or False, got {type(self.wait).__name__}")
         if self.timer is not None and not callable(getattr(self.timer, "times", None)):
             raise InputTypeError(f"Tuning: timer has a method times(trials), and {type(self.timer).__name__} has none")
 
@@ -106,7 +109,8 @@ class Tuning:
 def tuning_asked(tune: object) -> Tuning | None:
     """What `tune=` of an execution asks for: None is what FUSER_TUNE says. Raises InputTypeError for what is none of these."""
     if tune is None:
-        return Tuning() if options.TUNE.get() == "on" else None
+        mode = options.TUNE.get()
+        return Tuning(wait=mode == "on") if mode in ("on", "later") else None
     if isinstance(tune, bool):
         return Tuning() if tune else None
     if isinstance(tune, Tuning):
@@ -114,48 +118,85 @@ def tuning_asked(tune: object) -> Tuning | None:
     raise InputTypeError(f"tune is True, False or a fuser.Tuning, got {type(tune).__name__}")
 
 
+MOST_BEGUN = 16
+"""Sizes of a fusion whose candidates are kept until a call measures them: those that never come again should not be."""
+
 _lock = locks.reentrant_lock()
 """One tuning at a time in a process: two would time each other."""
 
 
+@record
+class Tuned:
+    """What came of it.
+
+    is_new  something was measured: the next program for the inputs is another one
+    later   why a call for the same inputs is to ask again; None if it need not
+    """
+
+    is_new: bool
+    later: str | None
+
+
 def tune_program(
     cache: ProgramCache, bound: BoundInputs, device: Device, compile_options: CompileOptions, tuning: Tuning
-) -> bool:
+) -> Tuned:
     """Measure for these inputs, unless there is a record that holds; the next program for them is compiled by it.
 
-    Returns whether something was measured, else with the reason in the log: within a stream capture, and for inputs without
-    elements, nothing is.
+    Where nothing is measured the log says why: while a stream is captured, for inputs without elements, and, with a Tuning
+    that does not wait, while candidates are compiled.
     Raises NotSupportedError for the simulator without a timer, and what the proposal's own kernels raise.
     """
     with _lock:
         if cache.tuned(bound, device, compile_options) is not None:
-            return False
+            return Tuned(is_new=False, later=None)
         if any(0 in t.sizes for t in bound.tensors.values()):
-            return _not_tuned("an input has no elements")
+            return _not_tuned("an input has no elements", again=False)
         framework, stream = _framework_and_stream(bound, device)
         if device.is_capturing(stream):
-            return _not_tuned("a stream is being captured; the call after the capture is tuned")
+            return _not_tuned("nothing is measured while a stream is captured", again=True)
         key = cache.tuning_key(bound, device, compile_options)
         if key is None:
-            return False
+            return Tuned(is_new=False, later=None)
         fusion, parts = cache.planned(bound, device, compile_options)
-        run = _Run(fusion, parts, bound, device, framework, stream, tuning)
-        made = run.tuned(key)
+        compilation = _compilation(cache, key, parts, device, tuning)
+        if not tuning.wait and not compilation.is_done:
+            return _not_tuned("candidates are being compiled", again=True)
+        run = _Run(fusion, parts, bound, device, framework, stream, tuning, compilation.candidates_of)
+        try:
+            made = run.tuned(key)
+        finally:
+            _compilations.get(cache, {}).pop(key, None)
         if made is None:
-            return _not_tuned("no segment has a kernel")
+            return _not_tuned("no segment has a kernel", again=False)
         TABLE.add(made)
         cache.take_winners(bound, device, compile_options, run.winners)
-        return True
+        return Tuned(is_new=True, later=None)
 
 
-def can_tune(bound: BoundInputs, device: Device) -> bool:
-    """Whether nothing stands in the way now that will not later: a stream that is being captured."""
-    return not device.is_capturing(_framework_and_stream(bound, device)[1])
+_compilations: WeakKeyDictionary[ProgramCache, dict[TuningKey, Compilation]] = WeakKeyDictionary()
+"""Those that calls which do not wait have begun, until their candidates are measured."""
 
 
-def _not_tuned(why: str) -> bool:
+def _compilation(
+    cache: ProgramCache, key: TuningKey, parts: Sequence[Planned], device: Device, tuning: Tuning
+) -> Compilation:
+    """That of the candidates for a key, which goes on in the background if the call does not wait."""
+    begun = _compilations.get(cache, {}).get(key)
+    if begun is not None:
+        return begun
+    made = Compilation(parts, device, tuning.most)
+    if not tuning.wait:
+        made.start()
+        begun_here = _compilations.setdefault(cache, {})
+        begun_here[key] = made
+        while len(begun_here) > MOST_BEGUN:
+            begun_here.pop(next(iter(begun_here)))
+    return made
+
+
+def _not_tuned(why: str, *, again: bool) -> Tuned:
     options.logger().info("not tuned: %s", why)
-    return False
+    return Tuned(is_new=False, later=why if again else None)
 
 
 def _framework_and_stream(bound: BoundInputs, device: Device) -> tuple[Framework, int]:
@@ -171,16 +212,6 @@ def _framework_and_stream(bound: BoundInputs, device: Device) -> tuple[Framework
     return framework, own_stream(device) if stream is None else stream
 
 
-@record(eq=False)
-class _Candidate:
-    """A candidate on its way. `fate` is None as long as nothing speaks against it."""
-
-    params: Params
-    kernel: CompiledKernel | None
-    fate: Fate | None
-    why: str
-
-
 class _Run:
     """One tuning of one program."""
 
@@ -193,6 +224,7 @@ class _Run:
         framework: Framework,
         stream: int,
         tuning: Tuning,
+        candidates_of: Callable[[Planned], Sequence[Candidate]],
     ) -> None:
         self._fusion = fusion
         self._parts = parts
@@ -201,6 +233,7 @@ class _Run:
         self._framework = framework
         self._stream = stream
         self._tuning = tuning
+        self._candidates_of = candidates_of
         self._deadline = time.monotonic() + tuning.seconds
         self.winners: list[tuple[Planned, Params, CompiledKernel]] = []
 
@@ -254,11 +287,9 @@ class _Run:
         process: TrialProcess | None,
         number: int,
     ) -> SegmentTuning:
-        kernel, inputs, compiler = part.kernel, part.inputs, part.compiler
+        kernel = part.kernel
         assert kernel is not None
-        assert inputs is not None
-        assert compiler is not None
-        candidates = self._compiled(part, kernel, inputs, compiler)
+        candidates = list(self._candidates_of(part))
         made = real.outputs_for(part.segment, kernel)
         proposal = real.trial(part.segment, candidates[0].params, kernel, made)
         real.poison(proposal)
@@ -288,57 +319,9 @@ class _Run:
         _log(number, candidates_made, winner)
         return SegmentTuning(outputs_of(part.segment), candidates_made, winner)
 
-    # --- compiling ----------------------------------------------------------------------------------------------------
-
-    def _compiled(
-        self, part: Planned, kernel: CompiledKernel, inputs: BoundInputs, compiler: KernelCompiler
-    ) -> list[_Candidate]:
-        """All candidates, the proposal first, with their kernels; those that are out already say why."""
-        given = compiler.candidates(part.segment, inputs)[: self._tuning.most]
-        silent = KernelCompiler.with_options(self._device, compiler.options, Recorder())
-        begun: list[Callable[[], CompiledKernel] | str] = []
-        found = [_Candidate(given[0], kernel, None, "")]
-        with Builds(len(given) - 1) as builds:
-            for params in given[1:]:
-                try:
-                    begun.append(silent.start_segment(part.segment, inputs, params, builds.start))
-                except FuserError as error:
-                    begun.append(error.message.splitlines()[0])
-            for params, finish in zip(given[1:], begun, strict=True):
-                made: CompiledKernel | str = finish if isinstance(finish, str) else _finished(finish)
-                if isinstance(made, str):
-                    found.append(_Candidate(params, None, Fate.refused, made))
-                    options.logger().debug("a candidate is not compiled: %s", made)
-                else:
-                    found.append(self._pruned(params, made, found))
-        return found
-
-    def _pruned(self, params: Params, kernel: CompiledKernel, before: Sequence[_Candidate]) -> _Candidate:
-        """A candidate, out if its kernel is another's, spills, or leaves an SM with too few threads."""
-        proposal = before[0].kernel
-        assert proposal is not None
-        for n, other in enumerate(before):
-            if other.kernel is not None and mark_of(other.kernel) == mark_of(kernel):
-                return _Candidate(params, kernel, Fate.same, "the proposal" if n == 0 else f"candidate {n}")
-        spilled, allowed = (0 if k.resources is None else k.resources.spill_bytes for k in (kernel, proposal))
-        if spilled > allowed:
-            return _Candidate(params, kernel, Fate.spills, f"{spilled} bytes")
-        warps, usual = (self._warps(k) for k in (kernel, proposal))
-        if warps < min(usual, SCHEDULERS_OF_SM):
-            return _Candidate(params, kernel, Fate.occupancy, f"{warps} warps on an SM, of the proposal {usual}")
-        return _Candidate(params, kernel, None, "")
-
-    def _warps(self, kernel: CompiledKernel) -> int:
-        """Warps of a kernel that an SM has registers for, in whole blocks of the largest size of its binary."""
-        info = self._device.info
-        if kernel.resources is None or not kernel.max_block_size:
-            return info.max_threads_per_sm // info.warp_size
-        registers = max(1, kernel.resources.registers)
-        return min(info.registers_per_sm // (registers * info.warp_size), info.max_threads_per_sm // info.warp_size)
-
     # --- measuring ----------------------------------------------------------------------------------------------------
 
-    def _tried_apart(self, candidates: list[_Candidate], trials: dict[int, Trial], process: TrialProcess) -> None:
+    def _tried_apart(self, candidates: list[Candidate], trials: dict[int, Trial], process: TrialProcess) -> None:
         """Run all trials in the child first; those that fail there are out, which `candidates` are told."""
         slots = {name: t for trial in trials.values() for name, t in trial.slots.items()}
         written = {name for trial in trials.values() for name in trial.outputs}
@@ -349,7 +332,7 @@ class _Run:
 
     def _measured(
         self,
-        candidates: list[_Candidate],
+        candidates: list[Candidate],
         trials: dict[int, Trial],
         expected: Expected,
         real: RealValues,
@@ -382,7 +365,7 @@ class _Run:
             line.tell(self._step(number, len(candidates) - 1, candidates, times))
         return times
 
-    def _checked(self, candidate: _Candidate, trial: Trial, expected: Expected, real: RealValues) -> _Candidate | None:
+    def _checked(self, candidate: Candidate, trial: Trial, expected: Expected, real: RealValues) -> Candidate | None:
         """The candidate with why it is out, after a run on poisoned outputs; None if nothing speaks against it."""
         try:
             real.poison(trial)
@@ -403,26 +386,18 @@ class _Run:
         return time.monotonic() > self._deadline
 
     def _step(
-        self, segment: int, candidate: int, candidates: Sequence[_Candidate], times: Sequence[Sequence[float]]
+        self, segment: int, candidate: int, candidates: Sequence[Candidate], times: Sequence[Sequence[float]]
     ) -> TuningStep:
         medians = [statistics.median(t) for t in times if t]
         left = max(0.0, self._deadline - time.monotonic())
         return TuningStep(segment, candidate, len(candidates), min(medians, default=None), left)
 
 
-def _finished(finish: Callable[[], CompiledKernel]) -> CompiledKernel | str:
-    """A candidate's kernel, or why there is none."""
-    try:
-        return finish()
-    except FuserError as error:
-        return error.message.splitlines()[0]
+def _out(candidate: Candidate, fate: Fate, why: str) -> Candidate:
+    return Candidate(candidate.params, candidate.kernel, fate, why)
 
 
-def _out(candidate: _Candidate, fate: Fate, why: str) -> _Candidate:
-    return _Candidate(candidate.params, candidate.kernel, fate, why)
-
-
-def _measured_of(candidate: _Candidate, times: Sequence[float]) -> Measured:
+def _measured_of(candidate: Candidate, times: Sequence[float]) -> Measured:
     fate = candidate.fate or Fate.measured
     us = float(statistics.median(times)) if times and fate is Fate.measured else None
     text = "" if candidate.kernel is None else mark_of(candidate.kernel)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import fuser
 from fuser import DataType, FusionDefinition, FusionExecutorCache, Tuning
 from fuser.compiler import tuning as module
+from fuser.compiler import tuning_candidates
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler
 from fuser.compiler.segment_trial import Trial
 from fuser.compiler.tuning import chosen, tuning_asked
@@ -266,6 +268,64 @@ def test_inputs_without_elements_are_not_tuned(caplog: pytest.LogCaptureFixture)
     assert clock.seen == []
 
 
+def test_calls_run_the_proposal_until_candidates_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, gate = KernelCompiler.start_segment, threading.Event()
+
+    def slow(self: Any, segment: Any, bound: Any, params: Params, *more: Any) -> Any:
+        if is_neighbour(params):
+            assert gate.wait(60)
+        return start(self, segment, bound, params, *more)
+
+    monkeypatch.setattr(KernelCompiler, "start_segment", slow)
+    fd, x, clock = softmax(), rows(), Clock(by_threads)
+    asked = Tuning(timer=clock, wait=False)
+    (plain,) = softmax().execute([x], tune=False)
+    for _ in range(3):
+        np.testing.assert_array_equal(fd.execute([x], tune=asked)[0], plain)
+    assert clock.seen == []
+    gate.set()
+    (compilation,) = (c for of in list(module._compilations.values()) for c in of.values())  # pyright: ignore[reportPrivateUsage]
+    compilation.wait()
+    (tuned,) = fd.execute([x], tune=asked)
+    assert record_of().segments[0].winner > 0
+    rounds = len(clock.seen)
+    for _ in range(2):
+        np.testing.assert_array_equal(fd.execute([x], tune=asked)[0], tuned)
+    np.testing.assert_array_equal(fd.execute([x])[0], tuned)
+    assert len(clock.seen) == rounds > 0
+    assert not any(module._compilations.values())  # pyright: ignore[reportPrivateUsage]
+
+
+def test_the_environment_asks_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_TUNE", "later")
+    assert tuning_asked(None) == Tuning(wait=False)
+    fd, x = softmax(), rows()
+    (plain,) = softmax().execute([x], tune=False)
+    (first,) = fd.execute([x])
+    np.testing.assert_array_equal(first, plain)
+    for compilation in [c for of in list(module._compilations.values()) for c in of.values()]:  # pyright: ignore[reportPrivateUsage]
+        compilation.wait()
+    with pytest.raises(NotSupportedError):
+        fd.execute([x])
+
+
+def test_what_compiling_in_the_background_fails_with_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: object) -> None:
+        raise MemoryError("no room")
+
+    fd, x = softmax(), rows()
+    fd.execute([x])
+    monkeypatch.setattr(tuning_candidates, "compiled_candidates", lost)
+    asked = Tuning(timer=Clock(by_threads), wait=False)
+
+    def call_until_it_is_told() -> None:
+        while True:  # as soon as it has failed, which may be at once
+            fd.execute([x], tune=asked)
+
+    with pytest.raises(MemoryError, match="no room"):
+        call_until_it_is_told()
+
+
 # --- what is out ------------------------------------------------------------------------------------------------------
 
 
@@ -369,7 +429,7 @@ def test_spills_and_idle_schedulers_are_out_before_anything_runs(monkeypatch: py
         return lambda: replace(finish(), resources=found, max_block_size=256)
 
     monkeypatch.setattr(KernelCompiler, "start_segment", reported)
-    monkeypatch.setattr(module, "SCHEDULERS_OF_SM", 9)
+    monkeypatch.setattr(tuning_candidates, "SCHEDULERS_OF_SM", 9)
     clock = Clock(first_is_slow)
     softmax().execute([rows()], tune=Tuning(timer=clock))
     (segment,) = record_of().segments
@@ -441,6 +501,8 @@ def kernels(fd: FusionDefinition, x: Any) -> Sequence[Any]:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"wait": 1}, "Tuning: wait is True or False, got int"),
+        ({"apart": "no"}, "Tuning: apart is True, False or None, got str"),
         ({"seconds": "1"}, "Tuning: seconds is a number of seconds, got str"),
         ({"limit_s": True}, "Tuning: limit_s is a number of seconds, got bool"),
         ({"rounds": 1.5}, "Tuning: rounds is a whole number, got float"),

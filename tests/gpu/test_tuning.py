@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -255,3 +256,36 @@ def test_candidates_that_fault_or_hang_are_out_and_the_context_lives(
     # Nothing was lost here.
     (later,) = fd.execute(on_device(device, arrays([(1024, 1024)])))
     np.testing.assert_array_equal(np.asarray(later), np.asarray(got))
+
+
+def test_calls_run_the_proposal_until_candidates_are_compiled(device: Any) -> None:
+    asked = Tuning(rounds=5, wait=False)
+    fd, x = softmax(DataType.Float), on_device(device, arrays([(777, 2048)]))
+    (plain,) = softmax(DataType.Float).execute(x)
+    (first,) = fd.execute(x, tune=asked)
+    if not TABLE.made():
+        np.testing.assert_array_equal(np.asarray(first), np.asarray(plain))
+    for _ in range(600):
+        (later,) = fd.execute(x, tune=asked)
+        if TABLE.made():
+            break
+        time.sleep(0.1)
+    assert len(TABLE.made()) == 1
+    np.testing.assert_allclose(np.asarray(later), np.asarray(plain), rtol=1e-5, atol=1e-7)
+    (again,) = fd.execute(x, tune=asked)
+    np.testing.assert_array_equal(np.asarray(again), np.asarray(later))
+
+
+def test_library_calls_between_segments(device: Any) -> None:
+    torch = pytest.importorskip("torch")
+    del device
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], dtype=DataType.BFloat16, contiguity=True)
+        w = fd.define_tensor([-1, -1], dtype=DataType.BFloat16, contiguity=True)
+        y = fd.ops.cast(fd.ops.matmul(x, w), DataType.Float)
+        fd.add_output(fd.ops.cast(y * fd.ops.sigmoid(y), DataType.BFloat16))
+    x, w = (torch.randn(n, k, device="cuda", dtype=torch.bfloat16) for n, k in ((1024, 256), (256, 2048)))
+    (got,) = fd.execute([x, w], tune=BRIEF)
+    want = torch.nn.functional.silu((x @ w).float())
+    torch.testing.assert_close(got.float(), want, rtol=2e-2, atol=2e-2)
+    assert len(made().segments) == 1
