@@ -11,7 +11,7 @@ from typing import Any
 
 from fuser.errors import ElementTypeError, InputError, InputRuntimeError, InputTypeError
 from fuser.ir.dtypes import DataType
-from fuser.ir.extent_binding import check_constraints
+from fuser.ir.extent_binding import asked_text, check_constraints
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import ExtentOp, Fusion, IterDomain, Scalar, ScalarOp, Tensor
 from fuser.ir.integers import Int, Symbol, symbol
@@ -292,7 +292,8 @@ def _bind_computed_scalars(fusion: Fusion, scalars: dict[str, Number], extents: 
         value = scalars[scalar.name]
         if not isinstance(value, int) or value < 0:
             raise InputRuntimeError(
-                f"the scalar {value_name(fusion, scalar)} is used as an extent and must be an integer >= 0, got {value}",
+                f"the scalar {value_name(fusion, scalar)} is used as an extent and must be an integer >= 0, got {value}"
+                f"{asked_text(fusion, scalar)}",
                 location=scalar.location,
             )
         extents[symbol(scalar.name, 0)] = int(value)

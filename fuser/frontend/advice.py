@@ -36,6 +36,7 @@ RENAMED: dict[str, str] = {
     "less_equal": "le(x, y)",
     **dict.fromkeys(("bmm", "dot", "mm", "mv"), "matmul(x, y)"),
     "multiply": "mul(x, y)",
+    "scaled_dot_product_attention": "sdpfa_fwd(query, key, value)",
     "negative": "neg(x)",
     "not_equal": "ne(x, y)",
     "permute_dims": "permute(x, dims)",
@@ -154,6 +155,9 @@ RECIPES: dict[str, str] = {
     "stack": "y = fd.ops.cat([x.unsqueeze(0), w.unsqueeze(0)], 0)",
     "std": "y = fd.ops.sqrt(x.var(-1))",
     "split": "y, z = x[:2], x[2:]",
+    "argmax": "y = fd.ops.topk(x, 1, -1)[1]",
+    "argmin": "y = fd.ops.topk(x, 1, -1, False)[1]",
+    "sort": "y = fd.ops.take_along_axis(x, fd.ops.argsort(x, -1), -1)",
     "swapaxes": "y = x.transpose(0, 1)",
     "swapdims": "y = x.transpose(0, 1)",
     "tanhshrink": "y = x - fd.ops.tanh(x)",
@@ -167,8 +171,7 @@ RECIPES: dict[str, str] = {
 """Ops of other libraries as programs of a few ops."""
 
 ABSENT: dict[str, str] = {
-    **dict.fromkeys(("argmax", "argmin"), "no op gives the positions of extremes; max and min give their values"),
-    **dict.fromkeys(("sort", "median", "quantile"), "sorting is not lowered yet"),
+    **dict.fromkeys(("median", "quantile"), "topk and argsort give elements in order, and index_select one of them"),
     **dict.fromkeys(
         ("nonzero", "unique", "masked_select"), "the extent of a result cannot depend on the values of tensors"
     ),
@@ -178,8 +181,8 @@ ABSENT: dict[str, str] = {
     **dict.fromkeys(("addmm", "baddbmm"), "it is b + fd.ops.matmul(x, y)"),
     "einsum": "it is written with fd.ops.matmul, permute and reshape",
     **dict.fromkeys(
-        ("scaled_dot_product_attention", "attention", "flash_attention", "multi_head_attention_forward"),
-        "attention is left to libraries; what is between its matrix products is a fusion",
+        ("attention", "flash_attention", "multi_head_attention_forward"),
+        "fd.ops.sdpfa_fwd(query, key, value) is the attention of heads; linear and reshape do the rest",
     ),
     **dict.fromkeys(("backward", "grad"), "gradients are written out as ops"),
     **dict.fromkeys(
@@ -187,7 +190,9 @@ ABSENT: dict[str, str] = {
         "a definition has no values; they are what fd.execute(...) returns",
     ),
     **dict.fromkeys(("detach", "requires_grad", "requires_grad_"), "a definition computes no gradients"),
-    **dict.fromkeys(("values", "indices"), "max and min give the values themselves; no op gives their positions"),
+    **dict.fromkeys(
+        ("values", "indices"), "max and min give the values themselves; fd.ops.topk(x, 1) gives their positions as well"
+    ),
     **dict.fromkeys(("stride", "strides", "is_contiguous"), "strides are those of the arrays that fd.execute takes"),
     **dict.fromkeys(
         ("scatter_add", "index_add", "index_put", "put", "bincount", "histc"),

@@ -329,6 +329,11 @@ class TensorView(Val):
         """
     def addcmul(self, b: Operand, c: Operand, alpha: Operand) -> TensorView:
         """a + b * (c * alpha) with a scalar alpha, in the promoted dtype of a, b and c."""
+    def argsort(self, dim: SupportsIndex, descending: Flag = False, stable: Flag = False) -> TensorView:
+        """The indices (Int) that sort a dim. A nan is larger than any number; `stable` keeps equal elements in order.
+
+        Raises DefinitionRuntimeError for a dim out of range and for complex numbers.
+        """
     def asin(self) -> TensorView:
         """Arc sine; real input outside [-1, 1] gives nan.
 
@@ -638,6 +643,31 @@ class TensorView(Val):
         Result: Bool.
         Raises DefinitionRuntimeError for operands of other kinds.
         """
+    @overload
+    def grouped_mm(self, mat2: TensorView, offsets: TensorView) -> TensorView:
+        """Products of groups, whose ends along one dim are in offsets[g]: [m, k] x [k, n] gives [g, m, n], k is cut;
+        [g, m, k] x
+        [k, n] gives [m, n], n is cut; [m, k] x [g, k, n] gives [m, n], m is cut.
+
+        Raises DefinitionRuntimeError for other ranks, dims that do not fit, offsets that are no Int32[g], operands
+        of other dtypes
+        than one floating one; NotSupportedError for scales, which come with 8- and 4-bit floats.
+        """
+    @overload
+    def grouped_mm(
+        self,
+        mat2: TensorView,
+        offsets: TensorView,
+        scale1: TensorView,
+        scale2: TensorView,
+        alpha: TensorView | None = None,
+        bias: TensorView | None = None,
+        beta: TensorView | None = None,
+        dtype: Dtype = DataType.BFloat16,
+        output_block_scale_size: SupportsIndex = 0,
+        output_block_scale_dtype: Dtype = DataType.BFloat16,
+        output_gamma: Flag = False,
+    ) -> tuple[TensorView, TensorView | None, TensorView | None]: ...
     def gt(self, rhs: Operand, /) -> TensorView:
         """lhs > rhs; False if either is nan.
 
@@ -1010,6 +1040,55 @@ class TensorView(Val):
         Result: the promoted dtype of the operands; 16-bit floats, integers and Bool become Float.
         Raises DefinitionRuntimeError for operands of other kinds.
         """
+    def scatter(self, index: TensorView, src: Operand, dim: SupportsIndex) -> TensorView:
+        """A copy of arg with out[i, index[i, j, k], k] = src[i, j, k], for dim=1; src is a number, or like arg.
+
+        Where two indices are equal one of them counts, which is not said. Indices are not wrapped, and what one
+        outside of the dim
+        does is unspecified; the simulator tells of it. Raises DefinitionRuntimeError for other ranks and dtypes, a
+        dim out of
+        range, and an index that is longer than src, or than arg along other dims.
+        """
+    def sdpfa_bwd(
+        self,
+        query: TensorView,
+        key: TensorView,
+        value: TensorView,
+        output: TensorView,
+        logsumexp: TensorView,
+        dropout_p: Operand | None,
+        is_causal: Val | Flag | None,
+        philox_seed: TensorView,
+        philox_offset: TensorView,
+        scale: Operand | None,
+    ) -> tuple[TensorView, TensorView, TensorView]:
+        """Gradients of query, key and value of `sdpfa_fwd`, from that of its result and from what it gave.
+
+        Raises DefinitionRuntimeError for operands of other dtypes than one floating one, of other ranks than 4 or
+        5, a logsumexp
+        that has not one dim less, and for dims that do not fit.
+        """
+    def sdpfa_fwd(
+        self,
+        key: TensorView,
+        value: TensorView,
+        bias: TensorView | None = None,
+        mask: TensorView | None = None,
+        dropout_p: Operand | None = None,
+        is_causal: Val | Flag | None = None,
+        scale: Operand | None = None,
+    ) -> tuple[TensorView, TensorView, TensorView, TensorView]:
+        """Attention, softmax(query key^T * scale + bias) value, of query[N.., H, L, E], key[N.., H, S, E] and
+        value[N.., H, S, Ev].
+
+        Also the logarithm of the sum of exponentials of each row, [N.., H, L] in Float, and the state of the
+        dropout. Where mask is
+        False, and where a column is behind its row if is_causal, nothing is seen. Without scale it is 1/sqrt(E).
+        Raises
+        DefinitionRuntimeError for operands of other dtypes than one floating one, of other ranks than one of at
+        least 4, and for
+        dims that do not fit.
+        """
     def segment_set(self) -> TensorView:
         """Copy that forces a kernel boundary between its producer and its consumers. Keeps the dtype."""
     def select(self, index: Extent, dim: SupportsIndex) -> TensorView:
@@ -1152,6 +1231,17 @@ class TensorView(Val):
         """`value` where x <= thr, else x, with scalar thr and value; keeps the dtype, nan stays nan."""
     def to(self, dtype: Dtype) -> TensorView:
         """The tensor in another dtype, as `cast`."""
+    def topk(
+        self, k: Extent, dim: SupportsIndex = -1, largest: Flag = True, sorted: Flag = False
+    ) -> tuple[TensorView, TensorView]:
+        """The k largest or smallest elements of a dim, and their indices (Int). A nan is larger than any number.
+
+        Without `sorted` they come in any order. Raises DefinitionRuntimeError for a dim out of range, a k that is
+        no integer,
+        negative (`Invalid resized domain extent`) or longer than the dim (`k is .. out of range`), and for complex
+        numbers; of a k
+        that is a scalar the execution tells.
+        """
     def transpose(self, dim0: SupportsIndex, dim1: SupportsIndex) -> TensorView:
         """Two dims swapped.
 

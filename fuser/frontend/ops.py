@@ -24,15 +24,9 @@ from fuser.frontend.triangles import TRIANGLES
 from fuser.tracebacks import short_traceback
 
 UNSUPPORTED: dict[str, str] = {
-    "grouped_mm": "matrix products come with the matmul and library schedulers",
     "scaled_mm": "matrix products of 8- and 4-bit floats need sm100",
     "cutlass_nvfp4_grouped_mm": "matrix products of 4-bit floats need sm100",
-    "sdpfa_fwd": "attention comes with the library scheduler",
-    "sdpfa_bwd": "attention comes with the library scheduler",
-    "scatter": "indexing ops are not lowered yet",
     "preprocess_grouped_matmul_input_sf": "block-scaled formats need sm100",
-    "topk": "sorting is not lowered yet",
-    "argsort": "sorting is not lowered yet",
     "nv_block_quantize": "block-scaled formats need sm100",
     "nv_grouped_block_quantize": "block-scaled formats need sm100",
 }

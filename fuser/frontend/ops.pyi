@@ -71,8 +71,11 @@ def addcmul(a: Operand, b: TensorView, c: Operand, alpha: Operand) -> TensorView
 def addcmul(a: Operand, b: Operand, c: TensorView, alpha: Operand) -> TensorView: ...
 @overload
 def addcmul(a: Operand, b: Operand, c: Operand, alpha: Operand) -> Val: ...
-def argsort(*args: object, **kwargs: object) -> NoReturn:
-    """Not supported yet: sorting is not lowered yet."""
+def argsort(arg: TensorView, dim: SupportsIndex, descending: Flag = False, stable: Flag = False) -> TensorView:
+    """The indices (Int) that sort a dim. A nan is larger than any number; `stable` keeps equal elements in order.
+
+    Raises DefinitionRuntimeError for a dim out of range and for complex numbers.
+    """
 
 @overload
 def asin(x: TensorView, /) -> TensorView:
@@ -563,9 +566,32 @@ def ge(lhs: TensorView, rhs: Operand, /) -> TensorView:
 def ge(lhs: Operand, rhs: TensorView, /) -> TensorView: ...
 @overload
 def ge(lhs: Operand, rhs: Operand, /) -> Val: ...
-def grouped_mm(*args: object, **kwargs: object) -> NoReturn:
-    """Not supported yet: matrix products come with the matmul and library schedulers."""
+@overload
+def grouped_mm(mat1: TensorView, mat2: TensorView, offsets: TensorView) -> TensorView:
+    """Products of groups, whose ends along one dim are in offsets[g]: [m, k] x [k, n] gives [g, m, n], k is cut; [g,
+    m, k] x
+    [k, n] gives [m, n], n is cut; [m, k] x [g, k, n] gives [m, n], m is cut.
 
+    Raises DefinitionRuntimeError for other ranks, dims that do not fit, offsets that are no Int32[g], operands of
+    other dtypes
+    than one floating one; NotSupportedError for scales, which come with 8- and 4-bit floats.
+    """
+
+@overload
+def grouped_mm(
+    mat1: TensorView,
+    mat2: TensorView,
+    offsets: TensorView,
+    scale1: TensorView,
+    scale2: TensorView,
+    alpha: TensorView | None = None,
+    bias: TensorView | None = None,
+    beta: TensorView | None = None,
+    dtype: Dtype = DataType.BFloat16,
+    output_block_scale_size: SupportsIndex = 0,
+    output_block_scale_dtype: Dtype = DataType.BFloat16,
+    output_gamma: Flag = False,
+) -> tuple[TensorView, TensorView | None, TensorView | None]: ...
 @overload
 def gt(lhs: TensorView, rhs: Operand, /) -> TensorView:
     """lhs > rhs; False if either is nan.
@@ -1148,14 +1174,56 @@ def rsqrt(x: Operand, /) -> Val: ...
 def scaled_mm(*args: object, **kwargs: object) -> NoReturn:
     """Not supported yet: matrix products of 8- and 4-bit floats need sm100."""
 
-def scatter(*args: object, **kwargs: object) -> NoReturn:
-    """Not supported yet: indexing ops are not lowered yet."""
+def scatter(arg: TensorView, index: TensorView, src: Operand, dim: SupportsIndex) -> TensorView:
+    """A copy of arg with out[i, index[i, j, k], k] = src[i, j, k], for dim=1; src is a number, or like arg.
 
-def sdpfa_bwd(*args: object, **kwargs: object) -> NoReturn:
-    """Not supported yet: attention comes with the library scheduler."""
+    Where two indices are equal one of them counts, which is not said. Indices are not wrapped, and what one outside
+    of the dim
+    does is unspecified; the simulator tells of it. Raises DefinitionRuntimeError for other ranks and dtypes, a dim
+    out of
+    range, and an index that is longer than src, or than arg along other dims.
+    """
 
-def sdpfa_fwd(*args: object, **kwargs: object) -> NoReturn:
-    """Not supported yet: attention comes with the library scheduler."""
+def sdpfa_bwd(
+    grad_output: TensorView,
+    query: TensorView,
+    key: TensorView,
+    value: TensorView,
+    output: TensorView,
+    logsumexp: TensorView,
+    dropout_p: Operand | None,
+    is_causal: Val | Flag | None,
+    philox_seed: TensorView,
+    philox_offset: TensorView,
+    scale: Operand | None,
+) -> tuple[TensorView, TensorView, TensorView]:
+    """Gradients of query, key and value of `sdpfa_fwd`, from that of its result and from what it gave.
+
+    Raises DefinitionRuntimeError for operands of other dtypes than one floating one, of other ranks than 4 or 5, a
+    logsumexp
+    that has not one dim less, and for dims that do not fit.
+    """
+
+def sdpfa_fwd(
+    query: TensorView,
+    key: TensorView,
+    value: TensorView,
+    bias: TensorView | None = None,
+    mask: TensorView | None = None,
+    dropout_p: Operand | None = None,
+    is_causal: Val | Flag | None = None,
+    scale: Operand | None = None,
+) -> tuple[TensorView, TensorView, TensorView, TensorView]:
+    """Attention, softmax(query key^T * scale + bias) value, of query[N.., H, L, E], key[N.., H, S, E] and value[N..,
+    H, S, Ev].
+
+    Also the logarithm of the sum of exponentials of each row, [N.., H, L] in Float, and the state of the dropout.
+    Where mask is
+    False, and where a column is behind its row if is_causal, nothing is seen. Without scale it is 1/sqrt(E). Raises
+    DefinitionRuntimeError for operands of other dtypes than one floating one, of other ranks than one of at least
+    4, and for
+    dims that do not fit.
+    """
 
 @overload
 def segment_set(x: TensorView, /) -> TensorView:
@@ -1364,8 +1432,17 @@ def threshold(x: TensorView, thr: Operand, value: Operand) -> TensorView:
 
 @overload
 def threshold(x: Operand, thr: Operand, value: Operand) -> Val: ...
-def topk(*args: object, **kwargs: object) -> NoReturn:
-    """Not supported yet: sorting is not lowered yet."""
+def topk(
+    arg: TensorView, k: Extent, dim: SupportsIndex = -1, largest: Flag = True, sorted: Flag = False
+) -> tuple[TensorView, TensorView]:
+    """The k largest or smallest elements of a dim, and their indices (Int). A nan is larger than any number.
+
+    Without `sorted` they come in any order. Raises DefinitionRuntimeError for a dim out of range, a k that is no
+    integer,
+    negative (`Invalid resized domain extent`) or longer than the dim (`k is .. out of range`), and for complex
+    numbers; of a k
+    that is a scalar the execution tells.
+    """
 
 def triu(arg: TensorView, diagonal: Extent = 0) -> TensorView:
     """The elements [.., i, j] with j - i >= diagonal, 0 elsewhere.

@@ -694,7 +694,7 @@ class InterpretedRun:
             library_for(instruction.op, self.framework.kind, self.device),
             tuple(Operand(name, t.dtype, t.sizes, t.strides) for name, t in read),
             tuple(Operand(name, t.dtype, t.sizes, t.strides) for name, t in zip(row.outputs, written, strict=True)),
-            tuple(numbers.items()),
+            tuple({**row.defaults, **numbers}.items()),
         )
         check_call(call)
         tensors = [t for _, t in read]

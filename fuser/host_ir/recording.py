@@ -356,8 +356,11 @@ class _RecordingFrame(Frame):
 def _accesses(step: Step, addresses: Sequence[int]) -> tuple[list[Range], list[Range]]:
     """The bytes that a step reads and writes, of memory that there is before it."""
     match step:
-        case LaunchStep(reads=reads, writes=writes) | LibraryStep(reads=reads, writes=writes):
+        case LaunchStep(reads=reads, writes=writes):
             return _ranges(reads, addresses), _ranges(writes, addresses)
+        case LibraryStep(call, _, reads, writes):
+            shared = [] if call.library == "numpy" else [_WORKSPACE]
+            return _ranges(reads, addresses), [*_ranges(writes, addresses), *shared]
         case CopyStep(dtype, sizes, dst, dst_strides, src, src_strides):
             read = _range(dtype, sizes, src, src_strides, addresses)
             return [read], [_range(dtype, sizes, dst, dst_strides, addresses)]
@@ -377,6 +380,10 @@ def _accesses(step: Step, addresses: Sequence[int]) -> tuple[list[Range], list[R
             raise LaunchError(f"a recording has no {type(step).__name__}: it runs on the device alone")
         case _:
             assert_never(step)
+
+
+# What calls of a library have in common beside their operands, at an address that nobody has: they follow one another.
+_WORKSPACE: Range = (0, 1)
 
 
 def _ranges(spans: Sequence[tuple[int, int, int]], addresses: Sequence[int]) -> list[Range]:

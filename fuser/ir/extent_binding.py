@@ -11,6 +11,7 @@ from fuser.ir.fusion import (
     ExtentConstraint,
     ExtentOp,
     Fusion,
+    LibraryOp,
     Pointwise,
     Scalar,
     ScalarOp,
@@ -77,8 +78,17 @@ def _bind_scalar(fusion: Fusion, bound: Binding, scalar: Scalar, value: Number) 
     if scalar.name in fusion.extent_scalars:
         assert isinstance(value, int)
         if value < 0:
-            raise InputRuntimeError(f"{scalar.name} is used as an extent and is {value}", location=scalar.location)
+            raise InputRuntimeError(
+                f"{scalar.name} is used as an extent and is {value}{asked_text(fusion, scalar)}",
+                location=scalar.location,
+            )
         bound.extents[scalar.name] = value
+
+
+def asked_text(fusion: Fusion, scalar: Scalar) -> str:
+    """What an error says of a library's op that takes a scalar as the extent of its result."""
+    asks = next((e.op for e in fusion.exprs if isinstance(e, LibraryOp) and scalar in e.inputs), None)
+    return "" if asks is None else f", in {asks}(): Invalid resized domain extent"
 
 
 def check_constraints(fusion: Fusion, extents: Mapping[str, int]) -> None:

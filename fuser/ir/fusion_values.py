@@ -34,7 +34,8 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.integer_nodes import select_atom
 from fuser.ir.integers import FALSE, ONE, TRUE, ZERO, Int, const, equal, maximum, symbol
-from fuser.ir.library_ops import Call, library_results
+from fuser.ir.library_calls import Call
+from fuser.ir.library_ops import library_results
 from fuser.ir.views import runs_of
 from fuser.source_location import SourceLocation, caller_location
 

@@ -6,124 +6,27 @@ host program is bound, tensors whose sizes are known.
 
     matmul       [.., M, K] x [.., K, N] -> [.., M, N]; of a vector the dim that it lacks is dropped; leading dims broadcast
     linear       [.., K] x [N, K] (+ [N]) -> [.., N]
+    grouped_mm   [m, k] x [k, n] -> [g, m, n];  [g, m, k] x [k, n] -> [m, n];  [m, k] x [g, k, n] -> [m, n]; cut by offsets [g]
+    topk         k elements of a dim, and where they are
+    argsort      the indices that sort a dim
+    scatter      a copy of a tensor, with elements of another one where indices say
+    sdpfa_fwd, sdpfa_bwd   attention (`attention_rules.py`)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 from fuser.errors import DefinitionRuntimeError, InputRuntimeError
+from fuser.ir import attention_rules as attention
+from fuser.ir.axis_range import outside_text
 from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import IterDomain, IterKind, LibraryOp, Option, Scalar, Tensor, Val, tensor_inputs
+from fuser.ir.fusion import IterDomain, IterKind, LibraryOp, Scalar, Tensor, tensor_inputs
 from fuser.ir.integers import Int
-from fuser.records import record
-
-Dim: TypeAlias = tuple[Int, IterKind, bool]
-
-
-class DimRules(Protocol):
-    """What a rule asks of dims that meet. Both raise DefinitionRuntimeError for static extents that differ."""
-
-    def joined_dim(self, op: str, operands: Sequence[IterDomain], position: int) -> Dim:
-        """The dim of the result where these meet and broadcast."""
-        ...
-
-    def require_same(self, left: IterDomain, right: IterDomain, what: str) -> None:
-        """Ask that two dims have one extent. Where one is known to have one element, the other is as well."""
-        ...
-
-    def require_natural(self, extent: Int, what: str) -> None:
-        """Ask that an extent is not negative."""
-        ...
-
-
-@record
-class Call:
-    """An op with its operands: `values` by parameter, and what is known by definition."""
-
-    values: Mapping[str, Val]
-    options: Mapping[str, Option]
-    extents: tuple[Int, ...]
-    dims: DimRules
-
-    def tensor(self, name: str) -> Tensor:
-        """The tensor of a parameter that is not optional."""
-        value = self.values[name]
-        assert isinstance(value, Tensor)
-        return value
-
-    def optional(self, name: str) -> Tensor | None:
-        """The tensor of a parameter, if it was given."""
-        value = self.values.get(name)
-        return value if isinstance(value, Tensor) else None
-
-
-@record
-class Result:
-    """One result. `stride_order`: its memory order, None for row major."""
-
-    dtype: DataType
-    dims: tuple[Dim, ...]
-    stride_order: tuple[int, ...] | None = None
-
-
-@record(eq=False)
-class LibraryRow:
-    """One op.
-
-    tensors   parameters that are tensors; those in `optional` may be left out
-    numbers   parameters that are numbers or scalars of the fusion, all of which may be left out
-    options   parameters that are constants of the definition
-    results   the rule for its results. Raises DefinitionRuntimeError for operands that do not fit
-    outputs   names of its results
-    folded    the dim of an operand of which each element of the result takes all, for tolerances; None if there is none
-    reason    why no kernel of this project computes it
-    """
-
-    name: str
-    tensors: tuple[str, ...]
-    results: Callable[[Call], Sequence[Result]]
-    outputs: tuple[str, ...]
-    reason: str
-    optional: tuple[str, ...] = ()
-    numbers: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    folded: Callable[[LibraryOp], IterDomain | None] = lambda expr: None
-    # Dims of the first result where dims of operands meet and broadcast, each with those.
-    meets: Callable[[LibraryOp], Sequence[tuple[IterDomain, list[IterDomain]]]] = lambda expr: ()
-    # Numbers that are extents of results, and what else runs must fulfil: it raises InputRuntimeError for sizes and numbers.
-    extents: tuple[str, ...] = ()
-    check: Callable[[Mapping[str, tuple[int, ...]], Mapping[str, Any]], None] | None = None
-    # What options are where they are not given.
-    defaults: Mapping[str, Option] = field(default_factory=dict)
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return (*self.tensors, *self.numbers, *self.options)
-
-
-def _kept(d: IterDomain) -> Dim:
-    """A dim as results have it: what an operand sees several times is stored as often."""
-    return d.extent, d.kind, False
-
+from fuser.ir.library_calls import Call, Dim, LibraryRow, Result, check_floating, kept
 
 # --- matrix products --------------------------------------------------------------------------------------------------
-
-
-def _check_floating(op: str, tensors: Mapping[str, Tensor | None]) -> DataType:
-    """The element type of operands, which must be one, and floating."""
-    given = {name: t.dtype for name, t in tensors.items() if t is not None}
-    first = next(iter(given.values()))
-    if any(dtype is not first for dtype in given.values()):
-        texts = ", ".join(f"{name} {dtype.name}" for name, dtype in given.items())
-        raise DefinitionRuntimeError(f"{op}(): operands must have one dtype, got {texts}: cast them")
-    if not first.is_floating or first.itemsize < 2:
-        raise DefinitionRuntimeError(
-            f"{op}(): operands must be Half, BFloat16, Float or Double, got {first.name}: cast them"
-        )
-    return first
 
 
 def _matmul(call: Call) -> Sequence[Result]:
@@ -132,14 +35,14 @@ def _matmul(call: Call) -> Sequence[Result]:
         raise DefinitionRuntimeError(
             f"matmul(): operands must have at least one dim, got ranks {a.ndim} and {b.ndim}: multiply by mul"
         )
-    dtype = _check_floating("matmul", {"arg1": a, "arg2": b})
+    dtype = check_floating("matmul", {"arg1": a, "arg2": b})
     left, right = a.visible, b.visible
     call.dims.require_same(left[-1], right[-2:][0], "matmul, the dims that are summed over")
     dims = [call.dims.joined_dim("matmul", met, i) for i, met in enumerate(_batches(a, b))]
     if a.ndim > 1:
-        dims.append(_kept(left[-2]))
+        dims.append(kept(left[-2]))
     if b.ndim > 1:
-        dims.append(_kept(right[-1]))
+        dims.append(kept(right[-1]))
     return (Result(dtype, tuple(dims)),)
 
 
@@ -168,10 +71,10 @@ def _linear(call: Call) -> Sequence[Result]:
             f"linear(): arg2 is [N, K] and bias [N], got rank {ranks}: more dims are those of several devices, which are not "
             "supported yet; matmul takes batches"
         )
-    dtype = _check_floating("linear", {"arg1": a, "arg2": weight, "bias": bias})
+    dtype = check_floating("linear", {"arg1": a, "arg2": weight, "bias": bias})
     call.dims.require_same(a.visible[-1], weight.visible[-1], "linear, the dims that are summed over")
     # How long the bias is the execution checks, which knows the sizes that the message tells of.
-    return (Result(dtype, (*map(_kept, a.visible[:-1]), _kept(weight.visible[0]))),)
+    return (Result(dtype, (*map(kept, a.visible[:-1]), kept(weight.visible[0]))),)
 
 
 def _check_linear(sizes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, Any]) -> None:
@@ -192,7 +95,132 @@ def _last_dim_of(name: str) -> Callable[[LibraryOp], IterDomain | None]:
     return folded
 
 
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def _grouped_mm(call: Call) -> Sequence[Result]:
+    a, b, offsets = (call.tensor(name) for name in ("mat1", "mat2", "offsets"))
+    if offsets.ndim != 1 or offsets.dtype is not DataType.Int32:
+        raise DefinitionRuntimeError(
+            f"grouped_mm(): offsets are the ends of groups, Int32[g], got {offsets.dtype.name} of rank {offsets.ndim}"
+        )
+    dtype = check_floating("grouped_mm", {"mat1": a, "mat2": b})
+    groups = offsets.visible[0]
+    summed = "grouped_mm, the dims that are summed over"
+    counted = "grouped_mm, the number of groups"
+    match a.ndim, b.ndim:
+        case 2, 2:
+            call.dims.require_same(a.visible[1], b.visible[0], summed)
+            dims = (groups, a.visible[0], b.visible[1])
+        case 3, 2:
+            call.dims.require_same(a.visible[2], b.visible[0], summed)
+            call.dims.require_same(a.visible[0], groups, counted)
+            dims = (a.visible[1], b.visible[1])
+        case 2, 3:
+            call.dims.require_same(a.visible[1], b.visible[1], summed)
+            call.dims.require_same(b.visible[0], groups, counted)
+            dims = (a.visible[0], b.visible[2])
+        case ranks:
+            raise DefinitionRuntimeError(
+                f"grouped_mm(): one of the matrices, or none, has 3 dims and the others 2, got ranks {ranks[0]} and {ranks[1]}"
+            )
+    return (Result(dtype, tuple(map(kept, dims))),)
+
+
+# --- search and scatter -----------------------------------------------------------------------------------------------
+
+
+def _check_sortable(op: str, t: Tensor) -> None:
+    if t.dtype.is_complex:
+        raise DefinitionRuntimeError(f"{op}(): complex numbers have no order, got {t.dtype.name}")
+
+
+def _dim_of(op: str, call: Call, t: Tensor) -> int:
+    """The dim that an op works along; a tensor of rank 0 has one."""
+    dim, rank = call.options["dim"], max(t.ndim, 1)
+    assert isinstance(dim, int)
+    if not -rank <= dim < rank:
+        raise DefinitionRuntimeError(f"{op}(): {outside_text('dim', dim, rank)}")
+    return dim % rank
+
+
+def _topk(call: Call) -> Sequence[Result]:
+    t = call.tensor("arg")
+    _check_sortable("topk", t)
+    dim = _dim_of("topk", call, t)
+    (k,) = call.extents
+    number = call.values.get("k")
+    if isinstance(number, Scalar) and not number.dtype.is_integral:
+        raise DefinitionRuntimeError(f"topk(): k must be an integer, got {number.dtype.name}")
+    if k.is_const and k.value < 0:
+        raise DefinitionRuntimeError(f"topk(): k is {k}: Invalid resized domain extent")
+    if not t.ndim:
+        if not k.is_const or k.value != 1:
+            raise DefinitionRuntimeError(
+                f"topk(): k is {k}, out of range for a tensor of rank 0, which has one element"
+            )
+        return (Result(t.dtype, ()), Result(DataType.Int, ()))
+    extent = t.visible[dim].extent
+    if k.is_const and extent.is_const and k.value > extent.value:
+        raise DefinitionRuntimeError(f"topk(): k is {k}, out of range for dim {dim}, of extent {extent}")
+    call.dims.require_natural(extent - k, f"topk(): k is out of range for dim {dim}")
+    dims = tuple(_made(k) if d == dim else kept(domain) for d, domain in enumerate(t.visible))
+    return (Result(t.dtype, dims), Result(DataType.Int, dims))
+
+
+def _made(extent: Int) -> Dim:
+    """A dim as long as a scalar says."""
+    is_one = extent.is_const and extent.value == 1
+    return extent, IterKind.broadcast if is_one else IterKind.iteration, False
+
+
+def _argsort(call: Call) -> Sequence[Result]:
+    t = call.tensor("arg")
+    _check_sortable("argsort", t)
+    _dim_of("argsort", call, t)
+    return (Result(DataType.Int, tuple(map(kept, t.visible))),)
+
+
+def _scatter(call: Call) -> Sequence[Result]:
+    t, index = call.tensor("arg"), call.tensor("index")
+    src = call.optional("src")
+    for name, other in (("index", index), ("src", src)):
+        if other is not None and other.ndim != t.ndim:
+            raise DefinitionRuntimeError(
+                f"scatter(): Tensor arguments have different dimensions: {t.ndim} of arg, {other.ndim} of {name}"
+            )
+    dim, rank = call.options["dim"], max(t.ndim, 1)
+    assert isinstance(dim, int)
+    if not -rank <= dim < rank:
+        raise DefinitionRuntimeError(
+            f"scatter(): Tensor arguments have dimension {t.ndim} so dim argument must satisfy -{t.ndim} <= dim < {t.ndim}, "
+            f"but received {dim}"
+        )
+    if index.dtype not in (DataType.Int, DataType.Int32, DataType.Index):
+        raise DefinitionRuntimeError(
+            f"scatter(): the index must be a tensor of dtype Int or Int32, got {index.dtype.name}"
+        )
+    if src is not None and src.dtype is not t.dtype:
+        raise DefinitionRuntimeError(f"scatter(): arg is {t.dtype.name} and src {src.dtype.name}: cast it")
+    for d, i in enumerate(index.visible):
+        if d != dim % rank:
+            _require_room(call, t.visible[d], i, f"scatter(): dim {d} of index is longer than that of arg")
+        if src is not None:
+            _require_room(call, src.visible[d], i, f"scatter(): dim {d} of index is longer than that of src")
+    return (Result(t.dtype, tuple(map(kept, t.visible))),)
+
+
+def _require_room(call: Call, room: IterDomain, taken: IterDomain, what: str) -> None:
+    rest = room.extent - taken.extent
+    if rest.is_const and rest.value < 0:
+        raise DefinitionRuntimeError(f"{what}, {taken.extent} and {room.extent}")
+    call.dims.require_natural(rest, what)
+
+
 _PRODUCTS = "matrix products need tensor cores, which no kernel of this project uses yet"
+_SORTS = "sorting needs threads to exchange all of a row, and no kernel of this project does that yet"
+_SCATTERS = "kernels of this project write each element of a result where they compute it"
+_ATTENTION = "attention keeps scores on chip between two matrix products, which no kernel of this project does yet"
 
 
 LIBRARY_OPS: dict[str, LibraryRow] = {
@@ -216,6 +244,69 @@ LIBRARY_OPS: dict[str, LibraryRow] = {
             optional=("bias",),
             check=_check_linear,
             folded=_last_dim_of("arg1"),
+        ),
+        LibraryRow(
+            "grouped_mm",
+            ("mat1", "mat2", "offsets"),
+            _grouped_mm,
+            ("out",),
+            _PRODUCTS,
+            folded=_last_dim_of("mat1"),
+        ),
+        LibraryRow(
+            "topk",
+            ("arg",),
+            _topk,
+            ("values", "indices"),
+            _SORTS,
+            numbers=("k",),
+            options=("dim", "largest", "sorted"),
+            extents=("k",),
+            defaults={"dim": -1, "largest": True, "sorted": False},
+        ),
+        LibraryRow(
+            "argsort",
+            ("arg",),
+            _argsort,
+            ("indices",),
+            _SORTS,
+            options=("dim", "descending", "stable"),
+            defaults={"descending": False, "stable": False},
+        ),
+        LibraryRow(
+            "scatter",
+            ("arg", "index", "src"),
+            _scatter,
+            ("out",),
+            _SCATTERS,
+            optional=("src",),
+            numbers=("value",),
+            options=("dim",),
+            spelled={"value": "src"},
+        ),
+        LibraryRow(
+            "sdpfa_fwd",
+            ("query", "key", "value", "bias", "mask"),
+            attention.forward,
+            ("out", "logsumexp", "philox_seed", "philox_offset"),
+            _ATTENTION,
+            optional=("bias", "mask"),
+            numbers=attention.NUMBERS,
+            folded=attention.folded,
+        ),
+        LibraryRow(
+            "sdpfa_bwd",
+            ("grad_output", "query", "key", "value", "output", "logsumexp", "philox_seed", "philox_offset"),
+            attention.backward,
+            ("grad_query", "grad_key", "grad_value"),
+            _ATTENTION,
+            numbers=attention.NUMBERS,
+            nullable=attention.NUMBERS,
+            order=(
+                *("grad_output", "query", "key", "value", "output", "logsumexp", "dropout_p", "is_causal"),
+                *("philox_seed", "philox_offset", "scale"),
+            ),
+            folded=attention.folded,
         ),
     )
 }

@@ -293,15 +293,17 @@ def _extent_text(extent: Int, scalar: Scalar | None) -> str:
 def _library_call(expr: LibraryOp) -> str:
     row = LIBRARY_OPS[expr.op]
     given = dict(zip(expr.names, expr.inputs, strict=True))
-    # Behind one that was left out they are named.
+    # Optional ones, and those behind one that was left out, are named.
     words: list[str] = []
     is_named = False
     for name in row.parameters:
-        is_named = is_named or name in row.optional or name in row.options
+        is_named = is_named or name in row.optional or name in row.nullable
         if name not in given:
             is_named = True
+            words += [f"{name}=None"] if name in row.nullable else []
             continue
-        words.append(f"{name}={operand_text(given[name])}" if is_named else operand_text(given[name]))
+        spelled = row.spelled.get(name, name)
+        words.append(f"{spelled}={operand_text(given[name])}" if is_named else operand_text(given[name]))
     defaults = row.defaults
     words += [f"{n}={v!r}" for n, v in expr.options if n not in defaults or defaults[n] != v]
     return f"{expr.op}({', '.join(words)})"

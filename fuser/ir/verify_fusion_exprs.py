@@ -41,7 +41,8 @@ from fuser.ir.fusion import (
     expr_outputs,
 )
 from fuser.ir.integers import ONE, ZERO, Int
-from fuser.ir.library_ops import LIBRARY_OPS, Call, Dim, library_results
+from fuser.ir.library_calls import Call, Dim
+from fuser.ir.library_ops import LIBRARY_OPS, library_results
 from fuser.ir.op_table import POINTWISE, REDUCTIONS, SCANS, DtypeRule, check_cast, kind_of, operand_dtype, result_dtype
 from fuser.ir.promotion import OperandClass, compute_dtype
 from fuser.ir.verify_fusion_dims import DimRules

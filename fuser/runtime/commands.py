@@ -15,7 +15,7 @@ A graph is commands and, for each, the commands before that it waits for. Those 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from fuser.ir.dtypes import DataType
@@ -131,6 +131,16 @@ Edges: TypeAlias = Sequence[Sequence[int]]
 """Of each command the numbers of those before that it waits for."""
 Changes: TypeAlias = tuple[int, Sequence[tuple[int, ArgumentValue]]]
 """The number of a launch among the commands, and (position, value) of arguments that it is to have."""
+
+
+def library_commands(commands: Iterable[Command]) -> Iterator[LibraryCommand]:
+    """Those of libraries, in bodies too."""
+    for command in commands:
+        if isinstance(command, LibraryCommand):
+            yield command
+        elif isinstance(command, SwitchCommand):
+            for body in command.bodies:
+                yield from library_commands(body.commands)
 
 
 class DeviceGraph(Protocol):

@@ -577,10 +577,16 @@ class CudaDevice:
         except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
             raise _refused(call, error) from error
 
-    def capture_library(self, call: LibraryCall, addresses: Sequence[int]) -> Any:
-        """What a library would enqueue, as a graph: an object whose `graph` is its handle, for as long as it lives."""
+    def capture_library(self, call: LibraryCall, addresses: Sequence[int], shared: dict[str, Any]) -> Any:
+        """What a library would enqueue, as a graph: an object whose `graph` is its handle, for as long as it lives.
+
+        shared   what the calls of one graph share, by library; it lives as long as they do
+        """
         try:
-            return _library(call).Captured(self, call, addresses)
+            library = _library(call)
+            if call.library not in shared:
+                shared[call.library] = library.CaptureMemory()
+            return library.Captured(self, call, addresses, shared[call.library])
         except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
             raise _refused(call, error) from error
 
@@ -588,14 +594,17 @@ class CudaDevice:
         """A CUDA graph of commands. Raises the errors of their launches, before anything runs.
 
         A driver without nodes that choose among bodies has no graph of commands with choices: they are put on the stream at
-        each launch, and the host reads the selectors. The log says so.
+        each launch, and the host reads the selectors. So is what CuPy computes. The log says so.
         """
-        from fuser.runtime.commands import StreamCommands
+        from fuser.runtime.commands import StreamCommands, library_commands
         from fuser.runtime.cuda_graphs import CudaGraph
         from fuser.runtime.cuda_switches import count_switches, has_switch_nodes
 
         if count_switches(commands) and not has_switch_nodes():
             logger().warning("the driver has no conditional nodes (CUDA 12.8): a program with choices is no graph")
+            return StreamCommands(self, commands)
+        if any(c.call.library == "cupy" for c in library_commands(commands)):
+            logger().warning("CuPy computes nothing on a stream that is captured: a program with its calls is no graph")
             return StreamCommands(self, commands)
         return CudaGraph(self, commands, edges)
 

@@ -47,8 +47,7 @@ class CudaGraph:
 
     def __init__(self, device: CudaDevice, commands: Sequence[Command], edges: Edges) -> None:
         self.device = device
-        # Captured calls that others have taken the place of.
-        self._replaced: list[object] = []
+        self._calls = _Calls()
         self._executable: Any = None
         self._memory: ChoiceMemory | None = None
         with device.current():
@@ -57,7 +56,7 @@ class CudaGraph:
                 choices = count_switches(commands)
                 if choices:
                     self._memory = ChoiceMemory(choices)
-                self._nodes = _Nodes(device, self._graph, commands, edges, self._memory, self._replaced)
+                self._nodes = _Nodes(device, self._graph, commands, edges, self._memory, self._calls)
                 self._executable = driver.call("cuGraphInstantiate", self._graph, 0)
             except BaseException:
                 driver.call("cuGraphDestroy", self._graph)
@@ -77,10 +76,9 @@ class CudaGraph:
         finally:
             if switched:
                 driver.leave_context()
-        if self._replaced:
+        if self._calls.replaced:
             # The launch before may have been at them; this one comes behind it.
-            replaced = self._replaced[:]
-            self._replaced.clear()
+            replaced, self._calls.replaced = self._calls.replaced, []
             keep_until_done(self.device, stream, replaced)
 
     def relauncher(self, stream: int) -> Callable[[], bool]:
@@ -115,9 +113,16 @@ class CudaGraph:
         handles = GraphHandles(self.device, self._graph, self._executable, self._memory)
         self._executable = self._graph = self._memory = None
         # With what libraries use while the last launch runs.
-        keep_until_done(self.device, stream, [handles, *self._replaced, self._nodes])
-        del self._nodes
-        self._replaced.clear()
+        keep_until_done(self.device, stream, [handles, self._nodes, self._calls])
+        del self._nodes, self._calls
+
+
+class _Calls:
+    """What the library calls of a graph share, and those whose place others have taken."""
+
+    def __init__(self) -> None:
+        self.shared: dict[str, Any] = {}
+        self.replaced: list[object] = []
 
 
 class _Nodes:
@@ -130,11 +135,11 @@ class _Nodes:
         commands: Sequence[Command],
         edges: Edges,
         memory: ChoiceMemory | None,
-        replaced: list[object],
+        calls: _Calls,
     ) -> None:
         self._device = device
         self._graph = graph
-        self._replaced = replaced
+        self._calls = calls
         self._commands = list(commands)
         self._parts: list[list[_Part]] = []
         # Of each command the nodes that those after it wait for.
@@ -144,11 +149,11 @@ class _Nodes:
             if isinstance(command, SwitchCommand):
                 assert memory is not None
                 known = [node for number in command.known_after for node in self._last[number]]
-                choice = _Choice(device, graph, command, known, waits, memory, replaced)
+                choice = _Choice(device, graph, command, known, waits, memory, calls)
                 self._parts.append([choice])
                 self._last.append([choice.node])
                 continue
-            parts = _parts(command, device)
+            parts = _parts(command, device, calls)
             self._last.append([self._add(part, waits) for part in parts])
             self._parts.append(parts)
 
@@ -169,13 +174,13 @@ class _Nodes:
             same = (old.launch.cooperative, old.launch.cluster) == (command.launch.cooperative, command.launch.cluster)
             if not same:
                 return False
-        parts = _with_arguments(before, old, command) or _parts(command, self._device)
+        parts = _with_arguments(before, old, command) or _parts(command, self._device, self._calls)
         if [part.kind for part in parts] != [part.kind for part in before]:
             return False
         for node, part in zip(self._last[number], parts, strict=True):
             if not _set(self._device, executable, node, part):
                 return False
-        self._replaced += [part for part in before if isinstance(part, _Called)]
+        self._calls.replaced += [part for part in before if isinstance(part, _Called)]
         self._commands[number], self._parts[number] = command, parts
         return True
 
@@ -239,7 +244,7 @@ class _Choice:
         known: list[Any],
         waits: list[Any],
         memory: ChoiceMemory,
-        replaced: list[object],
+        calls: _Calls,
     ) -> None:
         self._device = device
         self._command = command
@@ -254,7 +259,7 @@ class _Choice:
             others = [node for node in waits if node not in known]
             self.node, graphs = add_switch_node(device, graph, [self._setter, *others], self._handle, count)
             self._bodies = [
-                _Nodes(device, inner, body.commands, body.edges, memory, replaced)
+                _Nodes(device, inner, body.commands, body.edges, memory, calls)
                 for inner, body in zip(graphs, command.bodies, strict=True)
             ]
 
@@ -346,15 +351,15 @@ class _Called:
 
     kind = "ChildGraph"
 
-    def __init__(self, device: CudaDevice, command: LibraryCommand) -> None:
-        self._captured: Any = device.capture_library(command.call, command.addresses)
+    def __init__(self, device: CudaDevice, command: LibraryCommand, calls: _Calls) -> None:
+        self._captured: Any = device.capture_library(command.call, command.addresses, calls.shared)
         self.graph: Any = driver.bindings().CUgraph(self._captured.graph)
 
 
 _Part = _Kernel | _Memory | _Nothing | _Called | _Choice
 
 
-def _parts(command: Command, device: CudaDevice) -> list[_Part]:
+def _parts(command: Command, device: CudaDevice, calls: _Calls) -> list[_Part]:
     match command:
         case KernelCommand():
             return [_Kernel(device, command)]
@@ -367,7 +372,7 @@ def _parts(command: Command, device: CudaDevice) -> list[_Part]:
         case LayoutCommand():
             raise LaunchError("a copy between two layouts is a kernel on a GPU")
         case LibraryCommand():
-            return [_Called(device, command)]
+            return [_Called(device, command, calls)]
         case SwitchCommand():
             raise InternalError("a choice has several nodes", pass_name="cuda_graphs")
         case _:

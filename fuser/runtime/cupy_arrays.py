@@ -24,6 +24,27 @@ def describe_cupy(array: Any) -> ArrayView:
     return ArrayView("cupy", dtype, array.shape, strides, array.data.ptr, ("cuda", array.device.id), array, array)
 
 
+class _Handle:
+    """A raw stream, as CuPy takes those of others."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle
+
+
+def external_stream(handle: int) -> Any:
+    """CuPy's object for a raw stream."""
+    import cupy
+
+    stream = cupy.cuda.Stream
+    # CuPy 14 has another name for it.
+    return (
+        stream.from_external(_Handle(handle)) if hasattr(stream, "from_external") else cupy.cuda.ExternalStream(handle)
+    )
+
+
 class CupyFramework:
     """Memory and results of CuPy."""
 
@@ -46,7 +67,7 @@ class CupyFramework:
             if stream == int(cupy.cuda.get_current_stream().ptr):
                 memory = cupy.cuda.alloc(max(nbytes, 1))
             else:
-                with cupy.cuda.ExternalStream(stream):
+                with external_stream(stream):
                     memory = cupy.cuda.alloc(max(nbytes, 1))
         return Storage(int(memory.ptr), nbytes, memory)
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from fuser.ir.dtypes import DataType
-from fuser.runtime import array_library, driver
+from fuser.runtime import array_library
 from fuser.runtime.arrays import element_span
 from fuser.runtime.library_calls import LibraryCall, Operand
 
@@ -19,31 +19,13 @@ def run(device: Device, call: LibraryCall, addresses: Sequence[int], stream: int
     """Enqueue a call on `stream`. `addresses`: of its inputs, then of its outputs."""
     import cupy
 
+    from fuser.runtime.cupy_arrays import external_stream
+
     with ExitStack() as stack:
         stack.enter_context(cupy.cuda.Device(device.index))
         if int(cupy.cuda.get_current_stream().ptr) != stream:
-            stack.enter_context(cupy.cuda.ExternalStream(stream))
+            stack.enter_context(external_stream(stream))
         _compute(call, addresses)
-
-
-class Captured:
-    """A call as a graph of CUDA, with the memory that it takes meanwhile; `graph` is the handle of a CUgraph."""
-
-    def __init__(self, device: Device, call: LibraryCall, addresses: Sequence[int]) -> None:
-        import cupy
-
-        with cupy.cuda.Device(device.index):
-            # What the call allocates goes back to a pool that nobody else takes from.
-            self._pool: Any = cupy.cuda.MemoryPool()
-            stream = cupy.cuda.Stream(non_blocking=True)
-            with cupy.cuda.using_allocator(self._pool.malloc), stream:
-                relaxed = driver.bindings().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-                driver.call("cuStreamBeginCapture", int(stream.ptr), relaxed)
-                try:
-                    _compute(call, addresses)
-                finally:
-                    self._graph: Any = driver.call("cuStreamEndCapture", int(stream.ptr))
-        self.graph = int(self._graph)
 
 
 def _compute(call: LibraryCall, addresses: Sequence[int]) -> None:

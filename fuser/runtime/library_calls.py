@@ -79,6 +79,10 @@ def notes_of(call: LibraryCall) -> tuple[str, ...]:
         notes.append("operands of BFloat16 are converted to Float, and results back: CuPy computes with no BFloat16")
     elif call.library == "numpy" and any(o.dtype.is_reduced_float for o in (*call.inputs, *call.outputs)):
         notes.append("operands of 16 bits are converted to Float, and results are rounded once")
+    if call.library == "cupy":
+        notes.append(
+            "it is no part of a graph: CuPy computes nothing on a captured stream, and is called at each launch"
+        )
     return tuple(notes)
 
 

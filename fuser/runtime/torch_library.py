@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from fuser import locks
+from fuser.errors import LaunchError
 from fuser.runtime import dlpack
 from fuser.runtime.library_calls import LibraryCall, Operand
 from fuser.runtime.streams import LEGACY
@@ -32,20 +33,42 @@ def run(device: Device, call: LibraryCall, addresses: Sequence[int], stream: int
         _compute(device, call, addresses)
 
 
+class CaptureMemory:
+    """What the calls of one graph share: memory that they take meanwhile, and a stream to capture them on.
+
+    They follow one another, so that one may use what another had. Nobody else has any of it.
+    """
+
+    def __init__(self) -> None:
+        import torch
+
+        self.pool: Any = torch.cuda.graph_pool_handle()
+        self.stream: Any = torch.cuda.Stream()
+
+
 class Captured:
     """A call as a graph of CUDA, with the memory that it takes meanwhile; `graph` is the handle of a cudaGraph_t."""
 
-    def __init__(self, device: Device, call: LibraryCall, addresses: Sequence[int]) -> None:
+    def __init__(self, device: Device, call: LibraryCall, addresses: Sequence[int], memory: CaptureMemory) -> None:
         import torch
 
+        if dict(call.numbers).get("dropout_p"):
+            raise LaunchError(
+                f"{call.op} with dropout is not recorded: each launch would draw the same numbers. Run it without a "
+                "graph, or apply dropout outside of it"
+            )
         # torch's own capture: what the call allocates stays its own for as long as this lives.
         self._held: Any = torch.cuda.CUDAGraph(keep_graph=True)
-        with torch.no_grad(), torch.cuda.device(device.index), torch.cuda.stream(torch.cuda.Stream()):
-            self._held.capture_begin(capture_error_mode="thread_local")
+        # torch keeps one workspace of cuBLAS for a stream, whoever has the stream: what is captured must have its own.
+        clear: Any = getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)  # noqa: SLF001
+        with torch.no_grad(), torch.cuda.device(device.index), torch.cuda.stream(memory.stream):
+            clear()
+            self._held.capture_begin(pool=memory.pool, capture_error_mode="thread_local")
             try:
                 _compute(device, call, addresses)
             finally:
                 self._held.capture_end()
+                clear()
         self.graph = int(self._held.raw_cuda_graph())
 
 
@@ -99,12 +122,232 @@ def _matmul(tensors: Tensors, numbers: Mapping[str, Any], outputs: Sequence[Any]
 
 
 def _linear(tensors: Tensors, numbers: Mapping[str, Any], outputs: Sequence[Any]) -> None:
+    """One product of two matrices, as torch's own linear makes of it: the bias is added before anything is rounded."""
     import torch
 
-    torch.ops.aten.linear.out(tensors["arg1"], tensors["arg2"], tensors.get("bias"), out=outputs[0])
+    a, weight, bias, out = tensors["arg1"], tensors["arg2"].t(), tensors.get("bias"), outputs[0]
+    rows = (
+        a.reshape(-1, a.shape[-1]) if a.numel() else a.new_empty((out.numel() // max(weight.shape[1], 1), a.shape[-1]))
+    )
+    target = _as_rows(out)
+    result = out.new_empty((rows.shape[0], weight.shape[1])) if target is None else target
+    if bias is None:
+        torch.mm(rows, weight, out=result)
+    else:
+        torch.addmm(bias, rows, weight, out=result)
+    if target is None:
+        out.copy_(result.view(out.shape))
+
+
+def _as_rows(out: Any) -> Any:
+    """A result as a matrix of its last dim, in place; None if it does not lie so."""
+    try:
+        return out.view(-1, out.shape[-1]) if out.numel() else None
+    except RuntimeError:
+        return None
+
+
+def _grouped_mm(tensors: Tensors, numbers: Mapping[str, Any], outputs: Sequence[Any]) -> None:
+    import torch
+
+    a, b, offsets = tensors["mat1"], tensors["mat2"], tensors["offsets"]
+    if a.dtype is torch.bfloat16 and torch.cuda.get_device_capability(a.device) >= (9, 0) and _is_aligned(a, b):
+        outputs[0].copy_(torch._grouped_mm(a, b, offs=offsets))  # noqa: SLF001
+        return
+    # The host reads where groups end.
+    ends = offsets.tolist()
+    for group, (first, end) in enumerate(zip([0, *ends], ends, strict=False)):
+        if a.ndim == b.ndim:
+            torch.matmul(a[:, first:end], b[first:end], out=outputs[0][group])
+        elif a.ndim == 3:
+            torch.matmul(a[group], b[:, first:end], out=outputs[0][:, first:end])
+        else:
+            torch.matmul(a[first:end], b[group], out=outputs[0][first:end])
+
+
+def _is_aligned(*matrices: Any) -> bool:
+    """Whether rows, or columns, begin at multiples of 16 bytes, as the kernels of groups ask."""
+    for t in matrices:
+        down, along = t.stride()[-2:]
+        if 1 not in (down, along) or max(down, along) * t.itemsize % 16 or t.data_ptr() % 16:
+            return False
+        if t.ndim == 3 and t.stride(0) * t.itemsize % 16:
+            return False
+    return True
+
+
+def _topk(tensors: Tensors, numbers: Mapping[str, Any], outputs: Sequence[Any]) -> None:
+    import torch
+
+    options = {name: numbers[name] for name in ("dim", "largest", "sorted")}
+    torch.topk(tensors["arg"], numbers["k"], **options, out=tuple(outputs))
+
+
+def _argsort(tensors: Tensors, numbers: Mapping[str, Any], outputs: Sequence[Any]) -> None:
+    import torch
+
+    options = {name: numbers[name] for name in ("dim", "descending", "stable")}
+    outputs[0].copy_(torch.argsort(tensors["arg"], **options))
+
+
+def _scatter(tensors: Tensors, numbers: Mapping[str, Any], outputs: Sequence[Any]) -> None:
+    out, index = outputs[0], tensors["index"].long()
+    out.copy_(tensors["arg"])
+    src = tensors.get("src")
+    out.scatter_(numbers["dim"], index, numbers["value"] if src is None else src)
+
+
+# --- attention --------------------------------------------------------------------------------------------------------
+
+
+def _is_flash(tensors: Tensors, numbers: Mapping[str, Any]) -> bool:
+    """Whether flash attention takes these operands."""
+    import torch
+
+    query, value = tensors["query"], tensors["value"]
+    # Rows and columns are aligned at their ends there, where they are not as many.
+    is_square = not numbers.get("is_causal") or query.shape[-2] == value.shape[-2]
+    fits = query.shape[-1] == value.shape[-1] <= 256 and 0 not in query.shape and 0 not in value.shape
+    plain = tensors.get("bias") is None and tensors.get("mask") is None
+    return plain and fits and is_square and query.dtype in (torch.float16, torch.bfloat16)
+
+
+def _flat(t: Any) -> Any:
+    """[N.., H, L, E] as [N, H, L, E], and the last dim a multiple of 8, as flash attention asks."""
+    import torch
+
+    four = t.flatten(0, -4)
+    rest = -four.shape[-1] % 8
+    return torch.nn.functional.pad(four, (0, rest)) if rest else four
+
+
+def _scale(tensors: Tensors, numbers: Mapping[str, Any]) -> float:
+    scale = numbers.get("scale")
+    return tensors["query"].shape[-1] ** -0.5 if scale is None else scale
+
+
+def _put(out: Any, found: Any) -> None:
+    out.copy_(found[..., : out.shape[-1]].reshape(out.shape))
+
+
+def _sdpfa_fwd(tensors: Tensors, numbers: Mapping[str, Any], outputs: Sequence[Any]) -> None:
+    import torch
+
+    out, log_sums, seed, offset = outputs
+    if not _is_flash(tensors, numbers):
+        _refuse_dropout(numbers)
+        scores = _scores(tensors, numbers)
+        sums = torch.logsumexp(scores, -1)
+        log_sums.copy_(sums)
+        out.copy_(_weights(scores, sums) @ tensors["value"].to(scores.dtype))
+        seed.zero_()
+        offset.zero_()
+        return
+    query, key, value = (_flat(tensors[name]) for name in ("query", "key", "value"))
+    found = torch.ops.aten._scaled_dot_product_flash_attention(  # noqa: SLF001
+        query,
+        key,
+        value,
+        numbers.get("dropout_p") or 0.0,
+        bool(numbers.get("is_causal")),
+        return_debug_mask=False,
+        scale=_scale(tensors, numbers),
+    )
+    _put(out, found[0])
+    log_sums.copy_(found[1].reshape(log_sums.shape))
+    # Without dropout there is no state, and what is said of it need not lie on the device.
+    seed.copy_(found[6].reshape(seed.shape) if found[6].numel() == 2 else torch.zeros_like(seed))
+    offset.copy_(found[7].reshape(()))
+
+
+def _sdpfa_bwd(tensors: Tensors, numbers: Mapping[str, Any], outputs: Sequence[Any]) -> None:
+    import torch
+
+    if not _is_flash(tensors, numbers):
+        _refuse_dropout(numbers)
+        _composed_backward(tensors, numbers, outputs)
+        return
+    names = ("grad_output", "query", "key", "value", "output")
+    grad, query, key, value, out = (_flat(tensors[name]) for name in names)
+    found = torch.ops.aten._scaled_dot_product_flash_attention_backward(  # noqa: SLF001
+        grad,
+        query,
+        key,
+        value,
+        out,
+        tensors["logsumexp"].reshape(query.shape[:-1]).contiguous(),
+        None,
+        None,
+        query.shape[-2],
+        key.shape[-2],
+        numbers.get("dropout_p") or 0.0,
+        bool(numbers.get("is_causal")),
+        tensors["philox_seed"],
+        tensors["philox_offset"],
+        scale=_scale(tensors, numbers),
+    )
+    for target, gradient in zip(outputs, found, strict=True):
+        _put(target, gradient)
+
+
+def _scores(tensors: Tensors, numbers: Mapping[str, Any]) -> Any:
+    """Scaled products of queries and keys in Float or better, what is not seen at minus infinity."""
+    import torch
+
+    query, key = tensors["query"], tensors["key"]
+    wide = torch.float64 if query.dtype is torch.float64 else torch.float32
+    scores = (query.to(wide) @ key.to(wide).transpose(-1, -2)) * _scale(tensors, numbers)
+    bias, mask = tensors.get("bias"), tensors.get("mask")
+    if bias is not None:
+        scores = scores + bias
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    if numbers.get("is_causal"):
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        scores = scores.masked_fill(~seen, float("-inf"))
+    return scores
+
+
+def _weights(scores: Any, sums: Any) -> Any:
+    import torch
+
+    rows = sums[..., None]
+    return torch.where(torch.isneginf(rows), 0.0, torch.exp(scores - rows))
+
+
+def _composed_backward(tensors: Tensors, numbers: Mapping[str, Any], outputs: Sequence[Any]) -> None:
+    """What flash attention does not take, step by step."""
+    import torch
+
+    scores = _scores(tensors, numbers)
+    wide = scores.dtype
+    # What was kept is in float: too few digits for doubles.
+    sums = torch.logsumexp(scores, -1) if wide is torch.float64 else tensors["logsumexp"]
+    weights = _weights(scores, sums)
+    names = ("grad_output", "query", "key", "value", "output")
+    grad, query, key, value, out = (tensors[name].to(wide) for name in names)
+    inner = (grad * out).sum(-1, keepdim=True)
+    slopes = weights * (grad @ value.transpose(-1, -2) - inner) * _scale(tensors, numbers)
+    outputs[0].copy_(slopes @ key)
+    outputs[1].copy_(slopes.transpose(-1, -2) @ query)
+    outputs[2].copy_(weights.transpose(-1, -2) @ grad)
+
+
+def _refuse_dropout(numbers: Mapping[str, Any]) -> None:
+    if numbers.get("dropout_p"):
+        raise LaunchError(
+            "dropout within attention needs operands that flash attention takes: Half or BFloat16, heads of one size of at "
+            "most 256, no bias and no mask, and as many keys as queries if is_causal"
+        )
 
 
 _OPS: dict[str, Callable[[Tensors, Mapping[str, Any], Sequence[Any]], None]] = {
-    "matmul": _matmul,
+    "argsort": _argsort,
+    "grouped_mm": _grouped_mm,
     "linear": _linear,
+    "matmul": _matmul,
+    "scatter": _scatter,
+    "sdpfa_bwd": _sdpfa_bwd,
+    "sdpfa_fwd": _sdpfa_fwd,
+    "topk": _topk,
 }

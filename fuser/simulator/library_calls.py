@@ -29,12 +29,27 @@ def call_numpy(call: LibraryCall, addresses: Sequence[int], memory: DeviceMemory
                 buffer=operand.name,
             )
         tensors[operand.name] = numpy_cast(values, compute_dtype(operand.dtype))
+    if call.op == "scatter":
+        _check_index(call, tensors)
     with np.errstate(all="ignore"):
         results = array_library.compute(np, call.op, tensors, dict(call.numbers))
     for operand, address, result in zip(call.outputs, addresses[count:], results, strict=True):
         values, written = _seen(memory, operand, address)
         values[...] = numpy_cast(np.asarray(result), operand.dtype)
         written[...] = 1
+
+
+def _check_index(call: LibraryCall, tensors: dict[str, Array]) -> None:
+    """SimulatorError for an index outside of its dim: NumPy would wrap one that is negative."""
+    dim = dict(call.numbers)["dim"]
+    assert isinstance(dim, int)
+    array, index = tensors["arg"], tensors["index"]
+    extent = array.shape[dim] if array.ndim else 1
+    outside = index[(index < 0) | (index >= extent)]
+    if outside.size:
+        raise SimulatorError(
+            Kind.out_of_bounds, f"scatter writes at index {int(outside[0])} of a dim of extent {extent}", buffer="arg"
+        )
 
 
 def _seen(memory: DeviceMemory, operand: Operand, address: int) -> tuple[Array, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from typing import Any
 
@@ -182,7 +183,7 @@ def test_a_recorded_call_runs_in_the_graph(torch: Any) -> None:
     captured.close()
 
 
-def test_a_recorded_call_of_cupy_runs_in_the_graph(cupy: Any) -> None:
+def test_a_recorded_call_of_cupy_is_made_at_each_launch(cupy: Any) -> None:
     rng = np.random.default_rng(5)
     arrays = [rng.standard_normal(s).astype(np.float32) for s in ((64, 32), (32, 16))]
     placed = [cupy.asarray(a) for a in arrays]
@@ -241,6 +242,8 @@ def exact_gradients(torch: Any, arrays: list[Any]) -> list[Any]:
     return [y.detach(), *(t.grad for t in leaves)]
 
 
+# torch's own threads begin without a context.
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_llama_block_is_one_program_and_one_graph(torch: Any, dtype: str) -> None:
     numpy_dtype: Any = np.float32 if dtype == "float32" else ml_dtypes.bfloat16
@@ -261,3 +264,129 @@ def test_a_llama_block_is_one_program_and_one_graph(torch: Any, dtype: str) -> N
         for out, again in zip(outputs, captured.replay(), strict=True):
             assert torch.equal(out, again)
     assert captured.counters()["instantiated"] == 1
+
+
+# --- sorting, scatter, attention, groups ------------------------------------------------------------------------------
+
+
+def many(body: Any, tensors: list[Any]) -> list[Any]:
+    """The results of a body on tensors, run twice."""
+    with FusionDefinition() as fd:
+        results = body(fd.ops, *(fd.from_pytorch(t) for t in tensors))
+        for t in results if isinstance(results, tuple) else (results,):
+            fd.add_output(t)
+    fd.execute(tensors)
+    return fd.execute(tensors)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int32", "int64"])
+def test_sorting_is_that_of_torch(torch: Any, dtype: str) -> None:
+    for shape in ((), (128,), (128, 7, 32)):
+        x = torch.randn(shape, device="cuda").mul(100).to(getattr(torch, dtype))
+        for dim, flag in itertools.product(range(-len(shape), len(shape)) if shape else (0,), (False, True)):
+            order = many(lambda ops, t: ops.argsort(t, dim, flag, True), [x])[0]  # noqa: B023
+            assert torch.equal(order, torch.argsort(x, dim=dim, descending=flag, stable=True))
+            n = x.shape[dim] if shape else 1
+            for k in {1, n}:
+                found, where = many(lambda ops, t: ops.topk(t, k, dim, flag, True), [x])  # noqa: B023
+                assert torch.equal(found, torch.topk(x, k, dim, flag, True)[0])
+                assert not shape or torch.equal(torch.gather(x, dim, where), found)
+
+
+def test_scatter_is_that_of_torch(torch: Any) -> None:
+    x, src = torch.randn(128, 96, device="cuda"), torch.randn(64, 96, device="cuda")
+    _, index = torch.topk(x, 64, 0)
+    assert torch.equal(many(lambda ops, *t: ops.scatter(*t, 0), [x, index, src])[0], torch.scatter(x, 0, index, src))
+    assert torch.equal(
+        many(lambda ops, t, i: ops.scatter(t, i, 1.5, 0), [x, index])[0], torch.scatter(x, 0, index, 1.5)
+    )
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize(("is_causal", "scale"), [(None, None), (True, None), (False, 1e-2)])
+@pytest.mark.parametrize("head", [8, 12, 64])
+def test_attention_is_that_of_torch(torch: Any, dtype: str, is_causal: Any, scale: Any, head: int) -> None:
+    kind = getattr(torch, dtype)
+    q, k, v, g = (torch.randn((4, 8, 16, head), dtype=kind, device="cuda", requires_grad=True) for _ in range(4))
+    wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=bool(is_causal), scale=scale)
+    wanted.backward(g)
+    tensors = [t.detach() for t in (q, k, v, g)]
+
+    def body(ops: Any, q: Any, k: Any, v: Any, g: Any) -> Any:
+        out, sums, seed, offset = ops.sdpfa_fwd(q, k, v, is_causal=is_causal, scale=scale)
+        return (out, *ops.sdpfa_bwd(g, q, k, v, out, sums, None, is_causal, seed, offset, scale))
+
+    bound = 1e-4 if dtype == "float32" else 2e-2
+    for found, want in zip(many(body, tensors), (wanted, q.grad, k.grad, v.grad), strict=True):
+        torch.testing.assert_close(found, want.detach(), rtol=bound, atol=bound)
+
+
+def test_dropout_is_that_of_torch_forward_and_backward(torch: Any) -> None:
+    attention: Any = importlib.import_module("torch.nn.attention")
+    q, k, v, g = (torch.randn((4, 8, 16, 8), dtype=torch.bfloat16, device="cuda", requires_grad=True) for _ in range(4))
+    with attention.sdpa_kernel(attention.SDPBackend.FLASH_ATTENTION):
+        torch.manual_seed(0)
+        wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.2)
+        wanted.backward(g)
+    with FusionDefinition() as fd:
+        a, b, c, d = (fd.from_pytorch(t) for t in (q, k, v, g))
+        out, sums, seed, offset = fd.ops.sdpfa_fwd(a, b, c, dropout_p=0.2)
+        fd.add_output(out)
+        for t in fd.ops.sdpfa_bwd(d, a, b, c, out, sums, 0.2, None, seed, offset, None):
+            fd.add_output(t)
+    for _ in range(2):
+        torch.manual_seed(0)
+        for found, want in zip(fd.execute([q, k, v, g]), (wanted, q.grad, k.grad, v.grad), strict=True):
+            torch.testing.assert_close(found, want.detach())
+
+
+def test_attention_with_bias_and_mask(torch: Any) -> None:
+    q = torch.randn((3, 5, 4, 2), dtype=torch.bfloat16, device="cuda").transpose(1, 2)
+    k, v = (torch.randn((3, 3, 4, 2), dtype=torch.bfloat16, device="cuda").transpose(1, 2) for _ in range(2))
+    bias = torch.randn((3, 4, 5, 3), dtype=torch.bfloat16, device="cuda")
+    mask = torch.rand((3, 4, 5, 3), device="cuda") > 0.3
+    mask[..., 0] = True
+    with FusionDefinition() as fd:
+        tensors = [fd.from_pytorch(t) for t in (q, k, v, bias, mask)]
+        fd.add_output(fd.ops.sdpfa_fwd(*tensors[:3], bias=tensors[3], mask=tensors[4])[0])
+    (out,) = fd.execute([q, k, v, bias, mask])
+    seen = (bias + torch.where(mask, 0.0, float("-inf"))).to(bias.dtype)
+    wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+    torch.testing.assert_close(out, wanted, rtol=2e-2, atol=2e-2)
+    assert out.transpose(1, 2).is_contiguous()
+
+
+def test_grouped_products_are_those_of_torch(torch: Any) -> None:
+    for g, m, k, n in ((4, 128, 256, 64), (2, 32, 32, 32)):
+        for first, second, cut in (((m, k), (k, n), k), ((m, k), (g, k, n), m), ((g, m, k), (k, n), n)):
+            a, b = (torch.randn(s, dtype=torch.bfloat16, device="cuda") for s in (first, second))
+            ends = torch.arange(cut // g, cut + 1, cut // g, dtype=torch.int32, device="cuda")
+            out = many(lambda ops, *t: ops.grouped_mm(*t), [a, b, ends])[0]
+            assert out.shape == ((g, m, n) if a.ndim == b.ndim else (m, n))
+            spans = [slice(e - cut // g, e) for e in ends.tolist()]
+            wide, other = a.double(), b.double()
+            if a.ndim == b.ndim:
+                wanted = torch.stack([wide[:, s] @ other[s] for s in spans])
+            elif a.ndim == 3:
+                wanted = torch.cat([wide[i] @ other[:, s] for i, s in enumerate(spans)], 1)
+            else:
+                wanted = torch.cat([wide[s] @ other[i] for i, s in enumerate(spans)])
+            torch.testing.assert_close(out.double(), wanted, rtol=2e-2, atol=0.2)
+
+
+def test_attention_and_sorting_run_in_graphs(torch: Any) -> None:
+    q, k, v = (torch.randn((2, 4, 64, 32), dtype=torch.bfloat16, device="cuda") for _ in range(3))
+    with FusionDefinition() as fd:
+        tensors = [fd.from_pytorch(t) for t in (q, k, v)]
+        out = fd.ops.sdpfa_fwd(*tensors, is_causal=True)[0]
+        found, where = fd.ops.topk(fd.ops.neg(out), 3, 3, True, True)
+        fd.add_output(fd.ops.mul(found, 2.0))
+        fd.add_output(where)
+    wanted = fd.execute([q, k, v])
+    captured = fd.program([q, k, v]).capture([q, k, v])
+    for _ in range(3):
+        for one, two in zip(captured.replay(), wanted, strict=True):
+            assert torch.equal(one, two)
+    others = [t + 1 for t in (q, k, v)]
+    for one, two in zip(captured.run(others), fd.execute(others), strict=True):
+        assert torch.equal(one, two)

@@ -191,7 +191,7 @@ class Captured:
 @pytest.fixture
 def library(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> CudaDevice:
     Captured.alive.clear()
-    monkeypatch.setattr(device, "capture_library", lambda call, addresses: Captured(addresses))
+    monkeypatch.setattr(device, "capture_library", lambda call, addresses, shared: Captured(addresses))
     return device
 
 
