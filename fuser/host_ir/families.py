@@ -25,8 +25,9 @@ from fuser.options import DISABLE, DUMP, ENABLE, FAULT, TUNE, VERIFY, logger
 from fuser.runtime.arrays import ArrayView, Scalar, describe_array, is_scalar, python_number
 from fuser.runtime.call_keys import KINDS, exact, texts_of
 
-# Calls that go the whole way before a trace is made: it takes about as long as these do.
-CALLS_PER_TRACE = 16
+# Calls that go the whole way before a trace is made. It takes as long as these do for pointwise fusions, some times that where
+# many shapes of rows are compared.
+CALLS_PER_TRACE = 8
 # Traces of one family: each is a function to try.
 MOST_TRACES = 8
 MOST_FAMILIES = 256

@@ -58,7 +58,15 @@ class NumberTrace:
         self._lines: list[_Line] = []
         self._made: dict[str, TracedNumber] = {}
         self._tests: set[str] = set()
-        self._constants: dict[str, object] = {"ceil": math.ceil, "floor": math.floor, "round": round, "abs": abs}
+        # What is another number, or a plain one, as tests have found before.
+        self._same: dict[str, TracedNumber | int] = {}
+        self._constants: dict[str, object] = {
+            "ceil": math.ceil,
+            "floor": math.floor,
+            "round": round,
+            "abs": abs,
+            "int": int,
+        }
 
     def leaf(self, value: int) -> TracedNumber:
         """A number that calls of the function give, in order."""
@@ -67,7 +75,9 @@ class NumberTrace:
         return TracedNumber(self, name, value)
 
     def derive(self, text: str, operands: Sequence[TracedNumber], value: Any, *, may_raise: bool = False) -> Any:
-        """The result of an operation."""
+        """The result of an operation; of plain numbers a plain one."""
+        if not operands:
+            return value
         if type(value) not in (int, float):
             raise UntraceableError(f"{text} is {value!r}")
         found = self._made.get(text)
@@ -77,8 +87,8 @@ class NumberTrace:
         return found
 
     def test(self, text: str, operands: Sequence[TracedNumber], answer: bool) -> bool:
-        """Note the answer to a question."""
-        if text not in self._tests:
+        """Note the answer to a question, unless it asks nothing."""
+        if operands and text not in self._tests:
             self._tests.add(text)
             wrong = f"not {text}" if answer else text
             self._add(_Line(None, f"if {wrong}: return None", tuple(o.name for o in operands), must_run=True))
@@ -103,6 +113,17 @@ class NumberTrace:
         exec(compile(text, "<numbers of a trace>", "exec"), space)
         return space["find"]
 
+    def equate(self, number: TracedNumber, other: TracedNumber | int) -> None:
+        """From here on a number is another one: a test says so. Both are ints."""
+        self._same[number.name] = other
+
+    def resolved(self, number: TracedNumber) -> TracedNumber | int:
+        """What a number is."""
+        found: TracedNumber | int = number
+        while type(found) is TracedNumber and found.name in self._same:
+            found = self._same[found.name]
+        return found
+
     def constant(self, value: object) -> str:
         """The text of what is no number of the trace."""
         if type(value) in (bool, str) or value is None:
@@ -115,8 +136,9 @@ class NumberTrace:
 
     def _text_of(self, value: object, used: set[str]) -> str:
         if type(value) is TracedNumber:
-            used.add(value.operand(self)[1])
-            return value.name
+            _, text, operands = value.operand(self)
+            used.update(o.name for o in operands)
+            return text
         if not has_traced(value):
             return self.constant(value)
         if type(value) is tuple:
@@ -175,14 +197,24 @@ class TracedNumber:
 
     def plain(self) -> Any:
         """The number, which the function will ask to be the same."""
-        self.trace.test(f"{self.name} == {self.trace.constant(self._value)}", (self,), answer=True)
+        found = self.trace.resolved(self)
+        if type(found) is TracedNumber:
+            self._is(found, self._value)
         return self._value
+
+    def _is(self, number: TracedNumber, value: float) -> None:
+        self.trace.test(f"{number.name} == {self.trace.constant(value)}", (number,), answer=True)
+        if type(value) is int:
+            self.trace.equate(number, value)
 
     def operand(self, trace: NumberTrace) -> Operand:
         """As part of an operation that a trace notes. Raises UntraceableError for a number of another one."""
         if self.trace is not trace:
             raise UntraceableError("numbers of two traces meet")
-        return self._value, self.name, (self,)
+        found = trace.resolved(self)
+        if type(found) is not TracedNumber:
+            return found, trace.constant(found), ()
+        return found._value, found.name, (found,)  # noqa: SLF001
 
     @property
     def real(self) -> TracedNumber:
@@ -210,7 +242,8 @@ class TracedNumber:
         return complex(self.plain())
 
     def __bool__(self) -> bool:
-        return self.trace.test(self.name, (self,), bool(self._value))
+        value, text, operands = self.operand(self.trace)
+        return self.trace.test(text, operands, bool(value))
 
     def __lt__(self, other: object) -> bool:
         return self._ask("<", operator.lt, other)
@@ -235,12 +268,23 @@ class TracedNumber:
         if found is None:
             return NotImplemented
         (mine, text, first), (theirs, other_text, second) = found
-        return self.trace.test(f"{text} {sign} {other_text}", (*first, *second), compare(mine, theirs))
+        answer = compare(mine, theirs)
+        are_ints = type(mine) is int and type(theirs) is int
+        if text == other_text and are_ints:
+            return answer
+        self.trace.test(f"{text} {sign} {other_text}", (*first, *second), answer)
+        if are_ints and answer is (sign == "==") and sign in ("==", "!="):
+            # The older of two stays.
+            if second:
+                self.trace.equate(second[0], first[0] if first else mine)
+            elif first:
+                self.trace.equate(first[0], theirs)
+        return answer
 
     # --- what is made of it -------------------------------------------------------------------------------------------
 
     def __neg__(self) -> Any:
-        return self.trace.derive(f"-{self.name}", (self,), -self._value)
+        return self._call("-", -self._value)
 
     def __pos__(self) -> Any:
         return self
@@ -249,7 +293,7 @@ class TracedNumber:
         return self._call("abs", abs(self._value))
 
     def __invert__(self) -> Any:
-        return self.trace.derive(f"~{self.name}", (self,), ~self._value)  # type: ignore[operator]
+        return self._call("~", ~self._value)  # type: ignore[operator]
 
     def __ceil__(self) -> Any:
         return self._call("ceil", math.ceil(self._value))
@@ -270,12 +314,13 @@ class TracedNumber:
     def bit_length(self) -> Any:
         """As of an int."""
         value: Any = self._value
-        return self.trace.derive(f"{self.name}.bit_length()", (self,), value.bit_length())
+        return self._call("int.bit_length", value.bit_length())
 
     def _call(self, function: str, value: Any, given: str = "") -> Any:
         # Of an infinite number.
-        may_raise = type(self._value) is float and function != "abs"
-        return self.trace.derive(f"{function}({self.name}{given})", (self,), value, may_raise=may_raise)
+        may_raise = type(self._value) is float and function in ("ceil", "floor", "round")
+        _, text, operands = self.operand(self.trace)
+        return self.trace.derive(f"{function}({text}{given})", operands, value, may_raise=may_raise)
 
     # Numbers go out and into files as they are written, for people.
 
@@ -303,6 +348,7 @@ def _operands(number: TracedNumber, other: Any) -> tuple[Operand, Operand] | Non
     return None
 
 
+_NOTHING = frozenset((("+", 0), ("-", 0), ("*", 1), ("//", 1)))
 _MAY_RAISE = frozenset(("/", "//", "%", "**", "<<", ">>"))
 
 
@@ -314,6 +360,12 @@ def _operation(
         if found is None:
             return NotImplemented
         (x, left, first), (y, right, second) = reversed(found) if is_reflected else found
+        if type(x) is int and type(y) is int:
+            # Nothing is done to a number.
+            if first and not second and (sign, y) in _NOTHING:
+                return first[0]
+            if second and not first and (x, sign) in ((0, "+"), (1, "*")):
+                return second[0]
         # A divisor that is known was a good one.
         may_raise = sign in _MAY_RAISE and (sign == "**" or bool(second))
         return self.trace.derive(f"{left} {sign} {right}", (*first, *second), apply(x, y), may_raise=may_raise)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from fuser.ir.fact_collection import asked_of_input, asked_of_output
 from fuser.ir.facts import TensorDescriptor
@@ -127,6 +128,14 @@ def _is_one_run(part: Sequence[Group], inner: Group, sizes: Mapping[Group, int],
     return all(a.stride(outer) == sizes[inner] * a.stride(inner) for a in arguments)
 
 
+Known = Callable[[], Collection[Symbol]]
+"""Extents that facts say are multiples of a width."""
+
+
+def _same(known: Collection[Symbol]) -> Collection[Symbol]:
+    return known
+
+
 class AccessWidths:
     """How many consecutive elements along a run of dims one access to each argument can take.
 
@@ -172,15 +181,25 @@ class AccessWidths:
     def _along(self, run: Sequence[Group], limit: int) -> dict[str, int]:
         solid = [g for g in run if self.sizes[g] != 1]
         while solid and limit > 1:
-            known = {e for e in self.owned if isinstance(e, Symbol) and self.evaluate(e) % limit == 0}
-            widths = self._widths(solid, limit, known)
-            asked = known.intersection(
+            found: list[frozenset[Symbol]] = []
+            widths = self._widths(solid, limit, partial(self._multiples, limit, found))
+            if not found:
+                # Nothing has to follow from extents that are asked to be divisible.
+                return widths
+            asked = found[0].intersection(
                 e for a in self.arguments if widths[a.name] >= limit for e in self._asked(a, limit)
             )
-            if len(asked) == len(known) or self._widths(solid, limit, asked) == widths:
+            if len(asked) == len(found[0]) or self._widths(solid, limit, partial(_same, asked)) == widths:
                 return widths
             limit //= 2
         return {a.name: 1 for a in self.arguments}
+
+    def _multiples(self, width: int, found: list[frozenset[Symbol]]) -> frozenset[Symbol]:
+        """Extents of inputs that are multiples of a width, found on first need."""
+        if not found:
+            symbols = (e for e in self.owned if isinstance(e, Symbol))
+            found.append(frozenset(e for e in symbols if self.evaluate(e) % width == 0))
+        return found[0]
 
     def _asked(self, a: Argument, width: int) -> list[Int]:
         """Extents that are asked to be divisible where an argument is accessed in vectors of a width."""
@@ -196,7 +215,7 @@ class AccessWidths:
     def _extents_of(self, dim: IterDomain) -> Collection[Int]:
         return sorted(self.extents.get(self.graph.group(dim), ()), key=str)
 
-    def _widths(self, solid: Sequence[Group], limit: int, known: Collection[Symbol]) -> dict[str, int]:
+    def _widths(self, solid: Sequence[Group], limit: int, known: Known) -> dict[str, int]:
         widths: dict[str, int] = {}
         for a in self.arguments:
             width = self._width(a, solid, limit, known)
@@ -207,7 +226,7 @@ class AccessWidths:
             widths[a.name] = width
         return widths
 
-    def _width(self, a: Argument, solid: Sequence[Group], limit: int, known: Collection[Symbol]) -> int:
+    def _width(self, a: Argument, solid: Sequence[Group], limit: int, known: Known) -> int:
         if a.stride(solid[-1]) != 1 or not all(map(self._is_one_extent, solid[1:])):
             return 1
         itemsize = a.tensor.dtype.itemsize
@@ -217,7 +236,7 @@ class AccessWidths:
         while width > 1:
             if (
                 a.alignment % (width * itemsize) == 0
-                and any(self._is_divisible(g, width, known) for g in solid)
+                and any(self._is_divisible(g, width, known) for g in reversed(solid))
                 and all(g in solid or s % width == 0 for g, s in a.strides.items())
             ):
                 return width
@@ -230,10 +249,10 @@ class AccessWidths:
         extents = self.extents[group]
         return len(extents) == 1 or all(isinstance(e, Symbol) or e.is_const for e in extents)
 
-    def _is_divisible(self, group: Group, width: int, known: Collection[Symbol]) -> bool:
+    def _is_divisible(self, group: Group, width: int, known: Known) -> bool:
         extents = self.extents[group]
         return (
             self.sizes[group] % width == 0
             and any(not isinstance(e, Symbol) or e in self.owned for e in extents)
-            and all(isinstance(e, Symbol) or is_divisible(e, width, known) for e in extents)
+            and all(isinstance(e, Symbol) or is_divisible(e, width, known()) for e in extents)
         )

@@ -613,7 +613,7 @@ def test_sizes_of_a_record_are_not_bound_like_others_of_their_family(monkeypatch
         return bind(self, inputs, *rest)
 
     monkeypatch.setattr(FusionExecutorCache, "_bind", watched)
-    fd, tuned = softmax(), place(device, rows(count=40))
+    fd, tuned = softmax(), place(device, rows(count=107))
     for count in (101, 102, 103, 104, 105):
         fd.execute([place(device, rows(count=count))])
     assert asked == [101, 102]
@@ -621,6 +621,6 @@ def test_sizes_of_a_record_are_not_bound_like_others_of_their_family(monkeypatch
     asked.clear()
     fd.execute([tuned])
     fd.execute([place(device, rows(count=106))])
-    assert asked == [40]
+    assert asked == [107]
     (kernel,) = fd.fec.kernels([tuned])
     assert mark_of(kernel) == record_of().segments[0].best.kernel

@@ -208,6 +208,28 @@ def test_constants_are_what_they_were() -> None:
     assert find(9) == (-27, 12, True, True, 9 * 0.1, True, 10)
 
 
+def test_what_was_found_equal_is_one_number_from_then_on() -> None:
+    def calculation(n: int, m: int, one: int) -> Any:
+        if n == m and one == 1:
+            return n * one, m + 0, (n + 2) - (m + 2), one << 3
+        return 0, 0, 0, 0
+
+    trace = NumberTrace()
+    result = calculation(*map(trace.leaf, (8, 8, 1)))
+    assert result[3] == 8
+    assert type(result[3]) is int
+    assert trace.function(result).__code__.co_names == ()
+    find = trace.function(result)
+    assert find((5, 5, 1)) == (5, 5, 0, 8)
+    assert find((5, 6, 1)) is None
+    assert find((5, 5, 2)) is None
+
+
+def test_equal_floats_need_not_be_one() -> None:
+    find = traced(lambda n: (n * 0.0 == n * -0.0, n * -0.0), 8)
+    assert [str(v) for v in find(3)] == ["True", "-0.0"]
+
+
 def test_a_division_that_nobody_uses_still_fails() -> None:
     def wasteful(n: int, m: int) -> int:
         _ = n // m
