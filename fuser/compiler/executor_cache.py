@@ -155,7 +155,7 @@ class FusionExecutorCache:
         Raises UntraceableError where something would have to be compiled, or is to be measured.
         """
         enable, disable, tune = (None, None, None) if also is None else also
-        if tune is not None or environment.TUNE.get() == "on":
+        if tune is not None or environment.TUNE.get() in ("on", "later"):
             raise UntraceableError("parameters are measured")
         options = options_from_lists(enable, disable)
         bound = bind_inputs(self._ir, values, check_extents=False)

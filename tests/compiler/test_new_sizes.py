@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from fuser import FusionDefinition
-from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler import tuning
+from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
 from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler
+from fuser.compiler.tuning import Tuned
 from fuser.errors import InputRuntimeError
 from fuser.host_ir import families
 from fuser.host_ir.steps import BoundProgram, memory_of
@@ -222,3 +224,21 @@ def test_random_numbers_are_drawn_for_each_call(whole_ways: list[object]) -> Non
         seen.update(y.numpy()[:3].ravel().tolist())
     assert len(whole_ways) < 6
     assert len(seen) > 6 * 70
+
+
+def test_sizes_that_are_to_be_measured_are_not_bound_by_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FUSER_TUNE=later measures for all sizes, however many were measured before."""
+    asked: list[tuple[int, ...]] = []
+
+    def measured(_: object, bound: BoundInputs, *__: object) -> Tuned:
+        asked.extend(t.sizes for t in bound.tensors.values())
+        return Tuned(is_new=False, later=None)
+
+    monkeypatch.setattr(families, "CALLS_PER_TRACE", 2)
+    monkeypatch.setattr(tuning, "tune_program", measured)
+    monkeypatch.setenv("FUSER_TUNE", "later")
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.relu(fd.define_tensor([-1, -1])))
+    for rows in (101, 103, 105, 107):
+        fd.execute([place(DEVICE, np.ones((rows, 24), np.float32))])
+    assert asked == [(rows, 24) for rows in (101, 103, 105, 107)]
