@@ -102,7 +102,7 @@ class Families:
         for trace in family.traces:
             try:
                 found = trace.find(call.numbers)
-            except ArithmeticError:  # the whole way raises it as well, or does not come to it
+            except (ArithmeticError, ValueError):  # the whole way raises it as well, or does not come to it
                 found = None
             if found is None:
                 continue

@@ -18,6 +18,7 @@
 A number that is compared becomes a test of the function, with the answer that it had; one that is asked for as a plain number
 (`range`, an index, `math.log2`) is tested to be equal. All that the calculation was told of its numbers is one of these, so
 that a function which comes to its end returns what the calculation would. Tests stand in the order in which they were made.
+An operation that raises an error, which the calculation may take for an answer, asks for the numbers that it had.
 
 Texts are for people to read, and decide nothing: to write a number into one asks nothing. Numbers of a trace are no keys of
 dictionaries: what is remembered under one would be there when the trace is over; an index of a list is asked for instead. What
@@ -28,7 +29,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 # Compilation takes some microseconds a line.
@@ -284,26 +286,28 @@ class TracedNumber:
     # --- what is made of it -------------------------------------------------------------------------------------------
 
     def __neg__(self) -> Any:
-        return self._call("-", -self._value)
+        return self._call("-", operator.neg)
 
     def __pos__(self) -> Any:
         return self
 
     def __abs__(self) -> Any:
-        return self._call("abs", abs(self._value))
+        return self._call("abs", abs)
 
     def __invert__(self) -> Any:
-        return self._call("~", ~self._value)  # type: ignore[operator]
+        return self._call("~", operator.invert)
 
     def __ceil__(self) -> Any:
-        return self._call("ceil", math.ceil(self._value))
+        return self._call("ceil", math.ceil)
 
     def __floor__(self) -> Any:
-        return self._call("floor", math.floor(self._value))
+        return self._call("floor", math.floor)
 
     def __round__(self, digits: int | None = None) -> Any:
-        given = "" if digits is None else f", {operator.index(digits)}"
-        return self._call("round", round(self._value, digits), given)
+        if digits is None:
+            return self._call("round", round)
+        known = operator.index(digits)
+        return self._call("round", lambda value: round(value, known), f", {known}")
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
@@ -313,14 +317,15 @@ class TracedNumber:
 
     def bit_length(self) -> Any:
         """As of an int."""
-        value: Any = self._value
-        return self._call("int.bit_length", value.bit_length())
+        return self._call("int.bit_length", int.bit_length)
 
-    def _call(self, function: str, value: Any, given: str = "") -> Any:
+    def _call(self, function: str, apply: Callable[[Any], Any], given: str = "") -> Any:
         # Of an infinite number.
         may_raise = type(self._value) is float and function in ("ceil", "floor", "round")
-        _, text, operands = self.operand(self.trace)
-        return self.trace.derive(f"{function}({text}{given})", operands, value, may_raise=may_raise)
+        value, text, operands = self.operand(self.trace)
+        with _errors_of(operands):
+            made = apply(value)
+        return self.trace.derive(f"{function}({text}{given})", operands, made, may_raise=may_raise)
 
     # Numbers go out and into files as they are written, for people.
 
@@ -345,7 +350,33 @@ def _operands(number: TracedNumber, other: Any) -> tuple[Operand, Operand] | Non
         return number.operand(trace), other.operand(trace)
     if type(other) in (int, float, bool):
         return number.operand(trace), (other, trace.constant(other), ())
+    if isinstance(other, (int, float, complex)):
+        # Their own methods know no numbers of a trace: `==` would be answered by identity.
+        raise UntraceableError(f"a number meets {other!r}")
     return None
+
+
+@contextmanager
+def _errors_of(operands: Sequence[TracedNumber]) -> Generator[None]:
+    """What raises an error asks for its operands: whoever takes the error for an answer was told of these very numbers."""
+    try:
+        yield
+    except (ArithmeticError, ValueError):
+        for operand in operands:
+            operand.plain()
+        raise
+
+
+def _ask_for_kind(base: Operand, exponent: Operand) -> None:
+    """Ask for what makes a power an int, a float or a complex number."""
+    (x, _, first), (y, _, second) = base, exponent
+    if type(x) is int and type(y) is int:
+        bool(second and second[0] < 0)
+        return
+    bool(first and first[0] < 0)
+    if x < 0:
+        for operand in second:
+            operand.plain()
 
 
 _NOTHING = frozenset((("+", 0), ("-", 0), ("*", 1), ("//", 1)))
@@ -366,9 +397,13 @@ def _operation(
                 return first[0]
             if second and not first and (x, sign) in ((0, "+"), (1, "*")):
                 return second[0]
+        if sign == "**":
+            _ask_for_kind((x, left, first), (y, right, second))
+        with _errors_of((*first, *second)):
+            value = apply(x, y)
         # A divisor that is known was a good one.
         may_raise = sign in _MAY_RAISE and (sign == "**" or bool(second))
-        return self.trace.derive(f"{left} {sign} {right}", (*first, *second), apply(x, y), may_raise=may_raise)
+        return self.trace.derive(f"{left} {sign} {right}", (*first, *second), value, may_raise=may_raise)
 
     return made
 

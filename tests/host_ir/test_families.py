@@ -18,6 +18,7 @@ from fuser.host_ir.interpreter import InterpretedRun
 from fuser.host_ir.program import HostProgram
 from fuser.ir.dtypes import DataType
 from fuser.ir.facts import Aligned, Disjoint, ExtentDivisible
+from fuser.ir.number_trace import NumberTrace
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
 from tests.host_ir.kernels import scale_kernel
@@ -70,6 +71,23 @@ def test_sizes_after_the_first_go_a_short_way(whole_ways: list[HostProgram]) -> 
     assert (counters["runs"], counters["launches"], counters["allocations"]) == (7, 7, 7)
     # Of these sizes one was there twice.
     assert counters["replays"] == 1
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, OverflowError, ValueError])
+def test_a_function_that_fails_leaves_its_call_to_the_whole_way(
+    whole_ways: list[HostProgram], monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """As a division by an extent does, or a shift by less than nothing."""
+
+    def fails(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(NumberTrace, "function", lambda *_: fails)
+    device, program = SimulatorDevice(), scaled()
+    for size in (3, 4, 5):
+        (y,) = program.run([tensor(device, np.arange(size)), 2.0])
+        np.testing.assert_array_equal(y.numpy(), 2.0 * np.arange(size))
+    assert len(whole_ways) == 3
 
 
 def test_a_call_that_is_another_way_goes_it(whole_ways: list[HostProgram]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Callable
 from typing import Any
@@ -177,6 +178,56 @@ def test_an_error_for_an_answer_does_not_hide_what_cannot_be_traced() -> None:
 
     with pytest.raises(UntraceableError):
         traced(careless, 8)
+
+
+def _or_zero(calculate: Calculation) -> Calculation:
+    """A calculation that takes an error for the answer 0."""
+
+    def careless(n: int) -> Any:
+        try:
+            return calculate(n), n
+        except (ArithmeticError, ValueError):
+            return 0, n
+
+    return careless
+
+
+@pytest.mark.parametrize(
+    ("calculate", "fails", "works"),
+    [
+        (lambda n: 100 // n, 0, 5),
+        (lambda n: 100.0 / n, 0, 5),
+        (lambda n: 100 % n, 0, 7),
+        (lambda n: 1 << n, -1, 3),
+        (lambda n: n**-1, 0, 2),
+        (lambda n: math.ceil(n * 1e308), 1000, 0),
+    ],
+)
+def test_an_error_for_an_answer_is_that_of_its_numbers(calculate: Calculation, fails: int, works: int) -> None:
+    careless = _or_zero(calculate)
+    find = traced(careless, fails)
+    assert find(fails) == careless(fails) == (0, fails)
+    assert find(works) is None
+
+
+def test_powers_stay_of_one_kind() -> None:
+    find = traced(lambda n: 3 if isinstance(2**n, int) else 5, 2)
+    assert (find(7), find(-1)) == (3, None)
+    find = traced(lambda n: ((n * 1.0) ** 0.5, n), 4)
+    assert (find(9), find(-1)) == ((3.0, 9), None)
+    assert traced(lambda n: (-4.0) ** (n * 1.0), 2)(3) is None
+
+
+class _Four(enum.IntEnum):
+    four = 4
+
+
+@pytest.mark.parametrize("four", [_Four.four, 4 + 0j])
+def test_what_answers_for_itself_cannot_be_traced(four: Any) -> None:
+    """Such numbers would say that they are not equal."""
+    for ask in (lambda n: n == four, lambda n: four == n, lambda n: n * four):
+        with pytest.raises(UntraceableError, match="a number meets"):
+            traced(ask, 4)
 
 
 def test_numbers_of_two_traces_do_not_meet() -> None:
