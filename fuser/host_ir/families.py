@@ -190,7 +190,8 @@ def _bits(number: Scalar) -> object:
     if type(number) is not int:
         return None
     bits = (number if number >= 0 else ~number).bit_length()
-    return number < 0, next((width for width in _WIDTHS if bits <= width), bits)
+    # Whether a float holds one that no integer type does is not told by its bits.
+    return number < 0, next((width for width in _WIDTHS if bits <= width), number)
 
 
 def _bound(t: BoundProgram, steps: tuple[Step, ...], outputs: tuple[OutputPlan, ...], spans: Any) -> BoundProgram:

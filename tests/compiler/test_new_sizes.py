@@ -242,3 +242,15 @@ def test_sizes_that_are_to_be_measured_are_not_bound_by_traces(monkeypatch: pyte
     for rows in (101, 103, 105, 107):
         fd.execute([place(DEVICE, np.ones((rows, 24), np.float32))])
     assert asked == [(rows, 24) for rows in (101, 103, 105, 107)]
+
+
+def test_numbers_that_no_float_holds_are_told_as_ever(whole_ways: list[object]) -> None:
+    """2**1024 - 1 has as many bits as the largest Double, and rounds to what is none."""
+    with FusionDefinition() as fd:
+        x, s = fd.define_tensor([-1, -1]), fd.define_scalar()
+        fd.add_output(x * s)
+    for rows in (101, 103, 105, 107):
+        fd.execute([place(DEVICE, np.ones((rows, 24), np.float32)), 2**1023])
+    assert len(whole_ways) == 2
+    with pytest.raises(InputRuntimeError, match="Scalar value of 1024 bits"):
+        fd.execute([place(DEVICE, np.ones((109, 24), np.float32)), 2**1024 - 1])
