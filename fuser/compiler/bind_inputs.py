@@ -184,8 +184,7 @@ def _bind_scalar(fusion: Fusion, spec: Scalar, value: Any, position: int) -> Num
             location=spec.location,
         )
     if spec.dtype.is_integral:
-        bits = spec.dtype.itemsize * 8
-        low, high = (0, 2**bits) if spec.dtype is DataType.UInt64 else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+        low, high = spec.dtype.integer_range
         if not low <= int(number.real) < high:
             wider = ", or define it as DataType.Int" if spec.dtype is DataType.Int32 else ""
             raise InputRuntimeError(

@@ -358,6 +358,7 @@ class _Text:
                         # A number that does not fit is told before anything has run.
                         self.constants["fits"] = scalar_as
                         self.early.append(f"fits({self.number(name, None)}, {self.const(dtype)}, {name!r})")
+                        self.check_range(name, dtype)
         self.run_step(step, sorted(roots_of(step)), names)
 
     def run_step(
@@ -390,6 +391,8 @@ class _Text:
         for position, name, dtype in step.numbers:
             drawn = self.bound.numbers[name] >= len(self.types)
             lines = self.lines if drawn else self.early
+            if not drawn and dtype is not None:
+                self.check_range(name, dtype)
             lines.append(f"{self.const(launch.writer_of(position))}({self.number(name, dtype)})")
         if step.semaphores is not None:
             positions, count = step.semaphores
@@ -412,6 +415,14 @@ class _Text:
             self.add(f"if status: failed(); raise {self.const(launch.error)}(status)")
         if not step.holds:
             self.release_scratch()
+
+    def check_range(self, name: str, dtype: DataType) -> None:
+        """Leave a number that an integer type does not hold to a closer look: a cell would take its low bits."""
+        if dtype.is_integral:
+            low, high = dtype.integer_range
+            line = f"if not {low} <= {self.number(name, None)} < {high}: return NotImplemented"
+            if line not in self.early:
+                self.early.append(line)
 
     def number(self, name: str, dtype: DataType | None) -> str:
         """The expression of a number as the kernel takes it; its kind is that of the first run."""

@@ -105,6 +105,12 @@ class DataType(Enum, metaclass=Named):
         return _INFO[self].kind == "i"
 
     @property
+    def integer_range(self) -> tuple[int, int]:
+        """The smallest number of an integral type, and the largest plus one."""
+        bits = 8 * self.itemsize
+        return (0, 1 << bits) if self is DataType.UInt64 else (-(1 << (bits - 1)), 1 << (bits - 1))
+
+    @property
     def is_complex(self) -> bool:
         return _INFO[self].kind == "c"
 

@@ -19,8 +19,10 @@ from fuser import (
     ParallelType,
     SchedulerType,
 )
-from fuser.errors import DefinitionError, InputError, LaunchLimitError, SchedulingError
+from fuser.errors import DefinitionError, InputError, InputRuntimeError, LaunchLimitError, SchedulingError
 from fuser.ir.enums import MemoryType
+from fuser.runtime.device_tensor import DeviceTensor
+from fuser.simulator.device import SimulatorDevice
 
 X = np.ones((3, 4), np.float32)
 A, N, R, T, V = AssertionError, NotImplementedError, RuntimeError, TypeError, ValueError
@@ -374,3 +376,19 @@ def test_every_error_of_execute_has_a_line(value: Any, device: Any, words: str) 
     assert caught.value.message.startswith(words)
     assert caught.value.location is not None
     assert caught.value.location.filename == __file__
+
+
+@pytest.mark.parametrize(("dtype", "fits"), [(DataType.Int32, 2**31 - 1), (DataType.Int, 2**63 - 1)])
+def test_numbers_out_of_range_are_told_at_every_call(dtype: DataType, fits: int) -> None:
+    """Also where others of the shape have run."""
+    with FusionDefinition() as fd:
+        x, n = fd.define_tensor([-1], dtype=dtype), fd.define_scalar(dtype=dtype)
+        fd.add_output(x * n)
+    x = DeviceTensor.from_numpy(np.ones(3, dtype.numpy), SimulatorDevice())
+    for number in (1, 2, fits, fits + 1, ~fits, ~fits - 1, 3):
+        if -fits - 1 <= number <= fits:
+            (y,) = fd.execute([x, number])
+            np.testing.assert_array_equal(y.numpy(), np.full(3, number, dtype.numpy))
+            continue
+        with pytest.raises(InputRuntimeError, match="is not compatible with the expected data type"):
+            fd.execute([x, number])
