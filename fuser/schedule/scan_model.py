@@ -112,7 +112,8 @@ def _microseconds(rows: SharedRows, threads: int, held: int, blocks: int, *, ahe
     # What is loaded ahead by some blocks while others wait for a place gains nothing.
     if not at_once or (ahead and (steps < LEAST_AHEAD or rows.rows > at_once)):
         return math.inf
-    share = rows.rows * blocks / device.sm_count
+    # No rows take what one does.
+    share = max(1, rows.rows) * blocks / device.sm_count
     uneven = -(-rows.rows * blocks // device.sm_count) / share if share >= 1 else max(1.0, ALONE / share)
     moved = rows.nbytes / device.memory_bytes_per_ns / 1e3 * (1 + (uneven - 1) / max(1, min(resident, share)))
     return moved + max(1.0, rows.rows / at_once) * (steps * (AHEAD_US if ahead else WAIT_US) + START_US)

@@ -35,6 +35,12 @@ def test_shapes_that_were_the_fastest(
     assert (found.threads, found.accesses, found.blocks, found.ahead) == shape
 
 
+def test_no_rows_have_a_shape_too() -> None:
+    """A kernel for them is compiled, and never launched."""
+    for length, itemsize in itertools.product((8224, 1 << 20), (2, 4, 8)):
+        assert best_cluster(rows(0, length, itemsize), H200).microseconds >= 0
+
+
 def test_every_processor_has_work_and_a_thread_what_registers_hold() -> None:
     for count, length, itemsize in itertools.product((1, 2, 17, 60, 131, 198), (20000, 128256, 1 << 20), (2, 4, 8)):
         asked = rows(count, length, itemsize)
