@@ -65,6 +65,8 @@ class FusionExecutorCache:
         self._by_shape: dict[object, tuple[Resolution, ...]] = {}
         self._updates = any(o.alias_of is not None for o in self._ir.outputs)
         self._fixing = frozenset(i for i, spec in enumerate(self._ir.inputs) if spec in fixing_scalars(self._ir))
+        # Whether what was bound last is not for later calls, as something is to be measured then.
+        self._asks_again = False
         self._launcher = Launcher(self._bind, self._flat, self._derive, takes_options=True, fixing=self._fixing)
         # By the device that was asked for.
         self._graphs: dict[Any, CapturedProgram] = {}
@@ -97,6 +99,9 @@ class FusionExecutorCache:
         Raises InputError classes for arguments that do not fit, before anything is compiled or enqueued.
         """
         try:
+            if self._asks_again:
+                self._asks_again = False
+                self._launcher.forget()
             if not isinstance(inputs, (list, tuple)):
                 inputs = list(input_sequence(inputs))
             also = None
@@ -126,11 +131,10 @@ class FusionExecutorCache:
         options = options_from_lists(enable, disable)
         bound = bind_inputs(self._ir, inputs, check_extents=False)
         target = _device_for(bound, device)
-        waits = self._tune(bound, target, options, tune)
+        self._tune(bound, target, options, tune)
         program = self._cache_for(bound).program(bound, target, options)
         state = drawn_state(self._ir, bound, target)
         results, steps = program.bind((*bound.values, *state), stream, target)
-        steps.why_not = steps.why_not or waits
         looks = BoundInputs((), bound.tensors, bound.scalars, bound.extents)
         steps.note = lambda: (looks, target)
         self._make_own(steps, bound, target)
@@ -185,23 +189,20 @@ class FusionExecutorCache:
 
         return Derived(steps, take)
 
-    def _tune(self, bound: BoundInputs, device: Device, options: CompileOptions, tune: object) -> str | None:
-        """Measure for these inputs, if that is asked for; why a call for them is to ask again, if it is.
-
-        Raises InputTypeError for a `tune` that is none.
-        """
+    def _tune(self, bound: BoundInputs, device: Device, options: CompileOptions, tune: object) -> None:
+        """Measure for these inputs, if that is asked for. Raises InputTypeError for a `tune` that is none."""
         if tune is None and environment.TUNE.get() not in ("on", "later"):
-            return None
+            return
         from fuser.compiler.tuning import tune_program, tuning_asked
 
         tuning = tuning_asked(tune)
         if tuning is None:
-            return None
+            return
         tuned = tune_program(self._cache_for(bound), bound, device, options, tuning)
         if tuned.is_new:
             # What earlier calls were bound to, under whatever options, is not what they are for now.
             self._launcher.forget()
-        return tuned.later
+        self._asks_again |= tuned.is_later
 
     def _flat(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Inputs without lists among them, where these are as many as there must be."""

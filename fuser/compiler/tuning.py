@@ -37,7 +37,7 @@ from fuser.compiler.tuning_record import (
     mark_of,
     outputs_of,
 )
-from fuser.errors import InputTypeError, InputValueError, NotSupportedError
+from fuser.errors import InputTypeError, InputValueError, LaunchMemoryError, NotSupportedError
 from fuser.ir.fusion import Fusion
 from fuser.records import record
 from fuser.runtime.arrays import ArrayView
@@ -129,12 +129,12 @@ _lock = locks.reentrant_lock()
 class Tuned:
     """What came of it.
 
-    is_new  something was measured: the next program for the inputs is another one
-    later   why a call for the same inputs is to ask again; None if it need not
+    is_new    something was measured: the next program for the inputs is another one
+    is_later  nothing was, for a reason that passes: the next call is to ask again
     """
 
     is_new: bool
-    later: str | None
+    is_later: bool
 
 
 def tune_program(
@@ -142,13 +142,13 @@ def tune_program(
 ) -> Tuned:
     """Measure for these inputs, unless there is a record that holds; the next program for them is compiled by it.
 
-    Where nothing is measured the log says why: while a stream is captured, for inputs without elements, and, with a Tuning
-    that does not wait, while candidates are compiled.
+    Where nothing is measured the log says why: while a stream is captured, for inputs without elements, without memory for it,
+    and, with a Tuning that does not wait, while candidates are compiled.
     Raises NotSupportedError for the simulator without a timer, and what the proposal's own kernels raise.
     """
     with _lock:
         if cache.tuned(bound, device, compile_options) is not None:
-            return Tuned(is_new=False, later=None)
+            return Tuned(is_new=False, is_later=False)
         if any(0 in t.sizes for t in bound.tensors.values()):
             return _not_tuned("an input has no elements", again=False)
         framework, stream = _framework_and_stream(bound, device)
@@ -156,7 +156,7 @@ def tune_program(
             return _not_tuned("nothing is measured while a stream is captured", again=True)
         key = cache.tuning_key(bound, device, compile_options)
         if key is None:
-            return Tuned(is_new=False, later=None)
+            return Tuned(is_new=False, is_later=False)
         fusion, parts = cache.planned(bound, device, compile_options)
         compilation = _compilation(cache, key, parts, device, tuning)
         if not tuning.wait and not compilation.is_done:
@@ -164,13 +164,17 @@ def tune_program(
         run = _Run(fusion, parts, bound, device, framework, stream, tuning, compilation.candidates_of)
         try:
             made = run.tuned(key)
+        except LaunchMemoryError as error:
+            # Beside the call's own memory there is none for what candidates write.
+            options.logger().warning("not tuned: %s", error.message)
+            return Tuned(is_new=False, is_later=False)
         finally:
             _compilations.get(cache, {}).pop(key, None)
         if made is None:
             return _not_tuned("no segment has a kernel", again=False)
         TABLE.add(made)
         cache.take_winners(bound, device, compile_options, run.winners)
-        return Tuned(is_new=True, later=None)
+        return Tuned(is_new=True, is_later=False)
 
 
 _compilations: WeakKeyDictionary[ProgramCache, dict[TuningKey, Compilation]] = WeakKeyDictionary()
@@ -196,7 +200,7 @@ def _compilation(
 
 def _not_tuned(why: str, *, again: bool) -> Tuned:
     options.logger().info("not tuned: %s", why)
-    return Tuned(is_new=False, later=why if again else None)
+    return Tuned(is_new=False, is_later=again)
 
 
 def _framework_and_stream(bound: BoundInputs, device: Device) -> tuple[Framework, int]:

@@ -20,7 +20,7 @@ from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler
 from fuser.compiler.segment_trial import Trial
 from fuser.compiler.tuning import chosen, tuning_asked
 from fuser.compiler.tuning_record import TABLE, Fate, TuningRecord, mark_of
-from fuser.errors import InputTypeError, InputValueError, NotSupportedError, SchedulingError
+from fuser.errors import InputTypeError, InputValueError, LaunchMemoryError, NotSupportedError, SchedulingError
 from fuser.host_ir import families
 from fuser.schedule.params import InnerPersistentParams, Params, ReductionParams
 from fuser.simulator.device import SimulatorDevice
@@ -258,6 +258,41 @@ def test_never_during_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     assert TABLE.made() == ()
     fd.execute([x], tune=Tuning(timer=clock))
     assert record_of().segments[0].winner > 0
+
+
+@pytest.mark.parametrize("asked", [{}, {"wait": False}])
+def test_a_graph_is_made_where_nothing_can_be_measured_yet(monkeypatch: pytest.MonkeyPatch, asked: Any) -> None:
+    device, fd = SimulatorDevice(), softmax()
+    given, tuning = place_all(device, [rows()]), Tuning(timer=Clock(by_threads), **asked)
+    (want,) = softmax().execute(given)
+    with monkeypatch.context() as still:
+        if asked:
+            still.setattr(module.Compilation, "is_done", False)
+        else:
+            still.setattr(module, "_framework_and_stream", lambda *_: (None, 1))
+            still.setattr(SimulatorDevice, "is_capturing", lambda _, stream: stream == 1)
+        for _ in range(2):
+            (got,) = fd.execute(given, graph=True, tune=tuning)
+            np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
+        assert TABLE.made() == ()
+    (got,) = fd.execute(given, graph=True, tune=tuning)
+    assert record_of().segments[0].winner > 0
+    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-6)
+
+
+def test_without_memory_for_it_nothing_is_measured(monkeypatch: pytest.MonkeyPatch, unlowered: list[str]) -> None:
+    def full(*_: object) -> Any:
+        raise LaunchMemoryError("the simulator has no room for 8 bytes")
+
+    fd, x = softmax(), rows()
+    (want,) = fd.execute([x])
+    monkeypatch.setattr(module.RealValues, "outputs_for", full)
+    asked = Tuning(timer=Clock(by_threads))
+    for _ in range(2):
+        np.testing.assert_array_equal(fd.execute([x], tune=asked)[0], want)
+    assert TABLE.made() == ()
+    assert unlowered == ["not tuned: the simulator has no room for 8 bytes"]
+    unlowered.clear()
 
 
 def test_inputs_without_elements_are_not_tuned(caplog: pytest.LogCaptureFixture) -> None:
