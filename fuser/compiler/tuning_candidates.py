@@ -21,6 +21,9 @@ from fuser.schedule.params import Params
 SCHEDULERS_OF_SM = 4
 """Warps below which some of an SM's schedulers have nothing to issue."""
 
+THREAD_NAME = "fuser candidates"
+"""Of the threads that compile in the background."""
+
 
 @record(eq=False)
 class Candidate:
@@ -46,7 +49,7 @@ class Compilation:
 
     def start(self) -> None:
         """Compile in a thread."""
-        self._thread = threading.Thread(target=self._run, name="fuser candidates", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
         self._thread.start()
 
     @property

@@ -19,6 +19,7 @@ from fuser.compiler import tuning_candidates
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler
 from fuser.compiler.segment_trial import Trial
 from fuser.compiler.tuning import chosen, tuning_asked
+from fuser.compiler.tuning_candidates import THREAD_NAME
 from fuser.compiler.tuning_record import TABLE, Fate, TuningRecord, mark_of
 from fuser.errors import InputTypeError, InputValueError, LaunchMemoryError, NotSupportedError, SchedulingError
 from fuser.host_ir import families
@@ -68,7 +69,16 @@ def simulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("FUSER_DEVICE", "simulator")
     TABLE.forget()
     yield
+    wait_for_candidates()
+    module._compilations.clear()  # pyright: ignore[reportPrivateUsage]
     TABLE.forget()
+
+
+def wait_for_candidates() -> None:
+    """Until nothing is compiled in the background any more, whose call it may have been."""
+    for thread in threading.enumerate():
+        if thread.name == THREAD_NAME:
+            thread.join()
 
 
 def softmax() -> FusionDefinition:
@@ -275,6 +285,7 @@ def test_a_graph_is_made_where_nothing_can_be_measured_yet(monkeypatch: pytest.M
             (got,) = fd.execute(given, graph=True, tune=tuning)
             np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
         assert TABLE.made() == ()
+    wait_for_candidates()
     (got,) = fd.execute(given, graph=True, tune=tuning)
     assert record_of().segments[0].winner > 0
     np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-6)
@@ -319,8 +330,7 @@ def test_calls_run_the_proposal_until_candidates_are_compiled(monkeypatch: pytes
         np.testing.assert_array_equal(fd.execute([x], tune=asked)[0], plain)
     assert clock.seen == []
     gate.set()
-    (compilation,) = (c for of in list(module._compilations.values()) for c in of.values())  # pyright: ignore[reportPrivateUsage]
-    compilation.wait()
+    wait_for_candidates()
     (tuned,) = fd.execute([x], tune=asked)
     assert record_of().segments[0].winner > 0
     rounds = len(clock.seen)
@@ -338,8 +348,7 @@ def test_the_environment_asks_for_later(monkeypatch: pytest.MonkeyPatch) -> None
     (plain,) = softmax().execute([x], tune=False)
     (first,) = fd.execute([x])
     np.testing.assert_array_equal(first, plain)
-    for compilation in [c for of in list(module._compilations.values()) for c in of.values()]:  # pyright: ignore[reportPrivateUsage]
-        compilation.wait()
+    wait_for_candidates()
     with pytest.raises(NotSupportedError):
         fd.execute([x])
 
