@@ -1420,3 +1420,31 @@ def test_a_reshape_of_what_an_output_shows_in_another_order(monkeypatch: pytest.
     found = run(define, [x], monkeypatch)
     np.testing.assert_array_equal(found[0], x.T[:, :, None] + 1)
     np.testing.assert_array_equal(found[1], x.T.reshape(-1, 1) + 1)
+
+
+@pytest.mark.parametrize("pads", [[3, 0, 1, 3, 2, 1], [0, 3, 2, 1, -5, 1], [-1, 0, 0, 0, -3, 0]], ids=str)
+@pytest.mark.parametrize("is_indexed", [False, True], ids=["padded", "indexed"])
+def test_rows_of_what_another_kernel_pads(
+    pads: list[int], is_indexed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The extents of a row are computed from sizes: that it fits in a block follows from what its length is in those."""
+
+    def define(fd: FusionDefinition) -> None:
+        o = fd.ops
+        x = fd.define_tensor([-1, -1, -1], True)
+        y = o.segment_set(o.pad(x, pads))
+        if is_indexed:
+            y = o.take_along_axis(y, fd.define_tensor([-1, -1, -1], True, DataType.Int), 0)
+        e = o.exp(o.sub(y, o.max(y, [0, 1, 2], keepdim=True)))
+        fd.add_output(o.div(e, o.sum(e, [0, 1, 2], keepdim=True)))
+
+    x = RNG.random((16, 4, 5)).astype("f4")
+    (before, after) = zip(*[(pads[2 * d], pads[2 * d + 1]) for d in (2, 1, 0)], strict=True)
+    y = np.pad(x, [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)])
+    y = y[tuple(slice(max(-b, 0), None) for b in before)].astype("f8")
+    inputs = [x]
+    if is_indexed:
+        inputs.append(RNG.integers(0, y.shape[0], y.shape))
+        y = np.take_along_axis(y, inputs[1], 0)
+    (found,) = run(define, inputs, monkeypatch)
+    np.testing.assert_allclose(found, np.exp(y) / np.exp(y).sum(), rtol=1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from fuser.ir.extent_bounds import bounds_of_symbol
 from fuser.ir.facts import ExtentDivisible, ExtentIs, ExtentWithin, Facts
@@ -17,8 +18,7 @@ def canonical_symbols(builder: ScheduleBuilder, facts: Facts) -> dict[Symbol, In
     graph = builder.exact_graph()
     divisors: dict[tuple[str, int], int] = {}
     fixed: dict[tuple[str, int], int] = {}
-    # Where an extent is computed, what its bounds say of the symbol behind it.
-    extents = {(t.name, d): dim.extent for t in builder.fusion.input_tensors for d, dim in enumerate(t.visible)}
+    dims = {(t.name, d): dim for t in builder.fusion.input_tensors for d, dim in enumerate(t.visible)}
     limits: dict[Symbol, list[tuple[int | None, int | None]]] = {}
     for fact in facts:
         if isinstance(fact, ExtentDivisible):
@@ -27,9 +27,11 @@ def canonical_symbols(builder: ScheduleBuilder, facts: Facts) -> dict[Symbol, In
         elif isinstance(fact, ExtentIs):
             fixed[fact.tensor, fact.dim] = fact.value
         elif isinstance(fact, ExtentWithin):
-            found = bounds_of_symbol(extents[fact.tensor, fact.dim], fact.low, fact.high)
-            if found is not None:
-                limits.setdefault(found[0], []).append(found[1:])
+            # Of dims that are the same, each extent says the bounds of the symbol that it is computed from.
+            for extent in _extents_of(graph, dims[fact.tensor, fact.dim]):
+                found = bounds_of_symbol(extent, fact.low, fact.high)
+                if found is not None:
+                    limits.setdefault(found[0], []).append(found[1:])
     asserted = {
         a: b for c in builder.fusion.constraints for a, b in ((c.left, c.right), (c.right, c.left)) if b.is_const
     }
@@ -45,23 +47,28 @@ def canonical_symbols(builder: ScheduleBuilder, facts: Facts) -> dict[Symbol, In
         places = [p for s in symbols for p in owner.get(s, ())]
         value = constant if constant is not None else next((const(fixed[p]) for p in places if p in fixed), None)
         if value is None:
-            base = symbols[0]
             divisor = math.lcm(*(divisors.get(p, 1) for p in places))
             bounds = [b for s in symbols for b in limits.get(s, ())]
-            low = max((lo for lo, _ in bounds if lo is not None), default=0)
-            high = min((hi for _, hi in bounds if hi is not None), default=None)
-            exact = high is not None and low >= high
-            multiple = math.lcm(divisor, base.multiple)
-            value = const(low) if exact else symbol(base.name, low, high, multiple=multiple)
+            value = _bounded(symbols[0], bounds, divisor)
         result.update(dict.fromkeys(symbols, value))
     for s, bounds in limits.items():
         if s not in result:  # no dim has it
-            low = max((lo for lo, _ in bounds if lo is not None), default=s.lo)
-            high = min((hi for _, hi in bounds if hi is not None), default=s.hi)
-            result[s] = (
-                const(low) if low is not None and low == high else symbol(s.name, low, high, multiple=s.multiple)
-            )
+            result[s] = _bounded(s, bounds)
     return result
+
+
+def _bounded(s: Symbol, bounds: Sequence[tuple[int | None, int | None]], divisor: int = 1) -> Int:
+    """A symbol with more bounds and another divisor than its own ones, or the constant that these say it is."""
+    low = max((b for b in (s.lo, *(lo for lo, _ in bounds)) if b is not None), default=None)
+    high = min((b for b in (s.hi, *(hi for _, hi in bounds)) if b is not None), default=None)
+    if low is not None and high is not None and low >= high:
+        return const(low)
+    return symbol(s.name, low, high, multiple=math.lcm(divisor, s.multiple))
+
+
+def _extents_of(graph: IterationGraph, dim: IterDomain) -> list[Int]:
+    """The extents that dims which are the same as `dim` are written with, its own one first."""
+    return list(dict.fromkeys((dim.extent, *(m.extent for m in graph.same_dims(dim) if not m.is_broadcast))))
 
 
 def _equal_extents(builder: ScheduleBuilder, graph: IterationGraph) -> list[tuple[list[Symbol], list[Int]]]:

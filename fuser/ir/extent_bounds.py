@@ -6,7 +6,10 @@ A schedule asks for bounds of the extents of inputs. An input that an earlier ke
 
 from __future__ import annotations
 
-from fuser.ir.integers import FloorDiv, Int, Max, Min, Symbol
+import math
+from collections.abc import Iterable
+
+from fuser.ir.integers import ONE, FloorDiv, Int, Max, Min, Symbol
 
 
 def bounds_of_symbol(extent: Int, low: int | None, high: int | None) -> tuple[Symbol, int | None, int | None] | None:
@@ -48,3 +51,12 @@ def bounds_of_symbol(extent: Int, low: int | None, high: int | None) -> tuple[Sy
 def has_followed_bounds(extent: Int) -> bool:
     """Whether bounds of an extent are as good as bounds of the symbol that it is computed from."""
     return bounds_of_symbol(extent, 1, 1) is not None
+
+
+def has_bounded_product(extents: Iterable[Int]) -> bool:
+    """Whether the product of extents with followed bounds is found to be at most that of their upper bounds.
+
+    It grows in each symbol then, and all are largest at once. `(n - 1) * m` is `n*m - m`, whose terms are bounded each by
+    itself: for n <= 4 and m <= 3 it is 12 less what m is at least.
+    """
+    return all(factor > 0 for _, factor in math.prod(extents, start=ONE).terms)

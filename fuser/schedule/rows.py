@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.extent_bounds import has_followed_bounds
+from fuser.ir.extent_bounds import has_bounded_product, has_followed_bounds
 from fuser.ir.fusion import Fusion, IterDomain
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.records import record
@@ -176,9 +176,10 @@ def row_bounds(
     parts that it has apart from one another, as that of a channel's images: each access divides by it to find its part, and a
     division by a number that is not known takes twenty instructions. Not if `parts` is False: what is known is computed
     early, and held in registers. With `exactly` all are: only the last access of a thread needs a test, though blocks that
-    share a row find by a division where theirs begins.
+    share a row find by a division where theirs begins. So are all whose product has no bound that follows from theirs.
     """
     mine = [groups[d] for d in order if groups[d] in reduced]
+    exactly = exactly or not has_bounded_product(g.extent for g in mine)
     sizes = {g: inputs.evaluate(g.extent) for g in mine}
     result: list[tuple[str, int, int, int]] = []
     exact = exactly or math.prod(sizes.values()) == capacity
@@ -199,7 +200,7 @@ def row_bounds(
             ),
             None,
         )
-        if place is None:
+        if place is None or not has_followed_bounds(g.extent):
             return Refused(f"no input has the reduced dim {g.name}, or none with an extent whose bounds are followed")
         others = math.prod(sizes[m] for m in mine if m is not g)
         limit = room if not exactly and (others == 1 or g is mine[0]) else sizes[g]

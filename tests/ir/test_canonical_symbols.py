@@ -7,9 +7,10 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.ir.canonical_symbols import canonical_symbols
-from fuser.ir.facts import ExtentDivisible, ExtentIs
-from fuser.ir.integers import const
+from fuser.ir.facts import ExtentDivisible, ExtentIs, ExtentWithin
+from fuser.ir.integers import Symbol, const
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.schedule.segment import segment_fusion
 
 
 def gathered_in_place(*, with_sum: bool = False) -> FusionDefinition:
@@ -35,6 +36,24 @@ def test_extents_of_an_output_are_those_of_the_input_that_it_updates() -> None:
     last = [d.extent.substitute(symbols) for d in (y.visible[2], index.visible[2])]
     assert last[0] is last[1]
     assert last[0].multiple == 8
+
+
+def test_bounds_of_an_extent_are_those_of_dims_that_are_the_same() -> None:
+    """Of a segment that reads what another one made: one of the extents is computed, and loops run over the other."""
+    with FusionDefinition() as fd:
+        x, own = fd.define_tensor([-1], True), fd.define_tensor([-1], True)
+        fd.add_output(fd.ops.segment_set(fd.ops.pad(x, [1, 1])) + own)
+    assert fd.fusion is not None
+    scheduled = ScheduleBuilder(segment_fusion(fd.fusion.ir_fusion).segments[-1].fusion)
+    extents = {t.visible[0].extent for t in scheduled.fusion.input_tensors}
+    (m,) = (e for e in extents if isinstance(e, Symbol))
+    (computed,) = extents - {m}
+    (n,) = computed.symbols
+    for t in scheduled.fusion.input_tensors:
+        symbols = canonical_symbols(scheduled, frozenset({ExtentWithin(t.name, 0, 1, 9)}))
+        assert (symbols[m].lo, symbols[m].hi) == (1, 9)
+        # A size is never negative, whatever the bounds say.
+        assert (symbols[n].lo, symbols[n].hi) == (0, 7)
 
 
 @pytest.mark.parametrize("shape", [(3, 3, 13), (255, 3, 13), (4, 3, 16)])

@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from fuser.ir.extent_bounds import bounds_of_symbol, has_followed_bounds
-from fuser.ir.integers import Int, ceil_div, maximum, minimum, symbol
+from fuser.ir.extent_bounds import bounds_of_symbol, has_bounded_product, has_followed_bounds
+from fuser.ir.integers import Int, ceil_div, const, maximum, minimum, symbol
 
 N = symbol("n")
 FOLLOWED = [
@@ -54,3 +54,36 @@ def test_what_is_not_followed() -> None:
     for extent in (N * m, N + m, minimum(N, m), N // m, minimum(N + 6, 20) - minimum(N + 6, 14), 9 - N):
         assert bounds_of_symbol(extent, 1, 8) is None
         assert not has_followed_bounds(extent)
+
+
+@pytest.mark.parametrize(
+    ("extents", "is_bounded"),
+    [
+        ((N - 4,), True),
+        ((N - 4, const(6)), True),
+        ((N + 2, symbol("m") // 2, const(3)), True),
+        ((N, N), True),
+        ((N - 1, symbol("m")), False),
+        ((N + 1, symbol("m") - 3), False),
+    ],
+    ids=str,
+)
+def test_products_of_bounded_extents(extents: tuple[Int, ...], is_bounded: bool) -> None:
+    """Of those that are found to be bounded a row that just fits takes one trip, however it is split."""
+    assert has_bounded_product(extents) is is_bounded
+    if not is_bounded:
+        return
+    most = 5
+    bounded: dict[Int, Int] = {}
+    for extent in extents:
+        found = bounds_of_symbol(extent, 1, most)
+        if found is not None:
+            bounded[found[0]] = symbol(found[0].name, max(found[1] or 0, 0), found[2])
+    row, length = 1, const(1)
+    for extent in extents:
+        row *= extent.value if extent.is_const else most
+        length = length * extent.substitute(bounded)
+    for vector, threads in product((1, 2, 4), (1, 3, 8)):
+        capacity = -(-row // (vector * threads))
+        trips = ceil_div(ceil_div(ceil_div(length, vector), threads), capacity)
+        assert trips.hi == 1
