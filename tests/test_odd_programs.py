@@ -1424,9 +1424,7 @@ def test_a_reshape_of_what_an_output_shows_in_another_order(monkeypatch: pytest.
 
 @pytest.mark.parametrize("pads", [[3, 0, 1, 3, 2, 1], [0, 3, 2, 1, -5, 1], [-1, 0, 0, 0, -3, 0]], ids=str)
 @pytest.mark.parametrize("is_indexed", [False, True], ids=["padded", "indexed"])
-def test_rows_of_what_another_kernel_pads(
-    pads: list[int], is_indexed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_what_another_kernel_pads(pads: list[int], is_indexed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The extents of a row are computed from sizes: that it fits in a block follows from what its length is in those."""
 
     def define(fd: FusionDefinition) -> None:
@@ -1448,3 +1446,19 @@ def test_rows_of_what_another_kernel_pads(
         y = np.take_along_axis(y, inputs[1], 0)
     (found,) = run(define, inputs, monkeypatch)
     np.testing.assert_allclose(found, np.exp(y) / np.exp(y).sum(), rtol=1e-6)
+
+
+def test_rows_of_tensors_without_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strides of such are any numbers: which of their dims would be the fastest one is not known."""
+
+    def define(fd: FusionDefinition) -> None:
+        o = fd.ops
+        x = fd.define_tensor([-1, -1, -1], True, DataType.Int)
+        y = o.segment_set(o.permute(x, [1, 2, 0]))
+        weights = o.iota(o.size(x, 1), 0, 1, DataType.Int)
+        z = o.mul(weights, o.permute(o.mul(o.broadcast(y, [False] * 3 + [True]), weights), [3, 2, 1, 0]))
+        fd.add_output(o.min(z, [3]))
+        fd.add_output(o.cumsum(z, 2))
+
+    least, sums = run(define, [np.ones((0, 300, 0), "i8")], monkeypatch)
+    assert (least.shape, sums.shape) == ((300, 0, 0), (300, 0, 0, 300))

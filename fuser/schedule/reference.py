@@ -116,7 +116,9 @@ def dim_order(graph: IterationGraph, segment: Fusion, reference: Tensor, inputs:
 
 
 def fastest_dim(described: TensorDescriptor) -> int | None:
-    """The dim of stride 1 with more than one element, or None."""
+    """The dim of stride 1 with more than one element, or None. Strides of a tensor without elements are any numbers."""
+    if described.numel == 0:
+        return None
     for d, (n, s) in enumerate(zip(described.sizes, described.strides, strict=True)):
         if s == 1 and n > 1:
             return d
