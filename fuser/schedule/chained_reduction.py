@@ -327,9 +327,9 @@ def head_of(segment: Fusion, chained: Collection[Expr]) -> Fusion:
     )
     made = {t for e in exprs if not isinstance(e, (ScalarOp, ExtentOp)) for t in tensor_outputs(e)}
     outputs = [o for o in segment.outputs if o.tensor in made]
-    outputs += [Output(t) for e in chained for t in tensor_inputs(e) if t in made]
-    distinct = {o.tensor: o for o in reversed(outputs)}
-    return replace(segment, exprs=exprs, outputs=tuple(reversed(distinct.values())))
+    shown = {o.tensor for o in outputs}
+    passed = dict.fromkeys(t for e in chained for t in tensor_inputs(e) if t in made and t not in shown)
+    return replace(segment, exprs=exprs, outputs=(*outputs, *map(Output, passed)))
 
 
 def _after(segment: Fusion, chained: Collection[Expr]) -> list[Tensor]:
