@@ -18,7 +18,7 @@ own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
@@ -35,6 +35,7 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
+from fuser.ir.integers import Symbol
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.schedule_propagation import origins
@@ -190,13 +191,16 @@ class ReductionScheduler:
         is_whole = (
             inner and is_held and all(size < 4 for size, _ in reads) and reduced_count % (_LEAST_WHOLE * limit) == 0
         )
+        # Kept dims are one axis: where a vector would cross from one part of it to the next, no end of a row may cut one.
+        others = [g for g in groups if g not in row and g not in reduced and not g.is_broadcast]
+        may_cut = not heavy if inner else _has_whole_parts(segment, row, others, extent, limit)
         accesses = choose_accesses(
             graph,
             segment,
             row,
             inputs,
             limit,
-            may_cut=not (inner and heavy),
+            may_cut=may_cut,
             may_follow=inner,
             least_vectors=_LEAST_WHOLE if is_whole else LEAST_VECTORS,
         )
@@ -219,7 +223,9 @@ class ReductionScheduler:
         brief = not inner and heavy and FEW_ROWS < reduced_count <= BRIEF_ROWS and moved <= _LITTLE
         if brief:
             least = max(1, _BRIEF_ACCESS // max((size for size, _ in reads), default=4))
-            accesses = choose_accesses(graph, segment, row, inputs, min(limit, least), may_cut=True, may_follow=False)
+            limit = min(limit, least)
+            may_cut = _has_whole_parts(segment, row, others, extent, limit)
+            accesses = choose_accesses(graph, segment, row, inputs, limit, may_cut=may_cut, may_follow=False)
         vector = accesses.vector
         space = Space(
             inner=inner,
@@ -574,6 +580,22 @@ def _fastest_groups(order: list[Group], reduced: frozenset[Group]) -> list[Group
         if not group.is_broadcast or group is order[-1]:
             found.insert(0, group)
     return found
+
+
+def _has_whole_parts(
+    segment: Fusion, row: Sequence[Group], others: Sequence[Group], sizes: Mapping[Group, int], vector: int
+) -> bool:
+    """Whether vectors along the kept dims stay within a part that is one run in memory, of which `row` are the dims, as far as
+    kernels know: the `others` have one element, or the length of a part is a multiple of the vector."""
+    owned = {d.extent for t in segment.input_tensors if not t.is_cpu for d in t.visible}
+
+    def is_known(group: Group) -> bool:
+        # Facts are about the extents of inputs.
+        return group.extent.is_const or (isinstance(group.extent, Symbol) and group.extent in owned)
+
+    return all(sizes[g] == 1 and is_known(g) for g in others) or any(
+        sizes[g] % vector == 0 and is_known(g) for g in row
+    )
 
 
 def _full_size_outputs(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> bool:

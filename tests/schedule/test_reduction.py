@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -502,3 +503,20 @@ def test_long_rows_have_more_threads(shape: tuple[int, int], threads: int) -> No
     """Each of them makes turns enough all the same."""
     params = propose(reduction("sum", [1], 2, D.BFloat16), [described(shape, D.BFloat16)], H200)
     assert (params.block_reduce, params.grid_reduce) == (threads, 1)
+
+
+@pytest.mark.parametrize(("shape", "vector"), [((3, 17, 51, 1), 1), ((1, 17, 51, 1), 2), ((3, 17, 52, 1), 2)], ids=str)
+def test_vectors_of_columns_stay_within_a_run_of_memory(shape: tuple[int, ...], vector: int) -> None:
+    """Columns on both sides of what is reduced are one axis of the schedule, and no neighbours in memory."""
+    with FusionDefinition() as fd:
+        for result in fd.ops.var_mean(fd.define_tensor([-1, -1, -1, 1], True), [1], 0, False):
+            fd.add_output(result)
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    # It begins off by an element, as far as vectors are concerned.
+    x = np.random.default_rng(0).normal(size=math.prod(shape) + 1).astype("f4")[1:].reshape(shape)
+    params = propose(fusion, [x], H200)
+    assert params.vector == vector
+    variance, mean = simulate(fusion, [x], params)
+    np.testing.assert_allclose(variance, x.astype("f8").var(1), rtol=1e-5)
+    np.testing.assert_allclose(mean, x.astype("f8").mean(1), atol=1e-6)
