@@ -17,6 +17,7 @@ from fuser.optimize.drop_exact_roundings import drop_exact_roundings
 from fuser.optimize.exact_exponents import exact_exponents
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
+from fuser.optimize.recompute_across_calls import recompute_across_calls
 from fuser.optimize.remove_dead_code import remove_dead_code
 from fuser.optimize.round_as_floats import round_as_floats
 from fuser.optimize.split_reshaped_dims import split_reshaped_dims
@@ -26,6 +27,7 @@ from fuser.optimize.use_coarse_ops import use_coarse_ops
 
 PASSES: tuple[Callable[[Fusion], Fusion], ...] = (
     remove_dead_code,
+    recompute_across_calls,
     use_coarse_ops,
     uncancelled_sums,
     assign_output_layouts,
@@ -42,7 +44,7 @@ PASSES: tuple[Callable[[Fusion], Fusion], ...] = (
 )
 
 
-WHOLE = frozenset((remove_dead_code, assign_output_layouts))
+WHOLE = frozenset((remove_dead_code, recompute_across_calls, assign_output_layouts))
 """Passes that see library calls: the others see each part between them by itself. What one part hands to another is no output,
 and lies as it is written by definition."""
 
