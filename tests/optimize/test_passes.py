@@ -19,6 +19,7 @@ from fuser.optimize.exact_exponents import exact_exponents
 from fuser.optimize.fuse_exp_sums import fuse_exp_sums
 from fuser.optimize.hoist_displaced_reads import hoist_displaced_reads
 from fuser.optimize.pipeline import PASSES, optimize_fusion
+from fuser.optimize.recompute_across_calls import recompute_across_calls
 from fuser.optimize.remove_dead_code import remove_dead_code
 from fuser.optimize.round_as_floats import round_as_floats
 from fuser.optimize.split_reshaped_dims import split_reshaped_dims
@@ -52,6 +53,7 @@ def test_passes_keep_the_meaning() -> None:
     """Outputs, inputs and aliases are the same values; nothing reads what is gone; a second run changes nothing."""
     assert list(PASSES) == [
         remove_dead_code,
+        recompute_across_calls,
         use_coarse_ops,
         uncancelled_sums,
         assign_output_layouts,
