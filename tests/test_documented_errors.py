@@ -37,7 +37,7 @@ DEFINING: tuple[tuple[str, Program, type[Exception], str], ...] = (
         "sizes to match",
     ),
     ("truth of a tensor", lambda fd: bool(x2(fd)), T, "truth value"),
-    ("an op that is not there yet", lambda fd: fd.ops.topk(x2(fd), 2), N, "topk() is not supported yet"),
+    ("an op that is not there yet", lambda fd: fd.ops.scaled_mm(x2(fd), x2(fd)), N, "scaled_mm() is not supported yet"),
     (
         "UInt64 with an integer",
         lambda fd: x2(fd).dtype() and fd.define_tensor([2], True, DataType.UInt64) + 1,

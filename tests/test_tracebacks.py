@@ -76,7 +76,7 @@ MISTAKES: dict[str, Callable[[], object]] = {
     "arguments of an op": lambda: while_defining(lambda fd, x: fd.ops.sum(x, axis=1)),
     "operator": lambda: while_defining(lambda fd, x: x + "1"),
     "reflected operator": lambda: while_defining(lambda fd, x: X + x),
-    "unsupported op": lambda: while_defining(lambda fd, x: fd.ops.topk(x, 2)),
+    "unsupported op": lambda: while_defining(lambda fd, x: fd.ops.scaled_mm(x, x)),
     "method": lambda: while_defining(lambda fd, x: x.size(2)),
     "truth": lambda: while_defining(lambda fd, x: bool(x)),
     "define": lambda: while_defining(lambda fd, x: fd.define_tensor([3.0])),

@@ -14,9 +14,9 @@ from fuser.ir.op_table import POINTWISE, promoted_dtype
 def apply_operator(name: str, *operands: object) -> Val:
     """The op behind an operator. Raises DefinitionTypeError for operands that are neither Vals nor numbers."""
     if name == "matmul":
-        from fuser.frontend import ops
+        from fuser.frontend.library_calls import matmul
 
-        return ops.matmul(*operands)
+        return matmul(*operands)
     if name == "floordiv":
         return floordiv(*operands)
     return ELEMENTWISE[name](*operands)

@@ -8,6 +8,7 @@ from fuser.ir.fusion import (
     Cat,
     ExpSum,
     Gather,
+    LibraryOp,
     Reducing,
     Reduction,
     Resize,
@@ -49,6 +50,8 @@ class NestStatements(NestVectors):
             return self._predicated(stmts, self._predicates(leader, loops, indexer))
         if nest.vector is None and isinstance(expr, Scan):
             return self._fold(leader, self.scans[leader], expr, indexer, loops)
+        if isinstance(expr, LibraryOp):
+            raise InternalError("what a library computes is no part of a kernel", pass_name="build_loop_nests")
         target = self._target(expr.output)
         if nest.vector is not None:
             return self._vector_move(leader, expr, target, nest, loops)

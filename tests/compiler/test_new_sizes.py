@@ -232,7 +232,7 @@ def test_sizes_that_are_to_be_measured_are_not_bound_by_traces(monkeypatch: pyte
 
     def measured(_: object, bound: BoundInputs, *__: object) -> Tuned:
         asked.extend(t.sizes for t in bound.tensors.values())
-        return Tuned(is_new=False, later=None)
+        return Tuned(is_new=False, is_later=False)
 
     monkeypatch.setattr(families, "CALLS_PER_TRACE", 2)
     monkeypatch.setattr(tuning, "tune_program", measured)
