@@ -1,5 +1,5 @@
-"""What the pages for people say must be so: files, make targets and options exist, tables of the architecture page are the
-code's own, generated pages are up to date. A page that lags behind fails here."""
+"""What the pages for people say must be so: files, make targets and options exist, tables of the architecture page and lists in
+the docstrings of folders are the code's own, generated pages are up to date. A page that lags behind fails here."""
 
 from __future__ import annotations
 
@@ -124,12 +124,49 @@ def test_architecture_stage_names_are_those_of_a_compilation(monkeypatch: pytest
     assert named_on_page - {"kernel.cubin"} == families - {"launches"}
 
 
-def test_architecture_passes_are_those_of_the_pipeline() -> None:
+def test_architecture_is_one_page() -> None:
+    # What explains one folder belongs to the docstring of its package.
+    assert ARCHITECTURE.stat().st_size <= 20 * 1024
+
+
+def folder_docstring(folder: str) -> str:
+    """What the package of a folder says about itself."""
+    found = ast.get_docstring(ast.parse((ROOT / "fuser" / folder / "__init__.py").read_text(encoding="utf-8")))
+    assert found is not None, f"fuser/{folder} has no docstring"
+    return found
+
+
+def passes_section(folder: str) -> str:
+    """The list of passes in a folder's docstring."""
+    section = re.search(r"^Passes.*\n((?: +.*\n)+)", folder_docstring(folder), re.MULTILINE)
+    assert section is not None
+    return section[1]
+
+
+FOLDERS = sorted(path.parent.name for path in (ROOT / "fuser").glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_files_named_by_folders_exist(folder: str) -> None:
+    names = re.findall(r"(?<![\w./-])([\w/.-]+\.(?:py|md))\b", folder_docstring(folder))
+    places = (ROOT / "fuser" / folder, *PLACES)
+    # `segments.py` is a stage of a compilation.
+    assert [n for n in names if n != "segments.py" and not any((place / n).exists() for place in places)] == []
+
+
+def test_lowering_lists_its_passes_in_order() -> None:
     from fuser.lowering.pipeline import PASSES
 
-    assert tuple(code(row[0]) for row in table("pass")) == PASSES
+    assert tuple(re.findall(r"^    (\w+)  ", passes_section("lowering"), re.MULTILINE)) == PASSES
     for name in PASSES:
         assert (ROOT / "fuser" / "lowering" / f"{name}.py").exists()
+
+
+def test_optimize_lists_its_passes() -> None:
+    from fuser.optimize.pipeline import PASSES
+
+    listed = re.findall(r"\w+_\w+", passes_section("optimize"))
+    assert sorted(listed) == sorted(run.__name__ for run in PASSES)
 
 
 def test_architecture_schedulers_are_those_of_the_registry() -> None:
@@ -142,19 +179,18 @@ def test_architecture_schedulers_are_those_of_the_registry() -> None:
 
 
 def test_architecture_folders_are_those_of_the_package() -> None:
-    folders = {path.parent.name for path in (ROOT / "fuser").glob("*/__init__.py")}
-    assert {code(row[0]).rstrip("/") for row in table("folder")} == folders
+    assert sorted(code(row[0]).rstrip("/") for row in table("folder")) == FOLDERS
 
 
-def test_architecture_instructions_are_those_of_host_programs() -> None:
+def test_grammar_of_host_programs_has_every_instruction() -> None:
     from typing import get_args
 
-    from fuser.host_ir.instructions import Instruction
+    from fuser.host_ir import instructions
 
-    page = ARCHITECTURE.read_text(encoding="utf-8")
-    listed = re.search(r"verified when built.*?:\n\n(.*?)\n\n", page, re.DOTALL)
+    listed = re.search(r"instruction := (.*?)\n +body +:=", instructions.__doc__ or "", re.DOTALL)
     assert listed is not None
-    assert re.findall(r"`(\w+)`", listed[1]) == [kind.__name__ for kind in get_args(Instruction)]
+    kinds = re.findall(r"(?:^|\| )(\w+)\(", listed[1])
+    assert kinds == [kind.__name__ for kind in get_args(instructions.Instruction)]
 
 
 def test_architecture_names_folders_that_exist() -> None:

@@ -44,7 +44,7 @@ def plan_fusion(
     without: frozenset[SizesRefused] = frozenset(),
     reasons: Sequence[str] = (),
 ) -> SegmentedFusion:
-    """Rows 3 and 4: what depends on the structure alone, and on who refused the sizes at hand (`reasons`: in words)."""
+    """Optimize and segment: what depends on the structure alone, and on who refused the sizes at hand (`reasons`: in words)."""
     recorder.stage("fusion.py", lambda: definition_text(fusion))
     optimized = optimize_fusion(fusion, recorder.stage)
     try:
@@ -62,7 +62,7 @@ def compile_segments(
     recorder: Recorder,
     known: Mapping[tuple[CompiledKernel | None, ...], HostProgram] | None = None,
 ) -> tuple[HostProgram, tuple[CompiledKernel | None, ...]]:
-    """Rows 5 to 10: a kernel for each segment that needs one, and the program that runs them, if it is not `known`.
+    """A kernel for each segment that needs one, and the program that runs them, if it is not `known`.
 
     Binaries are made side by side. Raises CompilationError with the errors of all segments whose text NVRTC refused, or the
     SizesRefusedError that stands for it, and the SizesRefusedError of all segments that are to be cut.

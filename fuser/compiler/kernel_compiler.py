@@ -1,4 +1,4 @@
-"""`KernelCompiler`: one segment in, one `CompiledKernel` out (rows 5 to 9 of the way of the data)."""
+"""`KernelCompiler`: one segment in, one `CompiledKernel` out, from its parameters to its binary."""
 
 from __future__ import annotations
 

@@ -1,0 +1,24 @@
+"""Optimize: rewrites of a fusion, before it is cut into segments.
+
+`optimize_fusion` (pipeline.py) runs the passes in the order of `PASSES`. Each is a function `Fusion -> Fusion` in a
+file of its own name, whose docstring shows `Before:` and `After:`. A pass knows nothing of schedules. It may change how
+exactly a value is computed, within the bounds that its docstring gives, and never what is computed. With
+FUSER_VERIFY=passes `verify_fusion` runs after each.
+
+Passes, by what they are for
+    less work        remove_dead_code, compute_before_broadcast, recompute_across_calls
+    layout, views    assign_output_layouts, split_reshaped_dims, hoist_displaced_reads, undo_squeezes
+    one pass         fuse_exp_sums
+    cheaper          use_coarse_ops, drop_exact_roundings, round_as_floats, common_divisors
+    more exact       uncancelled_sums, exact_exponents, contract_products
+
+What holds across passes
+    library calls    A fusion with calls is rewritten part by part: each part between calls is a fusion by itself
+                     (ir/library_regions.py), and what one part hands to another is no output and lies row major. The
+                     passes in `WHOLE` see the calls.
+    displaced reads  A slice, pad or gather reads at other indices than its result's. Passes move such reads to the
+                     inputs; one that stays on a computed tensor ends a segment
+                     (docs/decisions/0006-displaced-reads.md).
+    approximate ops  (ir/coarse_ops.py) A walk from outputs to inputs knows what relative error each tensor may have;
+                     an approximate op stands only where its error fits (docs/decisions/0007-coarse-ops.md).
+"""

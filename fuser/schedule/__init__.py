@@ -1,4 +1,64 @@
-"""The schedulers: each takes a segment, proposes parameters, and applies them as scheduling verbs."""
+"""Schedule: segmentation, and the schedulers, each of which turns a segment into a scheduled fusion.
+
+A scheduler is a file and a line in registry.py. The first in that order that accepts a segment takes it.
+
+    accepts(segment)                      looks at structure only; `Accepted`, or `Refused` with a reason in plain words
+    propose(segment, inputs, device)      looks at sizes and strides too; `Params`, or `Refused`
+    candidates(segment, inputs, device)   what tuning measures: the proposal, then its neighbours (neighbours.py)
+    apply(segment, params)                records the verbs in a `ScheduleBuilder` (ir/schedule.py)
+
+`Params` are frozen records of all decisions that change the text of a kernel (params.py); the facts that a schedule
+asks for are the rest of what a kernel knows of its arguments (ir/facts.py). Planning stages see a device as
+`DeviceInfo`, its limits as plain data, so that any GPU can be compiled for on any machine. The table of
+docs/ARCHITECTURE.md says what each scheduler takes; the docstring of its module draws the loops.
+
+Where to look
+    structure        stages.py (passes over the full-size data), reduced_dims.py, sides.py (rows and columns at once),
+                     held_rows.py (what stays on chip), reads.py (displaced reads), reference.py (the tensor on which
+                     loops are decided)
+    memory           layout.py (runs of dims, widths of accesses), alignment.py (rows that begin anywhere), rows.py,
+                     windows.py
+    rows on chip     inner_persistent.py decides; in registers row_shapes.py and few_rows.py; in shared memory, filled
+                     by asynchronous copies, rows_in_shared.py and cut_rows.py; over groups of blocks rows_over_grid.py
+                     and cut_rows_over_grid.py; the verbs of all of them row_loops.py. reads_last.py keeps rows that are
+                     read in the second-level cache
+    columns          plan_columns.py, columns_over_cluster.py; gradients rows_in_blocks.py and columns_in_blocks.py
+    reductions       plan_reduction.py and plan_columns.py choose threads, blocks and unrolling; chained_reduction.py,
+                     chained_cluster.py and posted_rows.py join results of rows; total_reductions.py splits a total
+                     beside reductions of rows
+    length of text   text_length.py: how many elements an iteration repeats its ops for follows from the instruction
+                     cache
+
+Stages
+    A stage of a reduction segment is a pass over the full-size data between reductions that depend on each other. A
+    reduction that is chained to others reduces, over the other dims, what those have become, and is no stage. Full-size
+    values that two stages need are kept on chip by the persistent schedulers, and computed again by `reduction`
+    (docs/decisions/0003-recompute-before-persistence.md).
+
+Segmentation (segment.py)
+    1.  The whole fusion, if some scheduler accepts it. Views of inputs, and reshapes that only outputs are made of, are
+        segments of their own.
+    2.  Groups of outputs that share nothing but cheap values, such as the gradients of rows and of columns
+        (independent_outputs.py). Their kernels need nothing of each other and run co-resident, two by two: see
+        `starts_next` and `beside` of ir/launch_plan.py.
+    3.  Reductions over less than the largest iteration space first, such as a count of the labels that a gradient is
+        divided by, if one scheduler takes all the rest.
+    4.  Exprs, depth first from the outputs, in runs as long as some scheduler accepts the run. Doubling and halving
+        finds the length: n log n questions.
+
+    An expr that no scheduler takes is a kernel of its own, one thread for each element, with a warning (expr_eval.py):
+    no valid program is refused. compiler/segment_failures.py says when a fusion is cut again. `fd.explain` shows every
+    refusal in segments.py, and what was chosen and why in params.py.
+
+Library calls
+    What a library computes (ir/library_ops.py) is a segment without a kernel. What lies between calls is taken in
+    parts: exprs with as many calls one behind the other below them are one part, cut as a fusion by itself
+    (ir/library_regions.py). So three products of one tensor have one part before and one behind them. What only a later
+    part reads is computed there; views that only calls read are aliases. Where no scheduler takes a part whole, what
+    shares nothing, or only what is cheap, is cut apart (separate_lots.py). Values between a part and a call are row
+    major; where no strides make a reshape of one a view, a kernel copies it (ir/concretize.py).
+    docs/decisions/0017-library-calls.md has the reasons.
+"""
 
 from __future__ import annotations
 
