@@ -30,9 +30,10 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, TypeAlias
 
-from fuser import locks
 from fuser.ir.integer_ranges import Bound, greatest, least, product_range
 from fuser.ir.integer_refusals import not_computed_with, symbolic_condition, symbolic_size
+from fuser.ir.interning import drop_unused
+from fuser.ir.interning import lock as interning_lock
 
 Monomial: TypeAlias = "tuple[Int, ...]"
 Terms: TypeAlias = "tuple[tuple[Monomial, int], ...]"
@@ -551,17 +552,15 @@ _set = object.__setattr__
 
 
 _Key: TypeAlias = "tuple[object, ...]"
-# `dict.setdefault` with keys whose hash and equality run in C is atomic, so two threads get the same node.
+# Constants need no lock: `dict.setdefault` with keys whose hash and equality run in C is atomic, and none is ever dropped.
 _constants: dict[int, Int] = {}
 _sums: dict[tuple[int, Terms], Int] = {}
 _atoms: dict[_Key, Any] = {}
 _conditions: dict[_Key, Any] = {}
-# A symbol with a known divisor enters two tables at once.
-_symbol_lock = locks.lock()
 
 
 # What is asked of the same nodes over and over, by each pass for each statement, is remembered in memo tables. A table is
-# dropped when it is full; nodes stay interned for the life of the process.
+# dropped when it is full.
 _MEMO_LIMIT: Final = 1 << 17
 _memos: list[dict[Any, Any]] = []
 
@@ -583,6 +582,31 @@ def clear_memo() -> None:
     """Forget all remembered results. Nodes stay interned; results do not change."""
     for table in _memos:
         table.clear()
+
+
+_FEW: Final = 1 << 15
+"""Sums that tables may have without being looked through: those of some fifty kernels."""
+_most_sums = _FEW
+
+
+def drop_unused_nodes() -> None:
+    """Forget remembered results, and all sums, divisions, choices and conditions that nobody has.
+
+    They are those of kernels that are gone. A process that compiles many fusions would keep a megabyte of each. Constants and
+    symbols stay: there are few.
+    """
+    global _most_sums
+    clear_memo()
+    drop_unused((_conditions, _atoms, _sums), _own_references)
+    _most_sums = max(_FEW, 2 * len(_sums))
+
+
+def _own_references(node: Int | Cond) -> tuple[object, ...]:
+    """The tuples through which an atom is its own only term; nothing for sums and conditions."""
+    if isinstance(node, (Sum, Cond)):
+        return ()
+    term = node.terms[0]
+    return node.terms, term, term[0]
 
 
 def const(value: int) -> Int:
@@ -632,7 +656,7 @@ def symbol(
         lo = None if lo is None else -(-lo // multiple) * multiple
         hi = None if hi is None else hi // multiple * multiple
     exact = (Symbol, name, lo, hi, multiple, bound)
-    with _symbol_lock:
+    with interning_lock:
         node = _atoms.get(exact)
         if node is None:
             node = Symbol.__new__(Symbol)
@@ -686,7 +710,8 @@ def make_atom(kind: type[Any], *fields: tuple[str, object]) -> Any:
             _set(node, name, value)
         _set_constant(node, 0)
         _set_terms(node, (((node,), 1),))
-        node = _atoms.setdefault(key, node)
+        with interning_lock:
+            node = _atoms.setdefault(key, node)
     return node
 
 
@@ -729,7 +754,10 @@ def intern_sum(constant: int, items: Terms) -> Int:
         node = Sum.__new__(Sum)
         _set_constant(node, constant)
         _set_terms(node, items)
-        node = _sums.setdefault(key, node)
+        with interning_lock:
+            node = _sums.setdefault(key, node)
+        if len(_sums) > _most_sums:
+            drop_unused_nodes()
     return node
 
 
@@ -753,7 +781,8 @@ def make_condition(kind: type[Any], order: str, *fields: tuple[str, object]) -> 
         for name, value in fields:
             _set(node, name, value)
         _set(node, "order", order)
-        node = _conditions.setdefault(key, node)
+        with interning_lock:
+            node = _conditions.setdefault(key, node)
     return node
 
 

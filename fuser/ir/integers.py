@@ -8,6 +8,7 @@ This module is the name under which the project uses them. The parts, each impor
 
     integer_ranges       arithmetic of ranges
     integer_refusals     what sizes cannot be asked, and what is said then
+    interning            tables of values that are one object while anyone has them
     integer_nodes        grammar, semantics, interning
     integer_attributes   what is derived from a node: sort key, divisor, weight, rank, symbols
     integer_sums         polynomial arithmetic without rules
