@@ -110,7 +110,8 @@ class CapturedProgram:
             arrays = [value.array if isinstance(value, ArrayView) else value for value in listed]
             views = _views(arrays, self._numbers)
             found = self._launcher.bound_for(arrays, self._device, also)
-            if found is not None:
+            # A number that its type does not hold is left to the launcher, which says what is wrong with it.
+            if found is not None and found[0].takes(_numbers(found[0], arrays, views)):
                 bound, addresses = found
                 _check_memory(bound, views)
                 handle = _handle(bound, stream)
@@ -377,9 +378,11 @@ def _misplaced(position: int, where: str) -> InputRuntimeError:
 
 
 def _numbers(bound: BoundProgram, values: Sequence[Any], views: dict[int, ArrayView]) -> dict[str, Scalar]:
-    """The numbers of a run by name; `views` describes those that come in arrays."""
+    """The numbers of a run by name, as far as there are values; `views` describes those that come in arrays."""
     return {
-        name: host_number(views[i]) if i in views else python_number(values[i]) for name, i in bound.numbers.items()
+        name: host_number(views[i]) if i in views else python_number(values[i])
+        for name, i in bound.numbers.items()
+        if i < len(values)
     }
 
 

@@ -15,7 +15,7 @@ and numbers that are passed on as they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from fuser import locks
@@ -553,3 +553,22 @@ class BoundProgram:
     note: object = None
     types: tuple[type, ...] = ()
     tally: Tally | None = None
+    _ranges: tuple[tuple[str, int, int], ...] | None = field(default=None, init=False, repr=False)
+
+    def takes(self, numbers: Mapping[str, Scalar]) -> bool:
+        """Whether the types of kernels' parameters hold all integers among a caller's numbers."""
+        ranges = self._ranges
+        if ranges is None:
+            passed = {
+                (name, *dtype.integer_range)
+                for step in each_step(self.steps)
+                if isinstance(step, LaunchStep)
+                for _, name, dtype in step.numbers
+                if dtype is not None and dtype.is_integral and self.numbers[name] < len(self.types)
+            }
+            ranges = self._ranges = tuple(sorted(passed))
+        for name, low, high in ranges:
+            number = numbers[name]
+            if isinstance(number, int) and not low <= number < high:
+                return False
+        return True

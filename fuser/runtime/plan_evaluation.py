@@ -349,13 +349,23 @@ def argument_dtypes(kernel: CompiledKernel) -> tuple[DataType | None, ...]:
 def scalar_as(value: Scalar, dtype: DataType, name: str) -> Scalar:
     """A number as a kernel parameter of `dtype` takes it.
 
-    Raises InputTypeError where that would lose its kind, InputValueError for an integer beyond what a float holds.
+    Raises InputTypeError where that would lose its kind, InputValueError for an integer that the type does not hold.
     """
     try:
-        return _as_kind(value, dtype, name)
+        number = _as_kind(value, dtype, name)
     except OverflowError:
-        bits = int(value.real).bit_length()
-        raise InputValueError(f"An integer of {bits} bits for {name} is out of the range of {dtype.c_name}.") from None
+        raise _out_of_range(value, dtype, name) from None
+    if dtype.is_integral:
+        low, high = dtype.integer_range
+        if not low <= int(number.real) < high:
+            raise _out_of_range(value, dtype, name)
+    return number
+
+
+def _out_of_range(value: Scalar, dtype: DataType, name: str) -> InputValueError:
+    bits = int(value.real).bit_length()
+    what = str(value) if bits <= 64 else f"An integer of {bits} bits"
+    return InputValueError(f"{what} for {name} is out of the range of {dtype.c_name}.")
 
 
 def _as_kind(value: Scalar, dtype: DataType, name: str) -> Scalar:

@@ -9,17 +9,28 @@ import numpy as np
 import pytest
 
 from fuser import (
+    Allocate,
     CompileParams,
     DataType,
     Fusion,
     FusionDefinition,
     FusionExecutorCache,
+    HostProgram,
     KernelExecutor,
+    LaunchKernel,
     LaunchParams,
     ParallelType,
     SchedulerType,
+    extent,
 )
-from fuser.errors import DefinitionError, InputError, InputRuntimeError, LaunchLimitError, SchedulingError
+from fuser.errors import (
+    DefinitionError,
+    InputError,
+    InputRuntimeError,
+    InputValueError,
+    LaunchLimitError,
+    SchedulingError,
+)
 from fuser.ir.enums import MemoryType
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
@@ -378,8 +389,9 @@ def test_every_error_of_execute_has_a_line(value: Any, device: Any, words: str) 
     assert caught.value.location.filename == __file__
 
 
+@pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize(("dtype", "fits"), [(DataType.Int32, 2**31 - 1), (DataType.Int, 2**63 - 1)])
-def test_numbers_out_of_range_are_told_at_every_call(dtype: DataType, fits: int) -> None:
+def test_numbers_out_of_range_are_told_at_every_call(dtype: DataType, fits: int, graph: bool) -> None:
     """Also where others of the shape have run."""
     with FusionDefinition() as fd:
         x, n = fd.define_tensor([-1], dtype=dtype), fd.define_scalar(dtype=dtype)
@@ -387,8 +399,29 @@ def test_numbers_out_of_range_are_told_at_every_call(dtype: DataType, fits: int)
     x = DeviceTensor.from_numpy(np.ones(3, dtype.numpy), SimulatorDevice())
     for number in (1, 2, fits, fits + 1, ~fits, ~fits - 1, 3):
         if -fits - 1 <= number <= fits:
-            (y,) = fd.execute([x, number])
+            (y,) = fd.execute([x, number], graph=graph)
             np.testing.assert_array_equal(y.numpy(), np.full(3, number, dtype.numpy))
             continue
         with pytest.raises(InputRuntimeError, match="is not compatible with the expected data type"):
-            fd.execute([x, number])
+            fd.execute([x, number], graph=graph)
+
+
+def test_numbers_out_of_range_are_told_by_host_programs() -> None:
+    with FusionDefinition() as fd:
+        x, n = fd.define_tensor([-1], dtype=DataType.Int32), fd.define_scalar(dtype=DataType.Int32)
+        fd.add_output(x * n)
+    x = DeviceTensor.from_numpy(np.ones(3, np.int32), SimulatorDevice())
+    (kernel,) = fd.program([x, 1]).kernels.values()
+    program = HostProgram(
+        inputs=("x", "n"),
+        outputs=("y",),
+        instructions=(Allocate("y", (extent("x", 0),), DataType.Int32), LaunchKernel(kernel, ("x", "y", "n"))),
+    )
+    captured = program.capture([x, 1])
+    for run in (program.run, captured.run):
+        for number in (1, 2**31, 2**70, -(2**31), 3):
+            if -(2**31) <= number < 2**31:
+                np.testing.assert_array_equal(run([x, number])[0].numpy(), np.full(3, number, np.int32))
+                continue
+            with pytest.raises(InputValueError, match="is out of the range of int"):
+                run([x, number])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fuser.errors import InputRuntimeError, InputTypeError, InternalError
+from fuser.errors import InputRuntimeError, InputTypeError, InputValueError, InternalError
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import GLOBAL_MEMORY
 from fuser.ir.facts import (
@@ -192,6 +192,16 @@ def test_scalars_keep_their_kind() -> None:
         scalar_as(1.5, DataType.Int, "a")
     with pytest.raises(InputTypeError, match="data type: float"):
         scalar_as(1j, DataType.Float, "a")
+
+
+@pytest.mark.parametrize("dtype", [DataType.Int32, DataType.Int, DataType.UInt64, DataType.Index])
+def test_integers_out_of_range_are_told(dtype: DataType) -> None:
+    low, high = dtype.integer_range
+    assert scalar_as(low, dtype, "a") == low
+    assert scalar_as(high - 1, dtype, "a") == high - 1
+    for number in (low - 1, high, 2**70):
+        with pytest.raises(InputValueError, match="for a is out of the range of"):
+            scalar_as(number, dtype, "a")
 
 
 # --- facts ------------------------------------------------------------------------------------------------------------
