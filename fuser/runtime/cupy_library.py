@@ -25,13 +25,14 @@ def run(device: Device, call: LibraryCall, addresses: Sequence[int], stream: int
         stack.enter_context(cupy.cuda.Device(device.index))
         if int(cupy.cuda.get_current_stream().ptr) != stream:
             stack.enter_context(external_stream(stream))
-        _compute(call, addresses)
+        _compute(device.index, call, addresses)
 
 
-def _compute(call: LibraryCall, addresses: Sequence[int]) -> None:
+def _compute(index: int, call: LibraryCall, addresses: Sequence[int]) -> None:
     import cupy
 
-    arrays = [_array(o, address) for o, address in zip((*call.inputs, *call.outputs), addresses, strict=True)]
+    operands = (*call.inputs, *call.outputs)
+    arrays = [_array(index, o, address) for o, address in zip(operands, addresses, strict=True)]
     count = len(call.inputs)
     tensors = {o.name: _widened(o, a) for o, a in zip(call.inputs, arrays, strict=False)}
     results = array_library.compute(cupy, call.op, tensors, dict(call.numbers))
@@ -39,14 +40,15 @@ def _compute(call: LibraryCall, addresses: Sequence[int]) -> None:
         target[...] = _narrowed(operand, result)
 
 
-def _array(operand: Operand, address: int) -> Any:
+def _array(index: int, operand: Operand, address: int) -> Any:
     """Memory as an array; BFloat16 as the integers of its bits, which every CuPy has."""
     import cupy
 
     dtype = "uint16" if operand.dtype is DataType.BFloat16 else operand.dtype.numpy
     itemsize = operand.dtype.itemsize
     span = element_span(operand.sizes, operand.strides) * itemsize
-    memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(address, span, None), 0)
+    # With the device: CuPy would ask the driver, which knows nothing of the null pointer, where there are no elements.
+    memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(address, span, None, index), 0)
     return cupy.ndarray(operand.sizes, dtype, memory, tuple(s * itemsize for s in operand.strides))
 
 
@@ -61,7 +63,8 @@ def _narrowed(operand: Operand, result: Any) -> Any:
 
     if operand.dtype is not DataType.BFloat16:
         return result.astype(operand.dtype.numpy)
-    bits = cupy.ascontiguousarray(result.astype("float32")).view("uint32")
+    # Of a number `ascontiguousarray` makes a vector.
+    bits = cupy.ascontiguousarray(result.astype("float32")).reshape(result.shape).view("uint32")
     # To nearest, ties to even; a nan keeps its highest bits and stays one.
     rounded = (bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16
     is_nan = (bits & 0x7FFFFFFF) > 0x7F800000

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser import locks
 from fuser.errors import LaunchError
+from fuser.ir.dtypes import DataType
 from fuser.runtime import dlpack
 from fuser.runtime.library_calls import LibraryCall, Operand
 from fuser.runtime.streams import LEGACY
@@ -26,11 +27,10 @@ def run(device: Device, call: LibraryCall, addresses: Sequence[int], stream: int
     import torch
 
     with ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(torch.cuda.device(device.index))
+        _enter(stack, device)
         if int(torch.cuda.current_stream(device.index).cuda_stream) != stream:
             stack.enter_context(torch.cuda.stream(_stream(device, stream)))
-        _compute(device, call, addresses)
+        _compute(call, *_operands(device, call, addresses))
 
 
 class CaptureMemory:
@@ -65,11 +65,21 @@ class Captured:
             clear()
             self._held.capture_begin(pool=memory.pool, capture_error_mode="thread_local")
             try:
-                _compute(device, call, addresses)
+                _compute(call, *_operands(device, call, addresses))
             finally:
                 self._held.capture_end()
                 clear()
         self.graph = int(self._held.raw_cuda_graph())
+
+
+def _enter(stack: ExitStack, device: Device) -> None:
+    """What calls are made in, whatever the caller is in: this device, and types that are those of the operands."""
+    import torch
+
+    stack.enter_context(torch.no_grad())
+    stack.enter_context(torch.cuda.device(device.index))
+    if torch.is_autocast_enabled():
+        stack.enter_context(torch.autocast("cuda", enabled=False))
 
 
 def _stream(device: Device, handle: int) -> Any:
@@ -80,18 +90,25 @@ def _stream(device: Device, handle: int) -> Any:
     return torch.cuda.ExternalStream(handle, device=device.index)
 
 
-def _compute(device: Device, call: LibraryCall, addresses: Sequence[int]) -> None:
+def _operands(
+    device: Device, call: LibraryCall, addresses: Sequence[int]
+) -> tuple[Tensors, Mapping[str, Any], Sequence[Any]]:
+    """(inputs by name, numbers, outputs) of a call."""
     pairs = list(zip((*call.inputs, *call.outputs), addresses, strict=True))
     tensors = [_tensor(device.index, operand, address) for operand, address in pairs]
-    count = len(call.inputs)
     named = {o.name: t for o, t in zip(call.inputs, tensors, strict=False)}
-    _OPS[call.op](named, dict(call.numbers), tensors[count:])
+    return named, dict(call.numbers), tensors[len(call.inputs) :]
+
+
+def _compute(call: LibraryCall, tensors: Tensors, numbers: Mapping[str, Any], outputs: Sequence[Any]) -> None:
+    _OPS[call.op](tensors, numbers, outputs)
 
 
 # Tensors over memory that others own, by where and how it lies: an address that comes again, as those of a caching allocator
 # do, has its tensor already. They hold nothing.
 _tensors: dict[tuple[int, int, Operand], Any] = {}
 _MAX_TENSORS = 4096
+_KIND = dlpack.CUDA
 _lock = locks.lock()
 
 
@@ -101,10 +118,10 @@ def _tensor(index: int, operand: Operand, address: int) -> Any:
     if found is None:
         import torch
 
-        capsule = dlpack.export_tensor(
-            operand.dtype, operand.sizes, operand.strides, address, (dlpack.CUDA, index), None
-        )
-        found = torch.from_dlpack(capsule)
+        capsule = dlpack.export_tensor(operand.dtype, operand.sizes, operand.strides, address, (_KIND, index), None)
+        # What is made in inference mode cannot be written outside of it.
+        with torch.inference_mode(False):
+            found = torch.from_dlpack(capsule)
         with _lock:
             if len(_tensors) >= _MAX_TENSORS:
                 _tensors.clear()
@@ -118,7 +135,15 @@ def _tensor(index: int, operand: Operand, address: int) -> Any:
 def _matmul(tensors: Tensors, numbers: Mapping[str, Any], outputs: Sequence[Any]) -> None:
     import torch
 
-    torch.matmul(tensors["arg1"], tensors["arg2"], out=outputs[0])
+    a, b, out = tensors["arg1"], tensors["arg2"], outputs[0]
+    if a.ndim == 1 and b.ndim == 2:
+        # `torch.matmul` would make a matrix of the result that it is given, in another layout.
+        torch.mm(a[None], b, out=out[None])
+    elif out.is_contiguous():
+        torch.matmul(a, b, out=out)
+    else:
+        # Where it makes a product of matrices of more dims than two, it takes a result for one that is dense.
+        out.copy_(torch.matmul(a, b))
 
 
 def _linear(tensors: Tensors, numbers: Mapping[str, Any], outputs: Sequence[Any]) -> None:
@@ -147,40 +172,89 @@ def _as_rows(out: Any) -> Any:
         return None
 
 
+_READS_OFFSETS = "the host reads where groups end, but for BFloat16 on compute capability 9 and 10"
+# The kernel has a thread for each.
+_MOST_GROUPS = 1024
+
+
+def _takes_groups(index: int, dtype: DataType, groups: int) -> bool:
+    """Whether torch has a kernel of groups."""
+    import torch
+
+    return (
+        dtype is DataType.BFloat16
+        and groups <= _MOST_GROUPS
+        and torch.cuda.get_device_capability(index)[0] in (9, 10)
+        and hasattr(torch, "_grouped_mm")
+    )
+
+
 def _grouped_mm(tensors: Tensors, numbers: Mapping[str, Any], outputs: Sequence[Any]) -> None:
     import torch
 
-    a, b, offsets = tensors["mat1"], tensors["mat2"], tensors["offsets"]
-    if a.dtype is torch.bfloat16 and torch.cuda.get_device_capability(a.device) >= (9, 0) and _is_aligned(a, b):
-        outputs[0].copy_(torch._grouped_mm(a, b, offs=offsets))  # noqa: SLF001
-        return
-    # The host reads where groups end.
+    a, b, offsets, out = tensors["mat1"], tensors["mat2"], tensors["offsets"], outputs[0]
+    if not a.numel() or not b.numel() or not offsets.numel():
+        out.zero_()
+    elif a.dtype is torch.bfloat16 and _takes_groups(a.get_device(), DataType.BFloat16, offsets.numel()):
+        _groups_at_once(a, b, offsets, out)
+    else:
+        _group_by_group(a, b, offsets, out)
+
+
+def _groups_at_once(a: Any, b: Any, offsets: Any, out: Any) -> None:
+    """One kernel, given such layouts that groups begin at multiples of 16 bytes wherever they are cut: it would stop the
+    device with an error."""
+    import torch
+
+    grouped: Any = torch._grouped_mm  # noqa: SLF001
+    if a.ndim == b.ndim:
+        out.copy_(grouped(_with_dense_columns(a), _with_dense_rows(b), offs=offsets))
+    elif a.ndim == 3:
+        # Of the transposed problem it is rows that are cut.
+        out.copy_(grouped(_with_dense_columns(b).t(), _with_dense_rows(a).transpose(1, 2), offs=offsets).t())
+    else:
+        dense = _with_dense_columns if b.stride(-2) == 1 else _with_dense_rows
+        out.copy_(grouped(_with_dense_rows(a), dense(b), offs=offsets))
+
+
+def _with_dense_rows(t: Any) -> Any:
+    """[.., R, C] with dense rows that begin at multiples of 16 bytes: itself or a copy."""
+    many = 16 // t.itemsize
+    *outer, down, along = t.stride()
+    lies_so = along == 1 and down >= t.shape[-1] and not any(s % many for s in (*outer, down))
+    if lies_so and t.data_ptr() % 16 == 0:
+        return t
+    width = t.shape[-1] + -t.shape[-1] % many
+    return t.new_empty((*t.shape[:-1], width))[..., : t.shape[-1]].copy_(t)
+
+
+def _with_dense_columns(t: Any) -> Any:
+    return _with_dense_rows(t.transpose(-1, -2)).transpose(-1, -2)
+
+
+def _group_by_group(a: Any, b: Any, offsets: Any, out: Any) -> None:
+    import torch
+
+    if offsets.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise LaunchError(f"grouped_mm is no part of a graph: {_READS_OFFSETS}")
     ends = offsets.tolist()
     for group, (first, end) in enumerate(zip([0, *ends], ends, strict=False)):
         if a.ndim == b.ndim:
-            torch.matmul(a[:, first:end], b[first:end], out=outputs[0][group])
+            torch.matmul(a[:, first:end], b[first:end], out=out[group])
         elif a.ndim == 3:
-            torch.matmul(a[group], b[:, first:end], out=outputs[0][:, first:end])
+            torch.matmul(a[group], b[:, first:end], out=out[:, first:end])
         else:
-            torch.matmul(a[first:end], b[group], out=outputs[0][first:end])
-
-
-def _is_aligned(*matrices: Any) -> bool:
-    """Whether rows, or columns, begin at multiples of 16 bytes, as the kernels of groups ask."""
-    for t in matrices:
-        down, along = t.stride()[-2:]
-        if 1 not in (down, along) or max(down, along) * t.itemsize % 16 or t.data_ptr() % 16:
-            return False
-        if t.ndim == 3 and t.stride(0) * t.itemsize % 16:
-            return False
-    return True
+            torch.matmul(a[first:end], b[group], out=out[first:end])
 
 
 def _topk(tensors: Tensors, numbers: Mapping[str, Any], outputs: Sequence[Any]) -> None:
     import torch
 
     options = {name: numbers[name] for name in ("dim", "largest", "sorted")}
-    torch.topk(tensors["arg"], numbers["k"], **options, out=tuple(outputs))
+    arg, (values, indices) = tensors["arg"], outputs
+    if arg.dtype is torch.bool:
+        arg, values = arg.view(torch.uint8), values.view(torch.uint8)
+    torch.topk(arg, numbers["k"], **options, out=(values, indices))
 
 
 def _argsort(tensors: Tensors, numbers: Mapping[str, Any], outputs: Sequence[Any]) -> None:
@@ -209,16 +283,29 @@ def _is_flash(tensors: Tensors, numbers: Mapping[str, Any]) -> bool:
     is_square = not numbers.get("is_causal") or query.shape[-2] == value.shape[-2]
     fits = query.shape[-1] == value.shape[-1] <= 256 and 0 not in query.shape and 0 not in value.shape
     plain = tensors.get("bias") is None and tensors.get("mask") is None
-    return plain and fits and is_square and query.dtype in (torch.float16, torch.bfloat16)
+    is_short = query.dtype in (torch.float16, torch.bfloat16)
+    return plain and fits and is_square and is_short and _has_flash(query.get_device())
+
+
+def _has_flash(index: int) -> bool:
+    import torch
+
+    is_built = torch.backends.cuda.is_flash_attention_available()
+    return bool(is_built) and torch.cuda.get_device_capability(index) >= (8, 0)
 
 
 def _flat(t: Any) -> Any:
-    """[N.., H, L, E] as [N, H, L, E], and the last dim a multiple of 8, as flash attention asks."""
+    """[N.., H, L, E] as [N, H, L, E], the last dim a multiple of 8, and rows that begin at multiples of 16 bytes, as flash
+    attention asks."""
     import torch
 
     four = t.flatten(0, -4)
     rest = -four.shape[-1] % 8
-    return torch.nn.functional.pad(four, (0, rest)) if rest else four
+    if rest:
+        return torch.nn.functional.pad(four, (0, rest))
+    *outer, along = four.stride()
+    lies_so = along == 1 and not any(s % 8 for n, s in zip(four.shape, outer, strict=False) if n > 1)
+    return four if lies_so and four.data_ptr() % 16 == 0 else four.clone(memory_format=torch.contiguous_format)
 
 
 def _scale(tensors: Tensors, numbers: Mapping[str, Any]) -> float:
@@ -255,9 +342,12 @@ def _sdpfa_fwd(tensors: Tensors, numbers: Mapping[str, Any], outputs: Sequence[A
     )
     _put(out, found[0])
     log_sums.copy_(found[1].reshape(log_sums.shape))
-    # Without dropout there is no state, and what is said of it need not lie on the device.
-    seed.copy_(found[6].reshape(seed.shape) if found[6].numel() == 2 else torch.zeros_like(seed))
-    offset.copy_(found[7].reshape(()))
+    # The state is two numbers in one tensor, and what comes behind it is not used. Without dropout nobody writes it.
+    offset.zero_()
+    if numbers.get("dropout_p"):
+        seed.copy_(found[6])
+    else:
+        seed.zero_()
 
 
 def _sdpfa_bwd(tensors: Tensors, numbers: Mapping[str, Any], outputs: Sequence[Any]) -> None:

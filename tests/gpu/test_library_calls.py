@@ -183,11 +183,14 @@ def test_a_recorded_call_runs_in_the_graph(torch: Any) -> None:
     captured.close()
 
 
-def test_a_recorded_call_of_cupy_is_made_at_each_launch(cupy: Any) -> None:
+def test_a_recorded_call_of_cupy_is_made_at_each_launch(cupy: Any, unlowered: list[str]) -> None:
     rng = np.random.default_rng(5)
     arrays = [rng.standard_normal(s).astype(np.float32) for s in ((64, 32), (32, 16))]
     placed = [cupy.asarray(a) for a in arrays]
     captured = defined("matmul", placed).program(placed).capture(placed)
+    (warning,) = unlowered
+    assert "CuPy computes nothing on a stream that is captured" in warning
+    unlowered.clear()
     placed[0] *= 2
     np.testing.assert_allclose(captured.replay()[0].get(), 2 * arrays[0] @ arrays[1], rtol=1e-4, atol=1e-4)
     others = [a + 1 for a in placed]
@@ -225,6 +228,28 @@ def test_memory_of_captures_is_given_back(torch: Any) -> None:
     assert torch.cuda.memory_reserved() <= before + (64 << 20)
 
 
+def test_modes_of_the_caller_change_nothing(torch: Any) -> None:
+    a = torch.randn(32, 32, device="cuda")
+    fd = defined("matmul", (a, a))
+    with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16):
+        (inside,) = fd.execute([a, a])
+    assert torch.equal(inside, fd.execute([a, a])[0])
+    q = torch.randn((2, 2, 8, 8), device="cuda")
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.sdpfa_fwd(*(fd.from_pytorch(q) for _ in range(3)))[0])
+    with torch.autocast("cuda", torch.bfloat16):
+        (inside,) = fd.execute([q, q, q])
+    assert torch.equal(inside, fd.execute([q, q, q])[0])
+
+
+def test_sums_without_terms_are_zeros(torch: Any, cupy: Any) -> None:
+    for made in (lambda shape: torch.ones(shape, device="cuda"), lambda shape: cupy.ones(shape, "float32")):
+        a, b = made((4, 0)), made((0, 5))
+        (out,) = defined("matmul", (a, b)).execute([a, b])
+        assert out.shape == (4, 5)
+        assert not bool(out.any())
+
+
 # --- a Llama block ----------------------------------------------------------------------------------------------------
 
 SIZES = Sizes(batch=2, seq=128, heads=4, head=64, hidden=512)
@@ -243,7 +268,10 @@ def exact_gradients(torch: Any, arrays: list[Any]) -> list[Any]:
 
 
 # torch's own threads begin without a context.
-@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")
+_BACKWARD = pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")
+
+
+@_BACKWARD
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_llama_block_is_one_program_and_one_graph(torch: Any, dtype: str) -> None:
     numpy_dtype: Any = np.float32 if dtype == "float32" else ml_dtypes.bfloat16
@@ -302,6 +330,7 @@ def test_scatter_is_that_of_torch(torch: Any) -> None:
     )
 
 
+@_BACKWARD
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 @pytest.mark.parametrize(("is_causal", "scale"), [(None, None), (True, None), (False, 1e-2)])
 @pytest.mark.parametrize("head", [8, 12, 64])
@@ -321,6 +350,7 @@ def test_attention_is_that_of_torch(torch: Any, dtype: str, is_causal: Any, scal
         torch.testing.assert_close(found, want.detach(), rtol=bound, atol=bound)
 
 
+@_BACKWARD
 def test_dropout_is_that_of_torch_forward_and_backward(torch: Any) -> None:
     attention: Any = importlib.import_module("torch.nn.attention")
     q, k, v, g = (torch.randn((4, 8, 16, 8), dtype=torch.bfloat16, device="cuda", requires_grad=True) for _ in range(4))
@@ -372,6 +402,43 @@ def test_grouped_products_are_those_of_torch(torch: Any) -> None:
             else:
                 wanted = torch.cat([wide[s] @ other[i] for i, s in enumerate(spans)])
             torch.testing.assert_close(out.double(), wanted, rtol=2e-2, atol=0.2)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_groups_of_any_size(torch: Any, dtype: str) -> None:
+    """In memory a group begins at any element; the kernel of torch would stop the device where it is not at 16 bytes."""
+    m, k, n = 37, 19, 21
+    for first, second, cut in (((m, k), (k, n), k), ((m, k), (3, k, n), m), ((3, m, k), (k, n), n)):
+        a, b = (torch.randn(s, dtype=getattr(torch, dtype), device="cuda") for s in (first, second))
+        ends = [3, 8, cut]
+        offsets = torch.tensor(ends, dtype=torch.int32, device="cuda")
+        (out,) = many(lambda ops, *t: ops.grouped_mm(*t), [a, b, offsets])
+        spans = [slice(x, y) for x, y in itertools.pairwise([0, *ends])]
+        wide, other = a.double(), b.double()
+        if a.ndim == b.ndim:
+            wanted = torch.stack([wide[:, s] @ other[s] for s in spans])
+        elif a.ndim == 3:
+            wanted = torch.cat([wide[i] @ other[:, s] for i, s in enumerate(spans)], 1)
+        else:
+            wanted = torch.cat([wide[s] @ other[i] for i, s in enumerate(spans)])
+        torch.testing.assert_close(out.double(), wanted, rtol=2e-2, atol=0.1)
+
+
+def test_attention_takes_any_layout(torch: Any) -> None:
+    """Rows that begin anywhere, and a last dim that is not dense, which flash attention does not take."""
+    base = torch.randn(2, 3, 40, 41, dtype=torch.bfloat16, device="cuda")
+    for t in (base[..., 1:9], base[..., :8, :9].transpose(-1, -2)):
+        (out,) = many(lambda ops, q, k, v: ops.sdpfa_fwd(q, k, v)[0], [t, t, t])
+        dense = t.contiguous()
+        wanted = torch.nn.functional.scaled_dot_product_attention(dense, dense, dense)
+        torch.testing.assert_close(out, wanted, rtol=2e-2, atol=2e-2)
+
+
+def test_sorting_of_bools(torch: Any) -> None:
+    x = torch.rand(5, 9, device="cuda") > 0.5
+    found, where = many(lambda ops, t: ops.topk(t, 4, 1, True, True), [x])
+    assert torch.equal(found, x.int().sort(1, descending=True)[0][:, :4].bool())
+    assert torch.equal(torch.gather(x, 1, where), found)
 
 
 def test_attention_and_sorting_run_in_graphs(torch: Any) -> None:

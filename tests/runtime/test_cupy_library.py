@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -50,3 +51,25 @@ def test_half_is_what_cupy_has() -> None:
     half = Operand("out", DataType.Half, (1,), (1,))
     assert private("_widened")(half, np.ones(2, np.float16)).dtype == np.float32
     assert private("_narrowed")(half, np.ones(2, np.float32)).dtype == np.float16
+
+
+def test_numbers_stay_numbers() -> None:
+    """`ascontiguousarray` gives a vector for a number, in NumPy as in CuPy."""
+    for dtype in (DataType.BFloat16, DataType.Half, DataType.Float):
+        operand = Operand("out", dtype, (), ())
+        found = private("_narrowed")(operand, np.asarray(1.5, np.float32))
+        assert found.shape == ()
+
+
+def test_arrays_without_elements_lie_at_the_null_pointer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy asks the driver where memory lies, unless it is told; of the null pointer the driver knows nothing."""
+
+    def unowned(address: int, nbytes: int, owner: Any, device_id: int = -1) -> Any:
+        if device_id < 0 and not address:
+            raise RuntimeError("UnownedMemory requires explicit device ID for a null pointer.")
+        return device_id
+
+    cuda = SimpleNamespace(UnownedMemory=unowned, MemoryPointer=lambda memory, offset: memory)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, ndarray=lambda *parts: parts))
+    empty = Operand("arg1", DataType.Float, (4, 0), (0, 1))
+    assert private("_array")(1, empty, 0) == ((4, 0), np.float32, 1, (0, 4))
