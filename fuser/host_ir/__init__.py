@@ -97,8 +97,10 @@ Co-resident launches (side_by_side.py)
 
 Library calls (call_checks.py, runtime/library_calls.py)
     `CallLibrary` writes into slots of any layout. What fits is checked when the call is bound, and its numbers are in
-    the key. In a CUDA graph a call is a graph within the graph, captured on a stream and with memory of its own; other
-    addresses capture it again and set that node. `program.explain()` says which library computed it and what was copied
+    the key. In a CUDA graph a call is a graph within the graph, captured on a stream that nobody else has, with memory
+    of its own (runtime/torch_captures.py); other addresses capture it again and set that node. Calls that cannot be
+    recorded, of CuPy, with dropout, or where the host reads on the way, make the program one that is put on the stream
+    at each launch; a warning in the log says so. `program.explain()` says which library computed it and what was copied
     or converted.
 """
 

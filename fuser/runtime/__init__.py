@@ -16,7 +16,8 @@ Knows nothing of host programs, schedules or definitions.
     call_keys.py                 the key of a call, read by code made for the types of its arguments
     commands.py, cuda_graphs.py, cuda_switches.py   what a graph is made of, and CUDA graphs of explicit nodes
     streams.py, side_streams.py, reports.py, selectors.py   order between streams; errors of work that nobody waited for
-    library_calls.py             library ops by torch, CuPy or NumPy, without copies of memory
+    library_calls.py             library ops by torch, CuPy or NumPy, without copies of memory; torch_captures.py has
+                                 streams and memory of those in graphs
     disk_cache.py                binaries and programs of earlier processes
     rtc_kernel.py                `RtcKernel`: raw CUDA source, with the checks and variants of generated kernels
     generator.py                 the state of the random generator: torch's for tensors of torch on a GPU, else the

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fuser import locks
-from fuser.errors import LaunchError
+from fuser.errors import LaunchError, LaunchMemoryError
 from fuser.options import logger
 from fuser.runtime import driver
 from fuser.runtime.cuda_binaries import LoadedKernel, check_arch, check_parameters, load_binary
@@ -67,12 +67,17 @@ def _library(call: LibraryCall) -> Any:
     return importlib.import_module(f"fuser.runtime.{call.library}_library")
 
 
+# CuPy has an error of its own for memory, and torch without CUDA asserts.
+_REFUSALS = (RuntimeError, ValueError, TypeError, AssertionError, MemoryError)
+
+
 def _refused(call: LibraryCall, error: Exception) -> LaunchError:
     if isinstance(error, LaunchError):
         return error
-    return LaunchError(
-        f"{call.library} does not compute {call.op}({operands_text(call.inputs)}) on this device: {str(error).strip()}"
-    )
+    asked, words = f"{call.op}({operands_text(call.inputs)})", str(error).strip()
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return LaunchMemoryError(f"{call.library} has no memory for {asked} on this device: {words}")
+    return LaunchError(f"{call.library} does not compute {asked} on this device: {words}")
 
 
 class CudaDevice:
@@ -573,8 +578,10 @@ class CudaDevice:
     def call_library(self, call: LibraryCall, addresses: Sequence[int], stream: int) -> None:
         """Enqueue what a library computes. Raises LaunchError with what the library says."""
         try:
-            _library(call).run(self, call, addresses, stream)
-        except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+            # torch warns where it finds no context.
+            with self.current():
+                _library(call).run(self, call, addresses, stream)
+        except _REFUSALS as error:
             raise _refused(call, error) from error
 
     def capture_library(self, call: LibraryCall, addresses: Sequence[int], shared: dict[str, Any]) -> Any:
@@ -585,16 +592,20 @@ class CudaDevice:
         try:
             library = _library(call)
             if call.library not in shared:
-                shared[call.library] = library.CaptureMemory()
+                shared[call.library] = library.CaptureMemory(self)
             return library.Captured(self, call, addresses, shared[call.library])
-        except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        except _REFUSALS as error:
             raise _refused(call, error) from error
+
+    def why_not_recorded(self, call: LibraryCall) -> str:
+        """Why a library's call is no part of a graph; empty for one that can be."""
+        return _library(call).why_not_recorded(self, call)
 
     def make_graph(self, commands: Sequence[Command], edges: Edges) -> DeviceGraph:
         """A CUDA graph of commands. Raises the errors of their launches, before anything runs.
 
         A driver without nodes that choose among bodies has no graph of commands with choices: they are put on the stream at
-        each launch, and the host reads the selectors. So is what CuPy computes. The log says so.
+        each launch, and the host reads the selectors. So are those with calls that cannot be recorded. The log says so.
         """
         from fuser.runtime.commands import StreamCommands, library_commands
         from fuser.runtime.cuda_graphs import CudaGraph
@@ -603,9 +614,10 @@ class CudaDevice:
         if count_switches(commands) and not has_switch_nodes():
             logger().warning("the driver has no conditional nodes (CUDA 12.8): a program with choices is no graph")
             return StreamCommands(self, commands)
-        if any(c.call.library == "cupy" for c in library_commands(commands)):
-            logger().warning("CuPy computes nothing on a stream that is captured: a program with its calls is no graph")
-            return StreamCommands(self, commands)
+        for command in library_commands(commands):
+            if why := self.why_not_recorded(command.call):
+                logger().warning("a program with %s is no graph: %s", command.call.op, why)
+                return StreamCommands(self, commands)
         return CudaGraph(self, commands, edges)
 
     def is_capturing(self, stream: int) -> bool:

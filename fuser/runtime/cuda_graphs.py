@@ -76,6 +76,8 @@ class CudaGraph:
         finally:
             if switched:
                 driver.leave_context()
+        for memory in self._calls.shared.values():
+            memory.launched()
         if self._calls.replaced:
             # The launch before may have been at them; this one comes behind it.
             replaced, self._calls.replaced = self._calls.replaced, []
@@ -169,6 +171,8 @@ class _Nodes:
                 return False
             self._commands[number] = command
             return True
+        if isinstance(command, LibraryCommand) and self._device.why_not_recorded(command.call):
+            return False
         if isinstance(old, KernelCommand) and isinstance(command, KernelCommand):
             # The attributes of a node stay what they were; its function may be another one.
             same = (old.launch.cooperative, old.launch.cluster) == (command.launch.cooperative, command.launch.cluster)

@@ -28,6 +28,11 @@ def run(device: Device, call: LibraryCall, addresses: Sequence[int], stream: int
         _compute(device.index, call, addresses)
 
 
+def why_not_recorded(device: Device, call: LibraryCall) -> str:
+    """Why a call is no part of a graph, and is made at each launch."""
+    return "CuPy computes nothing on a stream that is captured"
+
+
 def _compute(index: int, call: LibraryCall, addresses: Sequence[int]) -> None:
     import cupy
 

@@ -83,6 +83,8 @@ def notes_of(call: LibraryCall) -> tuple[str, ...]:
         notes.append(
             "it is no part of a graph: CuPy computes nothing on a captured stream, and is called at each launch"
         )
+    elif dict(call.numbers).get("dropout_p"):
+        notes.append("it is no part of a graph: each launch draws random numbers of its own")
     return tuple(notes)
 
 

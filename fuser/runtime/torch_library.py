@@ -15,6 +15,7 @@ from fuser.ir.dtypes import DataType
 from fuser.runtime import dlpack
 from fuser.runtime.library_calls import LibraryCall, Operand
 from fuser.runtime.streams import LEGACY
+from fuser.runtime.torch_captures import CaptureMemory, captured
 
 if TYPE_CHECKING:
     from fuser.runtime.device import Device
@@ -33,43 +34,33 @@ def run(device: Device, call: LibraryCall, addresses: Sequence[int], stream: int
         _compute(call, *_operands(device, call, addresses))
 
 
-class CaptureMemory:
-    """What the calls of one graph share: memory that they take meanwhile, and a stream to capture them on.
+def why_not_recorded(device: Device, call: LibraryCall) -> str:
+    """Why a call is no part of a graph, and is made at each launch; empty for one that can be."""
+    import torch
 
-    They follow one another, so that one may use what another had. Nobody else has any of it.
-    """
-
-    def __init__(self) -> None:
-        import torch
-
-        self.pool: Any = torch.cuda.graph_pool_handle()
-        self.stream: Any = torch.cuda.Stream()
+    if not hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph"):
+        return f"torch {torch.__version__} does not give out the graphs that it captures"
+    if dict(call.numbers).get("dropout_p"):
+        return "each launch would draw the same random numbers"
+    if call.op == "grouped_mm" and not _takes_groups(device.index, call.inputs[0].dtype, call.inputs[2].sizes[0]):
+        return _READS_OFFSETS
+    return ""
 
 
 class Captured:
     """A call as a graph of CUDA, with the memory that it takes meanwhile; `graph` is the handle of a cudaGraph_t."""
 
     def __init__(self, device: Device, call: LibraryCall, addresses: Sequence[int], memory: CaptureMemory) -> None:
-        import torch
-
-        if dict(call.numbers).get("dropout_p"):
-            raise LaunchError(
-                f"{call.op} with dropout is not recorded: each launch would draw the same numbers. Run it without a "
-                "graph, or apply dropout outside of it"
+        with ExitStack() as stack:
+            _enter(stack, device)
+            tensors, numbers, outputs = _operands(device, call, addresses)
+            if call.op in ("matmul", "linear") or (call.op.startswith("sdpfa") and not _is_flash(tensors, numbers)):
+                memory.prepare_products()
+            self._held: Any = captured(
+                memory.lane.stream, memory.pool, lambda: _compute(call, tensors, numbers, outputs)
             )
-        # torch's own capture: what the call allocates stays its own for as long as this lives.
-        self._held: Any = torch.cuda.CUDAGraph(keep_graph=True)
-        # torch keeps one workspace of cuBLAS for a stream, whoever has the stream: what is captured must have its own.
-        clear: Any = getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)  # noqa: SLF001
-        with torch.no_grad(), torch.cuda.device(device.index), torch.cuda.stream(memory.stream):
-            clear()
-            self._held.capture_begin(pool=memory.pool, capture_error_mode="thread_local")
-            try:
-                _compute(call, *_operands(device, call, addresses))
-            finally:
-                self._held.capture_end()
-                clear()
         self.graph = int(self._held.raw_cuda_graph())
+        self._memory = memory
 
 
 def _enter(stack: ExitStack, device: Device) -> None:

@@ -2,8 +2,10 @@
 
 import dataclasses
 import gc
+import re
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,11 +24,12 @@ from fuser.ir.enums import GLOBAL_MEMORY
 from fuser.ir.integers import const, symbol
 from fuser.ir.kernel import Buffer, ScalarParameter, TensorParameter
 from fuser.ir.launch_plan import LaunchPlan, Meeting
-from fuser.runtime import driver
+from fuser.runtime import cuda_device, driver
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.device import Launch, get_device
 from fuser.runtime.launch_params import LaunchParams
+from fuser.runtime.library_calls import LibraryCall, Operand
 from fuser.runtime.nvrtc import CompileResult, NvrtcUnavailableError
 from fuser.runtime.raw_signature import RawKind, RawParameter
 from fuser.runtime.rtc_kernel import RtcKernel
@@ -744,3 +747,39 @@ def test_own_tensors_are_ordered_after_their_stream(fake: FakeDriver, raw_device
         kernel.run((DeviceTensor.empty(raw_device, (8,), DataType.Double),), LaunchParams(1, 1, 1, 32, 1, 1))
     with pytest.raises(LaunchTypeError, match=r"got shape \(8, 4\) with strides \(1, 8\)"):
         kernel.run((tensor.view((8, 4), (1, 8)),), LaunchParams(1, 1, 1, 32, 1, 1))
+
+
+class _Bad(RuntimeError):
+    """As torch calls it, which has no MemoryError."""
+
+
+_Bad.__name__ = "OutOfMemoryError"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (RuntimeError("no kernel"), LaunchError, "torch does not compute topk(arg Half[4]) on this device: no kernel"),
+        (
+            AssertionError("without CUDA"),
+            LaunchError,
+            "torch does not compute topk(arg Half[4]) on this device: without CUDA",
+        ),
+        (MemoryError("9 GB"), LaunchMemoryError, "torch has no memory for topk(arg Half[4]) on this device: 9 GB"),
+        (_Bad("9 GB"), LaunchMemoryError, "torch has no memory for topk(arg Half[4]) on this device: 9 GB"),
+    ],
+)
+def test_what_a_library_refuses_is_told_in_its_words(
+    fake: FakeDriver, device: CudaDevice, monkeypatch: pytest.MonkeyPatch, error: Exception, kind: type, message: str
+) -> None:
+    call = LibraryCall("topk", "torch", (Operand("arg", DataType.Half, (4,), (1,)),), ())
+
+    def run(*parts: Any) -> None:
+        assert fake.current == CONTEXT, "libraries find the context of the device"
+        raise error
+
+    monkeypatch.setattr(cuda_device, "_library", lambda call: SimpleNamespace(run=run))
+    fake.current = 0
+    with pytest.raises(LaunchError, match=re.escape(message)) as told:
+        device.call_library(call, (1,), 0)
+    assert type(told.value) is kind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -192,6 +193,7 @@ class Captured:
 def library(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> CudaDevice:
     Captured.alive.clear()
     monkeypatch.setattr(device, "capture_library", lambda call, addresses, shared: Captured(addresses))
+    monkeypatch.setattr(device, "why_not_recorded", lambda call: "it draws" if dict(call.numbers) else "")
     return device
 
 
@@ -225,3 +227,41 @@ def test_a_call_on_other_memory_is_captured_anew_and_set_in_place(fake: FakeDriv
 def test_a_call_becomes_no_other_command(fake: FakeDriver, library: CudaDevice) -> None:
     graph = library.make_graph([LibraryCommand(CALL, (1,))], [()])
     assert not graph.set(0, CopyCommand(memory(library, 8), memory(library, 8), 8))
+
+
+DRAWN = LibraryCall("sdpfa_fwd", "torch", (), (), (("dropout_p", 0.5),))
+
+
+def test_calls_that_cannot_be_recorded_are_made_at_each_launch(
+    library: CudaDevice, monkeypatch: pytest.MonkeyPatch, unlowered: list[str]
+) -> None:
+    made: list[tuple[int, ...]] = []
+    monkeypatch.setattr(library, "call_library", lambda call, addresses, stream: made.append((*addresses, stream)))
+    graph = library.make_graph([LibraryCommand(CALL, (1,)), LibraryCommand(DRAWN, (2,))], [(), (0,)])
+    assert unlowered == ["a program with sdpfa_fwd is no graph: it draws"]
+    unlowered.clear()
+    graph.launch(5)
+    graph.launch(6)
+    assert made == [(1, 5), (2, 5), (1, 6), (2, 6)]
+
+
+def test_a_recorded_call_becomes_none_that_cannot_be_recorded(library: CudaDevice) -> None:
+    graph = library.make_graph([LibraryCommand(CALL, (1,))], [()])
+    assert not graph.set(0, LibraryCommand(DRAWN, (1,)))
+
+
+def test_memory_of_captures_hears_of_launches(
+    fake: FakeDriver, device: CudaDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+
+    def capture(call: Any, addresses: Any, shared: dict[str, Any]) -> Captured:
+        shared["torch"] = SimpleNamespace(launched=lambda: told.append(1))
+        return Captured(addresses)
+
+    monkeypatch.setattr(device, "capture_library", capture)
+    monkeypatch.setattr(device, "why_not_recorded", lambda call: "")
+    graph = device.make_graph([LibraryCommand(CALL, (1,))], [()])
+    graph.launch(0)
+    graph.launch(0)
+    assert told == [1, 1]

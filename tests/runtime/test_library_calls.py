@@ -92,3 +92,5 @@ def test_conversions_are_told() -> None:
     assert "CuPy computes with no BFloat16" in notes_of(call("cupy", DataType.BFloat16, (2, 2), (2, 1)))[0]
     assert notes_of(call("torch", DataType.BFloat16, (2, 2), (2, 1))) == ()
     assert "it is no part of a graph" in notes_of(call("cupy", DataType.Half, (2, 2), (2, 1)))[0]
+    drawn = LibraryCall("sdpfa_fwd", "torch", (), (), (("dropout_p", 0.5),))
+    assert "each launch draws random numbers of its own" in notes_of(drawn)[0]

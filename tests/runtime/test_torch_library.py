@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fuser.errors import LaunchError
+from fuser.ir.dtypes import DataType
 from fuser.ir.numpy_functions import numpy_cast
 from fuser.runtime import array_library, dlpack
 from fuser.runtime.arrays import framework_dtype
@@ -253,3 +254,16 @@ def test_flash_attention_gets_rows_that_begin_at_16_bytes(last: int) -> None:
         assert along == 1
         assert all(begins_at_16_bytes(found, s) for s in outer)
     assert last != 8 or torch_library._flat(dense).data_ptr() == dense.data_ptr()
+
+
+# --- what is recorded -------------------------------------------------------------------------------------------------
+
+
+def test_what_a_graph_cannot_repeat_is_not_recorded() -> None:
+    t, offsets = Operand("mat1", DataType.Float, (4, 4), (4, 1)), Operand("offsets", DataType.Int32, (2,), (1,))
+    plain = LibraryCall("matmul", "torch", (t, t), (t,))
+    assert not torch_library.why_not_recorded(HOST, plain)
+    groups = LibraryCall("grouped_mm", "torch", (t, t, offsets), (t,))
+    assert "the host reads where groups end" in torch_library.why_not_recorded(HOST, groups)
+    drawn = LibraryCall("sdpfa_fwd", "torch", (t, t, t), (t,), (("dropout_p", 0.25),))
+    assert "the same random numbers" in torch_library.why_not_recorded(HOST, drawn)
