@@ -292,6 +292,47 @@ def test_modes_of_the_caller_change_nothing(torch: Any) -> None:
     assert torch.equal(inside, fd.execute([q, q, q])[0])
 
 
+def by_both(cupy: Any, body: Any, arrays: list[Any]) -> None:
+    """Results of CuPy on a GPU, against those of NumPy on the simulator."""
+    with FusionDefinition() as fd:
+        results = body(fd.ops, *(fd.from_array(a) for a in arrays))
+        for t in results if isinstance(results, tuple) else (results,):
+            fd.add_output(t)
+    found = fd.execute([cupy.asarray(a) for a in arrays])
+    for one, other in zip(found, fd.execute(arrays, device="simulator"), strict=True):
+        bound = 2.0**-8 if other.dtype == np.float16 else 1e-5
+        np.testing.assert_allclose(one.get(), np.asarray(other), rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32])
+def test_cupy_sorts_and_scatters_as_numpy_does(cupy: Any, dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((6, 5, 4)) * 9).astype(dtype)
+    for dim, flag in itertools.product((0, 1, -1), (False, True)):
+        by_both(cupy, lambda ops, t: ops.argsort(t, dim, flag, True), [x])  # noqa: B023
+        by_both(cupy, lambda ops, t: ops.topk(t, 3, dim, flag, True), [x])  # noqa: B023
+    index = np.argsort(x, 0)[:4]
+    by_both(cupy, lambda ops, *t: ops.scatter(*t, 0), [x, index, x])
+    by_both(cupy, lambda ops, *t: ops.scatter(*t, 2, 0), [x, index])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_cupy_computes_attention_and_groups_as_numpy_does(cupy: Any, dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    q, k, v, g = (rng.standard_normal((2, 2, n, 4)).astype(dtype) for n in (5, 7, 7, 5))
+
+    def attention(ops: Any, q: Any, k: Any, v: Any, g: Any) -> Any:
+        out, sums, seed, offset = ops.sdpfa_fwd(q, k, v, is_causal=True)
+        return (out, sums, *ops.sdpfa_bwd(g, q, k, v, out, sums, None, True, seed, offset, None))
+
+    by_both(cupy, attention, [q, k, v, g])
+    mask = rng.random((2, 2, 5, 7)) > 0.5
+    by_both(cupy, lambda ops, q, k, v, m: ops.sdpfa_fwd(q, k, v, mask=m)[0], [q, k, v, mask])
+    for first, second, cut in (((5, 9), (9, 6), 9), ((5, 9), (3, 9, 6), 5), ((3, 5, 9), (9, 6), 6)):
+        a, b = (rng.standard_normal(s).astype(dtype) for s in (first, second))
+        by_both(cupy, lambda ops, *t: ops.grouped_mm(*t), [a, b, np.asarray([2, 2, cut], np.int32)])
+
+
 def test_sums_without_terms_are_zeros(torch: Any, cupy: Any) -> None:
     for made in (lambda shape: torch.ones(shape, device="cuda"), lambda shape: cupy.ones(shape, "float32")):
         a, b = made((4, 0)), made((0, 5))
