@@ -138,8 +138,8 @@ def two_pass_welford(builder: ScheduledFusion, name: str) -> None:
         made.append(Pointwise("sub", (x, spread("centre", shift)), difference.output))
         builder.replace_expr(difference, made, {})
         made = []
-    # A mean that only those differences read is read no more, and one that nothing reads need not be there.
-    for name in [e.output.name for e in reversed(builder.exprs) if isinstance(e, (Broadcast, Pointwise))]:
+    # A mean that only those differences read is read no more; what nothing reads is computed in no loop, and is in no place.
+    for name in [e.output.name for e in reversed(builder.exprs) if isinstance(e, (Broadcast, Pointwise, Reduction))]:
         unused = builder.definition(name)
         if unused is not None and name not in builder.output_names and not builder.uses(name):
             builder.replace_expr(unused, [], {})

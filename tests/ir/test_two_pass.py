@@ -95,6 +95,20 @@ def test_what_the_mean_has_lost_is_summed_up_where_no_rest_is_carried(dtype: Dat
     assert any(isinstance(e, Pointwise) and e.op == "rest_of" for e in builder.exprs) is (dtype is DataType.Float)
 
 
+@pytest.mark.parametrize(("dtype", "sums"), [(DataType.BFloat16, 2), (DataType.Float, 1)])
+def test_no_sum_of_squares_where_only_the_mean_is_read(dtype: DataType, sums: int) -> None:
+    """A result that nothing reads has no loop to be inlined into: it would be an array."""
+    fusion = centred(dtype, moments=False).fusion
+    assert fusion is not None
+    builder = ScheduleBuilder(fusion.ir_fusion)
+    builder.two_pass(welford_mean(fusion.ir_fusion))
+    assert sum(isinstance(e, Reduction) for e in builder.exprs) == sums
+    builder.inline_most()
+    x = np.random.default_rng(0).normal(size=(3, 37)).astype(np.float32)
+    (found,) = run(Lowered.of(builder), [x]).check().values()
+    np.testing.assert_allclose(found.astype(float), x - x.mean(1, keepdims=True), rtol=1e-2, atol=1e-6)
+
+
 def test_replays() -> None:
     fusion = moments()
     builder = ScheduleBuilder(fusion)
