@@ -1462,3 +1462,20 @@ def test_rows_of_tensors_without_elements(monkeypatch: pytest.MonkeyPatch) -> No
 
     least, sums = run(define, [np.ones((0, 300, 0), "i8")], monkeypatch)
     assert (least.shape, sums.shape) == ((300, 0, 0), (300, 0, 0, 300))
+
+
+@pytest.mark.parametrize("shape", [(17, 1, 6, 6, 3), (40, 1, 5, 7, 3)], ids=str)
+def test_results_of_columns_that_are_stored_by_element(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written last leaves the second-level cache first, which only whole vectors are told."""
+
+    def define(fd: FusionDefinition) -> None:
+        o = fd.ops
+        x = fd.define_tensor([-1, 1, -1, -1, -1], True, DataType.BFloat16)
+        y = o.cast(x, DataType.Float)
+        _, mean = o.var_mean(y, [0], 1, True)
+        fd.add_output(o.reshape(o.sub(y, mean), [o.size(x, 0), -1, o.size(y, 2), o.size(y, 4)]))
+
+    x = RNG.integers(-8, 9, shape).astype(DataType.BFloat16.numpy)
+    (found,) = run(define, [x], monkeypatch)
+    wide = x.astype("f8")
+    np.testing.assert_allclose(found, (wide - wide.mean(0)).reshape(found.shape), rtol=1e-5, atol=1e-6)

@@ -172,10 +172,12 @@ class NestVectors(NestStorage):
         touches_device = source.buffer.is_global or target.buffer.is_global
         cache = self.context.state(t.name).cache_op if touches_device else CacheOp.unspecified
         cache = LEVEL_2 if crosses else cache
+        # A store of a single element has no hint: what would be told is how its value is read.
+        of_element = cache if source.buffer.is_global else CacheOp.unspecified
         if self.context.state(t.name).op_type is LoadStoreOpType.cp_async:
             stmt: Stmt = async_copy(t, target.buffer, starts[0], source.buffer, starts[1], width, cache)
         elif width == 1:
-            stmt = Store(target.buffer, starts[0], Load(source.buffer, starts[1], cache))
+            stmt = Store(target.buffer, starts[0], Load(source.buffer, starts[1], of_element))
         else:
             aligned = not problems[1]
             stmt = VectorMove(target.buffer, starts[0], source.buffer, starts[1], width, cache, aligned)
@@ -186,7 +188,7 @@ class NestVectors(NestStorage):
             is_async = not whole and isinstance(stmt, AsyncCopy) and t.dtype.itemsize >= ASYNC_ELEMENT
             copied = t if is_async else None
             # Elements of a vector that is cut are few, and registers for what is read early are what all threads lack then.
-            by_element = CacheOp.unspecified if cache is CacheOp.read_only else cache
+            by_element = CacheOp.unspecified if cache is CacheOp.read_only else of_element
             moved = (target.buffer, starts[0]), (source.buffer, starts[1], by_element)
             if whole and not problems[1] and self._is_only_read(source_tensor, source):
                 at_once = self._read_whole(leader, nest, stmt)
