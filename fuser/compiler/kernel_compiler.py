@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -22,6 +23,7 @@ from fuser.ir.enums import SchedulerType
 from fuser.ir.fact_collection import collect_facts
 from fuser.ir.facts import Facts
 from fuser.ir.fusion import Fusion, tensor_outputs
+from fuser.ir.integers import Int
 from fuser.ir.kernel import Kernel
 from fuser.ir.kernel_demand import demand_of
 from fuser.ir.proofs import ProofLog
@@ -303,7 +305,9 @@ class KernelCompiler:
     def _check_demand(
         self, kernel: CompiledKernel, segment: Segment, scheduler: SchedulerType, bound: BoundInputs
     ) -> None:
-        """Raise SizesRefusedError for a kernel that must spill or is longer than the instruction cache, if it can be cut."""
+        """Raise SizesRefusedError for a kernel that asks for more shared memory than a block may have, and, if it can be cut,
+        for one that must spill or is longer than the instruction cache."""
+        self._check_shared(kernel, segment, scheduler, bound)
         if kernel.kernel_ir is None or len(segment.fusion.tensor_exprs) == 1:
             return
         demand = demand_of(kernel.kernel_ir.body)
@@ -317,6 +321,19 @@ class KernelCompiler:
                 f"and has some {demand.instructions} instructions, of {instructions} that are cached"
             )
             raise too_large(segment.fusion, scheduler, why, parts)
+
+    def _check_shared(
+        self, kernel: CompiledKernel, segment: Segment, scheduler: SchedulerType, bound: BoundInputs
+    ) -> None:
+        """Buffers are laid out when a kernel is lowered: what a scheduler counts of them before is an estimate."""
+        if kernel.plan is None:
+            return
+        shared, most = _evaluated(kernel.plan.shared_bytes, kernel, bound), self.target().info.shared_per_block_optin
+        if shared > most:
+            why = (
+                f"a block of the kernel that {scheduler.name} proposes needs {shared} bytes of shared memory, of {most}"
+            )
+            raise too_large(segment.fusion, scheduler, why, -(-shared // most))
 
     def compile_scheduled(self, scheduled: ScheduleBuilder, bound: BoundInputs) -> CompiledKernel:
         """The kernel of a schedule, exactly as it stands."""
@@ -457,12 +474,15 @@ def _fewer_blocks(kernel: CompiledKernel) -> Sequence[int]:
 def _threads(kernel: CompiledKernel, bound: BoundInputs) -> int:
     """Threads of a block for these inputs."""
     assert kernel.plan is not None
-    threads = 1
-    for extent in kernel.plan.block:
-        threads *= extent.evaluate(
-            {b.symbol: bound.extents.get(b.symbol, _by_name(bound, b.symbol.name)) for b in kernel.plan.bindings}
-        )
-    return threads
+    return math.prod(_evaluated(extent, kernel, bound) for extent in kernel.plan.block)
+
+
+def _evaluated(expression: Int, kernel: CompiledKernel, bound: BoundInputs) -> int:
+    """Value of an expression of the launch plan for these inputs."""
+    assert kernel.plan is not None
+    return expression.evaluate(
+        {b.symbol: bound.extents.get(b.symbol, _by_name(bound, b.symbol.name)) for b in kernel.plan.bindings}
+    )
 
 
 def _spills(result: CompileResult, entry: str) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
-from fuser.schedule.room_for_exchanges import OF_COLUMN_THREAD
+from fuser.schedule.room_for_exchanges import OF_COLUMN_THREAD, Joined
 from fuser.schedule.rows_over_grid import CLUSTERED, DEVICE_RATE
 
 SM_RATE = 45e3
@@ -64,7 +64,7 @@ WARP = 32
 @record
 class Work:
     """`rows` x `columns` elements, `vector` of them in an access, which loads `loaded` bytes; `moved`: read and written.
-    `is_exact`: statistics are sums in Double."""
+    `is_exact`: statistics are sums in Double; `joined`: what a thread leaves in shared memory for others to join."""
 
     rows: int
     columns: int
@@ -72,6 +72,7 @@ class Work:
     loaded: int
     moved: int
     is_exact: bool = False
+    joined: Joined = Joined()
 
 
 @record
@@ -184,8 +185,11 @@ def _shape(
     turns = -(-accesses // MOST_AT_ONCE)
     unroll = max(2, -(-accesses // turns))
     registers = registers_of[unroll]
-    shared = (turns - 1) * unroll * threads * kept_bytes + OF_COLUMN_THREAD * threads
-    if registers > device.registers_per_thread or shared > device.shared_per_block_optin:
+    kept = (turns - 1) * unroll * threads * kept_bytes
+    # What a block has of each column is told all others of its cluster.
+    exchanged = work.joined.room(across, along, work.vector, sharing * across)
+    shared = kept + OF_COLUMN_THREAD * threads
+    if registers > device.registers_per_thread or max(shared, kept + exchanged) > device.shared_per_block_optin:
         return None
     resident = min(
         device.max_threads_per_sm // threads,

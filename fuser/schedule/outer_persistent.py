@@ -34,6 +34,7 @@ from fuser.schedule.params import (
 from fuser.schedule.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.reduction import ReductionScheduler
 from fuser.schedule.reference import dim_groups, resolving_graph
+from fuser.schedule.room_for_exchanges import Joined, joined_bytes, joining_threads
 from fuser.schedule.row_shapes import NEEDED_IN_FLIGHT
 from fuser.schedule.rows import row_bounds
 from fuser.schedule.stages import as_defined, stage_levels
@@ -65,14 +66,15 @@ TRIPS_AXIS = 3
 @record
 class Columns:
     """What a thread has for an access. `vector`: elements; `loaded`: bytes; `held`: registers of results in the making, or,
-    once they are made, of what is computed from them and of weights; `joined`: bytes of results that the threads of a block
-    join; `keeps`: rows may stay on chip for the second pass."""
+    once they are made, of what is computed from them and of weights; `joined`: bytes of results that a thread leaves for others
+    of its block, about, and `to_join`: at most; `keeps`: rows may stay on chip for the second pass."""
 
     vector: int
     loaded: int
     held: int
     joined: int = 0
     keeps: bool = False
+    to_join: Joined = Joined()
 
 
 @record
@@ -145,11 +147,12 @@ class OuterPersistentScheduler:
         # A pass that only reduces runs as the one before it: what that kept first would be needed first.
         goes_back = any(has_rows(t) and levels.get(t.name) == 1 for t in segment.output_tensors)
         keeps = two_passes and goes_back and loops.vector > 1 and all(t.name in loops.vectorized for t in rows_of)
-        thread = Columns(loops.vector, loops.vector * sum(read), held, joined, keeps)
+        to_join = joined_bytes(segment, loops.vector)
+        thread = Columns(loops.vector, loops.vector * sum(read), held, joined, keeps, to_join)
         shape = choose_outer_shape(rows, columns, thread, max(read), device)
         written = sum(t.dtype.itemsize for t in segment.output_tensors if has_rows(t))
         moved = thread.loaded + loops.vector * written
-        work = Work(rows, columns, loops.vector, thread.loaded, moved, is_exact=bool(wide))
+        work = Work(rows, columns, loops.vector, thread.loaded, moved, bool(wide), to_join)
         near = choose_cluster_shape(
             work,
             max(read),
@@ -310,6 +313,8 @@ def choose_outer_shape(
             registers = _registers(thread, unroll)
             if sharing < 2 or registers > limit or (unroll > 1 and rows < sharing * along * unroll):
                 continue
+            if _joining(thread, across, along) > device.shared_per_block_optin:
+                continue
             in_flight = thread.loaded * threads * unroll
             kept = 0
             if thread.keeps and unroll > 1:
@@ -345,15 +350,11 @@ def _registers(thread: Columns, unroll: int) -> int:
 def _kept_turns(thread: Columns, across: int, along: int, turns: int, in_flight: int, device: DeviceInfo) -> int:
     """Turns whose rows shared memory has room for, beside what a block joins there and a cache for what is on its way."""
     cached = device.shared_per_sm + ALWAYS_CACHE - in_flight
-    used = thread.joined * _exchanged(across, along, thread.vector) + SLACK_BYTES
-    return max(0, min(turns - 1, (min(device.shared_per_block_optin, cached) - used) // in_flight))
+    used = thread.joined * joining_threads(across, along, thread.vector) + SLACK_BYTES
+    room = min(cached - used, device.shared_per_block_optin - max(used, _joining(thread, across, along)))
+    return max(0, min(turns - 1, room // in_flight))
 
 
-def _exchanged(across: int, along: int, vector: int) -> int:
-    """Threads' worth of results that lie in shared memory while a block joins its own: see fuser.lowering.spread_joins."""
-    threads = across * along
-    groups = along // vector if along % vector == 0 else 0
-    if groups < 4:
-        return threads + across
-    in_warps = across < 32 and 32 % across == 0 and threads % 32 == 0
-    return threads // (2 if in_warps else 1) + across * (groups + 1)
+def _joining(thread: Columns, across: int, along: int) -> int:
+    """Bytes of shared memory in which a block joins its results, and what all blocks have, at most."""
+    return thread.to_join.room(across, along, thread.vector, across)

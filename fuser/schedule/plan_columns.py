@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.schedule.reduction_space import (
@@ -59,8 +60,24 @@ def plan_columns(space: Space, device: DeviceInfo) -> ReductionPlan:
     has_turns = space.reduced > plan.grid_reduce * plan.block_reduce * plan.unroll
     is_idle = ceil_div(columns, plan.block_iterate) * _MOST_IDLE < device.sm_count
     if space.may_split and (plan.grid_reduce > 1 or (has_turns and is_idle)):
-        return _plan_cluster(space, device, columns) or plan
-    return plan
+        plan = _plan_cluster(space, device, columns) or plan
+    return _with_room(plan, space, device)
+
+
+def _with_room(plan: ReductionPlan, space: Space, device: DeviceInfo) -> ReductionPlan:
+    """The same with so few threads along the reduced dims that what they join fits in the shared memory of a block."""
+    along, across = plan.block_reduce, plan.block_iterate
+    # Blocks that share columns join what all of them have in the same way, and those of a cluster tell it one another.
+    told = across * plan.grid_reduce if plan.cluster else 0
+
+    while along > 1 and space.joined.room(across, along, space.vector, told) > device.shared_per_block_optin:
+        along //= 2
+    if along == plan.block_reduce:
+        return plan
+    words = (
+        f"{plan.block_reduce} threads along the reduced dims would have more to join than shared memory holds: {along}"
+    )
+    return replace(plan, block_reduce=along, reasons=(*plan.reasons, words))
 
 
 def _plan_cluster(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan | None:

@@ -63,6 +63,7 @@ from fuser.schedule.reference import (
     dim_order,
     resolving_graph,
 )
+from fuser.schedule.room_for_exchanges import joined_bytes
 from fuser.schedule.stages import as_defined, keep_stages, reduced_groups_of, row_reductions, split_stages, stage_levels
 from fuser.schedule.text_length import element_instructions, most_repeated
 from fuser.schedule.total_reductions import rfactor_totals
@@ -242,6 +243,7 @@ class ReductionScheduler:
             brief=brief,
             by_element=by_element,
             held=_HELD if is_held else 0,
+            joined=joined_bytes(segment, 1 if inner else vector),
             wide=any(size > 4 for size, _ in reads),
             may_split=len(set(stage_levels(as_defined(segment)).values())) == 1
             and not _full_size_outputs(segment, graph, reduced),

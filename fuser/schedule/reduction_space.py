@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
+from fuser.schedule.room_for_exchanges import Joined
 
 # Bytes a thread asks for at once: 1024 threads of an SM then have three times the bytes of Little's law on their way, so that
 # some may compute and some may wait for others meanwhile.
@@ -43,6 +44,7 @@ class Space:
     is_plain        one sum or extreme of aligned accesses: those on their way are most of the registers of a thread
     by_element      columns of rows that begin anywhere, read one element at a time
     brief           statistics of so few rows that a thread sees its own in one turn, of short accesses
+    joined          what a thread leaves in shared memory for others to join
     """
 
     inner: bool
@@ -61,6 +63,7 @@ class Space:
     is_plain: bool = False
     brief: bool = False
     by_element: bool = False
+    joined: Joined = Joined()
 
 
 @record

@@ -20,10 +20,16 @@ from fuser import (
     extent,
 )
 from fuser.compiler import kernel_compiler
+from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.kernel_compiler import resource_text
+from fuser.compiler.recorder import Recorder
 from fuser.errors import DefinitionTypeError
+from fuser.ir.facts import TensorDescriptor
 from fuser.runtime.compiled_kernel import BlocksBy, CompiledKernel, Resources
 from fuser.runtime.nvrtc import CompileResult, is_available
+from fuser.schedule.room_for_exchanges import Joined
+from fuser.simulator.device import SimulatorDevice
 from tests.schedule import test_chained_reduction as chained_reduction
 
 
@@ -108,3 +114,25 @@ def test_a_kernel_that_always_spills_says_so(monkeypatch: pytest.MonkeyPatch) ->
         ("x",), ("y",), [Allocate("y", (extent("x", 0),), DataType.Float), LaunchKernel(kernel, ("x", "y"))]
     )
     assert f"  blocks      {said}\n" in program.explain()
+
+
+def test_a_kernel_that_needs_more_shared_memory_than_a_block_has_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What schedules count of buffers that are not laid out yet is an estimate: none is launched that cannot be."""
+    monkeypatch.setattr(Joined, "room", lambda *_: 0)
+    device = SimulatorDevice(info=DeviceInfo.preset("sm_75"))
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], True, DataType.Double)
+        for power in (1.5, 2.5):
+            fd.add_output(fd.ops.var(fd.ops.pow(x, power), [0]))
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    bound = bind_inputs(fusion, [TensorDescriptor(DataType.Double, (384, 147_456), (147_456, 1))])
+    cuts: list[str] = []
+    recorder = Recorder()
+    recorder.stage = lambda name, text: cuts.append(text()) if name == "segments.py" else None
+    program = compile_fusion(fusion, bound, device, recorder=recorder)
+    assert "bytes of shared memory, of 65536" in cuts[-1]
+    assert len(program.kernels) == 2
+    for kernel in program.kernels.values():
+        assert kernel.plan is not None
+        assert kernel.plan.shared_bytes.value <= device.info.shared_per_block_optin
