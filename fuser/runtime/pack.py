@@ -258,13 +258,17 @@ def _exact_bytes(value: PackedValue, size: int) -> tuple[int | float | bytes, ..
 
 
 def _bfloat16_bits(value: PackedValue) -> tuple[int | float | bytes, ...]:
-    """The upper half of the float32, rounded to nearest even; a NaN stays one. Raises OverflowError beyond float32."""
+    """The nearest bfloat16, ties to even; a NaN stays one. Raises OverflowError for a finite number that becomes infinite."""
     if isinstance(value, (bytes, complex)):
         raise TypeError("expected a real number")
     if value != value:
         return (0x7FC0,)
-    # A double is first rounded to float32 as the device would do; numbers on the tie of a tie may differ by one bit.
-    bits = int.from_bytes(struct.pack("<f", value), "little")
+    nearest = struct.pack("<f", value)
+    bits = int.from_bytes(nearest, "little")
+    (back,) = struct.unpack("<f", nearest)
+    if back != value:
+        # Towards zero with an odd last bit, which keeps what lies on a tie of bfloat16 from what lies beside it.
+        bits = bits - (abs(back) > abs(value)) | 1
     rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
     if rounded & 0x7FFF == 0x7F80 and value not in (float("inf"), float("-inf")):
         raise OverflowError("too large for bfloat16")

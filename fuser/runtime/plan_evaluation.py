@@ -10,9 +10,10 @@ arguments, one computes every expression of the plan, one checks the facts. Noth
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, assert_never
+from typing import Any, Final, NamedTuple, assert_never
 
 from fuser.errors import InputRuntimeError, InputTypeError, InputValueError, InternalError
 from fuser.ir.dtypes import DataType
@@ -347,7 +348,7 @@ def argument_dtypes(kernel: CompiledKernel) -> tuple[DataType | None, ...]:
 
 
 def scalar_as(value: Scalar, dtype: DataType, name: str) -> Scalar:
-    """A number as a kernel parameter of `dtype` takes it.
+    """A number as a kernel parameter of `dtype` takes it: a float beyond the finite ones of its type is infinite, as in a cast.
 
     Raises InputTypeError where that would lose its kind, InputValueError for an integer that the type does not hold.
     """
@@ -368,6 +369,20 @@ def _out_of_range(value: Scalar, dtype: DataType, name: str) -> InputValueError:
     return InputValueError(f"{what} for {name} is out of the range of {dtype.c_name}.")
 
 
+# The least numbers that are rounded to infinity: half a unit above the largest finite one.
+_INFINITE: Final = {
+    DataType.Half: 65520.0,
+    DataType.BFloat16: float.fromhex("0x1.ffp+127"),
+    DataType.Float: float.fromhex("0x1.ffffffp+127"),
+    DataType.ComplexFloat: float.fromhex("0x1.ffffffp+127"),
+}
+
+
+def _as_float(value: float, dtype: DataType) -> float:
+    least = _INFINITE.get(dtype)
+    return value if least is None or not abs(value) >= least else math.copysign(math.inf, value)
+
+
 def _as_kind(value: Scalar, dtype: DataType, name: str) -> Scalar:
     if dtype is DataType.Bool:
         if isinstance(value, (bool, int)):
@@ -377,9 +392,10 @@ def _as_kind(value: Scalar, dtype: DataType, name: str) -> Scalar:
             return int(value)
     elif dtype.is_floating:
         if isinstance(value, (bool, int, float)):
-            return float(value)
+            return _as_float(float(value), dtype)
     else:
-        return complex(value)
+        number = complex(value)
+        return complex(_as_float(number.real, dtype), _as_float(number.imag, dtype))
     raise InputTypeError(
         f"Scalar value {value} of {name} is not compatible with the expected data type: {dtype.c_name}."
     )

@@ -19,7 +19,9 @@ from fuser.ir.kernel import (
     WorkspaceParameter,
 )
 from fuser.runtime.pack import ArgumentLayout
+from fuser.runtime.plan_evaluation import scalar_as
 from fuser.runtime.raw_signature import RawKind, RawParameter
+from tests.single_rounding import NARROW, around_ties
 
 
 def buffer(name: str) -> Buffer:
@@ -121,6 +123,24 @@ def test_structs() -> None:
         LaunchValueError, match=r"argument 1 \(p\) of kernel k: b'short' is out of the range of 16 bytes"
     ):
         packed(parameters, [1, b"short", -1])
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_numbers_of_the_host_are_rounded_once(dtype: DataType) -> None:
+    """As casts of Doubles are; beyond the largest finite number a compiled kernel is given infinity."""
+    values, bits = around_ties(DataType.Double, dtype)
+    cells = ArgumentLayout([ScalarParameter("alpha", dtype)], 64, "k").make_cells()
+    for value, expected in zip(values[::5].tolist(), bits[::5].tolist(), strict=True):
+        cells.write([scalar_as(value, dtype, "alpha")])
+        assert int.from_bytes(cells.contents(), "little") == expected, value.hex()
+
+
+@pytest.mark.parametrize("value", [3.4028235677973366e38, -1e300, 1e308, float("inf"), 3.4028235677973362e38, -3.4e38])
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.ComplexFloat])
+def test_numbers_beyond_floats_are_infinite(dtype: DataType, value: float) -> None:
+    with np.errstate(over="ignore"):
+        expected = dtype.numpy.type(value).tobytes()
+    assert packed([ScalarParameter("alpha", dtype)], [scalar_as(value, dtype, "alpha")]) == expected
 
 
 WRONG = [
