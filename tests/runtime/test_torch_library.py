@@ -267,3 +267,32 @@ def test_what_a_graph_cannot_repeat_is_not_recorded() -> None:
     assert "the host reads where groups end" in torch_library.why_not_recorded(HOST, groups)
     drawn = LibraryCall("sdpfa_fwd", "torch", (t, t, t), (t,), (("dropout_p", 0.25),))
     assert "the same random numbers" in torch_library.why_not_recorded(HOST, drawn)
+
+
+def test_captures_prepare_for_products_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def captured(stream: Any, pool: Any, work: Any) -> Any:
+        asked.append((stream, pool))
+        work()
+        return SimpleNamespace(raw_cuda_graph=lambda: 0x77)
+
+    monkeypatch.setattr(torch_library, "captured", captured)
+    monkeypatch.setattr(torch_library, "_enter", lambda stack, device: None)
+    lane = SimpleNamespace(stream=5)
+    memory = SimpleNamespace(lane=lane, pool="pool", prepare_products=lambda: asked.append("products"))
+    x, out = laid_out((4, 4), np.float32, 0), spread((4, 4), np.float32, 0)
+    parts = (operand("arg1", x), operand("arg2", x)), (operand("out", out),)
+    made = torch_library.Captured(
+        HOST, LibraryCall("matmul", "torch", *parts), [address(t) for t in (x, x, out)], memory
+    )
+    assert made.graph == 0x77
+    assert asked == ["products", (5, "pool")]
+    np.testing.assert_allclose(out, x @ x, rtol=1e-5, atol=1e-5)
+    asked.clear()
+    order = spread((4, 4), np.int64, 0)
+    numbers = (("dim", 1), ("descending", False), ("stable", True))
+    sort = LibraryCall("argsort", "torch", (operand("arg", x),), (operand("indices", order),), numbers)
+    torch_library.Captured(HOST, sort, [address(x), address(order)], memory)
+    assert asked == [(5, "pool")]
+    assert np.array_equal(order, np.argsort(x, 1))
