@@ -88,7 +88,7 @@ def linear(arg1: object, arg2: object, bias: object = None) -> TensorView:
 )
 def grouped_mm(mat1: object, mat2: object, offsets: object, *scales: object, **more: object) -> TensorView:
     """Products of groups, whose ends along one dim are in offsets[g]: [m, k] x [k, n] gives [g, m, n], k is cut; [g, m, k] x
-    [k, n] gives [m, n], n is cut; [m, k] x [g, k, n] gives [m, n], m is cut.
+    [k, n] gives [m, n], n is cut; [m, k] x [g, k, n] gives [m, n], m is cut. What lies behind the last end is unspecified.
 
     Raises DefinitionRuntimeError for other ranks, dims that do not fit, offsets that are no Int32[g], operands of other dtypes
     than one floating one; NotSupportedError for scales, which come with 8- and 4-bit floats.

@@ -570,7 +570,8 @@ def ge(lhs: Operand, rhs: Operand, /) -> Val: ...
 def grouped_mm(mat1: TensorView, mat2: TensorView, offsets: TensorView) -> TensorView:
     """Products of groups, whose ends along one dim are in offsets[g]: [m, k] x [k, n] gives [g, m, n], k is cut; [g,
     m, k] x
-    [k, n] gives [m, n], n is cut; [m, k] x [g, k, n] gives [m, n], m is cut.
+    [k, n] gives [m, n], n is cut; [m, k] x [g, k, n] gives [m, n], m is cut. What lies behind the last end is
+    unspecified.
 
     Raises DefinitionRuntimeError for other ranks, dims that do not fit, offsets that are no Int32[g], operands of
     other dtypes
