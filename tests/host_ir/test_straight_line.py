@@ -331,7 +331,7 @@ def test_a_launch_that_fails(idle: IdleDriver) -> None:
 
 
 def test_numbers_that_a_cell_cannot_hold(idle: IdleDriver) -> None:
-    """Refused before anything runs, as at a first call."""
+    """An integer is refused before anything runs, as at a first call; a float is infinite."""
     with FusionDefinition() as fd:
         x, s, n = fd.define_tensor([-1], True), fd.define_scalar(DataType.Float), fd.define_scalar(DataType.Int32)
         fd.add_output(x * s + fd.ops.cast(n, DataType.Float))
@@ -339,7 +339,7 @@ def test_numbers_that_a_cell_cannot_hold(idle: IdleDriver) -> None:
     for _ in range(2):
         fd.execute([x, 2.0, 3])
     launches = idle.launches
-    for numbers in ((1e300, 3), (2.0, 2**40)):
+    for numbers in ((2.0, 2**40), (2.0, -(2**31) - 1)):
         messages: list[str] = []
         for run in (fd.execute, relu_like(fd).execute):
             with pytest.raises(Exception, match=r"range|compatible") as caught:
@@ -347,6 +347,10 @@ def test_numbers_that_a_cell_cannot_hold(idle: IdleDriver) -> None:
             messages.append(str(caught.value).splitlines()[0])
         assert messages[0] == messages[1]
     assert idle.launches == launches
+    for _ in range(2):
+        fd.execute([x, 1e300, 3])
+        fd.execute([x, 2.0, 3])
+    assert idle.launches == launches + 4
 
 
 def relu_like(fd: FusionDefinition) -> Any:
