@@ -62,6 +62,7 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import ParallelType
 from fuser.ir.integers import Int, Symbol, symbol
 from fuser.ir.kernel_statements import (
+    MOST_POST_WORDS,
     Allocate,
     AsyncCommit,
     AsyncCopy,
@@ -169,6 +170,7 @@ __all__ = [
     "WarpBarrier",
     "WorkspaceParameter",
     "child_bodies",
+    "MOST_POST_WORDS",
     "post_words",
     "value_operands",
     "walk",

@@ -327,6 +327,10 @@ class Receive:
     stop: Int
 
 
+MOST_POST_WORDS = 8
+"""Of what the blocks of a kernel post, each."""
+
+
 def post_words(dtypes: Iterable[DataType]) -> int:
     """Int32 words of a post of values of these types."""
     return sum(d.itemsize // 2 for d in dtypes)

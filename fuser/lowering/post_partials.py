@@ -18,6 +18,7 @@ from dataclasses import replace
 from fuser.ir.enums import MemoryType, ParallelType
 from fuser.ir.integers import ONE, ZERO, Int, all_of, const, equal, less, select
 from fuser.ir.kernel import (
+    MOST_POST_WORDS,
     Allocate,
     BlockBarrier,
     Buffer,
@@ -40,7 +41,6 @@ from fuser.lowering.semaphores import Semaphores
 
 MOST_POSTS = 1024
 """Blocks that post: their places are semaphores, which streams that are captured have few of."""
-_MOST_WORDS = 8
 # Posts that a lane of the first warp receives rather than that all warps share them and meet.
 _OWN_POSTS = 4
 # Posts that a thread waits for at once.
@@ -90,7 +90,7 @@ class PostedReduces:
             and all(p in (*one.block_axes, *one.copy_axes) for one in reduces for p in axes.active)
             and all(self._block.owners.get(one) is None for one in reduces)
             and all(p.size is ONE and p.dtype.itemsize in (4, 8) for p in partials)
-            and post_words(p.dtype for p in partials) <= _MOST_WORDS
+            and post_words(p.dtype for p in partials) <= MOST_POST_WORDS
         )
 
     def _is_cluster(self, p: ParallelType) -> bool:

@@ -30,8 +30,10 @@ from fuser.ir.fusion import (
 )
 from fuser.ir.integers import Int
 from fuser.ir.iteration_graph import Group, IterationGraph
+from fuser.ir.kernel import MOST_POST_WORDS, post_words
 from fuser.ir.once import once
 from fuser.ir.schedule import ScheduleBuilder
+from fuser.ir.wide_results import wide_results
 from fuser.schedule.chained_cluster import one_cluster
 from fuser.schedule.exponential_rows import choose_exponential_rows
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
@@ -52,7 +54,7 @@ from fuser.schedule.reduced_dims import accepts_reductions, reduced_groups, redu
 from fuser.schedule.reduction import ReductionScheduler
 from fuser.schedule.reference import dim_groups, resolving_graph, tangled_dims, uncovered
 from fuser.schedule.row_loops import schedule_rows
-from fuser.schedule.stages import chained_reductions
+from fuser.schedule.stages import as_defined, chained_reductions
 from fuser.schedule.total_reductions import split_totals
 
 MOST_BLOCKS = 8192
@@ -140,6 +142,8 @@ class ChainedReductionScheduler:
             cluster = self._in_cluster(segment, graph, rows, extent.keys() - reduced, count, length, inputs, device)
             if cluster is not None:
                 return cluster
+            if rows.posted and not _may_post(segment, graph, extent.keys() - reduced, count):
+                rows = replace(rows, posted=0)
             rows = self._posted(segment, graph, rows, extent.keys() - reduced, count, length, inputs, device)
         sharing = rows.grid_reduce if isinstance(rows, ReductionParams) else 1
         if isinstance(rows, ReductionParams) and sharing > 1 and not (rows.cluster or rows.posted):
@@ -204,8 +208,9 @@ class ChainedReductionScheduler:
         """The same over all processors, where few rows leave many idle: of losses, of which blocks have two results to post."""
         sizes = _row_bytes(segment, count, inputs)
         found = reductions_of(segment)
-        is_bounded = all(g.extent.is_const for g in kept) or _rows_within(graph, segment, kept, count)
-        if len(found) != 2 or not any(isinstance(e, ExpSum) for e in found) or len(sizes) != 1 or not is_bounded:
+        if len(found) != 2 or not any(isinstance(e, ExpSum) for e in found) or len(sizes) != 1:
+            return rows
+        if not _is_bounded(segment, graph, kept, count):
             return rows
         return posted_losses(rows, count, length, sizes[0], device) or rows
 
@@ -302,6 +307,24 @@ def _rows_within(
         None,
     )
     return () if place is None else ((*place, 1, most // others),)
+
+
+def _is_bounded(segment: Fusion, graph: IterationGraph, kept: Collection[Group], count: int) -> bool:
+    """Whether it is known that there are at most `count` rows, or can be asked for."""
+    return all(g.extent.is_const for g in kept) or bool(_rows_within(graph, segment, kept, count))
+
+
+def _may_post(segment: Fusion, graph: IterationGraph, kept: Collection[Group], count: int) -> bool:
+    """Whether what is chained to `count` rows is posted where their parts are: else it would end in other blocks than they do.
+
+    It is so many values at most, each of a result by itself.
+    """
+    chained = chained_reductions(segment.tensor_exprs, graph)
+    wide = wide_results(as_defined(segment))
+    results = [t for e in chained for t in tensor_outputs(e)]
+    values = (t.dtype for t in results for _ in range(1 + (t.name in wide)))
+    is_single = not any(isinstance(e, (Welford, ExpSum)) for e in chained)
+    return is_single and post_words(values) <= MOST_POST_WORDS and _is_bounded(segment, graph, kept, count)
 
 
 @once

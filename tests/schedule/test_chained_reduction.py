@@ -12,6 +12,7 @@ import pytest
 
 from fuser import DataType, FusionDefinition, SchedulerType
 from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
@@ -592,3 +593,27 @@ def test_an_output_that_also_updates_an_input_lies_as_that_input(monkeypatch: py
     np.testing.assert_array_equal(array, before.transpose(0, 2, 1))
     np.testing.assert_array_equal(found[1], before.min((0, 2)))
     np.testing.assert_array_equal(found[2], before.min((0, 2)).max())
+
+
+@pytest.mark.parametrize("device", ["H200", "sm_80"])
+@pytest.mark.parametrize("dtype", [DataType.Float, DataType.Double], ids=lambda d: d.name)
+@pytest.mark.parametrize("what", ["sum", "var", "both", "five sums"])
+@pytest.mark.parametrize("shape", [(1, 3, 76_800), (9, 1, 8505), (9, 3, 20_000)], ids=str)
+def test_long_rows_are_posted_where_what_is_chained_to_them_is(
+    what: str, shape: tuple[int, int, int], dtype: DataType, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else they end in the last blocks by number, and what is chained to them in those that arrive last."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1], True, dtype)
+        rows = fd.ops.sum(x, [2])
+        if what != "var":
+            for k in range(5 if what == "five sums" else 1):
+                fd.add_output(fd.ops.sum(fd.ops.pow(rows, k + 1.5), [0, 1]))
+        if what in ("var", "both"):
+            fd.add_output(fd.ops.var(rows, [0, 1]))
+    assert fd.fusion is not None
+    given = TensorDescriptor(dtype, shape, (shape[1] * shape[2], shape[2], 1))
+    fusion = fd.fusion.ir_fusion
+    program = compile_fusion(fusion, bind_inputs(fusion, [given]), SimulatorDevice(info=DeviceInfo.preset(device)))
+    assert program.kernels
