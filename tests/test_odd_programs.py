@@ -1479,3 +1479,22 @@ def test_results_of_columns_that_are_stored_by_element(shape: tuple[int, ...], m
     (found,) = run(define, [x], monkeypatch)
     wide = x.astype("f8")
     np.testing.assert_allclose(found, (wide - wide.mean(0)).reshape(found.shape), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(33, 4, 2049), (5, 8, 64)], ids=str)
+def test_one_element_of_a_row_is_read_for_all_of_another(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is sliced has a single element along the dim that it is expanded along: there are no neighbours to read with it."""
+
+    def define(fd: FusionDefinition) -> None:
+        o = fd.ops
+        x = fd.define_tensor([-1, -1, -1], True)
+        chosen = fd.define_tensor([-1, 1, -1], True, DataType.Bool)
+        wide = o.broadcast_in_dim(o.select(x, 0, 2), [o.size(x, d) for d in range(3)], [0, 1])
+        fd.add_output(o.where(chosen, wide, -3.0))
+
+    x = RNG.random(shape).astype("f4")
+    chosen = RNG.random((shape[0], 1, shape[2])) < 0.5
+    (found,) = run(define, [x, chosen], monkeypatch)
+    np.testing.assert_array_equal(found, np.where(chosen, x[..., :1], np.float32(-3)))

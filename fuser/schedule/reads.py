@@ -32,7 +32,8 @@ class InputRead:
     """One way of reading an input.
 
     name      the input's for reads at its own indices; `<input>@<result>` for a displaced one
-    dims      per dim of the input, the dim of the loops that it follows; None where gathered elements are no neighbours
+    dims      per dim of the input, the dim of the loops that it follows; None where gathered elements are no neighbours, and
+              where one of them is chosen
     windows   per dim of the input, the window of the slice or pad; empty without one
     """
 
@@ -91,10 +92,15 @@ def _displaced_read(e: Resize | Gather) -> InputRead:
     places = list(position_pairs(e, e.input, e.output))
     name = displaced_name(e, e.input)
     if isinstance(e, Resize):
-        return InputRead(name, e.input, tuple(b for _, b in places), e.windows)
+        return InputRead(name, e.input, tuple(None if _is_chosen(a, b) else b for a, b in places), e.windows)
     # Neighbours along a dim of the index are gathered from anywhere.
     indexed = {b for a, b in position_pairs(e, e.index, e.output) if not a.is_broadcast} | {places[e.dim][1]}
-    return InputRead(name, e.input, tuple(None if b in indexed else b for _, b in places))
+    return InputRead(name, e.input, tuple(None if b in indexed or _is_chosen(a, b) else b for a, b in places))
+
+
+def _is_chosen(source: IterDomain, result: IterDomain) -> bool:
+    """Whether a single one of several elements is read, wherever a loop over the result's dim is."""
+    return result.is_broadcast and not source.is_broadcast
 
 
 @once
