@@ -1498,3 +1498,22 @@ def test_one_element_of_a_row_is_read_for_all_of_another(
     chosen = RNG.random((shape[0], 1, shape[2])) < 0.5
     (found,) = run(define, [x, chosen], monkeypatch)
     np.testing.assert_array_equal(found, np.where(chosen, x[..., :1], np.float32(-3)))
+
+
+def test_the_only_element_of_a_row_is_read_without_its_dim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of a normalisation have one element here, which a reshape reads as a tensor of other dims."""
+
+    def define(fd: FusionDefinition) -> None:
+        o = fd.ops
+        x = fd.define_tensor([1, -1], True)
+        variance, mean = o.var_mean(x, [1], 0, True)
+        fd.add_output(o.reshape(o.sub(x, mean), [1, o.size(x, 1), 1]))
+        fd.add_output(mean)
+        y = o.div(x, o.add(variance, 2.0))
+        fd.add_output(o.reshape(y, [o.size(x, 1)]))
+        fd.add_output(o.exp(y))
+
+    x = np.full((1, 1), 3.0, "f4")
+    found = run(define, [x], monkeypatch)
+    for one, expected in zip(found, (np.zeros((1, 1, 1)), x, [1.5], np.exp([[1.5]])), strict=True):
+        np.testing.assert_allclose(one, expected, rtol=1e-6)

@@ -12,7 +12,15 @@ from fuser.ir.fusion import (
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.once import once
 from fuser.schedule.params import Accepted, Refused
-from fuser.schedule.reference import concrete_dims, dim_groups, lacking_output, resolving_graph, tangled_dims, uncovered
+from fuser.schedule.reference import (
+    concrete_dims,
+    dim_groups,
+    lacking_output,
+    resolving_graph,
+    squeezed_dim,
+    tangled_dims,
+    uncovered,
+)
 
 
 @once
@@ -55,7 +63,7 @@ def accepts_reductions(segment: Fusion) -> Accepted | Refused:
     lacking = lacking_output(graph, segment, kept) or _partial_output(graph, segment, reduced)
     if lacking is not None:
         return Refused(f"the output {lacking.name} lacks a dimension of {reference.name}")
-    tangled = tangled_dims(segment, graph)
+    tangled = tangled_dims(segment, graph) or squeezed_dim(segment, graph, dim_groups(graph, reference))
     if tangled is not None:
         return Refused(tangled)
     return Accepted()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fuser.ir.facts import TensorDescriptor
-from fuser.ir.fusion import Fusion, Tensor, memory_order
+from fuser.ir.fusion import Fusion, Squeeze, Tensor, memory_order
 from fuser.ir.integers import Int, Symbol
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.once import once
@@ -75,6 +75,18 @@ def tangled_dims(segment: Fusion, graph: IterationGraph) -> str | None:
         return "a tensor has one dimension twice"
     ambiguous = ambiguous_dim(segment)
     return None if ambiguous is None else f"{ambiguous.name} is broadcast to two different dimensions"
+
+
+def squeezed_dim(segment: Fusion, graph: IterationGraph, groups: Collection[Group]) -> str | None:
+    """Why the threads that share some dims may need elements of one another: a tensor without such a dim is read from one that
+    has it, where it happens to have one element. None if there is no such tensor."""
+    for e in segment.tensor_exprs:
+        if isinstance(e, Squeeze) and any(
+            is_dropped and not d.is_broadcast and graph.group(d) in groups
+            for d, is_dropped in zip(e.input.visible, e.flags, strict=True)
+        ):
+            return f"{e.output.name} is read from one place of a dimension of {e.input.name}"
+    return None
 
 
 def concrete_dims(graph: IterationGraph, tensor: Tensor) -> int:

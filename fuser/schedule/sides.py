@@ -31,7 +31,15 @@ from fuser.ir.wide_results import wide_results
 from fuser.records import record
 from fuser.schedule.params import Refused, SegmentInputs
 from fuser.schedule.reduced_dims import reduced_groups, reductions_of
-from fuser.schedule.reference import choose_vector, dim_groups, dim_order, resolving_graph, tangled_dims, uncovered
+from fuser.schedule.reference import (
+    choose_vector,
+    dim_groups,
+    dim_order,
+    resolving_graph,
+    squeezed_dim,
+    tangled_dims,
+    uncovered,
+)
 from fuser.schedule.rows import row_bounds
 from fuser.schedule.stages import as_defined, keep_stages
 
@@ -123,7 +131,7 @@ def sides_of(segment: Fusion, graph: IterationGraph, *, first: bool) -> Sides | 
     missing = uncovered(graph, row[0], segment)
     if missing is not None:
         return Refused(f"{missing.name} has a dimension that {row[0].name} does not have")
-    tangled = tangled_dims(segment, graph)
+    tangled = tangled_dims(segment, graph) or squeezed_dim(segment, graph, along | others)
     if tangled is not None:
         return Refused(tangled)
     sides = Sides(row[0], along, others, row, column)
