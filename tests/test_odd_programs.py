@@ -1517,3 +1517,21 @@ def test_the_only_element_of_a_row_is_read_without_its_dim(monkeypatch: pytest.M
     found = run(define, [x], monkeypatch)
     for one, expected in zip(found, (np.zeros((1, 1, 1)), x, [1.5], np.exp([[1.5]])), strict=True):
         np.testing.assert_allclose(one, expected, rtol=1e-6)
+
+
+def test_sums_of_exponentials_of_columns_beside_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows from the sum alone comes behind the columns as well as what follows from the maximum."""
+
+    def define(fd: FusionDefinition) -> None:
+        o = fd.ops
+        x = fd.define_tensor([-1, -1], True)
+        y = o.truediv(x, x)
+        largest = o.max(y, [0], True)
+        total = o.sum(o.exp(o.sub(y, largest)), [0], True)
+        fd.add_output(o.add(total, largest))
+        fd.add_output(o.reshape(o.min(x, [1]), [1, o.size(x, 0)]))
+
+    x = RNG.random((2, 6)).astype("f4") + 1
+    found = run(define, [x], monkeypatch)
+    np.testing.assert_array_equal(found[0], np.full((1, 6), 3.0))
+    np.testing.assert_array_equal(found[1], x.min(1)[None])

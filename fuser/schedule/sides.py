@@ -174,7 +174,7 @@ def _downstream(exprs: Iterable[TensorExpr], sources: Iterable[Tensor]) -> list[
     reached = set(sources)
     found: list[Tensor] = []
     siblings = {
-        t for e in exprs if isinstance(e, Welford) and reached & set(tensor_outputs(e)) for t in tensor_outputs(e)
+        t for e in exprs if isinstance(e, Reducing) and reached & set(tensor_outputs(e)) for t in tensor_outputs(e)
     }
     reached |= siblings
     for e in exprs:
