@@ -239,7 +239,8 @@ class TransposeScheduler:
         for names, vector in ((turned_in, params.vectors[0]), (turned_out, params.vectors[1])):
             if vector > 1:
                 most = {n: min(vector, ACCESS_BYTES // builder.state(n).tensor.dtype.itemsize) for n in names}
-                vectorize_by(builder, {n: n for n in names}, most)
+                # Vectors that an end of a row cuts are those of what is computed along it.
+                vectorize_by(builder, {n: n for n in names}, most, misaligned=bool(params.aligned_to))
         # All loads of a thread are issued before the first barrier: those along N stand in a nest of their own.
         limits = [(n, builder.common_loops(n, along_m[0], blocks + 1)) for n in staged_loads]
         for name in loads.values():

@@ -11,8 +11,10 @@ import pytest
 
 from fuser import DataType, FusionDefinition
 from fuser.compiler.bind_inputs import bind_inputs
+from fuser.compiler.compile_fusion import compile_fusion
 from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.compiler.kernel_compiler import KernelCompiler
+from fuser.compiler.recorder import KeepingRecorder
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fact_collection import collect_facts
@@ -434,3 +436,25 @@ def test_channels_last(shape: tuple[int, ...]) -> None:
 def test_short_runs_take_in_their_neighbours(shape: tuple[int, ...]) -> None:
     x = whole(shape)
     np.testing.assert_array_equal(run(reversed_dims, [x])[0], -x.transpose(2, 1, 0))
+
+
+def test_an_output_turned_beside_rows_that_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tiles are filled by vectors that are cut where the other output is aligned, which ends of a row cut, too."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    device = SimulatorDevice(info=replace(H200, sm_count=1))
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1], True)
+        b = fd.define_tensor([-1, 1, -1], True)
+        fd.add_output(fd.ops.reshape(fd.ops.permute(x, [2, 0, 1]), [-1]))
+        fd.add_output(fd.ops.add(x, b))
+    arrays = [whole((4, 40, 517)), whole((4, 1, 517))]
+    given = [place(device, a) for a in arrays]
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    recorder = KeepingRecorder()
+    compile_fusion(fusion, bind_inputs(fusion, given), device, recorder=recorder)
+    assert "staged=('t" in recorder.stages["s0.params.py"]
+    assert "aligned_to='t" in recorder.stages["s0.params.py"]
+    found = [o.numpy() for o in fd.execute(given)]
+    np.testing.assert_array_equal(found[0], arrays[0].transpose(2, 0, 1).reshape(-1))
+    np.testing.assert_array_equal(found[1], arrays[0] + arrays[1])
