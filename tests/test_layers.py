@@ -44,7 +44,7 @@ FACE_DEPTH = DEPTH["frontend"] - 0.5
 # Packages that are heavy or may be absent: the modules that may import them. Everywhere else it is a mistake.
 HEAVY: dict[str, frozenset[str]] = {
     "cuda": frozenset({"fuser.runtime.driver"}),
-    "torch": frozenset({"fuser.runtime.torch_arrays", "fuser.runtime.torch_library"}),
+    "torch": frozenset({f"fuser.runtime.torch_{part}" for part in ("arrays", "library", "captures")}),
     "cupy": frozenset({"fuser.runtime.cupy_arrays", "fuser.runtime.cupy_library"}),
     "jax": frozenset({"fuser.runtime.jax_arrays"}),
     "sympy": frozenset({"fuser.ir.integer_code", "fuser.ir.proofs"}),
