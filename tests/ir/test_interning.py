@@ -179,30 +179,17 @@ def test_an_expression_is_what_it_was_once_it_is_made_again() -> None:
 
 def test_conditions_and_atoms_that_are_held_stay() -> None:
     x, y = NAMES[0], NAMES[1]
-    held: list[Int | Cond] = [
-        x // 7,
-        x % 7,
-        maximum(x, y),
-        less(x, y),
-        select(less(x, y), x, y * 3),
-        x // 7 + 1,
-        (x // 7) * 5,
-    ]
-    integer_nodes.drop_unused_nodes()
-    again: list[Int | Cond] = [
-        x // 7,
-        x % 7,
-        maximum(x, y),
-        less(x, y),
-        select(less(x, y), x, y * 3),
-        x // 7 + 1,
-        (x // 7) * 5,
-    ]
-    assert all(a is b for a, b in zip(held, again, strict=True))
+
+    def made() -> list[Int | Cond]:
+        chosen = select(less(x, y), x, y * 3)
+        return [x // 7, x % 7, maximum(x, y), less(x, y), chosen, x // 7 + 1, (x // 7) * 5]
+
+    held = made()
     # An atom that only a sum of its terms has.
-    only = (NAMES[1] // 11) + 5
+    only = (y // 11) + 5
     integer_nodes.drop_unused_nodes()
-    assert NAMES[1] // 11 + 5 is only
+    assert all(a is b for a, b in zip(held, made(), strict=True))
+    assert (y // 11) + 5 is only
 
 
 def test_fusions_that_are_gone_leave_few_expressions() -> None:
