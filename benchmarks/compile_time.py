@@ -127,18 +127,30 @@ def first_result(case: Case, on_gpu: bool) -> FirstResult:
 # --- the parent -------------------------------------------------------------------------------------------------------
 
 
-def in_new_process(name: str, on_gpu: bool, core: int | None, cache: str = "off") -> FirstResult:
-    """`first_result` of the case by that name, by an interpreter of its own. `cache`: a folder, or off."""
+def environment_of(cache: str | None) -> dict[str, str]:
+    """That of a process that measures: our options are the usual ones, and its disk cache is in a folder, or off."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("FUSER_")}
+    path = os.pathsep.join(p for p in (str(ROOT), environment.get("PYTHONPATH", "")) if p)
+    disk = {"FUSER_CACHE": "off"} if cache is None else {"FUSER_CACHE": "on", "FUSER_CACHE_DIR": cache}
+    return {**environment, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **disk}
+
+
+def error_of(stderr: str) -> str:
+    """The line of a traceback that says what was raised: some errors add lines that say where."""
+    lines = stderr.strip().splitlines()
+    begun = [n for n, line in enumerate(lines) if line.startswith("Traceback ")]
+    raised = (line for line in lines[begun[-1] + 1 :] if not line.startswith(" ")) if begun else iter(())
+    return next(raised, lines[-1] if lines else "")
+
+
+def in_new_process(name: str, on_gpu: bool, core: int | None, cache: str | None = None) -> FirstResult:
+    """`first_result` of the case by that name, by an interpreter of its own. `cache`: a folder, or none."""
     command = [sys.executable, "-m", "benchmarks.compile_time", "--only", name, *([] if on_gpu else ["--no-gpu"])]
     if core is not None:
         command += ["--core", str(core)]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("FUSER_")}
-    path = os.pathsep.join(p for p in (str(ROOT), environment.get("PYTHONPATH", "")) if p)
-    environment |= {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "FUSER_CACHE": cache}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment_of(cache), capture_output=True, text=True, check=False)
     if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        return FirstResult(name, "failed", lines[-1] if lines else f"exit code {done.returncode}")
+        return FirstResult(name, "failed", error_of(done.stderr) or f"exit code {done.returncode}")
     return FirstResult(**json.loads(done.stdout.splitlines()[-1]))
 
 

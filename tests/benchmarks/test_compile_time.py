@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from benchmarks.compile_time import FirstResult, in_new_process, text_of
+from benchmarks.compile_time import FirstResult, environment_of, error_of, in_new_process, text_of
 from fuser.runtime import nvrtc
 
 
@@ -19,6 +23,26 @@ def test_a_case_without_a_gpu() -> None:
 
 def test_a_process_that_fails_says_why() -> None:
     assert in_new_process("no_such_case", on_gpu=False, core=None).text.startswith("ValueError: no case has")
+
+
+def test_processes_share_the_disk_cache_of_a_folder_or_have_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSER_LOG", "debug")
+    code = "from fuser import options; print(options.CACHE.get(), options.CACHE_DIR.get(), options.LOG.get())"
+    for folder, want in ((None, "False None warning"), (str(tmp_path), f"True {tmp_path} warning")):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment_of(folder), capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == want
+
+
+def test_what_was_raised_is_told_apart_from_where() -> None:
+    trace = "Traceback (most recent call last):\n  File ...\n    f()\n"
+    assert error_of(f"a warning\n{trace}fuser.errors.InputValueError: bad\n  at File\n    f()\n").endswith("Error: bad")
+    assert error_of(f"{trace}KeyError: 1\n\nDuring ...\n\n{trace}ValueError: 2\n") == "ValueError: 2"
+    assert error_of("Killed\n") == "Killed"
+    assert error_of("") == ""
 
 
 def test_limits() -> None:
