@@ -45,9 +45,10 @@ def on_torch(array: Any) -> Any:
     span = 1 + sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) // array.itemsize
     strides = tuple(s // array.itemsize for s in array.strides)
     flat = module.zeros(max(span, 1), dtype=torch_from_numpy(np.zeros(1, array.dtype)).dtype, device="cuda")
-    tensor = flat.as_strided(array.shape, strides)
-    tensor.copy_(torch_from_numpy(np.ascontiguousarray(array)))
-    return tensor
+    # The elements as they lie: torch does not write through dims of stride 0.
+    if array.size:
+        flat.copy_(torch_from_numpy(np.lib.stride_tricks.as_strided(array, (span,), (array.itemsize,)).copy()))
+    return flat.as_strided(array.shape, strides)
 
 
 def from_torch(tensor: Any) -> Any:
