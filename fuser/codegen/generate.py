@@ -59,8 +59,6 @@ def generate_cuda(kernel: Kernel) -> CudaSource:
     if kernel.plan.starts_next:
         lines.append('  asm volatile("griddepcontrol.launch_dependents;");  // the next kernel may start')
     lines.extend(statements.lines)
-    if kernel.plan.beside:
-        lines.append('  asm volatile("griddepcontrol.wait;" ::: "memory");  // the kernel before ends first')
     lines.append("}\n")
     return CudaSource(preamble(kernel, values.functions) + "\n".join(lines), kernel.name)
 

@@ -39,6 +39,7 @@ from fuser.ir.kernel import (
     GridBarrier,
     If,
     Kernel,
+    LaunchWait,
     Let,
     LetPhase,
     Load,
@@ -167,6 +168,8 @@ class StatementWriter:
             case Fence():
                 # Enough for a value that is published and acquired; __threadfence() orders more, and takes longer.
                 line(f'{indent}asm volatile("fence.acq_rel.gpu;" ::: "memory");')
+            case LaunchWait():
+                line(f'{indent}asm volatile("griddepcontrol.wait;" ::: "memory");  // the launches before end first')
             case LoadIndex(symbol, buffer, index):
                 text = values.element(buffer, index) if buffer.is_register else self._volatile(buffer, index)
                 line(f"{indent}const index_t {self._names.symbols.declare(symbol)} = {text};")

@@ -24,8 +24,9 @@ from fuser.ir.fact_collection import collect_facts
 from fuser.ir.facts import Facts
 from fuser.ir.fusion import Fusion, tensor_outputs
 from fuser.ir.integers import Int
-from fuser.ir.kernel import Kernel
+from fuser.ir.kernel import Kernel, LaunchWait
 from fuser.ir.kernel_demand import demand_of
+from fuser.ir.launch_waits import starting_early
 from fuser.ir.proofs import ProofLog
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
@@ -362,6 +363,11 @@ class KernelCompiler:
             # A cooperative grid is launched when all of its blocks have room.
             beside = segment.beside and not kernel.plan.cooperative
             kernel = replace(kernel, plan=replace(kernel.plan, starts_next=segment.starts_next, beside=beside))
+            if beside:
+                # It needs nothing of the launch before, and ends after it.
+                kernel = replace(kernel, body=(*kernel.body, LaunchWait()))
+            elif segment.follows:
+                kernel = starting_early(kernel)
         if proofs is not None:
             proved = proofs
             self.recorder.stage(f"{self.prefix}proofs.txt", lambda: proved.text())

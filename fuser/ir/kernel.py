@@ -24,6 +24,7 @@ Grammar
                | Prefetch(buffer, index)                  the line of an element is asked for; nothing waits for it
                | AtomicAdd(symbol or None, buffer, index, amount: Int, acquire, wrap, release)   symbol receives the old value
                | Fence()                                  orders this thread's writes for the device
+               | LaunchWait()                             waits for the launches before
                | BlockBarrier() | WarpBarrier()
                | RemoteStore(buffer, index, value, rank, told)  into the shared memory of another block of the cluster
                | ExchangeInit(told, nbytes) | ExchangeWait(told)   told[0] of a block counts bytes that others store there
@@ -80,6 +81,7 @@ from fuser.ir.kernel_statements import (
     GivenIndex,
     GridBarrier,
     If,
+    LaunchWait,
     Let,
     LetPhase,
     LoadIndex,
@@ -134,6 +136,7 @@ __all__ = [
     "ExchangeWait",
     "ExtentParameter",
     "Fence",
+    "LaunchWait",
     "For",
     "GridBarrier",
     "If",

@@ -26,6 +26,7 @@ from fuser.ir.kernel import (
     GridBarrier,
     If,
     IndexValue,
+    LaunchWait,
     Let,
     LetPhase,
     Literal,
@@ -160,7 +161,7 @@ def stmt_integers(stmt: Stmt) -> Iterator[Int]:
             yield from (stmt.slot, stmt.slots)
         case Comment() | If() | VectorMove() | AsyncCopy() | AsyncCommit() | AsyncWait() | LoadIndex() | LetPhase():
             pass
-        case Prefetch() | Fence() | BlockBarrier() | WarpBarrier() | Scan():
+        case Prefetch() | Fence() | LaunchWait() | BlockBarrier() | WarpBarrier() | Scan():
             pass
         case ExchangeInit() | ExchangeWait() | ClusterArrive() | ClusterWait():
             pass

@@ -26,6 +26,7 @@ from fuser.ir.kernel import (
     GridBarrier,
     If,
     IndexValue,
+    LaunchWait,
     Let,
     LetPhase,
     Literal,
@@ -149,7 +150,7 @@ def substitute_symbols(body: tuple[Stmt, ...], values: dict[Symbol, Int]) -> tup
                 return Receive(s.dsts, s.words, index(s.index), index(s.step), index(s.stop))
             case GridBarrier():
                 return GridBarrier(index(s.slot), index(s.slots), s.reason)
-            case Reduce() | Scan() | Comment() | Allocate() | Fence() | BlockBarrier() | WarpBarrier():
+            case Reduce() | Scan() | Comment() | Allocate() | Fence() | LaunchWait() | BlockBarrier() | WarpBarrier():
                 return s
 
     return tuple(stmt(s) for s in body)
@@ -208,6 +209,7 @@ def substitute_buffers(body: tuple[Stmt, ...], buffers: Mapping[Buffer, Buffer])
                 | Let()
                 | Comment()
                 | Fence()
+                | LaunchWait()
                 | BlockBarrier()
                 | WarpBarrier()
                 | GridBarrier()

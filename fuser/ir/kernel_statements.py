@@ -215,6 +215,12 @@ class Fence:
 
 
 @record(eq=False)
+class LaunchWait:
+    """The executing thread waits until the launches that this one was started behind have ended, and sees what they stored. At
+    once where they had before this one started, as without programmatic dependent launch."""
+
+
+@record(eq=False)
 class BlockBarrier:
     """`__syncthreads()`; `reason` says which access pair needs it."""
 
@@ -428,6 +434,7 @@ Stmt = (
     | Prefetch
     | AtomicAdd
     | Fence
+    | LaunchWait
     | BlockBarrier
     | WarpBarrier
     | RemoteStore

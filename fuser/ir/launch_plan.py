@@ -113,6 +113,8 @@ class LaunchPlan:
     starts_next: bool = False
     # Uses nothing that the kernel before it in the program writes or frees, and ends after it.
     beside: bool = False
+    # Waits for the launches before it ahead of all else that it does with memory, so that it may start while they end.
+    waits_first: bool = False
     meetings: tuple[Meeting, ...] = ()
 
     @property

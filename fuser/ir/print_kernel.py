@@ -35,6 +35,7 @@ from fuser.ir.kernel import (
     If,
     IndexValue,
     Kernel,
+    LaunchWait,
     Let,
     LetPhase,
     Literal,
@@ -161,6 +162,8 @@ def print_stmt(stmt: Stmt) -> str:
             return f"{result}atomic_add{how} {buffer.name}[{index}], {amount}{again}"
         case Fence():
             return "fence"
+        case LaunchWait():
+            return "wait for the launches before"
         case BlockBarrier(reason):
             return "block barrier" + _note(reason)
         case WarpBarrier(reason):
@@ -228,6 +231,7 @@ def _header(kernel: Kernel) -> Iterator[str]:
         (", cooperative" if plan.cooperative else "")
         + (", starts the next kernel" if plan.starts_next else "")
         + (", beside the kernel before" if plan.beside else "")
+        + (", may start early" if plan.waits_first else "")
         + (f", cluster ({', '.join(map(str, plan.cluster))})" if plan.cluster else "")
     )
     for workspace in plan.workspaces:

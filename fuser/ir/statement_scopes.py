@@ -25,6 +25,7 @@ from fuser.ir.kernel import (
     For,
     GridBarrier,
     If,
+    LaunchWait,
     Let,
     LetPhase,
     LoadIndex,
@@ -79,7 +80,7 @@ def scope_of(stmt: Stmt) -> Scope:
             return Scope.block
         case ClusterArrive() | ClusterWait() | RemoteStore() | ExchangeInit() | ExchangeWait():
             return Scope.cluster
-        case AtomicAdd() | Fence() | SpinWait() | Post() | Receive() | GridBarrier():
+        case AtomicAdd() | Fence() | LaunchWait() | SpinWait() | Post() | Receive() | GridBarrier():
             return Scope.device
         case Reduce():
             return Scope.device if stmt.grid_axes else Scope.cluster if stmt.cluster_axes else Scope.block
@@ -95,7 +96,7 @@ def is_collective(stmt: Stmt) -> bool:
     match stmt:
         case AsyncCopy() | AsyncCommit() | AsyncWait():
             return False
-        case RemoteStore() | ExchangeInit() | AtomicAdd() | Fence() | SpinWait() | Post():
+        case RemoteStore() | ExchangeInit() | AtomicAdd() | Fence() | LaunchWait() | SpinWait() | Post():
             return False
         case Shuffle() | WarpBarrier() | BlockBarrier() | ClusterArrive() | ClusterWait() | ExchangeWait() | Receive():
             return True
@@ -127,6 +128,7 @@ def defined_symbol(stmt: Stmt) -> Symbol | None:
             | WarpBarrier()
             | BlockBarrier()
             | Fence()
+            | LaunchWait()
             | SpinWait()
             | Post()
             | Receive()

@@ -44,6 +44,7 @@ from fuser.ir.kernel import (
     GridBarrier,
     If,
     Kernel,
+    LaunchWait,
     Let,
     LetPhase,
     LoadIndex,
@@ -61,6 +62,7 @@ from fuser.ir.kernel import (
     VectorMove,
     WarpBarrier,
 )
+from fuser.ir.launch_waits import why_not_early
 from fuser.ir.op_table import POINTWISE
 from fuser.ir.print_kernel import print_around, print_kernel
 from fuser.ir.verify_kernel_header import HeaderRules
@@ -119,6 +121,8 @@ class _Check(HeaderRules):
         for buffer, stmt in self.read_only.items():
             if not buffer.is_global or buffer in self.written:
                 self._mark(stmt, f"{buffer.name} is not read-only: the kernel writes it")
+        if self.kernel.plan.waits_first and (why := why_not_early(self.kernel)) is not None:
+            self.findings.append(f"the launch plan says that it may start early, and {why}")
         for copy in self.copies:
             if copy.src in self.written:
                 self._mark(copy, f"{copy.src.name} is written by the kernel: nothing orders that and this copy")
@@ -242,7 +246,7 @@ class _Check(HeaderRules):
                     self._value(stmt, value)
             case Receive():
                 self._received(stmt)
-            case Fence():
+            case Fence() | LaunchWait():
                 pass
             case Reduce():
                 self._reduce(stmt)

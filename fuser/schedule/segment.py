@@ -53,7 +53,8 @@ class Segment:
     """A group of exprs with the scheduler that takes it, and why the schedulers before it did not.
 
     `extent_inputs`: symbols the kernel needs that none of its tensor inputs carries, passed as scalars of the same name.
-    `starts_next`, `beside`: see `LaunchPlan`. `unfit`: schedulers that are not asked about the sizes at hand, they were.
+    `starts_next`, `beside`: see `LaunchPlan`. `follows`: the segment before it has a kernel as well.
+    `unfit`: schedulers that are not asked about the sizes at hand, they were.
     """
 
     fusion: Fusion
@@ -62,6 +63,7 @@ class Segment:
     extent_inputs: tuple[Symbol, ...] = ()
     starts_next: bool = False
     beside: bool = False
+    follows: bool = False
     unfit: frozenset[SchedulerType] = frozenset()
 
     @property
@@ -194,7 +196,7 @@ def segment_fusion(fusion: Fusion, without: Collection[SizesRefused] = ()) -> Se
     Raises AcceptError where a scheduler raises an error, SchedulingError for an expr that even the last resort does not take.
     """
     if not has_calls(fusion):
-        return _segments_between(fusion, without)
+        return _in_order(_segments_between(fusion, without))
     segments: list[Segment] = []
     for part in parts_of(fusion):
         between, extents = sub_fusion(fusion, (part,) if isinstance(part, LibraryOp) else part)
@@ -202,7 +204,19 @@ def segment_fusion(fusion: Fusion, without: Collection[SizesRefused] = ()) -> Se
             segments.append(Segment(between, LAST_RESORT, (), extents))
             continue
         segments += [_with_extents(s, extents) for s in _segments_of_part(between, without)]
-    return SegmentedFusion(fusion, tuple(segments))
+    return _in_order(SegmentedFusion(fusion, tuple(segments)))
+
+
+def _in_order(segmented: SegmentedFusion) -> SegmentedFusion:
+    """Segments that know whether they follow another kernel; one that moves no data is not between them."""
+    segments: list[Segment] = []
+    before: Segment | None = None
+    for segment in segmented.segments:
+        follows = segment.has_kernel and before is not None and before.has_kernel
+        segments.append(replace(segment, follows=True) if follows else segment)
+        if segment.has_kernel or segment.call is not None:
+            before = segment
+    return SegmentedFusion(segmented.fusion, tuple(segments))
 
 
 def _segments_of_part(part: Fusion, without: Collection[SizesRefused]) -> Sequence[Segment]:
@@ -363,7 +377,7 @@ def _apart(fusion: Fusion, run: Fusion, without: Collection[SizesRefused]) -> li
         if scheduler is None:
             return []
         is_second = len(found) % 2 == 1
-        found.append(Segment(part, scheduler, why, extents, not is_second, is_second, unfit_for(part, without)))
+        found.append(Segment(part, scheduler, why, extents, not is_second, is_second, unfit=unfit_for(part, without)))
     return found
 
 

@@ -44,6 +44,7 @@ from fuser.ir.kernel import (
     If,
     IndexValue,
     Kernel,
+    LaunchWait,
     Let,
     LetPhase,
     Literal,
@@ -377,6 +378,8 @@ class _Compiler:
                     self._emit(f"{self._define(symbol, ())} = {text}")
                     self._guard_symbol(symbol, k)
                 self._emit("yield False")
+            case LaunchWait():
+                pass  # launches run one after the other
             case Fence():
                 self._emit(f"w.fence({k})")
             case BlockBarrier():
