@@ -295,6 +295,15 @@ TUNE: Option[str] = Option(
     "Parameters by measuring. on: first calls measure, as with tune=True; later: those after their candidates were compiled "
     "in the background do; use: what was measured before is used; off: not even that.",
 )
+PDL: Option[bool] = Option(
+    "pdl",
+    "FUSER_PDL",
+    _parse_switch,
+    True,
+    " | ".join(SWITCH),
+    "Whether small kernels of a program start while the one before them ends (programmatic dependent launch; compute "
+    "capability 9.0 and later). Results are the same either way.",
+)
 PROGRESS: Option[bool] = Option(
     "progress",
     "FUSER_PROGRESS",

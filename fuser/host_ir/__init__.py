@@ -95,6 +95,11 @@ Co-resident launches (side_by_side.py)
     at most one block on each SM, shared memory of an SM is divided alike for both (`Launch.shares_sms`): else an SM
     takes no blocks of the second before it is idle. Compute capability 9.0 and later only.
 
+Early launches (runtime/early_launches.py)
+    A launch right behind another one starts while that one ends, if its kernel waits before it touches memory; the
+    compiler makes all kernels so that follow others in a program. In a graph edges are early, not nodes. Compute
+    capability 9.0 and later; `FUSER_PDL=off` turns it off. docs/decisions/0020-early-launches.md has gains and reasons.
+
 Library calls (call_checks.py, runtime/library_calls.py)
     `CallLibrary` writes into slots of any layout. What fits is checked when the call is bound, and its numbers are in
     the key. In a CUDA graph a call is a graph within the graph, captured on a stream that nobody else has, with memory

@@ -9,7 +9,7 @@ release   everything that did not go out, after errors too
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeGuard, assert_never
 
 from fuser.errors import FuserError, InputRuntimeError, InputTypeError, InternalError, LaunchError
@@ -90,6 +90,7 @@ from fuser.runtime.arrays import (
     row_major,
 )
 from fuser.runtime.device import Device, Launch
+from fuser.runtime.early_launches import starts_early
 from fuser.runtime.frameworks import Framework, HostFramework, framework_for
 from fuser.runtime.library_calls import LibraryCall, Operand, library_for
 from fuser.runtime.plan_evaluation import evaluation_of, scalar_as
@@ -101,6 +102,7 @@ from fuser.runtime.variants import VARIANTS, KernelVariants
 
 if TYPE_CHECKING:
     from fuser.host_ir.program import HostProgram
+    from fuser.runtime.compiled_kernel import CompiledKernel
 
 
 @dataclass(slots=True, eq=False)
@@ -624,6 +626,9 @@ class InterpretedRun:
         launch = Launch(
             values.grid, values.block, values.shared_bytes, cluster, plan.cooperative, beside, shares_sms=shares_sms
         )
+        if self._starts_early(kernel, launch):
+            self.count("launches_early")
+            launch = replace(launch, early=True)
         check_launch(kernel.entry, launch, self.device)
         parameters = evaluation.parameter_values(values)
         slot_of = {
@@ -643,6 +648,13 @@ class InterpretedRun:
             starts_next,
             *self._spans(instruction),
         )
+
+    def _starts_early(self, kernel: CompiledKernel, launch: Launch) -> bool:
+        """Whether a launch starts while the one before it on the stream ends; none of a body does, whose place is not known."""
+        before = next((s for s in reversed(self.steps) if not isinstance(s, (AllocateStep, DeallocateStep))), None)
+        if self.around is not None or not isinstance(before, LaunchStep):
+            return False
+        return starts_early(kernel, launch, self.device.info)
 
     def _spans(self, instruction: LaunchKernel) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
         """What a launch reads, and what it writes, of its tensors."""

@@ -45,6 +45,7 @@ COUNTERS = (
     "launches",
     "launches_beside",
     "launches_kept_apart",
+    "launches_early",
     "skipped_launches",
     "library_calls",
     "allocations",
@@ -277,7 +278,8 @@ class HostProgram:
         """How often since the program was built, over all threads.
 
         Of the launches of kernels that are made to run beside the one before, launches_beside did, and launches_kept_apart
-        did not: something stood between them, or the one before had nothing to do. replays are runs whose sizes and
+        did not: something stood between them, or the one before had nothing to do. launches_early started while the one before
+        ended. replays are runs whose sizes and
         launches were known from an earlier run. host_reads are those of tensors that decide what is run, for which the host
         waited.
         compiles and recompiles (a kernel's first binary, and later ones for larger blocks) and variant_hits count what

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from fuser import options
 from fuser.errors import LaunchError
 from fuser.ir.device_info import DeviceInfo
 from fuser.runtime import driver
+from fuser.runtime.device import Launch
+from fuser.runtime.machine_code import why_not_first
 from fuser.runtime.raw_signature import RawParameter
 from fuser.runtime.variants import Binary
 
@@ -29,6 +32,18 @@ class LoadedKernel:
     dynamic_shared: int = 0  # what the function is allowed by now
     allows_large_clusters: bool = False
     shares_sms: bool = False
+    waits_first: bool | None = None  # nobody has asked yet
+
+    def as_allowed(self, launch: Launch) -> Launch:
+        """The launch, not early where the very binary does not wait for the launches before it first."""
+        if not launch.early:
+            return launch
+        if self.waits_first is None:
+            why = why_not_first(self.binary.cubin, self.binary.entry)
+            if why is not None:
+                options.logger().warning("%s does not start early: %s", self.binary.entry, why)
+            self.waits_first = why is None
+        return launch if self.waits_first else replace(launch, early=False)
 
 
 def load_binary(binary: Binary) -> LoadedKernel:

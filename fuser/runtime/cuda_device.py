@@ -411,7 +411,8 @@ class CudaDevice:
             if launch.shares_sms is not loaded.shares_sms:
                 self._divide(loaded, shares_sms=launch.shares_sms)
 
-        return BoundLaunch(kernel, launch, template, loaded.function, divide if takes_turns else None)
+        allowed = loaded.as_allowed(launch)
+        return BoundLaunch(kernel, allowed, template, loaded.function, divide if takes_turns else None)
 
     def context_entry(self) -> Callable[[], bool]:
         """What makes the context of this device current; True if `driver.leave_context` must bring another one back.
@@ -447,7 +448,7 @@ class CudaDevice:
             site.launch = launch
             return
         loaded = self._ready(kernel, launch, stream)
-        site.config = launch_config(launch, stream)
+        site.config = launch_config(loaded.as_allowed(launch), stream)
         site.function = loaded.function
         site.launch, site.stream = launch, stream
 
@@ -534,7 +535,7 @@ class CudaDevice:
         key = (id(loaded), launch.threads, launch.shared_bytes, launch.cluster)
         resident = self._resident.get(key)
         if resident is None:
-            alone = launch_config(replace(launch, cooperative=False, beside=False), 0)
+            alone = launch_config(replace(launch, cooperative=False, beside=False, early=False), 0)
             resident = int(driver.call("cuOccupancyMaxActiveClusters", loaded.function, alone))
             self._resident[key] = resident
         if resident < 1:

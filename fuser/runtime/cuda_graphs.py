@@ -32,11 +32,16 @@ from fuser.runtime.commands import (
 from fuser.runtime.cuda_launches import node_attributes
 from fuser.runtime.cuda_switches import ChoiceMemory, add_switch_node, choice_launch, count_switches
 from fuser.runtime.device import Launch
+from fuser.runtime.early_launches import early_edges, is_early
 from fuser.runtime.pack import ArgumentCells, ArgumentLayout
 from fuser.runtime.streams import keep_until_done
 
 if TYPE_CHECKING:
     from fuser.runtime.cuda_device import CudaDevice
+
+
+EDGE_DATA = (12, 3)
+"""The first driver whose edges of graphs say when what is behind them starts."""
 
 
 class CudaGraph:
@@ -56,7 +61,8 @@ class CudaGraph:
                 choices = count_switches(commands)
                 if choices:
                     self._memory = ChoiceMemory(choices)
-                self._nodes = _Nodes(device, self._graph, commands, edges, self._memory, self._calls)
+                early = early_edges(commands, edges, device.info) if driver.driver_version() >= EDGE_DATA else ()
+                self._nodes = _Nodes(device, self._graph, commands, edges, self._memory, self._calls, early)
                 self._executable = driver.call("cuGraphInstantiate", self._graph, 0)
             except BaseException:
                 driver.call("cuGraphDestroy", self._graph)
@@ -138,26 +144,34 @@ class _Nodes:
         edges: Edges,
         memory: ChoiceMemory | None,
         calls: _Calls,
+        early: Sequence[Sequence[int]] = (),
     ) -> None:
         self._device = device
         self._graph = graph
+        self._early = early
         self._calls = calls
         self._commands = list(commands)
         self._parts: list[list[_Part]] = []
         # Of each command the nodes that those after it wait for.
         self._last: list[list[Any]] = []
-        for command, before in zip(commands, edges, strict=True):
-            waits = [node for number in before for node in self._last[number]]
+        for number, (command, before) in enumerate(zip(commands, edges, strict=True)):
             if isinstance(command, SwitchCommand):
                 assert memory is not None
-                known = [node for number in command.known_after for node in self._last[number]]
+                waits = [node for n in before for node in self._last[n]]
+                known = [node for n in command.known_after for node in self._last[n]]
                 choice = _Choice(device, graph, command, known, waits, memory, calls)
                 self._parts.append([choice])
                 self._last.append([choice.node])
                 continue
             parts = _parts(command, device, calls)
+            soon = early[number] if early else ()
+            if soon and not _may_start_early(parts):
+                soon = ()
+            waits = [node for n in before if n not in soon for node in self._last[n]]
             self._last.append([self._add(part, waits) for part in parts])
             self._parts.append(parts)
+            if soon:
+                _add_early_edges(graph, [node for n in soon for node in self._last[n]], self._last[number])
 
     def set(self, executable: Any, number: int, command: Command) -> bool:
         """`DeviceGraph.set`, in an executable graph."""
@@ -181,6 +195,10 @@ class _Nodes:
         parts = _with_arguments(before, old, command) or _parts(command, self._device, self._calls)
         if [part.kind for part in parts] != [part.kind for part in before]:
             return False
+        if parts is not before and self._early and self._early[number]:
+            # Those who wait for the node rely on what it waits for.
+            if not is_early(command, self._device.info) or not _may_start_early(parts):
+                return False
         for node, part in zip(self._last[number], parts, strict=True):
             if not _set(self._device, executable, node, part):
                 return False
@@ -213,6 +231,21 @@ class _Nodes:
         return driver.call(
             f"cuGraphAdd{part.kind}Node", self._graph, waits, len(waits), part.parameters, self._device.context
         )
+
+
+def _may_start_early(parts: Sequence[_Part]) -> bool:
+    return all(isinstance(part, _Kernel) and part.may_start_early() for part in parts)
+
+
+def _add_early_edges(graph: Any, earlier: Sequence[Any], nodes: Sequence[Any]) -> None:
+    """The node of a kernel starts when the blocks of those of kernels before it have ended, and waits within."""
+    (node,) = nodes
+    module = driver.bindings()
+    data = module.CUgraphEdgeData()
+    data.from_port = int(module.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC)
+    data.type = int(module.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC)
+    count = len(earlier)
+    driver.call("cuGraphAddDependencies", graph, list(earlier), [node] * count, [data] * count, count)
 
 
 def _set(device: CudaDevice, executable: Any, node: Any, part: _Part) -> bool:
@@ -316,9 +349,10 @@ class _Kernel:
     kind = "Kernel"
 
     def __init__(self, device: CudaDevice, command: KernelCommand) -> None:
-        # A node starts when those that it waits for are done: there is no launch before that could let it in earlier.
-        self.launch: Launch = replace(command.launch, beside=False, shares_sms=False)
+        # When a node starts is said by its edges.
+        self.launch: Launch = replace(command.launch, beside=False, early=False, shares_sms=False)
         loaded = device.prepare(command.kernel, self.launch)
+        self._loaded = loaded
         self.cells: ArgumentCells = ArgumentLayout.of(command.kernel).make_cells()
         self.cells.write(command.arguments)
         self.parameters: Any = driver.bindings().CUDA_KERNEL_NODE_PARAMS()
@@ -327,6 +361,10 @@ class _Kernel:
         self.parameters.blockDimX, self.parameters.blockDimY, self.parameters.blockDimZ = self.launch.block
         self.parameters.sharedMemBytes = self.launch.shared_bytes
         self.parameters.kernelParams = self.cells.address
+
+    def may_start_early(self) -> bool:
+        """Whether the binary waits for the launches before it first."""
+        return self._loaded.as_allowed(replace(self.launch, early=True)).early
 
     def add(self, graph: Any, waits: list[Any]) -> Any:
         """A node of it."""

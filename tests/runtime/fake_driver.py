@@ -333,6 +333,7 @@ class FakeDriver:
         assert len({id(node) for node in waits}) == count, "a node that is waited for twice"
         node = SimpleNamespace(
             waits=list(waits),
+            early=[],
             run=run(parameters),
             shape=_shape(parameters),
             attributes=[],
@@ -397,7 +398,22 @@ class FakeDriver:
         return run
 
     def _cuGraphAddKernelNode(self, graph: int, waits: Any, count: int, parameters: Any) -> Any:
-        return self._add(graph, waits, count, self._kernel, parameters)
+        status, *node = self._add(graph, waits, count, self._kernel, parameters)
+        for made in node:
+            made.is_kernel = True
+        return status, *node
+
+    def _cuGraphAddDependencies(self, graph: int, earlier: Any, nodes: Any, data: Any, count: int) -> Any:
+        assert len(earlier) == len(nodes) == len(data) == count
+        known = {id(node) for node in self.graphs[int(graph)]}
+        for first, node, edge in zip(earlier, nodes, data, strict=True):
+            assert {id(first), id(node)} <= known
+            assert not any(other is first for other in (*node.waits, *node.early)), "an edge that is there"
+            # Only kernels have a port for those who start early.
+            assert getattr(first, "is_kernel", False)
+            assert (edge.from_port, edge.to_port, int(edge.type)) == (1, 0, 1)
+            node.early.append(first)
+        return (0,)
 
     def _cuGraphAddMemcpyNode(self, graph: int, waits: Any, count: int, parameters: Any, context: int) -> Any:
         return self._add(graph, waits, count, self._copy, parameters)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
 from fuser.errors import LaunchError
+from fuser.ir.integers import as_int
+from fuser.ir.launch_plan import LaunchPlan
+from fuser.runtime import driver
 from fuser.runtime.commands import Command, CopyCommand, FillCommand, KernelCommand, LibraryCommand
 from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.cuda_graphs import GraphHandles
@@ -18,6 +22,7 @@ from fuser.runtime.library_calls import LibraryCall
 from fuser.runtime.variants import KernelVariants
 from tests.runtime.fake_driver import FakeDriver, install
 from tests.runtime.test_cuda_device import kernel_of, no_compiler
+from tests.runtime.test_machine_code import LOAD, WAITS, image
 
 LAUNCH = Launch((4, 1, 1), (128, 1, 1))
 
@@ -57,6 +62,59 @@ def test_nodes_wait_for_those_of_their_edges(fake: FakeDriver, device: CudaDevic
     assert ctypes.string_at(b, 64) == b"\1\0\0\0" * 16
     assert [launch.values for launch in fake.launches] == [[b], [a]]
     assert (fake.launches[0].grid, fake.launches[0].block) == ((4, 1, 1), (128, 1, 1))
+
+
+def early_kernel(**changes: Any) -> Any:
+    """A kernel whose plan says that it waits for the launches before it first, as its binary does."""
+    one = as_int(1)
+    plan = LaunchPlan(("t0",), ("alpha",), (), (), (one, one, one), (one, one, one), as_int(0), waits_first=True)
+    return kernel_of(**{"plan": plan, "source": "waits", "cubin": image(WAITS), **changes})
+
+
+def test_kernels_that_wait_first_start_early(fake: FakeDriver, device: CudaDevice) -> None:
+    """Behind kernels, not behind what copies or fills; a kernel that does not wait starts when all are done."""
+    a = memory(device, 64)
+    plain, early = launch_of(kernel_of(), a), launch_of(early_kernel(), a)
+    commands: list[Command] = [plain, FillCommand(a, b"\1", 64), early, early, plain]
+    graph = device.make_graph(commands, [(), (), (0, 1), (2,), (2, 3)])
+    assert [[n.number for n in node.waits] for node in fake.nodes] == [[], [], [1], [], [2, 3]]
+    assert [[n.number for n in node.early] for node in fake.nodes] == [[], [], [0], [2], []]
+    assert not any(node.attributes for node in fake.nodes), "it is a matter of edges"
+    # Other memory and other sizes are no matter of edges; another kernel must wait as well.
+    assert graph.set(2, launch_of(early.kernel, a + 4, replace(LAUNCH, grid=(100000, 1, 1))))
+    assert not graph.set(3, plain)
+    assert graph.set(3, launch_of(early_kernel(source="waits, too"), a))
+
+
+def test_edges_are_not_early_where_the_binary_does_not_wait(
+    fake: FakeDriver, device: CudaDevice, unlowered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = memory(device, 64)
+    plain, stripped = launch_of(kernel_of(), a), launch_of(early_kernel(source="loads", cubin=image(LOAD, WAITS)), a)
+    device.make_graph([plain, stripped], [(), (0,)])
+    assert [[n.number for n in node.waits] for node in fake.nodes] == [[], [0]]
+    assert not any(node.early for node in fake.nodes)
+    (said,) = unlowered
+    assert said.startswith("k does not start early: an instruction of opcode 0x981 stands before its wait")
+    unlowered.clear()
+    # Drivers before 12.3 know one kind of edge.
+    monkeypatch.setattr(driver, "_version", (12, 2))
+    device.make_graph([plain, launch_of(early_kernel(), a)], [(), (0,)])
+    assert not any(node.early for node in fake.nodes)
+    assert fake.nodes[-1].waits == [fake.nodes[-2]]
+
+
+def test_early_launches_on_a_stream(fake: FakeDriver, device: CudaDevice, unlowered: list[str]) -> None:
+    a = memory(device, 64)
+    launch = replace(LAUNCH, early=True)
+    for kernel, says in ((early_kernel(), 1), (early_kernel(source="loads", cubin=image(LOAD, WAITS)), 0)):
+        device.launch(kernel, launch, (a, 2.0), 0)
+        device.launch(kernel, replace(launch, grid=(9, 1, 1)), (a, 2.0), 0)
+        device.launch(kernel, LAUNCH, (a, 2.0), 0)
+        names = [[name for name, _ in found.attributes] for found in fake.launches[-3:]]
+        assert names == [["PROGRAMMATIC_STREAM_SERIALIZATION"] * says] * 2 + [[]]
+        assert len(unlowered) == 1 - says
+    unlowered.clear()
 
 
 @pytest.mark.parametrize("pattern", [b"\7", b"\1\2", b"\1\2\3\4", b"\1\2\3\4\5\6\7\x08", bytes(range(16))])
