@@ -37,7 +37,7 @@ class Builds:
     """
 
     def __init__(self, count: int) -> None:
-        self._limit = min(count, MAX_THREADS, _processors())
+        self._limit = min(count, MAX_THREADS, processors())
         self._count = count
         self._waiting: queue.SimpleQueue[_Build[object] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -104,7 +104,7 @@ class _Build(Generic[T]):
         return self._found[0]
 
 
-def _processors() -> int:
+def processors() -> int:
     """Those that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

@@ -13,6 +13,7 @@ from fuser.compiler.bind_inputs import BoundInputs, bind_inputs, drawing, drawn_
 from fuser.compiler.compile_fusion import compile_fusion, resolved_reshapes
 from fuser.compiler.explanation import Explanation
 from fuser.compiler.kernel_compiler import CompileOptions, SchedulableFusion, checked_fusion, options_from_lists
+from fuser.compiler.preparing import Prepared, prepare
 from fuser.compiler.program_cache import MAX_EXACT, ProgramCache
 from fuser.compiler.recorder import KeepingRecorder
 from fuser.errors import FuserError, InputRuntimeError, NotSupportedError
@@ -219,6 +220,20 @@ class FusionExecutorCache:
         """
         bound = bind_inputs(self._ir, inputs, check_extents=False)
         return self._cache_for(bound).program(bound, _device_for(bound, device), CompileOptions())
+
+    def prepare(self, inputs: Iterable[Any], device: Any = None) -> Prepared:
+        """Compile the program for these inputs in the background; `execute` waits for it, if it comes before it is there.
+
+        Inputs are checked here; only what they look like counts, and none is kept.
+
+        Raises InputError classes for arguments that do not fit. What compiling raises is logged; `Prepared.wait` raises it,
+        and so does `execute`, which tries again.
+        """
+        bound = bind_inputs(self._ir, inputs, check_extents=False)
+        target = _device_for(bound, device)
+        cache = self._cache_for(bound)
+        looks = BoundInputs((), bound.tensors, bound.scalars, bound.extents)
+        return prepare(lambda: cache.program(looks, target, CompileOptions()))
 
     def _cache_for(self, bound: BoundInputs) -> ProgramCache:
         """The cache of the fusion with what depends on the sizes decided: see fuser.ir.concretize."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fuser.compiler.executor_cache import FusionExecutorCache
     from fuser.compiler.explanation import Explanation
     from fuser.compiler.kernel_executor import KernelExecutor
+    from fuser.compiler.preparing import Prepared
     from fuser.compiler.tuning import Tuning
     from fuser.frontend.argument_types import Dtype, Flag, Number
     from fuser.host_ir.program import HostProgram
@@ -519,6 +520,18 @@ class FusionDefinition(metaclass=_DefinitionClass):
     def program(self, inputs: Iterable[Any]) -> HostProgram:
         """The host program that `execute` would run for these inputs."""
         return self._executor_cache().program(_listed(inputs))
+
+    def prepare(self, inputs: Iterable[Any], *, device: Any = None) -> Prepared:
+        """Compile in the background what `execute` would run for these inputs, and return at once.
+
+        Programs of several definitions are compiled side by side: prepare all of them, then call. A call that comes before
+        its program is there waits for that program only. Of the inputs only sizes, strides, types and alignment count; their
+        values are not read.
+
+        `wait()` of what is returned gives the program, or raises what compiling raised; so does the call, which tries again.
+        Raises InputError classes for inputs that do not fit.
+        """
+        return self._executor_cache().prepare(_listed(inputs), device)
 
     # --- text ---
 

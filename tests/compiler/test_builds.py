@@ -26,7 +26,7 @@ from fuser.runtime import nvrtc
 
 @pytest.fixture(autouse=True)
 def four_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builds, "_processors", lambda: 4)
+    monkeypatch.setattr(builds, "processors", lambda: 4)
 
 
 def test_results_come_to_those_who_asked() -> None:
@@ -51,7 +51,7 @@ def test_a_single_one_runs_where_it_is_started(count: int) -> None:
 
 
 def test_one_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builds, "_processors", lambda: 1)
+    monkeypatch.setattr(builds, "processors", lambda: 1)
     with Builds(9) as some:
         assert {some.start(threading.current_thread)() for _ in range(9)} == {threading.current_thread()}
 
@@ -115,7 +115,7 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     side_by_side = told(compiled())
     assert len(side_by_side[1]) >= 2
-    monkeypatch.setattr(builds, "_processors", lambda: 1)
+    monkeypatch.setattr(builds, "processors", lambda: 1)
     assert told(compiled()) == side_by_side
 
 
