@@ -301,8 +301,8 @@ PDL: Option[bool] = Option(
     _parse_switch,
     True,
     " | ".join(SWITCH),
-    "Whether small kernels of a program start while the one before them ends (programmatic dependent launch; compute "
-    "capability 9.0 and later). Results are the same either way.",
+    "Whether kernels of a program start while the one before them ends (programmatic dependent launch; compute capability "
+    "9.0 and later), from the next new sizes on. Results are the same either way.",
 )
 PROGRESS: Option[bool] = Option(
     "progress",

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from fuser import locks
 from fuser.host_ir.steps import BoundProgram, OutputPlan, Step, memory_of
 from fuser.ir.number_trace import Find, NumberTrace, UntraceableError
-from fuser.options import DISABLE, DUMP, ENABLE, FAULT, TUNE, VERIFY, logger
+from fuser.options import DISABLE, DUMP, ENABLE, FAULT, PDL, TUNE, VERIFY, logger
 from fuser.runtime.arrays import ArrayView, Scalar, describe_array, is_scalar, python_number
 from fuser.runtime.call_keys import KINDS, exact, texts_of
 
@@ -36,7 +36,7 @@ _WIDTHS = (31, 63, 64)
 
 # Options that look into the whole way, and those by which it may lead elsewhere.
 _inside = texts_of(DUMP, VERIFY, FAULT)
-_outside = texts_of(ENABLE, DISABLE, TUNE)
+_outside = texts_of(ENABLE, DISABLE, TUNE, PDL)
 
 Value = ArrayView | Scalar
 Layouts = tuple[Value, ...]

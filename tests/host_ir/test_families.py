@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from fuser.host_ir.interpreter import InterpretedRun
 from fuser.host_ir.program import HostProgram
 from fuser.ir.dtypes import DataType
 from fuser.ir.facts import Aligned, Disjoint, ExtentDivisible
+from fuser.ir.launch_waits import starting_early
 from fuser.ir.number_trace import NumberTrace
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
@@ -53,8 +56,6 @@ def tensor(device: Any, values: Any) -> DeviceTensor:
 def scaled(facts: Any = ()) -> HostProgram:
     kernel = scale_kernel()
     if facts:
-        from dataclasses import replace
-
         kernel = replace(kernel, facts=frozenset(facts))
     return HostProgram(
         ("x", "alpha"), ("y",), (Allocate("y", (N,), DataType.Float), LaunchKernel(kernel, ("x", "y", "alpha")))
@@ -71,6 +72,41 @@ def test_sizes_after_the_first_go_a_short_way(whole_ways: list[HostProgram]) -> 
     assert (counters["runs"], counters["launches"], counters["allocations"]) == (7, 7, 7)
     # Of these sizes one was there twice.
     assert counters["replays"] == 1
+
+
+def test_early_launches_are_those_of_the_whole_way(
+    whole_ways: list[HostProgram], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a launch that is skipped, and where an option turns them off: with sizes that are new each time."""
+    kernel = scale_kernel()
+    assert kernel.kernel_ir is not None
+    waiting = starting_early(kernel.kernel_ir)
+    program = HostProgram(
+        ("x", "y"),
+        ("a", "b"),
+        (
+            *(Allocate(made, (extent(of, 0),), DataType.Float) for made, of in (("a", "x"), ("b", "y"))),
+            LaunchKernel(kernel, ("x", "a", 2.0)),
+            LaunchKernel(replace(kernel, kernel_ir=waiting, plan=waiting.plan), ("y", "b", 3.0)),
+        ),
+    )
+    device, sizes = SimulatorDevice(), itertools.count(5)
+
+    def early(n: int | None = None) -> int:
+        """How many launches of a run were."""
+        before = program.counters()["launches_early"]
+        program.run(
+            [tensor(device, np.ones(n if n is not None else next(sizes))), tensor(device, np.ones(next(sizes)))]
+        )
+        return program.counters()["launches_early"] - before
+
+    assert [early() for _ in range(CALLS + 2)] == [1] * (CALLS + 2)
+    assert len(whole_ways) == CALLS
+    assert early(0) == 0
+    monkeypatch.setenv("FUSER_PDL", "off")
+    assert [early() for _ in range(CALLS + 2)] == [0] * (CALLS + 2)
+    monkeypatch.delenv("FUSER_PDL")
+    assert early() == 1
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, OverflowError, ValueError])
