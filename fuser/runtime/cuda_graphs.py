@@ -148,7 +148,8 @@ class _Nodes:
     ) -> None:
         self._device = device
         self._graph = graph
-        self._early = early
+        # Of each command whether there are edges by which it starts early.
+        self._is_early: list[bool] = []
         self._calls = calls
         self._commands = list(commands)
         self._parts: list[list[_Part]] = []
@@ -162,6 +163,7 @@ class _Nodes:
                 choice = _Choice(device, graph, command, known, waits, memory, calls)
                 self._parts.append([choice])
                 self._last.append([choice.node])
+                self._is_early.append(False)
                 continue
             parts = _parts(command, device, calls)
             soon = early[number] if early else ()
@@ -170,6 +172,7 @@ class _Nodes:
             waits = [node for n in before if n not in soon for node in self._last[n]]
             self._last.append([self._add(part, waits) for part in parts])
             self._parts.append(parts)
+            self._is_early.append(bool(soon))
             if soon:
                 _add_early_edges(graph, [node for n in soon for node in self._last[n]], self._last[number])
 
@@ -195,7 +198,7 @@ class _Nodes:
         parts = _with_arguments(before, old, command) or _parts(command, self._device, self._calls)
         if [part.kind for part in parts] != [part.kind for part in before]:
             return False
-        if parts is not before and self._early and self._early[number]:
+        if parts is not before and self._is_early[number]:
             # Those who wait for the node rely on what it waits for.
             if not is_early(command, self._device.info) or not _may_start_early(parts):
                 return False
