@@ -24,7 +24,7 @@ from fuser.host_ir.run_inputs import host_number, make_ready
 from fuser.host_ir.slot_layouts import SlotLayouts, updated_by
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import GENERATOR_STATE, Fusion, LibraryOp, Scalar, Tensor
-from fuser.ir.tolerances import folded_elements, tolerance_of
+from fuser.ir.tolerances import digits_of, folded_elements, rounded_to, tolerance_of
 from fuser.records import record
 from fuser.runtime.arrays import MAX_ALIGNMENT, ArrayView, element_span, row_major
 from fuser.runtime.compiled_kernel import CompiledKernel
@@ -249,6 +249,8 @@ class Expected:
         count = {t.name: n for t, n in folded.items()}
         self._values = {name: t.numpy() for name, t in trial.outputs.items()}
         self._folded = {name: count.get(name, 1) for name in self._values}
+        rounded = {t.name: dtype for t, dtype in rounded_to(segment.fusion).items()}
+        self._rounded = {name: rounded.get(name, t.dtype) for name, t in trial.outputs.items()}
 
     def difference(self, trial: Trial) -> str | None:
         """Where what a trial has made differs from it by more than two results may, in words; None if nowhere.
@@ -256,14 +258,14 @@ class Expected:
         Elements that are not numbers of a float, and whatever is computed exactly, are equal bit by bit.
         """
         for name, t in trial.outputs.items():
-            text = _difference(t, t.numpy(), self._values[name], self._folded[name])
+            text = _difference(t, t.numpy(), self._values[name], self._folded[name], self._rounded[name])
             if text is not None:
                 return f"{name}: {text}"
         return None
 
 
 def _difference(
-    t: DeviceTensor, actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], folded: int
+    t: DeviceTensor, actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], folded: int, rounded: DataType
 ) -> str | None:
     bits = f"u{t.dtype.itemsize}" if t.dtype.itemsize <= 8 else None
     if bits is not None:
@@ -275,6 +277,8 @@ def _difference(
     count = int(np.count_nonzero(unequal))
     absolute, relative = tolerance_of(t.dtype, folded)
     if absolute:
+        # What was rounded to 16 bits on the way is no better in an output of 32.
+        absolute, relative = tolerance_of(min(t.dtype, rounded, key=digits_of), folded)
         wide = np.complex128 if t.dtype.is_complex else np.float64
         a, e = actual[unequal].astype(wide), expected[unequal].astype(wide)
         # Tolerances are for data of unit variance, of which sums are as large as the root of their number.

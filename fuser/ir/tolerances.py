@@ -37,6 +37,33 @@ def tolerance_of(dtype: DataType, n: int) -> Tolerance:
     return absolute, absolute / 100
 
 
+_DIGITS = {
+    DataType.Double: 53,
+    DataType.ComplexDouble: 53,
+    DataType.Float: 24,
+    DataType.ComplexFloat: 24,
+    DataType.Half: 11,
+    DataType.BFloat16: 8,
+}
+
+
+def digits_of(dtype: DataType) -> int:
+    """Bits of a significand; 53 where values are exact."""
+    return _DIGITS.get(dtype, 53)
+
+
+def rounded_to(fusion: Fusion) -> dict[Tensor, DataType]:
+    """Per tensor the type of fewest bits that it, or a value that it is computed from, is rounded to.
+
+    That of an input, which is what it is, is Double. Two that compute the same may round such a value to either side.
+    """
+    found: dict[Tensor, DataType] = dict.fromkeys(fusion.input_tensors, DataType.Double)
+    for expr in fusion.tensor_exprs:
+        before = min((found[t] for t in tensor_inputs(expr)), key=digits_of, default=DataType.Double)
+        found.update({t: min(t.dtype, before, key=digits_of) for t in tensor_outputs(expr)})
+    return found
+
+
 def folded_elements(fusion: Fusion, extents: Mapping[str, int]) -> dict[Tensor, int]:
     """Per tensor, how many elements are folded into one of its elements, for these values of the extent symbols."""
     folded: dict[Tensor, int] = dict.fromkeys(fusion.input_tensors, 1)

@@ -92,6 +92,37 @@ def test_zeros_and_the_next_lower_dtype_fail():
             validate_outputs(fd.fusion.ir_fusion, [wrong], [x], None)
 
 
+def test_one_unit_of_what_is_rounded_on_the_way_is_close():
+    """Tolerances are for data of unit variance; what is larger is rounded all the same."""
+    single = define(lambda fd: fd.ops.sum(fd.define_tensor([-1, -1], True), [1]))
+    x = np.full((3, 5), 30.3, np.float32)
+    exact = evaluate(single, x)[0]
+    one = np.nextafter(exact, np.float32(np.inf))
+    validate_outputs(single.fusion.ir_fusion, [one], [x], None)
+    with pytest.raises(RuntimeError, match="differs from the reference in 3 of 3"):
+        validate_outputs(single.fusion.ir_fusion, [exact + 2.5 * (one - exact)], [x], None)
+
+    def through_bfloat16(fd):
+        x = fd.define_tensor([-1, -1], True)
+        return fd.ops.cast(fd.ops.cast(fd.ops.sum(x, [1]), D.BFloat16), D.Float) + 1.0
+
+    def of_bfloat16(fd):
+        x = fd.define_tensor([-1, -1], True, D.BFloat16)
+        return fd.ops.sum(fd.ops.cast(x, D.Float), [1])
+
+    # 150 has a unit of 1 in BFloat16.
+    for body, dtype, is_close in ((through_bfloat16, np.float32, True), (of_bfloat16, ml_dtypes.bfloat16, False)):
+        fd = define(body)
+        given = x.astype(dtype)
+        (exact,) = evaluate(fd, given)
+        off = exact + np.float32(1.0)
+        if is_close:
+            validate_outputs(fd.fusion.ir_fusion, [off], [given], None)
+            off = exact + np.float32(3.0)
+        with pytest.raises(RuntimeError, match="differs from the reference in 3 of 3"):
+            validate_outputs(fd.fusion.ir_fusion, [off], [given], None)
+
+
 def test_references():
     fd = define(lambda fd: fd.ops.neg(fd.define_tensor([-1], True)))
     x = np.array([1, np.nan, np.inf], np.float32)
