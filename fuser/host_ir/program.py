@@ -278,8 +278,8 @@ class HostProgram:
         """How often since the program was built, over all threads.
 
         Of the launches of kernels that are made to run beside the one before, launches_beside did, and launches_kept_apart
-        did not: something stood between them, or the one before had nothing to do. launches_early started while the one before
-        ended. replays are runs whose sizes and
+        did not: something stood between them, or the one before had nothing to do. launches_early may start while the one
+        before ends; where a binary turns out not to wait first they do not, as a warning says. replays are runs whose sizes and
         launches were known from an earlier run. host_reads are those of tensors that decide what is run, for which the host
         waited.
         compiles and recompiles (a kernel's first binary, and later ones for larger blocks) and variant_hits count what

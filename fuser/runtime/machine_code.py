@@ -3,7 +3,8 @@
 An instruction has 16 bytes from compute capability 7.0 on; the low 12 bits of the first word are its opcode, the next 4 its
 predicate. What nvdisasm 13 names so, in kernels of this project for sm_90a, sm_100a and sm_120a: 0x82e is ACQBULK, which PTX
 calls griddepcontrol.wait. Opcodes with bit 8 are those of memory, barriers, branches and the slower units; those without it
-compute, in registers.
+compute in registers, but for LDSM and STSM (0x83b, 0x844), which move matrices within the shared memory of a block, and PREEXIT
+(0x82d, griddepcontrol.launch_dependents), after which the next kernel still waits for this one's end.
 """
 
 from __future__ import annotations
