@@ -90,7 +90,7 @@ from fuser.runtime.arrays import (
     row_major,
 )
 from fuser.runtime.device import Device, Launch
-from fuser.runtime.early_launches import starts_early
+from fuser.runtime.early_launches import may_be_overlapped, starts_early
 from fuser.runtime.frameworks import Framework, HostFramework, framework_for
 from fuser.runtime.library_calls import LibraryCall, Operand, library_for
 from fuser.runtime.plan_evaluation import evaluation_of, scalar_as
@@ -652,7 +652,7 @@ class InterpretedRun:
     def _starts_early(self, kernel: CompiledKernel, launch: Launch) -> bool:
         """Whether a launch starts while the one before it on the stream ends; none of a body does, whose place is not known."""
         before = next((s for s in reversed(self.steps) if not isinstance(s, (AllocateStep, DeallocateStep))), None)
-        if self.around is not None or not isinstance(before, LaunchStep):
+        if self.around is not None or not isinstance(before, LaunchStep) or not may_be_overlapped(before.kernel):
             return False
         return starts_early(kernel, launch, self.device.info)
 

@@ -30,12 +30,24 @@ def starts_early(kernel: CompiledKernel, launch: Launch, info: DeviceInfo) -> bo
     return _waits_first(kernel)
 
 
+def may_be_overlapped(kernel: CompiledKernel) -> bool:
+    """Whether a launch may start early behind one of this kernel.
+
+    Not where it lets the next one start before its blocks have ended: that is for its partner, whose room it would take.
+    """
+    return kernel.plan is None or not kernel.plan.starts_next
+
+
 def early_edges(commands: Sequence[Command], edges: Edges, info: DeviceInfo) -> tuple[tuple[int, ...], ...]:
     """Of each command those that it waits for by early edges: other kernels, if it is one that may."""
     return tuple(
-        tuple(n for n in before if isinstance(commands[n], KernelCommand)) if is_early(command, info) else ()
+        tuple(n for n in before if _may_overlap(commands[n])) if is_early(command, info) else ()
         for command, before in zip(commands, edges, strict=True)
     )
+
+
+def _may_overlap(command: Command) -> bool:
+    return isinstance(command, KernelCommand) and may_be_overlapped(command.kernel)
 
 
 def is_early(command: Command, info: DeviceInfo) -> bool:

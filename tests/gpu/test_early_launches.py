@@ -11,7 +11,7 @@ import pytest
 from benchmarks.chain_time import norms
 from fuser import DataType, FusionDefinition, HostProgram, LaunchKernel, LaunchParams, RtcKernel
 from fuser.host_ir.expressions import extent
-from fuser.host_ir.instructions import Allocate, Fill
+from fuser.host_ir.instructions import Allocate, Fill, Switch
 from fuser.runtime.device import get_device
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.runtime.nvrtc import compile_to_cubin
@@ -134,6 +134,75 @@ def test_behind_a_kernel_and_a_fill(device: Any) -> None:
         for (z,) in (program.run([given]), captured.replay()):
             np.testing.assert_array_equal(np.asarray(z), 2.0 * x + 7.0)
     assert program.counters()["launches_early"] >= 100
+
+
+def test_behind_a_cooperative_kernel(torch: Any, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], dtype=DataType.Float, contiguity=True)
+        var, mean = fd.ops.var_mean(x, dims=[0], correction=0, keepdim=True)
+        y = fd.ops.segment_set((x - mean) * fd.ops.rsqrt(var + 1e-5))
+        fd.add_output(fd.ops.relu(y) * 2.0)
+    given = torch.randn(16384, 1024, device="cuda")
+    program = fd.program([given])
+    plans = [i.kernel.plan for i in program.instructions if isinstance(i, LaunchKernel)]
+    assert [(p.cooperative, p.waits_first) for p in plans if p is not None] == [(True, False), (False, True)]
+    off = HostProgram(program.inputs, program.outputs, program.instructions)
+    (want,) = without(monkeypatch, lambda: off.run([given]))
+    captured = program.capture([given])
+    for _ in range(20):
+        for (got,) in (program.run([given]), captured.replay()):
+            assert torch.equal(got, want)
+    assert program.counters()["launches_early"] >= 20
+
+
+def test_a_graph_with_a_choice_and_early_edges(device: Any) -> None:
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([-1], dtype=DataType.Float, contiguity=True)
+        fd.add_output(fd.ops.segment_set(fd.ops.segment_set(t * 2.0) + 3.0))
+    x = np.arange(3000, dtype=np.float32)
+    whole = fd.program([DeviceTensor.from_numpy(x, device)])
+    first, second = (i.kernel for i in whole.instructions if isinstance(i, LaunchKernel))
+    n = extent("x", 0)
+    program = HostProgram(
+        ("x", "k"),
+        ("z", "w"),
+        (
+            *(Allocate(s, (n,), DataType.Float) for s in ("y", "z", "w")),
+            LaunchKernel(first, ("x", "y")),
+            LaunchKernel(second, ("y", "z")),
+            Switch("k", ((LaunchKernel(second, ("z", "w")),), (Fill("w", 5.0),)), (Fill("w", -1.0),)),
+            LaunchKernel(second, ("w", "z")),
+        ),
+    )
+    given = DeviceTensor.from_numpy(x, device)
+    for k, w in ((0, 2 * x + 6), (1, np.full_like(x, 5.0))):
+        inputs = [given, DeviceTensor.from_numpy(np.array([k]), device)]
+        captured = program.capture(inputs)
+        for _ in range(50):
+            for outputs in (program.run(inputs), captured.replay()):
+                np.testing.assert_array_equal(np.asarray(outputs[0]), w + 3)
+                np.testing.assert_array_equal(np.asarray(outputs[1]), w)
+
+
+def test_in_a_capture_memory_of_the_device_is_between(torch: Any, device: Any) -> None:
+    """What the program takes for intermediates is taken and given back by nodes of the graph."""
+    with FusionDefinition() as fd:
+        t = fd.define_tensor([-1], dtype=DataType.Float, contiguity=True)
+        fd.add_output(fd.ops.segment_set(fd.ops.segment_set(t + 3.0) - 4.0) + 2.0, t)
+    x = np.arange(5000, dtype=np.float32)
+    given = DeviceTensor.from_numpy(x, device)
+    program = fd.program([given])
+    stream = torch.cuda.Stream()
+    raw = stream.cuda_stream
+    program.run([given], raw)
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        program.run([given], raw)
+    for _ in range(20):
+        graph.replay()
+    torch.cuda.synchronize()
+    np.testing.assert_array_equal(np.asarray(given), x + 21.0)
 
 
 def test_a_binary_without_its_wait_does_not_start_early(device: Any, unlowered: list[str]) -> None:

@@ -111,6 +111,25 @@ def test_edges_of_kernels_are_early(kernels: list[CompiledKernel]) -> None:
     assert not is_early(copy, H200)
 
 
+def test_what_lets_its_partner_start_is_not_overlapped(kernels: list[CompiledKernel]) -> None:
+    """Blocks that wait would take the partner's room: in a graph, and on a stream where the partner has nothing to do."""
+    first, second, _ = kernels
+    assert first.plan is not None
+    lets = replace(first, plan=replace(first.plan, starts_next=True))
+    commands = [KernelCommand(k, LAUNCH, ()) for k in (lets, first, second)]
+    assert early_edges(commands, [(), (), (0, 1)], H200) == ((), (), (1,))
+    program = HostProgram(
+        ("x",),
+        ("z",),
+        (
+            *(Allocate(s, (N,), DataType.Float) for s in ("a", "z")),
+            LaunchKernel(lets, ("x", "a")),
+            LaunchKernel(second, ("a", "x", "z")),
+        ),
+    )
+    assert run(program)[0] == 0
+
+
 def run(program: HostProgram) -> tuple[int, np.ndarray]:
     device = SimulatorDevice()
     (z,) = program.run([DeviceTensor.from_numpy(np.arange(64, dtype=np.float32), device)])
