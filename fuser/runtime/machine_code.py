@@ -2,9 +2,10 @@
 
 An instruction has 16 bytes from compute capability 7.0 on; the low 12 bits of the first word are its opcode, the next 4 its
 predicate. What nvdisasm 13 names so, in kernels of this project for sm_90a, sm_100a and sm_120a: 0x82e is ACQBULK, which PTX
-calls griddepcontrol.wait. Opcodes with bit 8 are those of memory, barriers, branches and the slower units; those without it
-compute in registers, but for LDSM and STSM (0x83b, 0x844), which move matrices within the shared memory of a block, and PREEXIT
-(0x82d, griddepcontrol.launch_dependents), after which the next kernel still waits for this one's end.
+calls griddepcontrol.wait. Of 9 bits of an opcode (the others say what kind its operands are), those below 0x114 compute in
+registers, from 0x100 on in the unit for conversions, roots and the like. Exceptions are LDSM and STSM (0x03b, 0x044), which
+move matrices within the shared memory of a block, and PREEXIT (0x02d, griddepcontrol.launch_dependents), after which the next
+kernel still waits for this one's end. Memory, barriers and branches are from 0x114 on.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 import struct
 
 _WAIT = 0x82E
-# With bit 8: NOP, S2R, BSSY, LDC, LDCU, ULDC, S2UR, which read constants and special registers, or nothing.
+_COMPUTES_BELOW = 0x114
+# Of the others NOP, S2R, BSSY, LDC, LDCU, ULDC, S2UR, which read constants and special registers, or nothing.
 _HARMLESS = frozenset({0x918, 0x919, 0x945, 0xB82, 0x7AC, 0xAB9, 0x9C3})
 _ALWAYS = 0x7
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -28,7 +30,7 @@ def why_not_first(cubin: bytes, entry: str) -> str | None:
         opcode, predicate = word & 0xFFF, word >> 12 & 0xF
         if opcode == _WAIT:
             return None if predicate == _ALWAYS else "not all of its threads wait for the launches before"
-        if opcode & 0x100 and opcode not in _HARMLESS:
+        if opcode & 0x1FF >= _COMPUTES_BELOW and opcode not in _HARMLESS:
             return f"an instruction of opcode {opcode:#x} stands before its wait for the launches before"
     return "its machine code does not wait for the launches before"
 
