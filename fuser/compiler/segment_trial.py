@@ -9,7 +9,6 @@ low bits. So a kernel may run any number of times, and the call that follows fin
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -24,7 +23,7 @@ from fuser.host_ir.run_inputs import host_number, make_ready
 from fuser.host_ir.slot_layouts import SlotLayouts, updated_by
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import GENERATOR_STATE, Fusion, LibraryOp, Scalar, Tensor
-from fuser.ir.tolerances import digits_of, folded_elements, rounded_to, tolerance_of
+from fuser.ir.tolerances import digits_of, folded_elements, rounded_to, scale_of, tolerance_of
 from fuser.records import record
 from fuser.runtime.arrays import MAX_ALIGNMENT, ArrayView, element_span, row_major
 from fuser.runtime.compiled_kernel import CompiledKernel
@@ -281,9 +280,7 @@ def _difference(
         absolute, relative = tolerance_of(min(t.dtype, rounded, key=digits_of), folded)
         wide = np.complex128 if t.dtype.is_complex else np.float64
         a, e = actual[unequal].astype(wide), expected[unequal].astype(wide)
-        # Tolerances are for data of unit variance, of which sums are as large as the root of their number.
-        finite = np.abs(e[np.isfinite(e)])
-        size = max(1.0, float(np.sqrt(np.mean(finite**2))) / math.sqrt(folded)) if finite.size else 1.0
+        size = scale_of(e, folded)
         # Each of the two may be off.
         with np.errstate(invalid="ignore"):
             is_near = np.abs(a - e) <= 2 * (absolute * size + relative * np.abs(e))

@@ -17,7 +17,7 @@ from fuser.frontend.reference import evaluate_values, returned_tensors
 from fuser.ir import fusion as ir
 from fuser.ir.extent_binding import bind_extents
 from fuser.ir.scalar_evaluation import Number
-from fuser.ir.tolerances import Tolerance, digits_of, folded_elements, rounded_to, tolerance_of
+from fuser.ir.tolerances import Tolerance, digits_of, folded_elements, rounded_to, scale_of, tolerance_of
 from fuser.runtime.generator import last_draw
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_traceback
@@ -172,8 +172,10 @@ def validate_outputs(
     for index, (out, ref, t) in enumerate(zip(outputs, expected, returned_tensors(fusion), strict=True)):
         is_exact = tolerance_of(t.dtype, 1) == (0.0, 0.0)
         dtype = t.dtype if is_exact else min(t.dtype, rounded[t], key=digits_of)
-        tolerance = tolerance_of(dtype, folded[t])
-        compare_arrays(index, host_array(out), ref, tolerance, error, digits_of(dtype))
+        absolute, relative = tolerance_of(dtype, folded[t])
+        if absolute:
+            absolute *= scale_of(ref.astype(np.complex128 if t.dtype.is_complex else np.float64), folded[t])
+        compare_arrays(index, host_array(out), ref, (absolute, relative), error, digits_of(dtype))
 
 
 @short_traceback

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import Fusion, LibraryOp, Reducing, Scan, Tensor, tensor_inputs, tensor_outputs
 from fuser.ir.library_ops import LIBRARY_OPS
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Tolerance = tuple[float, float]
 
@@ -35,6 +39,19 @@ def tolerance_of(dtype: DataType, n: int) -> Tolerance:
     else:
         absolute = half_ulp if dtype is DataType.Half else 10 * half_ulp
     return absolute, absolute / 100
+
+
+def scale_of(results: np.ndarray, folded: int) -> float:
+    """How many times larger results are than those of data of unit variance, sums of which are as large as the root of their
+    number; 1.0 at least."""
+    import numpy as np
+
+    finite = np.abs(results[np.isfinite(results)])
+    if not finite.size:
+        return 1.0
+    most = float(finite.max())
+    # Squares of what is large are not finite.
+    return max(1.0, most * float(np.sqrt(np.mean((finite / most) ** 2))) / math.sqrt(max(folded, 1))) if most else 1.0
 
 
 _DIGITS = {

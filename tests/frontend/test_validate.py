@@ -99,8 +99,13 @@ def test_one_unit_of_what_is_rounded_on_the_way_is_close():
     exact = evaluate(single, x)[0]
     one = np.nextafter(exact, np.float32(np.inf))
     validate_outputs(single.fusion.ir_fusion, [one], [x], None)
+    # Ten of their units are what rounding each sum on its way may make.
     with pytest.raises(RuntimeError, match="differs from the reference in 3 of 3"):
-        validate_outputs(single.fusion.ir_fusion, [exact + 2.5 * (one - exact)], [x], None)
+        validate_outputs(single.fusion.ir_fusion, [exact + 64 * (one - exact)], [x], None)
+    # One large value among small ones is rounded as well.
+    copy = define(lambda fd: fd.ops.neg(fd.define_tensor([-1], True)))
+    values = np.array([1e6, *[1e-3] * 10000], np.float32)
+    validate_outputs(copy.fusion.ir_fusion, [np.nextafter(-values, np.float32(0))], [values], None)
 
     def through_bfloat16(fd):
         x = fd.define_tensor([-1, -1], True)
@@ -118,7 +123,7 @@ def test_one_unit_of_what_is_rounded_on_the_way_is_close():
         off = exact + np.float32(1.0)
         if is_close:
             validate_outputs(fd.fusion.ir_fusion, [off], [given], None)
-            off = exact + np.float32(3.0)
+            off = exact * np.float32(1.5)
         with pytest.raises(RuntimeError, match="differs from the reference in 3 of 3"):
             validate_outputs(fd.fusion.ir_fusion, [off], [given], None)
 
