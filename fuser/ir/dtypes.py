@@ -129,6 +129,11 @@ class DataType(Enum, metaclass=Named):
         """The NumPy dtype that stores this type (ml_dtypes for BFloat16)."""
         return numpy_dtype(self)
 
+    @property
+    def stored_name(self) -> str:
+        """The name of the dtype that stores this type, in NumPy (with ml_dtypes) and torch alike; imports neither."""
+        return _INFO[self].numpy_name
+
 
 class _Info(NamedTuple):
     c_name: str

@@ -63,8 +63,8 @@ def torch_dtype(dtype: DataType) -> Any:
     """The dtype of torch's tensors that hold such elements."""
     import torch
 
-    name = "int64" if dtype is DataType.Index else dtype.numpy.name
-    return getattr(torch, name)
+    # By name: NumPy's types beyond its own cost an import.
+    return getattr(torch, dtype.stored_name)
 
 
 def torch_to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
