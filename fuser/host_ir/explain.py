@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
+from fuser import options
 from fuser.host_ir.bodies import selector_of, walk
 from fuser.host_ir.choices import equal_bodies
 from fuser.host_ir.instructions import CallLibrary, Copy, Fill, LaunchKernel, SetStream, WaitEvent
 from fuser.host_ir.print import kernel_label, print_instruction
 from fuser.host_ir.stream_order import Name
 from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, StrideOf
+from fuser.ir.launch_waits import why_not_made_early
 from fuser.ir.library_ops import LIBRARY_OPS
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.library_calls import LibraryCall, notes_of, operands_text
@@ -22,7 +24,8 @@ def explain_program(program: HostProgram) -> str:
     """The program as Python, one paragraph per kernel, the counters that are not zero, and why runs
     were left to the interpreter."""
     parts = [repr(program)]
-    parts += [_explain_kernel(label, kernel) for label, kernel in program.kernels.items()]
+    kernels = program.kernels
+    parts += [_explain_kernel(label, kernel, n > 0) for n, (label, kernel) in enumerate(kernels.items())]
     parts += [_explain_call(call) for call in program.library_calls()]
     choices = _explain_choices(program)
     if choices:
@@ -85,12 +88,29 @@ def _explain_streams(program: HostProgram) -> str:
     return "\n".join(lines)
 
 
-def _explain_kernel(label: str, kernel: CompiledKernel) -> str:
+def _explain_start(kernel: CompiledKernel) -> str | None:
+    """Whether a kernel that follows others starts while the one before it ends, and why not."""
+    plan, body = kernel.plan, kernel.kernel_ir
+    if plan is None:
+        return None
+    if plan.waits_first:
+        off = f"; {options.PDL.env}=off is set" if not options.PDL.get() else ""
+        return f"early, right behind another launch, on devices of compute capability 9.0 and later{off}"
+    if plan.beside:
+        return "with the kernel before it, of which it needs nothing"
+    why = None if body is None else why_not_made_early(body)
+    return None if why is None else f"when those before have ended: {why}"
+
+
+def _explain_kernel(label: str, kernel: CompiledKernel, follows: bool) -> str:
     lines = [f'kernels["{label}"]: {kernel.entry} for {kernel.arch}, {kernel_label(kernel)}']
     if kernel.plan is None:
         lines.append("  raw source, no launch plan")
     else:
         lines += _explain_plan(kernel.plan)
+    start = _explain_start(kernel) if follows else None
+    if start is not None:
+        lines.append(f"  starts      {start}")
     for fact in sorted(kernel.facts, key=repr):
         lines.append(f"  assumes     {fact}")
     if kernel.resources is not None:

@@ -35,6 +35,11 @@ def starting_early(kernel: Kernel) -> Kernel:
     return kernel if why_not_early(waiting) else waiting
 
 
+def why_not_made_early(kernel: Kernel) -> str | None:
+    """What kept a kernel from being made to start early, in a clause; None if nothing does."""
+    return why_not_early(replace(kernel, body=(LaunchWait(), *kernel.body)))
+
+
 def why_not_early(kernel: Kernel) -> str | None:
     """What keeps a kernel from starting while the launches before it end, in a clause; None if nothing does."""
     if kernel.plan.cooperative:

@@ -130,6 +130,29 @@ def test_what_lets_its_partner_start_is_not_overlapped(kernels: list[CompiledKer
     assert run(program)[0] == 0
 
 
+def test_explain_says_which_kernels_start_early_and_why_not(
+    kernels: list[CompiledKernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def starts(program: HostProgram) -> list[str]:
+        return [line.split(maxsplit=1)[1] for line in program.explain().splitlines() if line.startswith("  starts ")]
+
+    early = "early, right behind another launch, on devices of compute capability 9.0 and later"
+    program = program_of(three(), SimulatorDevice())
+    assert starts(program) == [early] * 2
+    monkeypatch.setenv("FUSER_PDL", "off")
+    assert starts(program) == [f"{early}; FUSER_PDL=off is set"] * 2
+    first, second, _ = kernels
+    assert second.plan is not None
+    assert second.kernel_ir is not None
+    made = replace(second.plan, waits_first=False, cooperative=True)
+    waits = replace(second, plan=made, kernel_ir=replace(second.kernel_ir, plan=made), content_hash="waits")
+    slots = tuple(Allocate(s, (N,), DataType.Float) for s in ("a", "z"))
+    program = HostProgram(
+        ("x",), ("z",), (*slots, LaunchKernel(first, ("x", "a")), LaunchKernel(waits, ("a", "x", "z")))
+    )
+    assert starts(program) == ["when those before have ended: its blocks wait until all of them are on the device"]
+
+
 def run(program: HostProgram) -> tuple[int, np.ndarray]:
     device = SimulatorDevice()
     (z,) = program.run([DeviceTensor.from_numpy(np.arange(64, dtype=np.float32), device)])
