@@ -23,7 +23,7 @@ from fuser.host_ir.run_inputs import host_number, make_ready
 from fuser.host_ir.slot_layouts import SlotLayouts, updated_by
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import GENERATOR_STATE, Fusion, LibraryOp, Scalar, Tensor
-from fuser.ir.tolerances import digits_of, folded_elements, rounded_to, scale_of, tolerance_of
+from fuser.ir.tolerances import folded_elements, rounded_to, tolerance_of, tolerance_of_results
 from fuser.records import record
 from fuser.runtime.arrays import MAX_ALIGNMENT, ArrayView, element_span, row_major
 from fuser.runtime.compiled_kernel import CompiledKernel
@@ -274,16 +274,13 @@ def _difference(
     if not unequal.any():
         return None
     count = int(np.count_nonzero(unequal))
-    absolute, relative = tolerance_of(t.dtype, folded)
-    if absolute:
-        # What was rounded to 16 bits on the way is no better in an output of 32.
-        absolute, relative = tolerance_of(min(t.dtype, rounded, key=digits_of), folded)
+    if tolerance_of(t.dtype, folded) != (0.0, 0.0):
         wide = np.complex128 if t.dtype.is_complex else np.float64
         a, e = actual[unequal].astype(wide), expected[unequal].astype(wide)
-        size = scale_of(e, folded)
+        absolute, relative = tolerance_of_results(t.dtype, folded, rounded, e)
         # Each of the two may be off.
         with np.errstate(invalid="ignore"):
-            is_near = np.abs(a - e) <= 2 * (absolute * size + relative * np.abs(e))
+            is_near = np.abs(a - e) <= 2 * (absolute + relative * np.abs(e))
         is_same = is_near | (a == e) | (np.isnan(a) & np.isnan(e))
         count = int(np.count_nonzero(~is_same))
         if not count:

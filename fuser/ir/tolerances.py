@@ -41,19 +41,6 @@ def tolerance_of(dtype: DataType, n: int) -> Tolerance:
     return absolute, absolute / 100
 
 
-def scale_of(results: np.ndarray, folded: int) -> float:
-    """How many times larger results are than those of data of unit variance, sums of which are as large as the root of their
-    number; 1.0 at least."""
-    import numpy as np
-
-    finite = np.abs(results[np.isfinite(results)])
-    if not finite.size:
-        return 1.0
-    most = float(finite.max())
-    # Squares of what is large are not finite.
-    return max(1.0, most * float(np.sqrt(np.mean((finite / most) ** 2))) / math.sqrt(max(folded, 1))) if most else 1.0
-
-
 _DIGITS = {
     DataType.Double: 53,
     DataType.ComplexDouble: 53,
@@ -67,6 +54,28 @@ _DIGITS = {
 def digits_of(dtype: DataType) -> int:
     """Bits of a significand; 53 where values are exact."""
     return _DIGITS.get(dtype, 53)
+
+
+def tolerance_of_results(dtype: DataType, n: int, rounded: DataType, results: np.ndarray) -> Tolerance:
+    """`tolerance_of` for results of any size, with what rounding on their way adds; (0, 0) is exact.
+
+    rounded  what `rounded_to` says of the output: a unit of a coarser type than its own, at the size of the results, is added
+    results  those that others are compared with
+    """
+    import numpy as np
+
+    absolute, relative = tolerance_of(dtype, n)
+    finite = np.abs(results[np.isfinite(results)])
+    most = float(finite.max()) if finite.size else 0.0
+    if not absolute or not most:
+        return absolute, relative
+    # The root of the mean square; squares of what is large are not finite.
+    size = most * float(np.sqrt(np.mean((finite / most) ** 2)))
+    absolute *= max(1.0, size / math.sqrt(max(n, 1)))
+    if digits_of(rounded) < digits_of(dtype):
+        unit = 2.0 ** (1 - digits_of(rounded))
+        return absolute + unit * size, relative + unit
+    return absolute, relative
 
 
 def rounded_to(fusion: Fusion) -> dict[Tensor, DataType]:

@@ -123,7 +123,7 @@ def test_one_unit_of_what_is_rounded_on_the_way_is_close():
         off = exact + np.float32(1.0)
         if is_close:
             validate_outputs(fd.fusion.ir_fusion, [off], [given], None)
-            off = exact * np.float32(1.5)
+            off = exact * np.float32(1.05)
         with pytest.raises(RuntimeError, match="differs from the reference in 3 of 3"):
             validate_outputs(fd.fusion.ir_fusion, [off], [given], None)
 
