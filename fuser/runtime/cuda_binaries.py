@@ -34,16 +34,18 @@ class LoadedKernel:
     shares_sms: bool = False
     waits_first: bool | None = None  # nobody has asked yet
 
-    def as_allowed(self, launch: Launch) -> Launch:
-        """The launch, not early where the very binary does not wait for the launches before it first."""
-        if not launch.early:
-            return launch
+    def may_start_early(self) -> bool:
+        """Whether the very binary waits for the launches before it first; a warning says why not, once."""
         if self.waits_first is None:
             why = why_not_first(self.binary.cubin, self.binary.entry)
             if why is not None:
                 options.logger().warning("%s does not start early: %s", self.binary.entry, why)
             self.waits_first = why is None
-        return launch if self.waits_first else replace(launch, early=False)
+        return self.waits_first
+
+    def as_allowed(self, launch: Launch) -> Launch:
+        """The launch, not early where the binary may not start early."""
+        return replace(launch, early=False) if launch.early and not self.may_start_early() else launch
 
 
 def load_binary(binary: Binary) -> LoadedKernel:

@@ -37,6 +37,7 @@ from fuser.runtime.pack import ArgumentCells, ArgumentLayout
 from fuser.runtime.streams import keep_until_done
 
 if TYPE_CHECKING:
+    from fuser.runtime.cuda_binaries import LoadedKernel
     from fuser.runtime.cuda_device import CudaDevice
 
 
@@ -237,7 +238,7 @@ class _Nodes:
 
 
 def _may_start_early(parts: Sequence[_Part]) -> bool:
-    return all(isinstance(part, _Kernel) and part.may_start_early() for part in parts)
+    return all(isinstance(part, _Kernel) and part.loaded.may_start_early() for part in parts)
 
 
 def _add_early_edges(graph: Any, earlier: Sequence[Any], nodes: Sequence[Any]) -> None:
@@ -354,20 +355,15 @@ class _Kernel:
     def __init__(self, device: CudaDevice, command: KernelCommand) -> None:
         # When a node starts is said by its edges.
         self.launch: Launch = replace(command.launch, beside=False, early=False, shares_sms=False)
-        loaded = device.prepare(command.kernel, self.launch)
-        self._loaded = loaded
+        self.loaded: LoadedKernel = device.prepare(command.kernel, self.launch)
         self.cells: ArgumentCells = ArgumentLayout.of(command.kernel).make_cells()
         self.cells.write(command.arguments)
         self.parameters: Any = driver.bindings().CUDA_KERNEL_NODE_PARAMS()
-        self.parameters.func = loaded.function
+        self.parameters.func = self.loaded.function
         self.parameters.gridDimX, self.parameters.gridDimY, self.parameters.gridDimZ = self.launch.grid
         self.parameters.blockDimX, self.parameters.blockDimY, self.parameters.blockDimZ = self.launch.block
         self.parameters.sharedMemBytes = self.launch.shared_bytes
         self.parameters.kernelParams = self.cells.address
-
-    def may_start_early(self) -> bool:
-        """Whether the binary waits for the launches before it first."""
-        return self._loaded.as_allowed(replace(self.launch, early=True)).early
 
     def add(self, graph: Any, waits: list[Any]) -> Any:
         """A node of it."""
