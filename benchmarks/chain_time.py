@@ -3,7 +3,7 @@
     python3 -m benchmarks.chain_time                needs a GPU of compute capability 9.0 or later, and torch
     python3 -m benchmarks.chain_time --only norms   one kind of them
 
-Ten kernels of one kind on a matrix, by its sizes: RMS norms of BFloat16 rows, sums of two Floats, softmax of long rows (blocks
+Ten kernels of one kind on a matrix, by its sizes: RMS norms of BFloat16 rows, a * x + b of Floats, softmax of long rows (blocks
 of a cluster share one), sums over rows that the next kernel subtracts, transposes. Times are microseconds of a whole chain on
 the GPU, launched kernel by kernel behind a kernel that sleeps (stream) and as a CUDA graph; the two settings take turns, and
 their results are compared bit by bit. `early` is the number of launches that started early.
@@ -15,9 +15,10 @@ import argparse
 import os
 import statistics
 import sys
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
+from unittest.mock import patch
 
 from benchmarks.timing import Stopwatch
 from fuser import DataType, FusionDefinition
@@ -40,9 +41,9 @@ def norms() -> FusionDefinition:
     return fd
 
 
-def _chain(step: Callable[[FusionDefinition, Any], Any], dtype: DataType = DataType.Float) -> FusionDefinition:
+def _chain(step: Callable[[FusionDefinition, Any], Any]) -> FusionDefinition:
     with FusionDefinition() as fd:
-        x = fd.define_tensor([-1, -1], dtype=dtype, contiguity=True)
+        x = fd.define_tensor([-1, -1], dtype=DataType.Float, contiguity=True)
         for _ in range(LENGTH):
             x = fd.ops.segment_set(step(fd, x))
         fd.add_output(x)
@@ -55,7 +56,7 @@ def sums() -> FusionDefinition:
 
 
 def softmaxes() -> FusionDefinition:
-    """Softmax of the rows, times their length."""
+    """Softmax of the rows, times 1000, so that the next one has something to tell apart."""
 
     def step(fd: FusionDefinition, x: Any) -> Any:
         e = fd.ops.exp(x - x.max(1, keepdim=True))
@@ -74,7 +75,7 @@ def columns() -> FusionDefinition:
 
 
 def transposes() -> FusionDefinition:
-    """Transposes, times two."""
+    """Transposes, times a half."""
     return _chain(lambda fd, x: fd.ops.permute(x, [1, 0]) * 0.5)
 
 
@@ -87,27 +88,18 @@ KINDS: dict[str, tuple[Callable[[], FusionDefinition], Sequence[tuple[int, int]]
 }
 
 
-@contextmanager
-def early(setting: str) -> Generator[None]:
+def early(setting: str) -> AbstractContextManager[Any]:
     """With early launches on or off: programs are bound under it."""
-    before = os.environ.get("FUSER_PDL")
-    os.environ["FUSER_PDL"] = setting
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["FUSER_PDL"]
-        else:
-            os.environ["FUSER_PDL"] = before
+    return patch.dict(os.environ, {"FUSER_PDL": setting})
 
 
-def ways(program: HostProgram, inputs: Sequence[Any]) -> dict[str, Callable[[], Any]]:
-    """What runs the program on these inputs, bound as the setting of the moment says."""
+def ways(program: HostProgram, inputs: Sequence[Any]) -> tuple[dict[str, Callable[[], Any]], dict[str, int]]:
+    """What runs the program on these inputs, bound as the setting of the moment says, and the counters of a single run."""
     captured = program.capture(inputs)
     captured.replay()
     own = HostProgram(program.inputs, program.outputs, program.instructions)
     own.run(inputs)
-    return {"stream": lambda: own.run(inputs)[0], "graph": lambda: captured.replay()[0]}
+    return {"stream": lambda: own.run(inputs)[0], "graph": lambda: captured.replay()[0]}, own.counters()
 
 
 def inputs_of(kind: str, rows: int, columns: int) -> list[Any]:
@@ -127,12 +119,9 @@ def compared(watch: Stopwatch, kind: str, rows: int, columns: int) -> tuple[dict
     inputs = inputs_of(kind, rows, columns)
     program = KINDS[kind][0]().program(inputs)
     with early("on"):
-        on = ways(program, inputs)
-        alone = HostProgram(program.inputs, program.outputs, program.instructions)
-        alone.run(inputs)
-        counters = alone.counters()
+        on, counters = ways(program, inputs)
     with early("off"):
-        off = ways(program, inputs)
+        off, _ = ways(program, inputs)
     found: dict[str, tuple[float, float]] = {}
     for way in WAYS:
         first = off[way]().clone()
