@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo doctor test check check-format check-lint check-types check-imports format stubs golden bench bench-compile bench-host clean
+.PHONY: help demo doctor test check check-format check-lint check-types check-imports format stubs golden bench bench-compile bench-host regret clean
 
 help:  ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -59,6 +59,9 @@ bench-compile: $(VENV)/.test  ## compile time and size of the generated kernels,
 bench-host: $(VENV)/.test  ## host time of a call beside other systems; without a GPU, of this project's own Python alone
 	@if $(PYTHON) -c 'import torch, ml_dtypes, cuda.bindings' 2>/dev/null; then python=$(PYTHON); else python=$(RUN); fi && \
 	  $$python -m benchmarks.host_time $(ARGS)
+
+regret: $(VENV)/.test  ## how far proposals lie behind the best parameters that were measured (needs no GPU); ARGS="--worst 30"
+	$(RUN) -m benchmarks.regret $(ARGS)
 
 clean:  ## remove environments, caches and dumps
 	rm -rf $(VENV) .venv-* .pytest_cache .ruff_cache .hypothesis .import_linter_cache .fuser_dump *.egg-info build dist

@@ -6,11 +6,11 @@
     python3 -m benchmarks.compile_time --jobs 8           several processes at a time, each bound to a core of its own
 
 Counted from the first line of the definition: defining, scheduling, lowering, the first NVRTC program of the process, the
-load. Not counted: importing, the CUDA context, making the inputs, and the garbage collection that importing has made due (with
-torch 80 to 120 ms, in whatever code makes the next few thousand objects). No cache of ours is there, but with --warm a folder of the
-case's own, from which the whole program comes: nothing may be proposed or compiled then. The time in our own Python is
-the total without NVRTC; of it the longest proposal of a scheduler is shown by itself (`benchmarks.proposals` asks again, as for
-other sizes). The exit code is 1 if a median is over its limit.
+load. Not counted: importing, the CUDA context, making the inputs, and the garbage collection that importing has made due
+(with torch 80 to 120 ms, in whatever code makes the next few thousand objects). No cache of ours is there, but with --warm a
+folder of the case's own, from which the whole program comes: nothing may be proposed or compiled then. The time in our own
+Python is the total without NVRTC; of it the longest proposal of a scheduler is shown by itself (`benchmarks.proposals` asks
+again, as for other sizes). The exit code is 1 if a median is over its limit.
 """
 
 from __future__ import annotations
@@ -229,7 +229,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--warm", action="store_true", help="where another process has filled the disk cache")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--repeat", type=int, default=1, help="processes per case; the middle one counts")
-    parser.add_argument("--out", type=Path, help="folder for compile_time.txt and .json; with --warm compile_time_warm.*")
+    parser.add_argument(
+        "--out", type=Path, help="folder for compile_time.txt and .json; with --warm compile_time_warm.*"
+    )
     parser.add_argument("--only", help=argparse.SUPPRESS)
     parser.add_argument("--core", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)

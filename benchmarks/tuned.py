@@ -1,9 +1,11 @@
 """What tuning gains over what schedulers propose: each case tuned on its own inputs, with the time of every segment.
 
     python3 -m benchmarks.tuned [PART OF A NAME ...] [--seed N] [--losers] [--json FILE]
+    python3 -m benchmarks.tuned --seed 11 --wide --times benchmarks/data/h200.jsonl --part 1/4 --seconds 200
 
 Public cases, or with `--seed` those of the sweep. `--losers` prints all candidates of each segment. Times are those that tuning
-takes: one run of a kernel with a cold second-level cache. Needs torch and a GPU.
+takes: one run of a kernel with a cold second-level cache. `--times` keeps them for `benchmarks.regret`; `--wide` has candidates
+two choices away from the proposal as well, as many as make 24, drawn by the case's name. Needs torch and a GPU.
 """
 
 from __future__ import annotations
@@ -11,17 +13,24 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from unittest.mock import patch
 
 from benchmarks.case import Case, define_fusion
-from benchmarks.cases import public_cases
-from benchmarks.sweep_cases import sweep_cases
+from benchmarks.environment import describe
+from benchmarks.param_times import cases_of, times_of, write
 from fuser import Tuning
+from fuser.compiler.bind_inputs import BoundInputs
+from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.compiler.tuning_record import TABLE, Fate, TuningRecord, record_text
-from fuser.schedule.neighbours import difference
+from fuser.schedule.neighbours import difference, neighbours
+from fuser.schedule.params import Params
+from fuser.schedule.segment import Segment
 
 
 def tuned(case: Case, tuning: Tuning) -> TuningRecord | None:
@@ -35,6 +44,24 @@ def tuned(case: Case, tuning: Tuning) -> TuningRecord | None:
     define_fusion(case).execute(torch_inputs(case.inputs, 0), tune=tuning)
     torch.cuda.synchronize()
     return next(iter(TABLE.made()[before:]), None)
+
+
+WIDE = 24
+"""Candidates of a segment with --wide."""
+
+
+def wide_candidates() -> AbstractContextManager[object]:
+    """While it is in place tuning measures candidates that differ from the proposal in two choices, too."""
+    plain = KernelCompiler.candidates
+
+    def wide(compiler: KernelCompiler, segment: Segment, bound: BoundInputs) -> tuple[Params, ...]:
+        near = plain(compiler, segment, bound)
+        info = compiler.target().info
+        far = [p for n in near[1:] for p in neighbours(n, info)]
+        random.Random(repr(near[0])).shuffle(far)
+        return tuple(dict.fromkeys((*near, *far)))[:WIDE]
+
+    return patch.object(KernelCompiler, "candidates", wide)
 
 
 def lines_of(case: Case, record: TuningRecord, seconds: float) -> list[str]:
@@ -59,17 +86,36 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, help="the sweep's cases of this seed instead of the public ones")
     parser.add_argument("--losers", action="store_true", help="print all candidates")
     parser.add_argument("--json", type=Path, help="file for what was found")
+    parser.add_argument("--times", type=Path, help="file that times are added to, for benchmarks.regret")
+    parser.add_argument("--wide", action="store_true", help=f"{WIDE} candidates of each segment, not only the nearest")
+    parser.add_argument("--part", default="1/1", help="K/N: every Nth case, from the Kth on")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no case after so long")
     asked = parser.parse_args(arguments)
-    cases = public_cases() if asked.seed is None else sweep_cases(asked.seed)
-    chosen = [c for c in cases if not asked.names or any(n in c.name for n in asked.names)]
+    group = "public" if asked.seed is None else f"sweep{asked.seed}"
+    cases = cases_of(group).items()
+    chosen = {label: c for label, c in cases if not asked.names or any(n in c.name for n in asked.names)}
+    first, of = map(int, asked.part.split("/"))
+    chosen = dict(list(chosen.items())[first - 1 :: of])
+    with wide_candidates() if asked.wide else nullcontext():
+        return tune_all(chosen, asked)
+
+
+def tune_all(chosen: Mapping[str, Case], asked: argparse.Namespace) -> int:
+    """Tune, print, and write what is asked for."""
     quotients: list[float] = []
     found: list[dict[str, object]] = []
     failed = 0
     print(f"{'case':44s} {'us':>9} {'best us':>9} {'of it':>6}")
-    for case in chosen:
+    # Many programs are tuned in a row: a process for each would take most of the time.
+    tuning = Tuning(most=WIDE, apart=False) if asked.wide else Tuning()
+    about = describe() if asked.times else {}
+    started = time.monotonic()
+    for label, case in chosen.items():
         begin = time.monotonic()
+        if begin - started > asked.seconds:
+            break
         try:
-            record = tuned(case, Tuning())
+            record = tuned(case, tuning)
         except Exception as error:
             failed += 1
             print(f"{case.name:44s} {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
@@ -79,6 +125,8 @@ def main(arguments: Sequence[str]) -> int:
         print("\n".join(lines_of(case, record, time.monotonic() - begin)), flush=True)
         if asked.losers:
             print(record_text(record), flush=True)
+        if asked.times:
+            write(asked.times, (times_of(label, s, about["gpu"], about["commit"]) for s in record.segments))
         for segment in record.segments:
             assert segment.candidates[0].us is not None
             assert segment.best.us is not None
