@@ -159,21 +159,27 @@ def _plan_planes(space: Space, device: DeviceInfo) -> ReductionPlan:
     threads = power_of_two(max(ceil_div(steps, unroll), min(steps, WARP)), 1, block)
     others = min(block // threads, power_of_two(planes, 1, block))
     reasons = [f"{planes} planes of {steps} accesses: {threads} threads along a plane, {others} planes at a time"]
-    grid = 1
+    grid, is_along = 1, False
     wanted = device.sm_count * max(1, LONG_BLOCK // (threads * others))
     if space.may_split and space.kept * 2 <= wanted:
-        grid = parts_of(wanted // max(space.kept, 1), planes, others)
+        parts = wanted // max(space.kept, 1)
+        grid = parts_of(parts, planes, others)
+        # Planes are too few for all SMs, if each part has some: each part has a piece of all planes then.
+        busy, pieces = min(grid, ceil_div(planes, others)), parts_of(parts, steps, threads)
+        is_along = busy * space.kept * 2 <= device.sm_count and pieces > busy
+        grid = pieces if is_along else grid
         reasons.append(
             f"{space.kept} results leave SMs idle: {grid} blocks share one, the last one joins their results"
         )
-    along = ceil_div(steps, threads)
-    outer = along * 2 <= unroll and ceil_div(ceil_div(planes, grid), others) > along
-    if outer and grid == 1:
+    of_planes, of_plane = (1, grid) if is_along else (grid, 1)
+    along = ceil_div(ceil_div(steps, of_plane), threads)
+    outer = along * 2 <= unroll and ceil_div(ceil_div(planes, of_planes), others) > along
+    if outer and of_planes == 1:
         unroll = min(unroll, power_of_two(ceil_div(planes, others), 1, MAX_UNROLL))
     elif not outer:
         unroll = even_unroll(along, unroll)
     reasons.append(flight_words(space, device, unroll))
-    return ReductionPlan(threads, 1, grid, unroll, tuple(reasons), others, outer)
+    return ReductionPlan(threads, 1, grid, unroll, tuple(reasons), others, outer, grid_along=is_along)
 
 
 def _plan_all(space: Space, device: DeviceInfo) -> ReductionPlan:

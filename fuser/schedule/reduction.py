@@ -245,8 +245,7 @@ class ReductionScheduler:
             held=_HELD if is_held else 0,
             joined=joined_bytes(segment, 1 if inner else vector),
             wide=any(size > 4 for size, _ in reads),
-            may_split=len(set(stage_levels(as_defined(segment)).values())) == 1
-            and not _full_size_outputs(segment, graph, reduced),
+            may_split=len(set(stage_levels(as_defined(segment)).values())) == 1,
         )
         plan = plan_held_doubles(space, device) or plan_reduction(space, device)
         if plan.unroll > max(1, most // vector):
@@ -598,10 +597,6 @@ def _has_whole_parts(
     return all(sizes[g] == 1 and is_known(g) for g in others) or any(
         sizes[g] % vector == 0 and is_known(g) for g in row
     )
-
-
-def _full_size_outputs(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> bool:
-    return any(graph.group(d) in reduced for t in segment.output_tensors for d in t.visible)
 
 
 def _reduced_reads(segment: Fusion, graph: IterationGraph, reduced: frozenset[Group]) -> list[tuple[int, int]]:
