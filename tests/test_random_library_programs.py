@@ -10,7 +10,7 @@ import pytest
 
 import fuser
 from fuser.frontend.reference import evaluate_fusion
-from fuser.host_ir.print import parse_program
+from fuser.host_ir.parse_program import parse_program
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
 from tests.random_library_programs import generate

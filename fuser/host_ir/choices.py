@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from fuser.errors import InputRuntimeError, InputTypeError, InternalError
 from fuser.host_ir.bodies import bodies_of, numbers_in
 from fuser.host_ir.instructions import If, Instruction
+from fuser.host_ir.print_instruction import print_instruction
 from fuser.host_ir.steps import (
     AllocateStep,
     BodySteps,
@@ -144,8 +145,6 @@ def selector_for(
     program: HostProgram, index: int, instruction: Instruction, dtype: DataType, which: Sequence[int]
 ) -> Selector:
     """What decides in a program's instruction; `which` is, of each of its bodies, the number among those that are left."""
-    from fuser.host_ir.print import print_instruction
-
     text = (
         f"instruction {index}, {print_instruction(instruction)}, of the host program "
         f"({', '.join(program.inputs)}) -> ({', '.join(program.outputs)})"

@@ -8,7 +8,7 @@ from fuser import options
 from fuser.host_ir.bodies import selector_of, walk
 from fuser.host_ir.choices import equal_bodies
 from fuser.host_ir.instructions import CallLibrary, Copy, Fill, LaunchKernel, SetStream, WaitEvent
-from fuser.host_ir.print import kernel_label, print_instruction
+from fuser.host_ir.print_instruction import kernel_label, print_instruction
 from fuser.host_ir.stream_order import Name
 from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, StrideOf
 from fuser.ir.launch_waits import why_not_made_early

@@ -47,6 +47,7 @@ from fuser.host_ir.instructions import (
 )
 from fuser.host_ir.launch_checks import check_constraint, check_launch
 from fuser.host_ir.paths import Path
+from fuser.host_ir.print_instruction import print_instruction
 from fuser.host_ir.run_inputs import borrow, check_updatable, device_of, host_number, make_ready, no_number
 from fuser.host_ir.side_by_side import leaves_room
 from fuser.host_ir.steps import (
@@ -148,8 +149,6 @@ def interpret_and_bind(
 
 
 def _note(index: int, instruction: Instruction) -> str:
-    from fuser.host_ir.print import print_instruction
-
     return f"while running instruction {index} of a host program: {print_instruction(instruction)}"
 
 

@@ -23,7 +23,8 @@ from fuser.host_ir.families import Derived
 from fuser.host_ir.instructions import Instruction, LaunchKernel
 from fuser.host_ir.key_needs import KeyNeeds, key_needs
 from fuser.host_ir.launcher import Launcher
-from fuser.host_ir.print import label_kernels, print_program
+from fuser.host_ir.print_instruction import label_kernels
+from fuser.host_ir.print_program import print_program
 from fuser.host_ir.run_inputs import check_stream
 from fuser.host_ir.side_by_side import Beside, side_by_side
 from fuser.host_ir.steps import BoundProgram, Tally, memory_of

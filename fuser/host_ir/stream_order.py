@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from fuser.host_ir.accesses import accesses_of
 from fuser.host_ir.bodies import bodies_of, body_numbers, numbered, walk
 from fuser.host_ir.instructions import ForLoop, If, Instruction, RecordEvent, SetStream, Switch, Synchronize, WaitEvent
+from fuser.host_ir.print_instruction import print_instruction
 from fuser.records import record
 
 Name = int | str
@@ -42,8 +43,6 @@ class Hazard:
     second: Touch
 
     def __str__(self) -> str:
-        from fuser.host_ir.print import print_instruction
-
         first, second = self.first, self.second
         same = f"slot {second.slot!r}"
         if first.slot != second.slot:

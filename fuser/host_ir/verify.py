@@ -38,6 +38,7 @@ from fuser.host_ir.instructions import (
     Synchronize,
     WaitEvent,
 )
+from fuser.host_ir.print_instruction import print_instruction
 from fuser.host_ir.stream_order import Name, find_hazard, streams_of
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import Int
@@ -130,8 +131,6 @@ class _Walk:
     def fail(self, message: str, kind: type[DefinitionError] = DefinitionRuntimeError) -> NoReturn:
         if self.instruction is None:
             raise kind(f"HostProgram: {message}")
-        from fuser.host_ir.print import print_instruction
-
         raise kind(f"HostProgram, instruction {self.index}, {print_instruction(self.instruction)}: {message}")
 
     def define(self, name: object, slot: _Slot) -> None:
@@ -300,8 +299,6 @@ def _verify_bodies(walk: _Walk, instruction: If | Switch | ForLoop) -> None:
     selector = selector_of(instruction)
     if selector is not None:
         _verify_selector(walk, selector)
-        from fuser.host_ir.print import print_instruction
-
         walk.chosen_by = f"instruction {index}, {print_instruction(instruction)}"
     leaves: list[_Here] = []
     for body, first in zip(bodies_of(instruction), body_numbers(index, instruction), strict=True):

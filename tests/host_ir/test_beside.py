@@ -9,7 +9,7 @@ import numpy as np
 
 from fuser.host_ir.expressions import extent
 from fuser.host_ir.instructions import Alias, Allocate, Deallocate, Fill, ForLoop, Instruction, LaunchKernel
-from fuser.host_ir.print import parse_program
+from fuser.host_ir.parse_program import parse_program
 from fuser.host_ir.program import HostProgram
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import as_int

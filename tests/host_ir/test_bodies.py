@@ -29,7 +29,7 @@ from fuser.errors import DefinitionRuntimeError, DefinitionTypeError, InputError
 from fuser.host_ir.bodies import body_numbers, numbered, walk
 from fuser.host_ir.expressions import equal, less, scalar
 from fuser.host_ir.instructions import Instruction
-from fuser.host_ir.print import parse_program
+from fuser.host_ir.parse_program import parse_program
 from fuser.host_ir.saved_programs import load, save
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device_tensor import DeviceTensor

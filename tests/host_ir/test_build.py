@@ -71,7 +71,7 @@ def test_everything_allocated_is_freed_or_returned(name: str) -> None:
 
 
 def eval_text(program: HostProgram) -> HostProgram:
-    from fuser.host_ir.print import parse_program
+    from fuser.host_ir.parse_program import parse_program
 
     return parse_program(repr(program), program.kernels)
 

@@ -15,7 +15,7 @@ from fuser import Allocate, CallLibrary, DataType, FusionDefinition, HostProgram
 from fuser.errors import DefinitionRuntimeError, DefinitionTypeError, InputRuntimeError, SchedulingError
 from fuser.host_ir.accesses import accesses_of
 from fuser.host_ir.instructions import LaunchKernel
-from fuser.host_ir.print import parse_program
+from fuser.host_ir.parse_program import parse_program
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
 

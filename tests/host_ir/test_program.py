@@ -21,7 +21,7 @@ from fuser.host_ir.instructions import (
     RecordEvent,
     SetStream,
 )
-from fuser.host_ir.print import parse_program
+from fuser.host_ir.parse_program import parse_program
 from fuser.host_ir.program import HostProgram
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import symbol

@@ -26,7 +26,7 @@ from fuser import (
 from fuser.errors import DefinitionError, DefinitionRuntimeError, DefinitionTypeError, InputRuntimeError
 from fuser.host_ir import stream_order
 from fuser.host_ir.instructions import Instruction
-from fuser.host_ir.print import parse_program
+from fuser.host_ir.parse_program import parse_program
 from fuser.host_ir.stream_order import Touch
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice

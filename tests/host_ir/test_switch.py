@@ -39,7 +39,7 @@ from fuser.errors import (
     LaunchError,
 )
 from fuser.host_ir.instructions import Instruction
-from fuser.host_ir.print import parse_program
+from fuser.host_ir.parse_program import parse_program
 from fuser.host_ir.saved_programs import load, save
 from fuser.runtime import driver
 from fuser.runtime.commands import SwitchCommand
