@@ -168,7 +168,7 @@ def exact_running_sums(m: Wide, x: Any) -> Any:
 
 
 # What Float arithmetic may be off before it is rounded to 16 bits: a sum, a reciprocal root and a product.
-_FLOAT_ERROR = 2.0**-21
+FLOAT_ERROR = 2.0**-21
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,7 +191,7 @@ def either_rounding(m: Wide, x: Any, dtype: DataType, then: Callable[[Any], Any]
     """
     if dtype.itemsize > 2:
         return then(x)
-    return Either(*(then(m.round(x * (1 + sign * _FLOAT_ERROR), dtype)) for sign in (-1, 1)))
+    return Either(*(then(m.round(x * (1 + sign * FLOAT_ERROR), dtype)) for sign in (-1, 1)))
 
 
 Define = Callable[..., Sequence[Any]]

@@ -96,11 +96,15 @@ def tiny_cases() -> list[Case]:
 
 
 def select_cases(patterns: Sequence[str]) -> list[Case]:
-    """Public cases whose name contains one of `patterns`; all of them for no pattern.
+    """`cases_named` of the public cases."""
+    return cases_named(public_cases(), patterns)
+
+
+def cases_named(cases: Sequence[Case], patterns: Sequence[str]) -> list[Case]:
+    """Cases whose name contains one of `patterns`; all of them for no pattern.
 
     Raises ValueError, with the names there are, for a pattern that is in none.
     """
-    cases = public_cases()
     for pattern in patterns:
         if not any(pattern in case.name for case in cases):
             raise ValueError(f"no case has {pattern!r} in its name; there are: {', '.join(c.name for c in cases)}")

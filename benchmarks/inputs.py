@@ -21,9 +21,17 @@ if TYPE_CHECKING:
     import numpy as np
 
 BF16, F16, F32, F64 = DataType.BFloat16, DataType.Half, DataType.Float, DataType.Double
-INT64 = DataType.Int
+INT64, INT32, BOOL = DataType.Int, DataType.Int32, DataType.Bool
 
-SHORT_NAMES: dict[DataType, str] = {BF16: "bf16", F16: "f16", F32: "f32", F64: "f64"}
+SHORT_NAMES: dict[DataType, str] = {
+    BF16: "bf16",
+    F16: "f16",
+    F32: "f32",
+    F64: "f64",
+    INT64: "i64",
+    INT32: "i32",
+    BOOL: "bool",
+}
 """How case names spell a dtype."""
 
 _ALIGNMENT = 256
@@ -38,6 +46,8 @@ class Fill(Enum):
     PROBABILITY = "positive, sums to 1 along the last dim"
     INDEX = "integers in [0, limit)"
     ANGLE = "uniform in [-1, 1)"
+    BITS = "any bits: whole numbers over the full range of the dtype"
+    MOSTLY = "True in three of four places"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +133,10 @@ def _numpy_input(given: Input, generator: np.random.Generator) -> np.ndarray[Any
             values = 2 * generator.random(given.shape) - 1
         case Fill.INDEX:
             values = generator.integers(0, given.limit, given.shape)
+        case Fill.BITS:
+            values = generator.integers(*_range_of(given.dtype), given.shape)
+        case Fill.MOSTLY:
+            values = generator.random(given.shape) < 0.75
     storage = np.zeros(max(given.span, 1), given.dtype.numpy)
     strides = [s * given.dtype.itemsize for s in given.strides]
     view = np.lib.stride_tricks.as_strided(storage[given.offset :], given.shape, strides)
@@ -159,6 +173,16 @@ def _torch_input(given: Input, generator: Any, device: str) -> Any:
             return view.uniform_(0.5, 1.5, generator=generator)
         case Fill.ANGLE:
             return view.uniform_(-1.0, 1.0, generator=generator)
+        case Fill.BITS:
+            return view.random_(*_range_of(given.dtype), generator=generator)
+        case Fill.MOSTLY:
+            return view.bernoulli_(0.75, generator=generator)
+
+
+def _range_of(dtype: DataType) -> tuple[int, int]:
+    """The least number of an integer dtype, and one past the largest."""
+    half = 1 << (8 * dtype.itemsize - 1)
+    return -half, half
 
 
 def torch_dtype(dtype: DataType) -> Any:

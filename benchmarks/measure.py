@@ -59,10 +59,10 @@ def measure(case: Case, request: Request, stopwatch: Stopwatch, copy_time: Calla
         found |= {"ours": ours.median, "spread": (ours.p10, ours.p90), "host": stopwatch.host_time(run)}
         found["peers"] = tuple(_peers(case, inputs, request, stopwatch))
     except NotSupportedError as error:
-        found |= {"status": "unsupported", "text": _first_line(error)}
+        found |= {"status": "unsupported", "text": first_line(error)}
     except Exception as error:
         traceback.print_exc()
-        found |= {"status": "failed", "text": f"{type(error).__name__}: {_first_line(error)}, seed {seed}"}
+        found |= {"status": "failed", "text": f"{type(error).__name__}: {first_line(error)}, seed {seed}"}
     return Row(**found)
 
 
@@ -71,7 +71,8 @@ def _explained(fd: Any, inputs: Sequence[Any]) -> str:
     return "\n".join(f"{name}: {text.strip()}" for name, text in stages.items() if name.endswith(_EXPLAINED))
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Of an error's text, cut where it is long."""
     return (str(error).strip() or repr(error)).splitlines()[0][:200]
 
 
@@ -80,11 +81,16 @@ def _peers(case: Case, inputs: Sequence[Any], request: Request, stopwatch: Stopw
     import torch
 
     for name in request.peers:
-        function: Callable[..., Any] = case.eager(torch)
         try:
-            if name in COMPILE_MODES:
-                torch._dynamo.reset()  # noqa: SLF001
-                function = torch.compile(function, mode=COMPILE_MODES[name], dynamic=False)
+            function = compiled(case, name) if name in COMPILE_MODES else case.eager(torch)
             yield name, stopwatch.measure(lambda f=function: f(*inputs), milliseconds=request.rep_ms).median
         except Exception as error:
-            print(f"{case.name}: {name} failed: {_first_line(error)}", flush=True)
+            print(f"{case.name}: {name} failed: {first_line(error)}", flush=True)
+
+
+def compiled(case: Case, mode: str) -> Callable[..., Any]:
+    """The case as torch.compile makes it at the sizes of its first call; `mode` is one of COMPILE_MODES."""
+    import torch
+
+    torch._dynamo.reset()  # noqa: SLF001
+    return torch.compile(case.eager(torch), mode=COMPILE_MODES[mode], dynamic=False)

@@ -66,7 +66,12 @@ def row_of(found: dict[str, Any], case: Case) -> Row:
     """What a worker reported of a case, as a row again."""
     if "lost" in found:
         return Row(case.name, case.nbytes, "failed", found["lost"])
-    fields = dict(found["row"])
+    return row_from(found["row"])
+
+
+def row_from(fields: dict[str, Any]) -> Row:
+    """A row that was JSON in between."""
+    fields = dict(fields)
     fields["peers"] = tuple((name, us) for name, us in fields["peers"])
     fields["spread"] = tuple(fields["spread"]) if fields["spread"] is not None else None
     return Row(**fields)
@@ -117,16 +122,20 @@ def table(rows: Sequence[Row]) -> str:
     )
 
 
-def summary(rows: Sequence[Row], empty: float | None) -> str:
-    """Counts, geometric means, and every limit that is missed."""
-    timed = [r for r in rows if r.ours is not None]
-    large = [r for r in timed if r.name != TINY_CASE]
-    counts = ", ".join(
+def counts(rows: Sequence[Row]) -> str:
+    """How many of each status."""
+    return ", ".join(
         f"{n} {status}"
         for status in ("ok", "wrong", "failed", "unsupported")
         if (n := sum(r.status == status for r in rows))
     )
-    lines = [f"{len(rows)} cases: {counts}"]
+
+
+def summary(rows: Sequence[Row], empty: float | None) -> str:
+    """Counts, geometric means, and every limit that is missed."""
+    timed = [r for r in rows if r.ours is not None]
+    large = [r for r in timed if r.name != TINY_CASE]
+    lines = [f"{len(rows)} cases: {counts(rows)}"]
     for what, values in (
         ("fraction of the copy, without the tiny case", [f for r in large if (f := r.fraction) is not None]),
         ("times as fast as torch.compile", [p / r.ours for r in timed if r.ours and (p := r.peer(DEFAULT_COMPILE))]),

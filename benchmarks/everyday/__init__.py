@@ -1,0 +1,24 @@
+"""Fusions as people meet them every day, from the public code of models, optimizers and data preparation.
+
+`recipe.py` says how one is written; each other file is a family. Sizes are those of real models, many of them odd. They double
+as a corpus of how the DSL reads.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from benchmarks.case import Case
+from benchmarks.everyday.recipe import Everyday
+
+FAMILIES = ("norms", "attention", "activations", "losses", "optimizers", "quantisation", "data")
+
+
+def everyday_cases(*, small: bool = False) -> list[Case]:
+    """All of them, family by family; with `small` at sizes for machines without a GPU. Nothing is allocated."""
+    return [
+        recipe.case(small=small)
+        for family in FAMILIES
+        for recipe in vars(import_module(f"benchmarks.everyday.{family}")).values()
+        if isinstance(recipe, Everyday)
+    ]
