@@ -48,10 +48,10 @@ stubs: $(VENV)/.test  ## rewrite what is generated from the ops: the stubs for t
 golden: $(VENV)/.test  ## rewrite the tests' golden files; review the difference before committing
 	$(RUN) -m pytest -n 2 -m "not gpu" --update-golden $(ARGS)
 
-bench:  ## the public cases against a copy of the same bytes (needs a GPU and torch); CASE=softmax, ARGS="--peers none"
+bench:  ## cases against a copy of the same bytes (needs a GPU and torch); SET=everyday, CASE=softmax, ARGS="--peers none"
 	@if $(PYTHON) -c 'import torch, ml_dtypes, cuda.bindings' 2>/dev/null; then python=$(PYTHON); \
 	  else $(MAKE) --no-print-directory $(VENV)/.bench && python=$(RUN); fi && \
-	  $$python -m benchmarks.run $(if $(CASE),--case $(CASE)) $(ARGS)
+	  $$python -m benchmarks.run $(if $(SET),--set $(SET)) $(if $(CASE),--case $(CASE)) $(ARGS)
 
 bench-compile: $(VENV)/.test  ## compile time and size of the generated kernels, stage by stage (needs no GPU)
 	$(RUN) benchmarks/compile_cost.py $(ARGS)
