@@ -16,6 +16,7 @@ from typing import TypeAlias
 from fuser.errors import InputRuntimeError
 from fuser.host_ir.expressions import Size, as_condition
 from fuser.host_ir.instructions import CallLibrary, Fill, ForLoop, If, Instruction, LaunchKernel, Switch
+from fuser.ir.dtypes import DataType
 from fuser.ir.integers import select
 
 Body: TypeAlias = tuple[Instruction, ...]
@@ -43,6 +44,11 @@ def selector_of(instruction: Instruction) -> str | None:
             return slot
         case _:
             return None
+
+
+def is_selector_type(dtype: DataType) -> bool:
+    """Whether a value of that type decides which body runs."""
+    return dtype.is_integral or dtype is DataType.Bool
 
 
 def decisions_of(instruction: Instruction) -> tuple[Size, ...]:
@@ -99,7 +105,14 @@ def walk(instructions: Sequence[Instruction]) -> Iterator[Instruction]:
             yield from walk(body)
 
 
-def numbers_in(body: Body) -> tuple[str, ...]:
+def equal_bodies(instruction: Instruction) -> list[int]:
+    """Of each body the number of the first that is equal to it."""
+    bodies = [(body, _numbers_in(body)) for body in bodies_of(instruction)]
+    # Not by hash: launch sizes may be changed, and have none.
+    return [bodies.index(body) for body in bodies]
+
+
+def _numbers_in(body: Body) -> tuple[str, ...]:
     """The numbers that instructions of a body have, as text: 0.0 and -0.0 are equal and not the same."""
     found: list[object] = []
     for instruction in walk(body):

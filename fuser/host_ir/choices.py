@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from fuser.errors import InputRuntimeError, InputTypeError, InternalError
-from fuser.host_ir.bodies import bodies_of, numbers_in
+from fuser.host_ir.bodies import is_selector_type
 from fuser.host_ir.instructions import If, Instruction
 from fuser.host_ir.print_instruction import print_instruction
 from fuser.host_ir.steps import (
@@ -33,12 +32,9 @@ from fuser.host_ir.steps import (
     Span,
     SwitchStep,
 )
-from fuser.host_ir.verify import is_selector_type
+from fuser.host_ir.verified_program import VerifiedProgram
 from fuser.ir.dtypes import DataType
 from fuser.runtime.selectors import NO_BODY, Selector
-
-if TYPE_CHECKING:
-    from fuser.host_ir.program import HostProgram
 
 
 @dataclass(slots=True, eq=False)
@@ -125,13 +121,6 @@ def body_on_roots(body: BodySteps, roots: Mapping[int, int]) -> BodySteps:
     return BodySteps(tuple(on_roots(step, roots) for step in body.steps), body.counts)
 
 
-def equal_bodies(instruction: Instruction) -> list[int]:
-    """Of each body the number of the first that is equal to it."""
-    bodies = [(body, numbers_in(body)) for body in bodies_of(instruction)]
-    # Not by hash: launch sizes may be changed, and have none.
-    return [bodies.index(body) for body in bodies]
-
-
 def selector_dtype(slot: str, dtype: DataType, sizes: Sequence[int]) -> DataType:
     """That of the value. Raises InputTypeError and InputRuntimeError for a tensor that has none that could decide."""
     if not is_selector_type(dtype):
@@ -142,7 +131,7 @@ def selector_dtype(slot: str, dtype: DataType, sizes: Sequence[int]) -> DataType
 
 
 def selector_for(
-    program: HostProgram, index: int, instruction: Instruction, dtype: DataType, which: Sequence[int]
+    program: VerifiedProgram, index: int, instruction: Instruction, dtype: DataType, which: Sequence[int]
 ) -> Selector:
     """What decides in a program's instruction; `which` is, of each of its bodies, the number among those that are left."""
     text = (

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fuser.errors import FuserError
 from fuser.host_ir.bodies import bodies_of
 from fuser.host_ir.instructions import CallLibrary
 from fuser.host_ir.interpreter import CountingFrame, InterpretedRun, Tensor
+from fuser.host_ir.run_history import RunHistory
 from fuser.host_ir.run_inputs import device_of
 from fuser.host_ir.steps import BoundProgram, CopyInStep, InstructionStep, LaunchStep
+from fuser.host_ir.verified_program import VerifiedProgram
 from fuser.ir.number_trace import UntraceableError, settled
 from fuser.runtime.arrays import ArrayView, Scalar
 from fuser.runtime.frameworks import framework_for
 
-if TYPE_CHECKING:
-    from fuser.host_ir.program import HostProgram
 
-
-def derived_steps(program: HostProgram, inputs: Sequence[ArrayView | Scalar], device: Any = None) -> BoundProgram:
+def derived_steps(
+    program: VerifiedProgram, history: RunHistory, inputs: Sequence[ArrayView | Scalar], device: Any = None
+) -> BoundProgram:
     """What `interpret_and_bind` would bind, with the checks that it makes; inputs that are arrays are in device memory.
 
     Memory that the program takes has the address 0 here: an allocator gives any that is aligned well enough. Sizes, strides
@@ -32,14 +33,16 @@ def derived_steps(program: HostProgram, inputs: Sequence[ArrayView | Scalar], de
     """
     if len(program.facts.streams) > 1 or any(isinstance(i, CallLibrary) or bodies_of(i) for i in program.instructions):
         raise UntraceableError("a program with bodies, several streams or calls of libraries")
-    run = _Unrun(program, inputs, device)
+    run = _Unrun(program, history, inputs, device)
     run.execute_body(program.instructions, 0)
     return run.bound()
 
 
 class _Unrun(InterpretedRun):
-    def __init__(self, program: HostProgram, inputs: Sequence[ArrayView | Scalar], device: Any) -> None:
-        self.begin(program, inputs)
+    def __init__(
+        self, program: VerifiedProgram, history: RunHistory, inputs: Sequence[ArrayView | Scalar], device: Any
+    ) -> None:
+        self.begin(program, history, inputs)
         views = list(self.inputs.values())
         if any(view.is_host for view in views):
             raise UntraceableError("arrays in host memory")
@@ -73,14 +76,15 @@ def run_steps(bound: BoundProgram, inputs: Sequence[ArrayView | Scalar], stream:
         raise
     finally:
         run.frame.release()
-    bound.program.count(bound.counts)
-    bound.program.count(run.frame.chosen)
+    bound.history.count(bound.counts)
+    bound.history.count(run.frame.chosen)
     return results
 
 
 class _Rerun(InterpretedRun):
     def __init__(self, bound: BoundProgram, inputs: Sequence[ArrayView | Scalar], stream: Any) -> None:
         self.program = program = bound.program
+        self.history = bound.history
         self.bound_program = bound
         self.device, self.framework = bound.device, bound.framework
         self.inputs = {}

@@ -2,46 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from fuser import options
-from fuser.host_ir.bodies import selector_of, walk
-from fuser.host_ir.choices import equal_bodies
+from fuser.host_ir.bodies import equal_bodies, selector_of, walk
 from fuser.host_ir.instructions import CallLibrary, Copy, Fill, LaunchKernel, SetStream, WaitEvent
 from fuser.host_ir.print_instruction import kernel_label, print_instruction
+from fuser.host_ir.print_program import print_program
+from fuser.host_ir.run_history import RunHistory
 from fuser.host_ir.stream_order import Name
+from fuser.host_ir.verified_program import VerifiedProgram
 from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, StrideOf
 from fuser.ir.launch_waits import why_not_made_early
 from fuser.ir.library_ops import LIBRARY_OPS
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.library_calls import LibraryCall, notes_of, operands_text
 
-if TYPE_CHECKING:
-    from fuser.host_ir.program import HostProgram
 
-
-def explain_program(program: HostProgram) -> str:
+def explain_program(program: VerifiedProgram, history: RunHistory) -> str:
     """The program as Python, one paragraph per kernel, the counters that are not zero, and why runs
     were left to the interpreter."""
-    parts = [repr(program)]
+    parts = [print_program(program)]
     kernels = program.kernels
     parts += [_explain_kernel(label, kernel, n > 0) for n, (label, kernel) in enumerate(kernels.items())]
-    parts += [_explain_call(call) for call in program.library_calls()]
+    parts += [_explain_call(call) for call in history.library_calls()]
     choices = _explain_choices(program)
     if choices:
         parts.append("\n".join(choices))
     if len(program.facts.streams) > 1:
         parts.append(_explain_streams(program))
-    memory = program.memory()
+    memory = history.memory()
     if memory is not None:
         most, total = memory
         parts.append(f"memory: at most {most} bytes at a time, of {total} that are asked for, for the latest new sizes")
-    if program.updates:
-        parts.append(f"updated in place: {', '.join(program.updates)}")
-    counters = ", ".join(f"{name} {n}" for name, n in program.counters().items() if n)
+    if program.facts.updates:
+        parts.append(f"updated in place: {', '.join(program.facts.updates)}")
+    counters = ", ".join(f"{name} {n}" for name, n in history.counters().items() if n)
     if counters:
         parts.append(f"so far: {counters}")
-    parts += [f"left to the interpreter: {n} runs, {why}" for why, n in program.interpreted().items()]
+    parts += [f"left to the interpreter: {n} runs, {why}" for why, n in history.interpreted().items()]
     return "\n\n".join(parts) + "\n"
 
 
@@ -54,7 +53,7 @@ def _explain_call(call: LibraryCall) -> str:
     return "\n".join([*lines, *(f"  beside      {note}" for note in notes_of(call))])
 
 
-def _explain_choices(program: HostProgram) -> list[str]:
+def _explain_choices(program: VerifiedProgram) -> list[str]:
     """What the device decides, a line for each choice."""
     lines: list[str] = []
     for index, instruction in enumerate(walk(program.instructions)):
@@ -68,7 +67,7 @@ def _explain_choices(program: HostProgram) -> list[str]:
     return lines
 
 
-def _explain_streams(program: HostProgram) -> str:
+def _explain_streams(program: VerifiedProgram) -> str:
     """What goes to which stream, and how many orders of the device between streams that costs."""
     work: dict[Name, int] = dict.fromkeys(program.facts.streams, 0)
     current: Name = 0

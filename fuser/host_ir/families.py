@@ -110,7 +110,7 @@ class Families:
             bound = _bound(trace.derived.bound, *parts)
             if not trace.derived.take(bound, lambda: with_numbers(family.layouts, call.numbers)):
                 return None
-            bound.program.remember_memory(memory)
+            bound.history.note_memory(memory)
             return bound, call.values
         return None
 
@@ -198,6 +198,7 @@ def _bound(t: BoundProgram, steps: tuple[Step, ...], outputs: tuple[OutputPlan, 
     """What was bound, with other steps."""
     return BoundProgram(
         t.program,
+        t.history,
         steps,
         outputs,
         t.counts,

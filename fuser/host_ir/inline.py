@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, assert_never
+from typing import Any, TypeVar, assert_never
 
 from fuser.errors import DefinitionRuntimeError, DefinitionTypeError
 from fuser.host_ir.bodies import walk
@@ -35,16 +35,14 @@ from fuser.host_ir.instructions import (
     WaitEvent,
 )
 from fuser.host_ir.stream_order import Name
+from fuser.host_ir.verified_program import VerifiedProgram
 from fuser.ir.integers import Int
-
-if TYPE_CHECKING:
-    from fuser.host_ir.program import HostProgram
 
 _S = TypeVar("_S", Int, Cond)
 
 
 def inline_program(
-    program: HostProgram, inputs: Sequence[str], outputs: Sequence[str], prefix: str
+    program: VerifiedProgram, inputs: Sequence[str], outputs: Sequence[str], prefix: str
 ) -> tuple[Instruction, ...]:
     """What `HostProgram.inlined` gives, whose errors these are."""
     _check("inputs", program.inputs, inputs)

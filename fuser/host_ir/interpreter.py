@@ -19,13 +19,14 @@ from fuser.host_ir.bodies import (
     body_numbers,
     choice_of,
     decisions_of,
+    equal_bodies,
     numbered,
     selector_of,
     turns,
     walk,
 )
 from fuser.host_ir.call_checks import check_call
-from fuser.host_ir.choices import MemoryAround, body_on_roots, equal_bodies, selector_dtype, selector_for
+from fuser.host_ir.choices import MemoryAround, body_on_roots, selector_dtype, selector_for
 from fuser.host_ir.expressions import Size, SizeFunction, SlotSource, compile_sizes, sources_of, symbol_of
 from fuser.host_ir.instructions import (
     Alias,
@@ -48,6 +49,7 @@ from fuser.host_ir.instructions import (
 from fuser.host_ir.launch_checks import check_constraint, check_launch
 from fuser.host_ir.paths import Path
 from fuser.host_ir.print_instruction import print_instruction
+from fuser.host_ir.run_history import RunHistory
 from fuser.host_ir.run_inputs import borrow, check_updatable, device_of, host_number, make_ready, no_number
 from fuser.host_ir.side_by_side import leaves_room
 from fuser.host_ir.steps import (
@@ -74,6 +76,7 @@ from fuser.host_ir.steps import (
     each_step,
 )
 from fuser.host_ir.stream_order import Name, find_hazard
+from fuser.host_ir.verified_program import VerifiedProgram
 from fuser.ir.dtypes import DataType
 from fuser.ir.facts import byte_span
 from fuser.ir.integers import Int, Symbol
@@ -102,7 +105,6 @@ from fuser.runtime.strided_copy import is_same_dense_layout
 from fuser.runtime.variants import VARIANTS, KernelVariants
 
 if TYPE_CHECKING:
-    from fuser.host_ir.program import HostProgram
     from fuser.runtime.compiled_kernel import CompiledKernel
 
 
@@ -126,23 +128,18 @@ class Tensor:
         return self.root, self.offset * self.dtype.itemsize
 
 
-def interpret(program: HostProgram, inputs: Sequence[Any], stream: Any = None, device: Any = None) -> list[Any]:
-    """Run a program once; `HostProgram.run` says what the arguments are."""
-    return interpret_and_bind(program, inputs, stream, device)[0]
-
-
 def interpret_and_bind(
-    program: HostProgram, inputs: Sequence[Any], stream: Any = None, device: Any = None
+    program: VerifiedProgram, history: RunHistory, inputs: Sequence[Any], stream: Any = None, device: Any = None
 ) -> tuple[list[Any], BoundProgram]:
-    """Run a program once, and keep its steps for the launcher."""
-    run = InterpretedRun(program, inputs, stream, device)
+    """Run a program once, and keep its steps for the launcher; `HostProgram.run` says what the arguments are."""
+    run = InterpretedRun(program, history, inputs, stream, device)
     try:
         run.execute_body(program.instructions, 0)
         results = run.finish()
     finally:
         run.frame.release()
-    program.count(run.counts)
-    program.count(run.frame.chosen)
+    history.count(run.counts)
+    history.count(run.frame.chosen)
     if run.frame.told:
         raise_complaints(run.frame.told)
     return results, run.bound()
@@ -181,8 +178,10 @@ class InterpretedRun:
     framework: Framework
     frame: CountingFrame
 
-    def __init__(self, program: HostProgram, inputs: Sequence[Any], stream: Any, device: Any) -> None:
-        self.begin(program, inputs)
+    def __init__(
+        self, program: VerifiedProgram, history: RunHistory, inputs: Sequence[Any], stream: Any, device: Any
+    ) -> None:
+        self.begin(program, history, inputs)
         views = list(self.inputs.values())
         self.device = device_of(views, device)
         self.framework = framework_for(views[0] if views else None, self.device)
@@ -208,9 +207,10 @@ class InterpretedRun:
 
     # --- bind ---------------------------------------------------------------------------------------------------------
 
-    def begin(self, program: HostProgram, inputs: Sequence[Any]) -> None:
+    def begin(self, program: VerifiedProgram, history: RunHistory, inputs: Sequence[Any]) -> None:
         """All that needs no device. Raises InputError classes for arguments that do not fit."""
         self.program = program
+        self.history = history
         self.tensors: dict[str, Tensor] = {}
         self.numbers: dict[str, Scalar] = {}
         self.inputs: dict[str, ArrayView] = {}
@@ -713,7 +713,7 @@ class InterpretedRun:
             self._address(t)
         if all(0 in t.sizes for t in written):
             return None
-        self.program.note_call(call)
+        self.history.note_call(call)
         reads = tuple((t.root, *t.span) for t in tensors)
         writes = tuple((t.root, *t.span) for t in written)
         return LibraryStep(call, tuple(t.place for t in (*tensors, *written)), reads, writes)
@@ -726,7 +726,7 @@ class InterpretedRun:
         if self.copied_in:
             self.count("host_to_device", self.copied_in)
         self.frame.join()
-        for name in program.updates:
+        for name in program.facts.updates:
             view = self.inputs[name]
             storage = self.frame.storages[program.roots[name]]
             if view.is_host and storage is not None:
@@ -768,13 +768,14 @@ class InterpretedRun:
                 plans[name] = OutputPlan(None, t.root, t.dtype, t.sizes, t.strides, t.offset)
         backs: list[tuple[int, int, int]] = []
         copied = {step.root: step.nbytes for step in self.steps if isinstance(step, CopyInStep)}
-        for name in program.updates:
+        for name in program.facts.updates:
             root = program.roots[name]
             if root in copied:
                 backs.append((position[name], root, copied[root]))
         kinds: list[ArrayKind] = [v.kind for v in self.inputs.values()]
         return BoundProgram(
             program=program,
+            history=self.history,
             steps=tuple(self.steps),
             outputs=tuple(plans[name] for name in program.outputs),
             counts=self.counts,

@@ -20,9 +20,11 @@ from typing import Any, NamedTuple, Protocol
 
 from fuser import locks
 from fuser.errors import FuserError
+from fuser.host_ir.derived_steps import run_steps
 from fuser.host_ir.families import Derive, Families
 from fuser.host_ir.paths import Path
-from fuser.host_ir.steps import BoundProgram, Tally
+from fuser.host_ir.run_history import RunHistory, Tally
+from fuser.host_ir.steps import BoundProgram
 from fuser.host_ir.straight_line import Run, straight_line
 from fuser.runtime.call_keys import Key, Read, Spans, reader_for
 from fuser.runtime.streams import stream_handle
@@ -99,7 +101,7 @@ class Launcher:
         self._bound: dict[Key, tuple[BoundProgram | None, _Second | None]] = {}
         self._bound_halves: dict[tuple[Key, tuple[Any, ...]], BoundProgram] = {}
         self._steps = 0
-        self._tallies: dict[tuple[int, frozenset[tuple[str, int]]], Tally] = {}
+        self._tallies: dict[tuple[RunHistory, frozenset[tuple[str, int]]], Tally] = {}
         self._threads = threading.local()
         self.latest: BoundProgram | None = None
         # Argument cells and driver functions are those of the parent.
@@ -234,8 +236,6 @@ class Launcher:
         which = also if device is None else (also, type(device), device)
         found = self._families.bound_for(inputs, device, also)
         if found is not None:
-            from fuser.host_ir.derived_steps import run_steps
-
             bound, values = found
             results = run_steps(bound, values, stream)
         else:
@@ -301,12 +301,10 @@ class Launcher:
 
     def _tally(self, bound: BoundProgram) -> Tally:
         """Where runs are counted: one for all that count the same, however many keys come and go."""
-        program = bound.program
-        which = (id(program), frozenset(bound.counts.items()))
+        which = (bound.history, frozenset(bound.counts.items()))
         found = self._tallies.get(which)
         if found is None:
-            found = self._tallies[which] = Tally(program, bound.counts)
-            program.add_tally(found)
+            found = self._tallies[which] = bound.history.new_tally(bound.counts)
         return found
 
     # --- questions ----------------------------------------------------------------------------------------------------

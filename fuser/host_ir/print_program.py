@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from fuser.host_ir.bodies import bodies_of, body_numbers, numbered, walk
 from fuser.host_ir.instructions import ForLoop, If, Instruction, Switch
 from fuser.host_ir.print_instruction import print_head, print_instruction, print_tuple
-
-if TYPE_CHECKING:
-    from fuser.host_ir.program import HostProgram
+from fuser.host_ir.verified_program import VerifiedProgram
 
 _INDENT = "    "
 
 
-def print_program(program: HostProgram) -> str:
+def print_program(program: VerifiedProgram) -> str:
     """The program as Python."""
     labels = {id(kernel): label for label, kernel in program.kernels.items()}
     lines = [
@@ -30,7 +27,9 @@ def print_program(program: HostProgram) -> str:
     return "\n".join(lines)
 
 
-def _print_lines(program: HostProgram, body: Sequence[Instruction], first: int, labels: Mapping[int, str]) -> list[str]:
+def _print_lines(
+    program: VerifiedProgram, body: Sequence[Instruction], first: int, labels: Mapping[int, str]
+) -> list[str]:
     """A body as lines, one for each instruction that has no bodies itself."""
     lines: list[str] = []
     for index, instruction in numbered(body, first):
@@ -50,7 +49,7 @@ def _print_lines(program: HostProgram, body: Sequence[Instruction], first: int, 
     return lines
 
 
-def _beside(program: HostProgram, index: int) -> str:
+def _beside(program: VerifiedProgram, index: int) -> str:
     """A comment for a launch whose kernel is made to run beside the one before it."""
     side = program.side_by_side.get(index)
     if side is None:

@@ -1,4 +1,4 @@
-"""`HostProgram`: inputs, instructions, outputs; verified when built, run any number of times.
+"""`HostProgram`: a verified program with the ways to run it, any number of times.
 
 program = HostProgram(
     inputs=("x",),
@@ -14,56 +14,30 @@ program = HostProgram(
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Never, get_args
+from typing import TYPE_CHECKING, Any, Never
 
-from fuser import locks
-from fuser.errors import DefinitionTypeError, FuserError, LaunchError
+from fuser.errors import FuserError, LaunchError
 from fuser.host_ir.bodies import walk
+from fuser.host_ir.derived_steps import derived_steps
 from fuser.host_ir.families import Derived
 from fuser.host_ir.instructions import Instruction, LaunchKernel
-from fuser.host_ir.key_needs import KeyNeeds, key_needs
+from fuser.host_ir.interpreter import interpret_and_bind
 from fuser.host_ir.launcher import Launcher
-from fuser.host_ir.print_instruction import label_kernels
 from fuser.host_ir.print_program import print_program
+from fuser.host_ir.run_history import RunHistory
 from fuser.host_ir.run_inputs import check_stream
-from fuser.host_ir.side_by_side import Beside, side_by_side
-from fuser.host_ir.steps import BoundProgram, Tally, memory_of
-from fuser.host_ir.verify import ProgramFacts, verify_program
+from fuser.host_ir.steps import BoundProgram, memory_of
+from fuser.host_ir.verified_program import VerifiedProgram, verified_program
 from fuser.missing_names import KnownNames, says_instead
 from fuser.runtime.arrays import ArrayView, Scalar, input_sequence
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.library_calls import LibraryCall
-from fuser.source_location import caller_location
 from fuser.tracebacks import short_tracebacks, shorten
 from fuser.unbound_calls import NOT_GIVEN, asks_for_inputs
 
+# Captured programs, explanations and rewrites are loaded when they are asked for: most programs are only run.
 if TYPE_CHECKING:
     from fuser.host_ir.captured_program import CapturedProgram
-
-COUNTERS = (
-    "runs",
-    "replays",
-    "launches",
-    "launches_beside",
-    "launches_kept_apart",
-    "launches_early",
-    "skipped_launches",
-    "library_calls",
-    "allocations",
-    "deallocations",
-    "copies",
-    "fills",
-    "host_to_device",
-    "device_to_host",
-    "host_reads",
-    "compiles",
-    "recompiles",
-    "variant_hits",
-)
-
-
-# Different calls of libraries that `explain` tells of.
-_MAX_CALLS = 64
 
 _RUN = "program.run([x, y]) runs it, on a list of all inputs"
 
@@ -86,87 +60,40 @@ class HostProgram:
     Raises DefinitionRuntimeError or DefinitionTypeError, naming the instruction, for a program that is not well formed.
     """
 
-    __slots__ = (
-        "_calls",
-        "_counters",
-        "_inputs",
-        "_instructions",
-        "_interpreted",
-        "_kernels",
-        "_launcher",
-        "_lock",
-        "_memory",
-        "_outputs",
-        "_tallies",
-        "facts",
-        "needs",
-        "root_names",
-        "roots",
-        "side_by_side",
-    )
+    __slots__ = ("_launcher", "history", "verified")
 
     def __init__(self, inputs: Iterable[str], outputs: Iterable[str], instructions: Iterable[Instruction]) -> None:
-        for what, names in (("inputs", inputs), ("outputs", outputs)):
-            if isinstance(names, str):
-                raise DefinitionTypeError(
-                    f"HostProgram: {what} must be a sequence of names, got the text {names!r}: write ({names!r},)",
-                    location=caller_location(),
-                )
-        if isinstance(instructions, get_args(Instruction)):
-            raise DefinitionTypeError(
-                "HostProgram: instructions must be a sequence, got one "
-                f"{type(instructions).__name__}: write ({type(instructions).__name__}(...),)",
-                location=caller_location(),
-            )
-        self._inputs = tuple(inputs)
-        self._outputs = tuple(outputs)
-        self._instructions = tuple(instructions)
-        self.facts: ProgramFacts = verify_program(self._inputs, self._outputs, self._instructions)
-        # Memory that slots go back to, numbered: inputs and what Allocate makes.
-        # Inputs come first, in order.
-        self.root_names: tuple[str, ...] = tuple(dict.fromkeys(self.facts.roots.values()))
-        self.roots: dict[str, int] = {slot: self.root_names.index(root) for slot, root in self.facts.roots.items()}
-        self.side_by_side: dict[int, Beside] = side_by_side(self._instructions)
-        self.needs: KeyNeeds = key_needs(self._instructions, self.facts)
+        self.verified: VerifiedProgram = verified_program(inputs, outputs, instructions)
+        self.history: RunHistory = RunHistory()
         self._launcher = Launcher(self._bind, _arrays_of_views, self._derive)
-        self._kernels = label_kernels(self._instructions)
-        self._lock = locks.reentrant_lock()
-        self._counters: dict[str, int] = dict.fromkeys(COUNTERS, 0)
-        self._tallies: list[Tally] = []
-        # Of the latest run that the interpreter made, most bytes at a time and all.
-        self._memory: tuple[int, int] | None = None
-        self._calls: dict[LibraryCall, None] = {}
-        # Runs whose like will go to the interpreter again, by reason.
-        self._interpreted: dict[str, int] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles and copies have the text and its kernels, and nothing of earlier runs."""
-        return HostProgram, (self._inputs, self._outputs, self._instructions)
+        return HostProgram, (self.inputs, self.outputs, self.instructions)
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        return self._inputs
+        return self.verified.inputs
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        return self._outputs
+        return self.verified.outputs
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
-        return self._instructions
+        return self.verified.instructions
 
     @property
     def kernels(self) -> dict[str, CompiledKernel]:
         """Every kernel of the program by its short name, as the printed text calls it."""
-        known = ", ".join(map(repr, self._kernels)) or "none"
-        return KnownNames(
-            self._kernels, lambda name: f"no kernel of this program is called {name!r}; there are {known}"
-        )
+        kernels = self.verified.kernels
+        known = ", ".join(map(repr, kernels)) or "none"
+        return KnownNames(kernels, lambda name: f"no kernel of this program is called {name!r}; there are {known}")
 
     @property
     def updates(self) -> tuple[str, ...]:
         """Inputs whose memory the program writes."""
-        return self.facts.updates
+        return self.verified.facts.updates
 
     @asks_for_inputs
     def run(self, inputs: Sequence[Any], stream: Any = None, *, device: Any = None, **unknown: Never) -> list[Any]:
@@ -196,14 +123,10 @@ class HostProgram:
 
     def bind(self, inputs: Sequence[Any], stream: Any = None, device: Any = None) -> tuple[list[Any], BoundProgram]:
         """A run by the interpreter, and its steps, for executors that keep them."""
-        from fuser.host_ir.interpreter import interpret_and_bind
-
-        results, bound = interpret_and_bind(self, inputs, stream, device)
-        self.remember_memory(memory_of(bound.steps))
-        why = bound.why_not
-        if why is not None:
-            with self._lock:
-                self._interpreted[why] = self._interpreted.get(why, 0) + 1
+        results, bound = interpret_and_bind(self.verified, self.history, inputs, stream, device)
+        self.history.note_memory(memory_of(bound.steps))
+        if bound.why_not is not None:
+            self.history.note_interpreted(bound.why_not)
         return results, bound
 
     def _bind(self, inputs: Sequence[Any], stream: Any, device: Any, _: Any) -> tuple[list[Any], BoundProgram]:
@@ -218,9 +141,7 @@ class HostProgram:
 
         Raises UntraceableError where they do not follow from sizes.
         """
-        from fuser.host_ir.derived_steps import derived_steps
-
-        return derived_steps(self, values, device)
+        return derived_steps(self.verified, self.history, values, device)
 
     def capture(self, inputs: Sequence[Any], stream: Any = None, *, device: Any = None) -> CapturedProgram:
         """Run once, and record the run as a graph of the device, to be launched again on these inputs or on others.
@@ -234,12 +155,12 @@ class HostProgram:
         """
         from fuser.host_ir.captured_program import CapturedProgram
 
-        if self.facts.synchronizes:
+        if self.verified.facts.synchronizes:
             raise LaunchError(
                 "a program with Synchronize cannot be captured: in a graph there is no place where the host waits; leave "
                 "it out, and wait for the stream that the graph was launched on"
             )
-        numbers = {i: name for i, name in enumerate(self._inputs) if name in self.facts.scalar_inputs}
+        numbers = {i: name for i, name in enumerate(self.inputs) if name in self.verified.facts.scalar_inputs}
         captured = CapturedProgram(self._launcher, numbers, device)
         captured.run(inputs, stream)
         return captured
@@ -253,7 +174,7 @@ class HostProgram:
         """
         from fuser.host_ir.assign_streams import assign_streams
 
-        return HostProgram(self._inputs, self._outputs, assign_streams(self._instructions, streams))
+        return HostProgram(self.inputs, self.outputs, assign_streams(self.instructions, streams))
 
     def inlined(self, inputs: Sequence[str], outputs: Sequence[str], prefix: str) -> tuple[Instruction, ...]:
         """The instructions of this program as a part of another one, such as a case of its Switch.
@@ -267,13 +188,11 @@ class HostProgram:
         """
         from fuser.host_ir.inline import inline_program
 
-        return inline_program(self, inputs, outputs, prefix)
+        return inline_program(self.verified, inputs, outputs, prefix)
 
     def interpret(self, inputs: Sequence[Any], stream: Any = None, *, device: Any = None) -> list[Any]:
         """`run` by the reference executor, which keeps nothing from earlier runs."""
-        from fuser.host_ir.interpreter import interpret
-
-        return interpret(self, inputs, stream, device)
+        return interpret_and_bind(self.verified, self.history, inputs, stream, device)[0]
 
     def counters(self) -> dict[str, int]:
         """How often since the program was built, over all threads.
@@ -286,71 +205,41 @@ class HostProgram:
         compiles and recompiles (a kernel's first binary, and later ones for larger blocks) and variant_hits count what
         launches of this program asked of the process-wide table of variants.
         """
-        with self._lock:
-            total = dict(self._counters)
-            tallies = list(self._tallies)
-        for tally in tallies:
-            total["replays"] += tally.replays
-            for name, n in tally.counts.items():
-                total[name] += n * tally.replays
-        return total
-
-    def add_tally(self, tally: Tally) -> None:
-        """Count what an executor counts there."""
-        with self._lock:
-            self._tallies.append(tally)
-
-    def count(self, deltas: dict[str, int]) -> None:
-        """Add to the counters (for executors)."""
-        with self._lock:
-            for name, n in deltas.items():
-                self._counters[name] += n
+        return self.history.counters()
 
     def interpreted(self) -> dict[str, int]:
         """Runs by the interpreter of calls whose like will not be known to the launcher either, by reason."""
-        with self._lock:
-            return dict(self._interpreted)
-
-    def note_call(self, call: LibraryCall) -> None:
-        """Keep what the interpreter handed to a library, for `explain` (for executors)."""
-        with self._lock:
-            if len(self._calls) < _MAX_CALLS:
-                self._calls.setdefault(call)
+        return self.history.interpreted()
 
     def library_calls(self) -> list[LibraryCall]:
         """Calls of libraries that runs have made so far, each different one once; of many sizes the first ones."""
-        with self._lock:
-            return list(self._calls)
-
-    def remember_memory(self, memory: tuple[int, int]) -> None:
-        """Note what a run with new sizes takes (for executors)."""
-        self._memory = memory
+        return self.history.library_calls()
 
     def memory(self) -> tuple[int, int] | None:
         """(most bytes that a run has of the device at a time, all that it asks for), of the latest new sizes; None before."""
-        return self._memory
+        return self.history.memory()
 
     def explain(self) -> str:
         """The program with each kernel's launch plan, facts and resources, and how it was run so far."""
         from fuser.host_ir.explain import explain_program
 
-        return explain_program(self)
+        return explain_program(self.verified, self.history)
 
     def __repr__(self) -> str:
-        return print_program(self)
+        return print_program(self.verified)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HostProgram):
             return NotImplemented
-        mine = (self._inputs, self._outputs, self._instructions)
-        return mine == (other._inputs, other._outputs, other._instructions)
+        mine = (self.inputs, self.outputs, self.instructions)
+        return mine == (other.inputs, other.outputs, other.instructions)
 
     def __hash__(self) -> int:
-        return hash((self._inputs, self._outputs, len(self._instructions)))
+        return hash((self.inputs, self.outputs, len(self.instructions)))
 
     def launches(self) -> list[LaunchKernel]:
         """The LaunchKernel instructions, in order, those of bodies too."""
-        return [i for i in walk(self._instructions) if isinstance(i, LaunchKernel)]
+        return [i for i in walk(self.instructions) if isinstance(i, LaunchKernel)]
 
 
 def _arrays_of_views(inputs: Sequence[Any]) -> Sequence[Any]:

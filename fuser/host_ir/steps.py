@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
-from fuser import locks
 from fuser.host_ir.paths import Path
+from fuser.host_ir.run_history import RunHistory, Tally
+from fuser.host_ir.verified_program import VerifiedProgram
 from fuser.ir.dtypes import DataType
 from fuser.records import record
 from fuser.runtime.arrays import ArrayKind, Scalar, element_span, row_major
@@ -31,9 +32,6 @@ from fuser.runtime.plan_evaluation import scalar_as
 from fuser.runtime.selectors import NO_BODY, Selector
 from fuser.runtime.side_streams import SideStreams
 from fuser.runtime.strided_copy import copy_strided
-
-if TYPE_CHECKING:
-    from fuser.host_ir.program import HostProgram
 
 Place = tuple[int, int]
 Span = tuple[int, int, int]
@@ -492,22 +490,11 @@ class OutputPlan:
     offset: int = 0  # elements
 
 
-class Tally:
-    """How often bound programs that count the same were run again. `counts` is what one run adds to the program's counters."""
-
-    __slots__ = ("counts", "lock", "program", "replays")
-
-    def __init__(self, program: object, counts: dict[str, int]) -> None:
-        self.program = program
-        self.counts = counts
-        self.lock = locks.reentrant_lock()
-        self.replays = 0
-
-
 @dataclass(slots=True, eq=False)
 class BoundProgram:
     """The steps of one run, for arguments of one key, and what they were bound to.
 
+    history   of all runs of the program
     steps     in order
     outputs   one entry per output of the program, in order
     counts    what one run adds to the program's counters
@@ -530,7 +517,8 @@ class BoundProgram:
     tally     where runs of it are counted
     """
 
-    program: HostProgram
+    program: VerifiedProgram
+    history: RunHistory
     steps: tuple[Step, ...]
     outputs: tuple[OutputPlan, ...]
     counts: dict[str, int]

@@ -149,7 +149,7 @@ class _Text:
         if self.joins:
             self.add("if joined: rejoin(stream, joined)")
         if self.chooses:
-            self.constants.update(count=self.bound.program.count, complain=raise_complaints)
+            self.constants.update(count=self.bound.history.count, complain=raise_complaints)
             self.add("count(frame.chosen)")
         self.add("with lock: tally.replays += 1")
         if self.chooses:

@@ -17,7 +17,7 @@ from typing import NoReturn, assert_never
 
 from fuser.errors import DefinitionError, DefinitionRuntimeError, DefinitionTypeError
 from fuser.host_ir.accesses import named_tensors, output_positions
-from fuser.host_ir.bodies import bodies_of, body_numbers, decisions_of, numbered, selector_of
+from fuser.host_ir.bodies import bodies_of, body_numbers, decisions_of, is_selector_type, numbered, selector_of
 from fuser.host_ir.bodies import walk as each
 from fuser.host_ir.expressions import Size, sources_of
 from fuser.host_ir.instructions import (
@@ -351,11 +351,6 @@ def _verify_selector(walk: _Walk, name: str) -> None:
     shape = () if slot.made is None else slot.made.shape
     if any(isinstance(n, int) and n != 1 for n in shape):
         walk.fail(f"slot {name!r} has shape {list(shape)}, and what decides has one element: make an Alias of it")
-
-
-def is_selector_type(dtype: DataType) -> bool:
-    """Whether a value of that type decides which body runs."""
-    return dtype.is_integral or dtype is DataType.Bool
 
 
 def _is_alike(name: str, slot: _Slot, here: _Here) -> bool:

@@ -81,8 +81,8 @@ def test_launches_side_by_side_stay_so(make_kernel: Any) -> None:
     for name, which in zip(names, (first, second, first, second), strict=True):
         instructions += [Allocate(name, (N,), DataType.Float), LaunchKernel(which, ("x", name))]
     program = HostProgram(("x",), tuple(names), instructions).on_streams(2)
-    assert [side.starter is not None for side in program.side_by_side.values()] == [True, True]
-    assert program.facts.streams == (0, 1)
+    assert [side.starter is not None for side in program.verified.side_by_side.values()] == [True, True]
+    assert program.verified.facts.streams == (0, 1)
 
 
 def test_what_is_refused() -> None:
@@ -107,7 +107,7 @@ def test_random_programs_do_the_same(chunk: int) -> None:
         arrays = made.arrays(seed)
         want, updated = made.expected(arrays)
         program = made.program.on_streams(2 + seed % 3)
-        spread += len(program.facts.streams) > 1
+        spread += len(program.verified.facts.streams) > 1
         device = QueueDevice(seed, returns_home=seed % 2 == 0)
         captured = program.capture([DeviceTensor.from_numpy(a, device) for a in arrays])
         results: list[list[Any]] = []

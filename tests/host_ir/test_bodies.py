@@ -128,8 +128,8 @@ def test_numbers_compared_with_what_the_program_makes_belong_to_the_key() -> Non
             If(less(extent("t", 0), scalar("n")), (Fill("y", 1.0),)),
         ),
     )
-    assert program.needs.fixing == {"n"}
-    assert program.needs.deciding == frozenset()
+    assert program.verified.needs.fixing == {"n"}
+    assert program.verified.needs.deciding == frozenset()
     for _ in range(2):
         for n, want in ((0, X * 2), (5, X), (21, np.ones(40)), (2, X * 2)):
             assert np.array_equal(program.run([X, n], device="simulator")[0], want)
@@ -414,7 +414,7 @@ def test_decided_conditions_print_as_what_rebuilds_them() -> None:
 
 def test_the_host_waits_in_a_body() -> None:
     program = HostProgram(("x",), ("x",), (If(less(N, 4), (Synchronize(),)),))
-    assert program.facts.synchronizes
+    assert program.verified.facts.synchronizes
 
 
 @pytest.mark.parametrize("streams", [False, True])

@@ -105,7 +105,7 @@ def test_calls_that_do_not_wait_for_each_other_go_to_streams() -> None:
             CallLibrary("matmul", ("b",), {"arg1": "x", "arg2": "y"}),
         ),
     ).on_streams(2)
-    assert len(program.facts.streams) == 2
+    assert len(program.verified.facts.streams) == 2
     for out in program.run([X, Y]):
         assert np.array_equal(out, X @ Y)
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from fuser.errors import InputRuntimeError, InputTypeError
-from fuser.host_ir.derived_steps import derived_steps, run_steps
+from fuser.host_ir.derived_steps import run_steps
 from fuser.host_ir.expressions import extent
 from fuser.host_ir.instructions import Alias, Allocate, Copy, Deallocate, Fill, ForLoop, Instruction, LaunchKernel
-from fuser.host_ir.interpreter import interpret_and_bind
 from fuser.host_ir.program import HostProgram
 from fuser.host_ir.steps import BoundProgram
 from fuser.ir.dtypes import DataType
@@ -56,8 +55,8 @@ def parts(bound: BoundProgram) -> tuple[Any, ...]:
 def test_derived_steps_are_those_of_a_run(size: int) -> None:
     device, made = SimulatorDevice(), program()
     x = tensor(device, np.arange(size))
-    _, bound = interpret_and_bind(made, [x, 2.0])
-    derived = derived_steps(made, [describe_array(x), 2.0])
+    _, bound = made.bind([x, 2.0])
+    derived = made.derive([describe_array(x), 2.0])
     counts = {name: n for name, n in bound.counts.items() if n or name in derived.counts}
     bound.counts = counts
     assert same_structure(parts(derived), parts(bound))
@@ -68,7 +67,7 @@ def test_running_them_is_that_run(size: int) -> None:
     device, made, other = SimulatorDevice(), program(), program()
     x, again = tensor(device, np.arange(size)), tensor(device, np.arange(size))
     views: list[Any] = [describe_array(x), 2.0]
-    results = run_steps(derived_steps(made, views), views, None)
+    results = run_steps(made.derive(views), views, None)
     expected = other.interpret([again, 2.0])
     assert results[1] is x
     for a, b in zip(results, expected, strict=True):
@@ -83,11 +82,11 @@ def test_sizes_of_a_trace_give_the_steps_of_other_sizes() -> None:
     x = describe_array(tensor(device, np.arange(300)))
     trace = NumberTrace()
     size, stride, address = map(trace.leaf, (300, 1, x.address))
-    bound = derived_steps(made, [x._replace(sizes=(size,), strides=(stride,), address=address), 2.0])
+    bound = made.derive([x._replace(sizes=(size,), strides=(stride,), address=address), 2.0])
     find = trace.function((bound.steps, bound.outputs, bound.spans))
     for n in (1, 17, 300, 4096):
         y = describe_array(tensor(device, np.zeros(n)))
-        plain = derived_steps(made, [y, 2.0])
+        plain = made.derive([y, 2.0])
         found = find((n, 1, y.address))
         # One element is half of none: the last launch is left out.
         assert (found is None) == (n == 1)
@@ -98,16 +97,16 @@ def test_arguments_that_do_not_fit_are_told() -> None:
     device, made = SimulatorDevice(), program()
     x = describe_array(tensor(device, np.arange(4)))
     with pytest.raises(InputRuntimeError, match="Expected 2 inputs"):
-        derived_steps(made, [x])
+        made.derive([x])
     with pytest.raises(InputTypeError, match="to be a tensor"):
-        derived_steps(made, [2.0, 2.0])
+        made.derive([2.0, 2.0])
 
 
 def test_what_more_than_sizes_decide_is_not_derived() -> None:
     host: ArrayView = describe_array(np.ones(4, np.float32))
     with pytest.raises(UntraceableError, match="arrays in host memory"):
-        derived_steps(program(), [host, 2.0])
+        program().derive([host, 2.0])
     x = describe_array(tensor(SimulatorDevice(), np.arange(4)))
     loop = HostProgram(("x",), ("x",), (ForLoop("i", 0, N, 1, (LaunchKernel(scale_kernel(), ("x", "x", 2.0)),)),))
     with pytest.raises(UntraceableError, match="bodies"):
-        derived_steps(loop, [x])
+        loop.derive([x])

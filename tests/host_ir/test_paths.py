@@ -64,8 +64,8 @@ def test_numbers_that_nothing_asks_for_tell_no_calls_apart() -> None:
 def test_numbers_that_decide_in_a_turn_that_the_program_chooses_belong_to_the_key() -> None:
     """Whether the inner condition is reached follows from the index: no path says it."""
     made = program(ForLoop("i", 0, 2, 1, (If(equal(scalar("i"), 1), (If(equal(12 // N, M), (times(3.0),)),)),)))
-    assert made.needs.deciding == frozenset()
-    assert made.needs.fixing == {"n", "m"}
+    assert made.verified.needs.deciding == frozenset()
+    assert made.verified.needs.fixing == {"n", "m"}
     for _ in range(2):
         for n, m, want in ((4, 3, 3), (4, 2, 1), (6, 2, 3)):
             assert np.array_equal(made.run([X, n, m], device="simulator")[0], np.full(8, want))

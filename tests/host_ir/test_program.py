@@ -152,8 +152,8 @@ def test_launch_is_checked_against_the_kernel(make_kernel: Any) -> None:
     def build(*args: object, allocate: Instruction = ALLOCATE) -> HostProgram:
         return HostProgram(("x", "alpha"), ("y",), (allocate, LaunchKernel(kernel, args)))  # type: ignore[arg-type]
 
-    assert build("x", "y", "alpha").facts.scalar_inputs == {"alpha"}
-    assert build("x", "y", 2.5).facts.scalar_inputs == frozenset()
+    assert build("x", "y", "alpha").verified.facts.scalar_inputs == {"alpha"}
+    assert build("x", "y", 2.5).verified.facts.scalar_inputs == frozenset()
     with pytest.raises(DefinitionRuntimeError, match=r"takes 3 arguments \(x, y, alpha\), got 2"):
         build("x", "y")
     with pytest.raises(DefinitionRuntimeError, match=r"argument 0 is the tensor x, got the number 1"):
@@ -177,7 +177,7 @@ def test_inputs_of_two_dtypes_are_refused(make_kernel: Any) -> None:
 def test_index_tensors_are_int_tensors(make_kernel: Any) -> None:
     kernel = make_kernel(inputs={"x": DataType.Index})
     program = HostProgram(("x",), ("y",), (ALLOCATE, LaunchKernel(kernel, ("x", "y"))))
-    assert program.facts.dtypes["x"] is DataType.Int
+    assert program.verified.facts.dtypes["x"] is DataType.Int
 
 
 def test_instructions_check_their_types(make_kernel: Any) -> None:
@@ -228,7 +228,7 @@ def test_raw_kernel_needs_launch_sizes(make_kernel: Any) -> None:
         HostProgram(("x",), ("x",), (LaunchKernel(kernel, ("x", 0, 1), sizes),))
     program = HostProgram(("x", "z", "n"), ("z",), (LaunchKernel(kernel, ("z", "x", "n"), sizes),))
     assert program.updates == ("z",)
-    assert program.facts.scalar_inputs == {"n"}
+    assert program.verified.facts.scalar_inputs == {"n"}
 
 
 @pytest.mark.parametrize("names", [{"inputs": "xin", "outputs": ("xin",)}, {"inputs": ("xin",), "outputs": "xin"}])

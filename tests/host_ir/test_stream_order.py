@@ -60,8 +60,8 @@ FORKED: tuple[Instruction, ...] = (
 
 def test_a_program_with_streams_prints_as_python_that_rebuilds_it() -> None:
     program = HostProgram(("x",), ("z",), (*FORKED, SetStream(2), Synchronize()))
-    assert program.facts.streams == (0, "side", 2)
-    assert program.facts.synchronizes
+    assert program.verified.facts.streams == (0, "side", 2)
+    assert program.verified.facts.synchronizes
     text = repr(program)
     assert "SetStream('side')," in text
     assert "RecordEvent('y is there')," in text
