@@ -2,7 +2,7 @@
 
 `lint-imports` checks the layers from pyproject.toml as well; here they are checked without that tool, and with what it
 does not see: `from fuser import x` below the top, imports by name (`import_module("fuser.x")`), and imports at module
-level of packages that must stay lazy.
+level of packages that must stay lazy. So are the contracts for the files of one folder.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ast
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -191,6 +191,25 @@ def test_pyproject_states_the_same_layers() -> None:
     (contract,) = [c for c in settings["tool"]["importlinter"]["contracts"] if c["id"] == "layers"]
     stated = tuple(tuple(part.strip().strip("()") for part in row.split("|")) for row in contract["layers"])
     assert stated == LAYERS
+
+
+def contracts_of_folders() -> list[dict[str, Any]]:
+    """The contracts of pyproject.toml for the files of one folder each."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return [c for c in settings["tool"]["importlinter"]["contracts"] if c["id"] != "layers"]
+
+
+@pytest.mark.parametrize("contract", contracts_of_folders(), ids=lambda contract: contract["id"])
+def test_files_of_a_folder_import_downward(contract: dict[str, Any]) -> None:
+    (folder,) = contract["containers"]
+    depth = {f"{folder}.{part.strip()}": k for k, row in enumerate(contract["layers"]) for part in row.split("|")}
+    assert sorted(depth) == sorted(name for name in MODULES if name.startswith(f"{folder}.")), "each file has one place"
+    wrong = [
+        f"{e.source}:{e.line} imports {e.target}, which does not stand below it"
+        for e in IMPORTS
+        if e.source in depth and e.target in depth and depth[e.target] <= depth[e.source]
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,21 @@
 """Host IR: programs of instructions over compiled kernels, and the ways to run them.
 
-A `HostProgram` (program.py) is inputs, outputs and instructions over named slots. instructions.py has the grammar,
-expressions.py the sizes, verify.py the rules, which are checked once, when a program is built. accesses.py says what an
-instruction reads and writes, for the verifier and all passes; slot_layouts.py how a value lies in its slot, for the
-builder and for whoever compiles or looks up a kernel.
+A `HostProgram` (program.py) is inputs, outputs and instructions over named slots, and the ways to run them.
+
+Layers, from the top down. A file imports only what stands below it (`pyproject.toml` has each file's place)
+    made of something     build.py of segments, parse_program.py of a text, saved_programs.py of a file
+    program.py            `HostProgram`, the class that users have: a verified program, its history and a launcher
+    ways to run           captured_program.py, launcher.py with families.py and straight_line.py, interpreter.py. They know
+                          steps and verified programs; what they note goes into the history (run_history.py)
+    steps.py              a program bound to arguments: instructions with all sizes, layouts and launches filled in
+    told and rewritten    explain.py, print_program.py and inline.py read a verified program
+    verified_program.py   a program as data, immutable: its text, and what follows from it (verify.py, key_needs.py,
+                          side_by_side.py)
+    passes                stream_order.py says which instructions come after which; assign_streams.py and reuse_memory.py
+                          rewrite lists of them
+    single instructions   what each reads and writes (accesses.py), which bodies it has (bodies.py, paths.py), its text
+                          (print_instruction.py), how a value lies in its slot (slot_layouts.py)
+    instructions.py       the grammar, over sizes (expressions.py)
 
 How a program is made
     build.py             from segments and kernels: allocate, launch or call a library, free behind the last reader
