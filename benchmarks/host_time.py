@@ -234,8 +234,9 @@ def _cupy() -> Call:
 
 def bare_launch(pointers: Sequence[int], count: int) -> Callable[..., object]:
     """The driver's launch alone, on addresses of two inputs and an output: everything prepared, nothing allocated."""
-    from fuser.runtime.device import Launch, get_device
+    from fuser.runtime.device import get_device
     from fuser.runtime.driver import bindings
+    from fuser.runtime.launch import Launch
     from fuser.runtime.pack import ArgumentLayout
     from fuser.runtime.rtc_kernel import RtcKernel
 

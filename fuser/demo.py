@@ -404,7 +404,7 @@ def _run(data: Array | None) -> int:
     import numpy as np
 
     from fuser.runtime import nvrtc
-    from fuser.runtime.arrays import resolve_device
+    from fuser.runtime.device_choice import resolve_device
 
     device = resolve_device(())
     simulated = device.kind != "cuda"

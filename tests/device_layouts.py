@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fuser.runtime.arrays import element_span, framework_dtype, row_major
+from fuser.runtime.array_view import framework_dtype
 from fuser.runtime.device import Device
 from fuser.runtime.device_tensor import DeviceTensor, OwnedMemory
+from fuser.runtime.layouts import element_span, row_major
 
 Array = np.ndarray[Any, Any]
 POISON = 0xFF

@@ -25,7 +25,8 @@ from fuser.ir.kernel import Kernel
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.lowering.pipeline import lower_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Allocation, Device, Launch
+from fuser.runtime.device import Allocation, Device
+from fuser.runtime.launch import Launch
 from fuser.runtime.plan_evaluation import PlanEvaluation, evaluation_of
 from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.machine import BlockPosition, Report, run_kernel

@@ -16,7 +16,8 @@ import numpy as np
 
 from fuser.errors import LaunchError
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Allocation, Launch
+from fuser.runtime.device import Allocation
+from fuser.runtime.launch import Launch
 from fuser.simulator.device import SimulatorDevice
 
 SPOILT = np.float32(-7777.0)

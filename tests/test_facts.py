@@ -42,10 +42,10 @@ from fuser.ir.facts import (
 )
 from fuser.ir.fusion import Fusion, Tensor
 from fuser.ir.integers import Symbol
-from fuser.runtime.arrays import element_span
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
 from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.layouts import element_span
 from fuser.runtime.plan_evaluation import evaluation_of, facts_hold
 from fuser.schedule.segment import SegmentedFusion
 from fuser.simulator.device import SimulatorDevice

@@ -15,8 +15,8 @@ import pytest
 from fuser import DataType, FusionDefinition
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.facts import IndexBound, LoopBound, TensorDescriptor
-from fuser.runtime.arrays import row_major
-from fuser.runtime.device import Launch
+from fuser.runtime.launch import Launch
+from fuser.runtime.layouts import row_major
 from fuser.runtime.plan_evaluation import evaluation_of
 from fuser.simulator.device import SimulatorDevice
 from fuser.simulator.machine import run_kernel

@@ -18,19 +18,12 @@ from fuser.ir.integers import Int, Symbol, symbol
 from fuser.ir.scalar_evaluation import evaluate_scalar_op
 from fuser.ir.user_names import extent_text, input_label, input_list, input_name, input_subject, value_name
 from fuser.records import record
-from fuser.runtime.arrays import (
-    ArrayView,
-    cast_text,
-    describe_array,
-    input_sequence,
-    is_scalar,
-    library_of,
-    overlaps_itself,
-    python_number,
-    share_elements,
-)
+from fuser.runtime.array_view import ArrayView, share_elements
+from fuser.runtime.arrays import cast_text, describe_array, input_sequence, library_of
 from fuser.runtime.device import Device
 from fuser.runtime.generator import draw_state
+from fuser.runtime.layouts import overlaps_itself
+from fuser.runtime.scalars import is_scalar, python_number
 from fuser.source_location import caller_location
 
 Number = bool | int | float | complex

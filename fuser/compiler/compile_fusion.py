@@ -28,9 +28,9 @@ from fuser.ir.print_fusion import definition_text
 from fuser.ir.reshape_dims import Resolution
 from fuser.ir.views import viewed
 from fuser.optimize.pipeline import optimize_fusion
-from fuser.runtime.arrays import row_major
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
+from fuser.runtime.layouts import row_major
 from fuser.schedule.segment import AcceptError, Segment, SegmentedFusion, SizesRefused, segment_fusion
 
 MakeKernel = Callable[[int, Segment, BoundInputs, Start], Callable[[], CompiledKernel]]

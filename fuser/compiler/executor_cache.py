@@ -28,9 +28,11 @@ from fuser.ir.number_trace import UntraceableError, settled
 from fuser.ir.reshape_dims import Resolution
 from fuser.ir.user_names import input_name
 from fuser.missing_names import says_instead
-from fuser.runtime.arrays import MAX_ALIGNMENT, ArrayView, input_sequence, resolve_device
+from fuser.runtime.array_view import MAX_ALIGNMENT, ArrayView
+from fuser.runtime.arrays import input_sequence
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
+from fuser.runtime.device_choice import resolve_device
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_tracebacks, shorten
 

@@ -164,7 +164,7 @@ class KernelCompiler:
     def target(self) -> Target:
         """What kernels are made for."""
         if self.device is None:
-            from fuser.runtime.arrays import resolve_device
+            from fuser.runtime.device_choice import resolve_device
 
             self.device = resolve_device(())
         return Target.of(self.device)

@@ -24,9 +24,10 @@ from fuser.lowering.pipeline import lower_fusion
 from fuser.missing_names import says_instead
 from fuser.optimize.assign_output_layouts import assign_output_layouts
 from fuser.records import record
-from fuser.runtime.arrays import ArrayView, resolve_device
+from fuser.runtime.array_view import ArrayView
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
+from fuser.runtime.device_choice import resolve_device
 from fuser.runtime.launch_params import UNSET, LaunchParams
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_tracebacks

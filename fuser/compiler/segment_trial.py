@@ -25,11 +25,12 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import GENERATOR_STATE, Fusion, LibraryOp, Scalar, Tensor
 from fuser.ir.tolerances import folded_elements, rounded_to, tolerance_of, tolerance_of_results
 from fuser.records import record
-from fuser.runtime.arrays import MAX_ALIGNMENT, ArrayView, element_span, row_major
+from fuser.runtime.array_view import MAX_ALIGNMENT, ArrayView
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
 from fuser.runtime.device_tensor import DeviceTensor, tensor_over
-from fuser.runtime.frameworks import Framework, Storage
+from fuser.runtime.layouts import element_span, row_major
+from fuser.runtime.storage import Framework, Storage
 from fuser.runtime.streams import join_streams
 from fuser.runtime.strided_copy import copy_strided
 from fuser.schedule.params import Params

@@ -17,9 +17,9 @@ from typing import Any, TextIO
 
 from fuser.host_ir.saved_programs import load
 from fuser.ir.dtypes import DataType
-from fuser.runtime.arrays import element_span
 from fuser.runtime.device import Device, get_device
 from fuser.runtime.device_tensor import DeviceTensor, OwnedMemory
+from fuser.runtime.layouts import element_span
 
 VALUES = "values.json"
 

@@ -40,10 +40,11 @@ from fuser.compiler.tuning_record import (
 from fuser.errors import InputTypeError, InputValueError, LaunchMemoryError, NotSupportedError
 from fuser.ir.fusion import Fusion
 from fuser.records import record
-from fuser.runtime.arrays import ArrayView
+from fuser.runtime.array_view import ArrayView
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
-from fuser.runtime.frameworks import Framework, framework_for
+from fuser.runtime.frameworks import framework_for
+from fuser.runtime.storage import Framework
 from fuser.runtime.streams import own_stream
 from fuser.schedule.params import Params
 

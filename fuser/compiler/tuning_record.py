@@ -30,7 +30,7 @@ from fuser.records import record
 from fuser.release import __version__
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.disk_cache import digest_of, disk_cache
-from fuser.runtime.kernel_files import load_from, save_to
+from fuser.runtime.user_files import load_from, save_to
 from fuser.schedule.neighbours import difference
 from fuser.schedule.params import Params
 from fuser.schedule.segment import Segment

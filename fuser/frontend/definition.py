@@ -639,6 +639,6 @@ def _listed(inputs: Iterable[Any]) -> list[Any]:
 
 def _simulated() -> bool:
     """Whether arrays on the host go to the simulated device."""
-    from fuser.runtime.arrays import has_gpu
+    from fuser.runtime.device_choice import has_gpu
 
     return not has_gpu()

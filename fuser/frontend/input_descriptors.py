@@ -23,7 +23,8 @@ class FakeInput:
 
 def describe_inputs(inputs: Iterable[Any]) -> list[object]:
     """One `FakeInput` per tensor, scalars as they are; nested lists flattened one level."""
-    from fuser.runtime.arrays import describe_array, is_scalar
+    from fuser.runtime.arrays import describe_array
+    from fuser.runtime.scalars import is_scalar
 
     described: list[object] = []
     for value in flatten_inputs(inputs):

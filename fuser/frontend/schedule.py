@@ -23,7 +23,8 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.missing_names import like_names
-from fuser.runtime.arrays import ArrayView, resolve_device
+from fuser.runtime.array_view import ArrayView
+from fuser.runtime.device_choice import resolve_device
 from fuser.schedule import params as internal
 from fuser.schedule.registry import scheduler_of
 from fuser.source_location import caller_location

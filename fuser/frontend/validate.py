@@ -61,7 +61,7 @@ def host_array(value: Any) -> Array:
 def _argument(spec: ir.Val, value: Any) -> Array | Number:
     if isinstance(spec, ir.Tensor):
         return host_array(value)
-    from fuser.runtime.arrays import python_number
+    from fuser.runtime.scalars import python_number
 
     return python_number(value)
 

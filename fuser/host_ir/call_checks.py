@@ -9,7 +9,7 @@ from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import Int, const
 from fuser.ir.library_calls import LibraryRow
 from fuser.ir.library_ops import LIBRARY_OPS
-from fuser.runtime.arrays import overlaps_itself
+from fuser.runtime.layouts import overlaps_itself
 from fuser.runtime.library_calls import LibraryCall, Operand
 
 

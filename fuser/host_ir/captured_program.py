@@ -22,11 +22,14 @@ from fuser.host_ir.recording import KeptMemory, Recording, record_program
 from fuser.host_ir.run_inputs import borrow, check_stream, host_number, no_number
 from fuser.host_ir.steps import BoundProgram
 from fuser.missing_names import says_instead
-from fuser.runtime.arrays import ArrayView, Scalar, describe_array, input_sequence, is_scalar, python_number
+from fuser.runtime.array_view import ArrayView
+from fuser.runtime.arrays import describe_array, input_sequence
 from fuser.runtime.call_keys import KINDS
 from fuser.runtime.commands import Changes, Command, DeviceGraph, SwitchCommand
 from fuser.runtime.device_tensor import DeviceTensor
-from fuser.runtime.frameworks import Storage
+from fuser.runtime.run_commands import run_command
+from fuser.runtime.scalars import Scalar, is_scalar, python_number
+from fuser.runtime.storage import Storage
 from fuser.runtime.streams import keep_until_done, order_after, own_stream, stream_handle
 from fuser.tracebacks import short_tracebacks
 
@@ -312,7 +315,7 @@ class CapturedProgram:
         self._memory.is_lent = True
         self._lent.append((self._memory, self._inputs, self._outputs))
         for command in self._commands():
-            command.run(self._bound.device, stream)
+            run_command(self._bound.device, command, stream)
         self._results = self._outputs
 
     def _give_back(self) -> None:

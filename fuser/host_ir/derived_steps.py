@@ -14,8 +14,9 @@ from fuser.host_ir.run_inputs import device_of
 from fuser.host_ir.steps import BoundProgram, CopyInStep, InstructionStep, LaunchStep
 from fuser.host_ir.verified_program import VerifiedProgram
 from fuser.ir.number_trace import UntraceableError, settled
-from fuser.runtime.arrays import ArrayView, Scalar
+from fuser.runtime.array_view import ArrayView
 from fuser.runtime.frameworks import framework_for
+from fuser.runtime.scalars import Scalar
 
 
 def derived_steps(

@@ -22,8 +22,10 @@ from fuser import locks
 from fuser.host_ir.steps import BoundProgram, OutputPlan, Step, memory_of
 from fuser.ir.number_trace import Find, NumberTrace, UntraceableError
 from fuser.options import DISABLE, DUMP, ENABLE, FAULT, PDL, TUNE, VERIFY, logger
-from fuser.runtime.arrays import ArrayView, Scalar, describe_array, is_scalar, python_number
+from fuser.runtime.array_view import ArrayView
+from fuser.runtime.arrays import describe_array
 from fuser.runtime.call_keys import KINDS, exact, texts_of
+from fuser.runtime.scalars import Scalar, is_scalar, python_number
 
 # Calls that go the whole way before a trace is made. It takes as long as these do for pointwise fusions, some times that where
 # many shapes of rows are compared.

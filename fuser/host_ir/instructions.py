@@ -54,8 +54,8 @@ from fuser.host_ir.expressions import GivenSize, Size, as_condition, as_size, as
 from fuser.ir.dtypes import DataType, as_dtype, dtype_remedy
 from fuser.ir.integers import Cond, Int
 from fuser.records import record
-from fuser.runtime.arrays import is_scalar, python_number
 from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.scalars import is_scalar, python_number
 from fuser.tracebacks import short_tracebacks
 
 if TYPE_CHECKING:

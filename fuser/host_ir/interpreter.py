@@ -81,25 +81,22 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.facts import byte_span
 from fuser.ir.integers import Int, Symbol
 from fuser.ir.library_ops import LIBRARY_OPS
-from fuser.runtime.arrays import (
-    KEPT_ALIGNMENT,
-    ArrayKind,
-    ArrayView,
-    Scalar,
-    cast_text,
-    describe_array,
-    element_span,
-    is_scalar,
-    python_number,
-    row_major,
-)
-from fuser.runtime.device import Device, Launch
+from fuser.runtime.array_view import KEPT_ALIGNMENT, ArrayKind, ArrayView
+from fuser.runtime.arrays import cast_text, describe_array
+from fuser.runtime.device import Device
+from fuser.runtime.device_memory import HostFramework
 from fuser.runtime.early_launches import may_be_overlapped, starts_early
-from fuser.runtime.frameworks import Framework, HostFramework, framework_for
-from fuser.runtime.library_calls import LibraryCall, Operand, library_for
+from fuser.runtime.frameworks import framework_for
+from fuser.runtime.launch import Launch
+from fuser.runtime.layouts import element_span, row_major
+from fuser.runtime.library_calls import LibraryCall, Operand
+from fuser.runtime.library_choice import library_for
 from fuser.runtime.plan_evaluation import evaluation_of, scalar_as
 from fuser.runtime.raw_signature import RawKind, RawParameter
-from fuser.runtime.selectors import NO_BODY, raise_complaints
+from fuser.runtime.reports import raise_complaints
+from fuser.runtime.scalars import Scalar, is_scalar, python_number
+from fuser.runtime.selectors import NO_BODY
+from fuser.runtime.storage import Framework
 from fuser.runtime.streams import join_streams, keep_until_done, own_stream, rejoin_streams, stream_handle
 from fuser.runtime.strided_copy import is_same_dense_layout
 from fuser.runtime.variants import VARIANTS, KernelVariants

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuser.errors import LaunchError, LaunchLimitError
-from fuser.runtime.device import Device, Launch
+from fuser.runtime.device import Device
+from fuser.runtime.launch import Launch
 from fuser.runtime.plan_evaluation import LaunchValues, Triple
 
 if TYPE_CHECKING:

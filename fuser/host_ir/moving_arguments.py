@@ -23,10 +23,10 @@ from fuser.host_ir.steps import (
 )
 from fuser.ir.dtypes import DataType
 from fuser.records import record
-from fuser.runtime.arrays import Scalar
 from fuser.runtime.commands import Changes, Command, KernelCommand
-from fuser.runtime.frameworks import Storage
 from fuser.runtime.plan_evaluation import scalar_as
+from fuser.runtime.scalars import Scalar
+from fuser.runtime.storage import Storage
 
 
 @record(eq=False)

@@ -25,7 +25,8 @@ from fuser.host_ir.bodies import (
 )
 from fuser.host_ir.instructions import Instruction
 from fuser.ir.integers import Int, Symbol, as_int, compile_function
-from fuser.runtime.arrays import known_kind, python_number
+from fuser.runtime.arrays import known_kind
+from fuser.runtime.scalars import python_number
 
 
 class Path:

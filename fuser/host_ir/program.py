@@ -29,9 +29,11 @@ from fuser.host_ir.run_inputs import check_stream
 from fuser.host_ir.steps import BoundProgram, memory_of
 from fuser.host_ir.verified_program import VerifiedProgram, verified_program
 from fuser.missing_names import KnownNames, says_instead
-from fuser.runtime.arrays import ArrayView, Scalar, input_sequence
+from fuser.runtime.array_view import ArrayView
+from fuser.runtime.arrays import input_sequence
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.library_calls import LibraryCall
+from fuser.runtime.scalars import Scalar
 from fuser.tracebacks import short_tracebacks, shorten
 from fuser.unbound_calls import NOT_GIVEN, asks_for_inputs
 

@@ -41,7 +41,6 @@ from fuser.host_ir.steps import (
 from fuser.ir.dtypes import DataType
 from fuser.ir.facts import TensorDescriptor
 from fuser.records import record
-from fuser.runtime.arrays import Scalar
 from fuser.runtime.commands import (
     Command,
     CommandBody,
@@ -53,9 +52,11 @@ from fuser.runtime.commands import (
     SwitchCommand,
 )
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import ArgumentValue, Device, Launch
-from fuser.runtime.frameworks import Framework, Storage
+from fuser.runtime.device import Device
+from fuser.runtime.launch import ArgumentValue, Launch
 from fuser.runtime.library_calls import LibraryCall
+from fuser.runtime.scalars import Scalar
+from fuser.runtime.storage import Framework, Storage
 from fuser.runtime.streams import keep_until_done
 from fuser.runtime.strided_copy import copy_strided
 

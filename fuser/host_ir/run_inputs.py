@@ -6,17 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from fuser.errors import InputRuntimeError, InputTypeError
-from fuser.runtime.arrays import (
-    ArrayView,
-    Scalar,
-    element_span,
-    overlaps_itself,
-    python_number,
-    refuse_host_tensor,
-    resolve_device,
-)
+from fuser.runtime.array_view import ArrayView
 from fuser.runtime.device import Device
-from fuser.runtime.frameworks import Storage
+from fuser.runtime.device_choice import refuse_host_tensor, resolve_device
+from fuser.runtime.layouts import element_span, overlaps_itself
+from fuser.runtime.scalars import Scalar, python_number
+from fuser.runtime.storage import Storage
 from fuser.runtime.streams import stream_handle
 
 

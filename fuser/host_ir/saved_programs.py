@@ -14,9 +14,9 @@ from fuser.host_ir.instructions import Instruction
 from fuser.host_ir.program import HostProgram
 from fuser.ir.record_files import ByHand, RecordFile
 from fuser.records import record
-from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.kernel_files import KERNEL_CLASSES, load_from, save_to
+from fuser.runtime.compiled_kernel import KERNEL_CLASSES, CompiledKernel
 from fuser.runtime.launch_params import LaunchParams
+from fuser.runtime.user_files import load_from, save_to
 from fuser.runtime.variants import MAX_BLOCK, RUNGS, VARIANTS, Binary, KernelVariants, rung_of
 from fuser.tracebacks import short_traceback
 

@@ -23,14 +23,18 @@ from fuser.host_ir.run_history import RunHistory, Tally
 from fuser.host_ir.verified_program import VerifiedProgram
 from fuser.ir.dtypes import DataType
 from fuser.records import record
-from fuser.runtime.arrays import ArrayKind, Scalar, element_span, row_major
+from fuser.runtime.array_view import ArrayKind
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Device, Launch
-from fuser.runtime.frameworks import Framework, Storage
+from fuser.runtime.device import Device
+from fuser.runtime.host_bytes import read_number
+from fuser.runtime.launch import Launch
+from fuser.runtime.layouts import element_span, row_major
 from fuser.runtime.library_calls import LibraryCall
 from fuser.runtime.plan_evaluation import scalar_as
+from fuser.runtime.scalars import Scalar
 from fuser.runtime.selectors import NO_BODY, Selector
 from fuser.runtime.side_streams import SideStreams
+from fuser.runtime.storage import Framework, Storage
 from fuser.runtime.strided_copy import copy_strided
 
 Place = tuple[int, int]
@@ -395,7 +399,7 @@ class SwitchStep:
 
     def run(self, frame: Frame) -> None:
         root, offset = self.place
-        value = self.selector.read(frame.device, frame.addresses[root] + offset, frame.stream)
+        value = read_number(frame.device, self.selector.dtype, frame.addresses[root] + offset, frame.stream)
         frame.count({"host_reads": 1})
         if self.selector.case_of(value) is None:
             frame.told.append(self.selector.complaint(value))

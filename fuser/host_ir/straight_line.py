@@ -50,11 +50,12 @@ from fuser.host_ir.steps import (
 )
 from fuser.ir.dtypes import DataType
 from fuser.runtime import driver
-from fuser.runtime.arrays import describe_array, known_kind, python_number
-from fuser.runtime.frameworks import Storage
+from fuser.runtime.arrays import describe_array, known_kind
 from fuser.runtime.plan_evaluation import scalar_as
-from fuser.runtime.selectors import raise_complaints
+from fuser.runtime.reports import raise_complaints
+from fuser.runtime.scalars import python_number
 from fuser.runtime.side_streams import SideStreams
+from fuser.runtime.storage import Storage
 from fuser.runtime.streams import join_streams, own_stream, rejoin_streams
 
 Run = Callable[[Sequence[Any], Sequence[int], "int | None"], Any]

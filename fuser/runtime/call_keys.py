@@ -29,15 +29,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from fuser import options
-from fuser.runtime.arrays import (
-    KEPT_ALIGNMENT,
-    MAX_ALIGNMENT,
-    ArrayKind,
-    Scalar,
-    current_cuda_device,
-    known_kind,
-    python_number,
-)
+from fuser.runtime.array_view import KEPT_ALIGNMENT, MAX_ALIGNMENT, ArrayKind
+from fuser.runtime.arrays import known_kind
+from fuser.runtime.device_choice import current_cuda_device
+from fuser.runtime.scalars import Scalar, python_number
 
 Key = tuple[Any, ...]
 Read = Callable[[Sequence[Any], object], "tuple[Key, tuple[int, ...]] | None"]

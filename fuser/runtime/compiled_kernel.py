@@ -1,4 +1,7 @@
-"""`CompiledKernel`: the one object that crosses from compilation to execution. Immutable and free of any driver."""
+"""`CompiledKernel`: the one object that crosses from compilation to execution. Immutable and free of any driver.
+
+Its file form is versioned and has a checksum; nothing in a file is executed.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,23 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import get_args
 
+from fuser.ir.dtypes import DataType
+from fuser.ir.enums import CacheOp, MemoryType, ParallelType
+from fuser.ir.facts import Fact, Facts
+from fuser.ir.fusion import Distribution
 from fuser.ir.hashing import sha256
+from fuser.ir.kernel import Buffer, Kernel, Parameter, Role, ShuffleKind, Stmt, Value
+from fuser.ir.kernel_statements import GivenIndex
+from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, Meeting, ScalarOf, ScalarStep, StrideOf, Workspace
+from fuser.ir.record_files import RecordFile
 from fuser.missing_names import says_instead
 from fuser.records import record
+from fuser.runtime.raw_signature import RawKind, RawParameter
+from fuser.runtime.user_files import load_from, save_to
+from fuser.source_location import SourceLocation
 from fuser.tracebacks import short_traceback
-
-if TYPE_CHECKING:
-    from fuser.ir.facts import Facts
-    from fuser.ir.kernel import Kernel, Parameter
-    from fuser.ir.launch_plan import LaunchPlan
-    from fuser.runtime.raw_signature import RawParameter
 
 
 @record
@@ -112,8 +120,6 @@ class CompiledKernel:
 
     def __reduce__(self) -> tuple[Callable[[bytes], CompiledKernel], tuple[bytes]]:
         """Pickles hold the file form."""
-        from fuser.runtime.kernel_files import KERNEL_FILE, kernel_of_bytes
-
         return kernel_of_bytes, (KERNEL_FILE.to_bytes(self),)
 
     def __copy__(self) -> CompiledKernel:
@@ -128,8 +134,6 @@ class CompiledKernel:
 
         Raises OSError where that is not possible.
         """
-        from fuser.runtime.kernel_files import KERNEL_FILE, save_to
-
         save_to(path, KERNEL_FILE, self)
 
     @staticmethod
@@ -140,8 +144,6 @@ class CompiledKernel:
         Raises InputValueError, with the reason, for a file that is damaged, of another version, or no kernel's, and OSError
         for one that cannot be read.
         """
-        from fuser.runtime.kernel_files import KERNEL_FILE, load_from
-
         found = load_from(path, KERNEL_FILE)
         assert isinstance(found, CompiledKernel)
         return found
@@ -166,6 +168,23 @@ class CompiledKernel:
         if self.resources is not None and self.resources.spill_bytes and self.spilled_with:
             lines.append(f"spills {self.resources.spill_bytes} bytes; blocks a processor that were tried: {counts}")
         return tuple(lines)
+
+
+KERNEL_CLASSES: tuple[type, ...] = (
+    *(CompiledKernel, Resources, BlocksBy, RawParameter, RawKind),
+    *(Kernel, Buffer, Role, ShuffleKind, GivenIndex, SourceLocation),
+    *(LaunchPlan, Binding, ExtentOf, StrideOf, ScalarOf, ScalarStep, Workspace, Meeting),
+    *(DataType, MemoryType, ParallelType, CacheOp, Distribution),
+    *(c for union in (Stmt, Value, Parameter, Fact) for c in get_args(union)),
+)
+"""Those of which a CompiledKernel may consist."""
+
+KERNEL_FILE = RecordFile("kernel", 1, KERNEL_CLASSES)
+
+
+def kernel_of_bytes(data: bytes) -> CompiledKernel:
+    """What a pickle holds. Raises UnreadableError for one of another version."""
+    return KERNEL_FILE.from_bytes(data)
 
 
 def content_hash(

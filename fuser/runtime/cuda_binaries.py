@@ -9,7 +9,7 @@ from fuser import options
 from fuser.errors import LaunchError
 from fuser.ir.device_info import DeviceInfo
 from fuser.runtime import driver
-from fuser.runtime.device import Launch
+from fuser.runtime.launch import Launch
 from fuser.runtime.machine_code import why_not_first
 from fuser.runtime.raw_signature import RawParameter
 from fuser.runtime.variants import Binary

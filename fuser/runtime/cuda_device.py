@@ -34,7 +34,8 @@ from fuser.runtime.cuda_launches import (
     launch_config,
     launch_error,
 )
-from fuser.runtime.device import Allocation, ArgumentValue, Launch, OrderCalls, out_of_memory
+from fuser.runtime.device import Allocation, OrderCalls, out_of_memory
+from fuser.runtime.launch import ArgumentValue, Launch
 from fuser.runtime.library_calls import LibraryCall, operands_text
 from fuser.runtime.pack import PackedValue
 from fuser.runtime.reports import Reports
@@ -608,9 +609,10 @@ class CudaDevice:
         A driver without nodes that choose among bodies has no graph of commands with choices: they are put on the stream at
         each launch, and the host reads the selectors. So are those with calls that cannot be recorded. The log says so.
         """
-        from fuser.runtime.commands import StreamCommands, library_commands
+        from fuser.runtime.commands import library_commands
         from fuser.runtime.cuda_graphs import CudaGraph
         from fuser.runtime.cuda_switches import count_switches, has_switch_nodes
+        from fuser.runtime.run_commands import StreamCommands
 
         if count_switches(commands) and not has_switch_nodes():
             logger().warning("the driver has no conditional nodes (CUDA 12.8): a program with choices is no graph")

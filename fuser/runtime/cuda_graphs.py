@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import Any, assert_never
 
 from fuser.errors import InternalError, LaunchError
 from fuser.runtime import driver
@@ -29,17 +29,14 @@ from fuser.runtime.commands import (
     LibraryCommand,
     SwitchCommand,
 )
+from fuser.runtime.cuda_binaries import LoadedKernel
 from fuser.runtime.cuda_launches import node_attributes
 from fuser.runtime.cuda_switches import ChoiceMemory, add_switch_node, choice_launch, count_switches
-from fuser.runtime.device import Launch
 from fuser.runtime.early_launches import early_edges, is_early
+from fuser.runtime.graph_device import GraphDevice
+from fuser.runtime.launch import Launch
 from fuser.runtime.pack import ArgumentCells, ArgumentLayout
 from fuser.runtime.streams import keep_until_done
-
-if TYPE_CHECKING:
-    from fuser.runtime.cuda_binaries import LoadedKernel
-    from fuser.runtime.cuda_device import CudaDevice
-
 
 EDGE_DATA = (12, 3)
 """The first driver whose edges of graphs say when what is behind them starts."""
@@ -51,7 +48,7 @@ class CudaGraph:
     Raises LaunchError for a launch that the device cannot hold, naming kernel and sizes, and for every failed driver call.
     """
 
-    def __init__(self, device: CudaDevice, commands: Sequence[Command], edges: Edges) -> None:
+    def __init__(self, device: GraphDevice, commands: Sequence[Command], edges: Edges) -> None:
         self.device = device
         self._calls = _Calls()
         self._executable: Any = None
@@ -139,7 +136,7 @@ class _Nodes:
 
     def __init__(
         self,
-        device: CudaDevice,
+        device: GraphDevice,
         graph: Any,
         commands: Sequence[Command],
         edges: Edges,
@@ -252,7 +249,7 @@ def _add_early_edges(graph: Any, earlier: Sequence[Any], nodes: Sequence[Any]) -
     driver.call("cuGraphAddDependencies", graph, list(earlier), [node] * count, [data] * count, count)
 
 
-def _set(device: CudaDevice, executable: Any, node: Any, part: _Part) -> bool:
+def _set(device: GraphDevice, executable: Any, node: Any, part: _Part) -> bool:
     """Give a node other parameters; False if the driver does not."""
     try:
         if isinstance(part, _Kernel):
@@ -279,7 +276,7 @@ class _Choice:
 
     def __init__(
         self,
-        device: CudaDevice,
+        device: GraphDevice,
         graph: Any,
         command: SwitchCommand,
         known: list[Any],
@@ -298,7 +295,7 @@ class _Choice:
         self._bodies: list[_Nodes] = []
         if count:
             others = [node for node in waits if node not in known]
-            self.node, graphs = add_switch_node(device, graph, [self._setter, *others], self._handle, count)
+            self.node, graphs = add_switch_node(device.context, graph, [self._setter, *others], self._handle, count)
             self._bodies = [
                 _Nodes(device, inner, body.commands, body.edges, memory, calls)
                 for inner, body in zip(graphs, command.bodies, strict=True)
@@ -320,14 +317,14 @@ class _Choice:
         return True
 
     def _launch(self, command: SwitchCommand) -> _Kernel:
-        launch = choice_launch(self._device, command, self._table, self._report, int(self._handle))
+        launch = choice_launch(self._device.info.arch, command, self._table, self._report, int(self._handle))
         return _Kernel(self._device, launch)
 
 
 class GraphHandles:
     """What the driver gave; given back when nothing needs it any more."""
 
-    def __init__(self, device: CudaDevice, graph: Any, executable: Any, memory: ChoiceMemory | None = None) -> None:
+    def __init__(self, device: GraphDevice, graph: Any, executable: Any, memory: ChoiceMemory | None = None) -> None:
         self._device = device
         self._graph = graph
         self._executable = executable
@@ -352,7 +349,7 @@ class _Kernel:
 
     kind = "Kernel"
 
-    def __init__(self, device: CudaDevice, command: KernelCommand) -> None:
+    def __init__(self, device: GraphDevice, command: KernelCommand) -> None:
         # When a node starts is said by its edges.
         self.launch: Launch = replace(command.launch, beside=False, early=False, shares_sms=False)
         self.loaded: LoadedKernel = device.prepare(command.kernel, self.launch)
@@ -392,7 +389,7 @@ class _Called:
 
     kind = "ChildGraph"
 
-    def __init__(self, device: CudaDevice, command: LibraryCommand, calls: _Calls) -> None:
+    def __init__(self, device: GraphDevice, command: LibraryCommand, calls: _Calls) -> None:
         self._captured: Any = device.capture_library(command.call, command.addresses, calls.shared)
         self.graph: Any = driver.bindings().CUgraph(self._captured.graph)
 
@@ -400,7 +397,7 @@ class _Called:
 _Part = _Kernel | _Memory | _Nothing | _Called | _Choice
 
 
-def _parts(command: Command, device: CudaDevice, calls: _Calls) -> list[_Part]:
+def _parts(command: Command, device: GraphDevice, calls: _Calls) -> list[_Part]:
     match command:
         case KernelCommand():
             return [_Kernel(device, command)]

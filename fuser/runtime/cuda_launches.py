@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fuser.errors import LaunchError
 from fuser.ir.device_info import DeviceInfo
 from fuser.runtime import driver
-from fuser.runtime.device import Launch
+from fuser.runtime.launch import Launch
 from fuser.runtime.pack import ArgumentCells, ArgumentLayout, PackedValue
 
 if TYPE_CHECKING:

@@ -16,18 +16,15 @@ import ctypes
 import os
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fuser.ir.dtypes import DataType
 from fuser.runtime import driver
 from fuser.runtime.commands import Command, KernelCommand, SwitchCommand
 from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
-from fuser.runtime.device import Launch
+from fuser.runtime.launch import Launch
 from fuser.runtime.raw_signature import RawKind, RawParameter
 from fuser.runtime.selectors import NO_BODY, Selector
-
-if TYPE_CHECKING:
-    from fuser.runtime.cuda_device import CudaDevice
 
 _SINCE = (12, 8)
 _TYPES = {
@@ -131,15 +128,13 @@ def choice_kernel(dtype: DataType, arch: str, *, is_condition: bool, sets_node: 
     )
 
 
-def choice_launch(device: CudaDevice, command: SwitchCommand, table: int, report: Report, handle: int) -> KernelCommand:
+def choice_launch(arch: str, command: SwitchCommand, table: int, report: Report, handle: int) -> KernelCommand:
     """The launch that sets the node of a choice, or, without a node, only looks at the selector.
 
     table   address of `Tables.of` the selector, 0 where none is needed
     """
     selector = command.selector
-    kernel = choice_kernel(
-        selector.dtype, device.info.arch, is_condition=selector.is_condition, sets_node=bool(command.bodies)
-    )
+    kernel = choice_kernel(selector.dtype, arch, is_condition=selector.is_condition, sets_node=bool(command.bodies))
     none = len(command.bodies)
     otherwise = none if selector.default == NO_BODY else selector.default
     arguments = (command.address, len(selector.bodies), table, otherwise, report.flag, report.address, handle)
@@ -149,7 +144,7 @@ def choice_launch(device: CudaDevice, command: SwitchCommand, table: int, report
 # --- the node ---------------------------------------------------------------------------------------------------------
 
 
-def add_switch_node(device: CudaDevice, graph: Any, waits: list[Any], handle: Any, count: int) -> tuple[Any, list[Any]]:
+def add_switch_node(context: Any, graph: Any, waits: list[Any], handle: Any, count: int) -> tuple[Any, list[Any]]:
     """(a node that runs one of `count` bodies, their graphs, which are empty and belong to the node)."""
     module = driver.bindings()
     parameters = module.CUgraphNodeParams()
@@ -158,7 +153,7 @@ def add_switch_node(device: CudaDevice, graph: Any, waits: list[Any], handle: An
     choice.handle = handle
     choice.type = module.CUgraphConditionalNodeType.CU_GRAPH_COND_TYPE_SWITCH
     choice.size = count
-    choice.ctx = device.context
+    choice.ctx = context
     node = driver.call("cuGraphAddNode", graph, waits, None, len(waits), parameters)
     return node, list(parameters.conditional.phGraph_out)[:count]
 

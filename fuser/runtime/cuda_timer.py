@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from fuser.runtime.frameworks import Framework
+    from fuser.runtime.storage import Framework
 
 _AHEAD_NS = 1.0e5
 """The GPU overwrites memory for so long before each run: until then the host has enqueued the run and both events."""

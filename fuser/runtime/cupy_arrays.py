@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fuser.errors import InputTypeError
 from fuser.ir.dtypes import DataType
-from fuser.runtime.arrays import ArrayView, element_span, framework_dtype
-from fuser.runtime.frameworks import Storage, device_tensor_of
-
-if TYPE_CHECKING:
-    from fuser.runtime.device import Device
+from fuser.runtime.array_view import ArrayView, framework_dtype
+from fuser.runtime.device import Device
+from fuser.runtime.device_memory import device_tensor_of
+from fuser.runtime.layouts import element_span
+from fuser.runtime.storage import Storage
 
 
 def describe_cupy(array: Any) -> ArrayView:

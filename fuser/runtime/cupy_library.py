@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuser.ir.dtypes import DataType
 from fuser.runtime import array_library
-from fuser.runtime.arrays import element_span
+from fuser.runtime.layouts import element_span
 from fuser.runtime.library_calls import LibraryCall, Operand
 
 if TYPE_CHECKING:

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from fuser import locks
 from fuser.errors import LaunchMemoryError
+from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
+from fuser.runtime.commands import Command, DeviceGraph, Edges
+from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.launch import ArgumentValue, Launch
+from fuser.runtime.library_calls import LibraryCall
+from fuser.runtime.reports import Reports
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from fuser.ir.device_info import DeviceInfo
-    from fuser.runtime.commands import Command, DeviceGraph, Edges
-    from fuser.runtime.compiled_kernel import CompiledKernel
-    from fuser.runtime.library_calls import LibraryCall
-    from fuser.runtime.reports import Reports
 
 # name -> "module:factory"; the factory takes the device index.
 REGISTRY: dict[str, str] = {
@@ -42,36 +42,11 @@ class Allocation:
     capture: int = 0
 
 
-@record
-class Launch:
-    """Concrete launch sizes; shared memory in bytes."""
-
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared_bytes: int = 0
-    cluster: tuple[int, int, int] | None = None
-    cooperative: bool = False
-    # Starts when the blocks of the kernel before it on the stream have all said so, instead of when they are done.
-    beside: bool = False
-    # Starts when the blocks of the kernel before it have all ended, and waits within for what they stored.
-    early: bool = False
-    # Of two launches beside each other: an SM may have blocks of both, as its memory is divided alike for them.
-    shares_sms: bool = False
-
-    @property
-    def threads(self) -> int:
-        """Threads of one block."""
-        return self.block[0] * self.block[1] * self.block[2]
-
-
 def out_of_memory(nbytes: int, device: str) -> LaunchMemoryError:
     """The error for an allocation that a device has no room for."""
     return LaunchMemoryError(
         f"{device} has no room for {nbytes} bytes ({nbytes / 2**30:.1f} GiB): give it smaller inputs, or the work in parts"
     )
-
-
-ArgumentValue = int | float | complex | bool
 
 
 OrderCalls: TypeAlias = tuple[Callable[[Any, int], None], Callable[[Any, int], None], Callable[[int], int]]

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 from fuser.errors import InputTypeError, LaunchError
 from fuser.ir.dtypes import DataType
 from fuser.missing_names import says_instead
-from fuser.runtime.arrays import ArrayView, element_span, row_major
+from fuser.runtime.array_view import ArrayView, framework_dtype
+from fuser.runtime.device import Allocation, Device
+from fuser.runtime.dlpack import CPU, CUDA, export_tensor, raw_stream
+from fuser.runtime.host_bytes import read_elements, strided_view
+from fuser.runtime.layouts import element_span, row_major
 from fuser.runtime.streams import order_after
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from fuser.runtime.device import Allocation, Device
 
 
 class OwnedMemory:
@@ -92,8 +94,6 @@ class DeviceTensor:
         """A dense copy of a host array on `device`. Raises InputTypeError for an element type that is not supported."""
         import numpy as np
 
-        from fuser.runtime.arrays import framework_dtype
-
         tensor = cls.empty(device, array.shape, framework_dtype(array.dtype), None, stream)
         if array.size:
             device.copy_from_host(tensor.address, np.ascontiguousarray(array), stream)
@@ -131,8 +131,6 @@ class DeviceTensor:
         """A host copy with the same shape and strides, complete on return."""
         import numpy as np
 
-        from fuser.runtime.host_arrays import read_elements, strided_view
-
         host = np.zeros(element_span(self._sizes, self._strides) * self.dtype.itemsize, np.uint8)
         read_elements(self.device, self.dtype, self._sizes, self._strides, self._address, host, 0, self.stream)
         return strided_view(host, self.dtype, self._sizes, self._strides)
@@ -144,8 +142,6 @@ class DeviceTensor:
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        from fuser.runtime.dlpack import CPU, CUDA
-
         return (CUDA, self.device.index) if self.device.kind == "cuda" else (CPU, 0)
 
     def __dlpack__(
@@ -157,8 +153,6 @@ class DeviceTensor:
         copy: bool | None = None,
     ) -> object:
         """A DLPack capsule. `stream` is numbered as the protocol says; -1 asks for no synchronisation."""
-        from fuser.runtime.dlpack import export_tensor, raw_stream
-
         del max_version  # the capsule is of the version that every consumer accepts
         here = self.__dlpack_device__()
         if dl_device is not None and tuple(dl_device) != here:

@@ -18,7 +18,7 @@ from fuser import options
 from fuser.ir.device_info import DeviceInfo
 from fuser.runtime.commands import Command, Edges, KernelCommand
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Launch
+from fuser.runtime.launch import Launch
 
 _may: WeakKeyDictionary[CompiledKernel, bool] = WeakKeyDictionary()
 

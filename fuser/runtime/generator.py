@@ -10,7 +10,7 @@ import threading
 
 from fuser import locks
 from fuser.errors import InputTypeError
-from fuser.runtime.arrays import ArrayView
+from fuser.runtime.array_view import ArrayView
 from fuser.runtime.device import Device
 from fuser.runtime.frameworks import framework_for
 from fuser.tracebacks import short_traceback

@@ -1,4 +1,4 @@
-"""Host arrays (NumPy, and CPU tensors of other libraries on the simulator): into device memory and back.
+"""Host arrays (NumPy, and CPU tensors of other libraries on the simulator): description, into device memory and back.
 
 What is copied is the span from the first to the last stored element, so that strides, expanded dimensions and the low
 bits of the address stay what they were and a kernel sees the caller's layout.
@@ -6,21 +6,33 @@ bits of the address stay what they were and a kernel sees the caller's layout.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fuser.errors import InputTypeError
-from fuser.ir.dtypes import DataType
-from fuser.runtime.arrays import KEPT_ALIGNMENT, ArrayView, element_span
-from fuser.runtime.frameworks import Storage
+from fuser.runtime.array_view import KEPT_ALIGNMENT, ArrayView, framework_dtype
+from fuser.runtime.device import Device
+from fuser.runtime.host_bytes import Bytes, strided_view
+from fuser.runtime.layouts import element_span, row_major
+from fuser.runtime.storage import Framework, Storage
 
-if TYPE_CHECKING:
-    from fuser.runtime.device import Device
-    from fuser.runtime.frameworks import Framework
 
-Bytes = np.ndarray[Any, Any]
+def describe_numpy(array: np.ndarray[Any, Any]) -> ArrayView:
+    """View of a NumPy array. One with negative strides, or strides that are no whole elements, is seen row major."""
+    dtype = framework_dtype(array.dtype)
+    sizes = array.shape
+    itemsize = dtype.itemsize
+    address = array.ctypes.data
+    strides: list[int] = []
+    for step, n in zip(array.strides, sizes, strict=True):
+        stride, rest = divmod(step, itemsize)
+        if n > 1 and (rest or stride < 0):
+            return ArrayView("numpy", dtype, sizes, row_major(sizes), 0, ("cpu", 0), array, array)
+        strides.append(stride if n > 1 or (not rest and stride >= 0) else 1)
+    if address % itemsize:
+        return ArrayView("numpy", dtype, sizes, row_major(sizes), 0, ("cpu", 0), array, array)
+    return ArrayView("numpy", dtype, sizes, tuple(strides), address, ("cpu", 0), array, array)
 
 
 def as_numpy(view: ArrayView) -> np.ndarray[Any, Any]:
@@ -51,14 +63,6 @@ def stored_bytes(array: np.ndarray[Any, Any], view: ArrayView) -> Bytes:
     return flat.view(np.uint8)
 
 
-def strided_view(
-    data: Bytes, dtype: DataType, sizes: Sequence[int], strides: Sequence[int], offset: int = 0
-) -> np.ndarray[Any, Any]:
-    """Bytes seen as an array; strides and offset in elements."""
-    itemsize = dtype.itemsize
-    return np.ndarray(tuple(sizes), dtype.numpy, data, offset * itemsize, tuple(s * itemsize for s in strides))
-
-
 def host_storage(view: ArrayView) -> Storage:
     """The host array as storage that has no device memory yet; `copy_in` gives it some when a kernel needs it."""
     array = as_numpy(view)
@@ -78,47 +82,6 @@ def copy_in(view: ArrayView, storage: Storage, device: Device, framework: Framew
     storage.array, storage.allocation = memory.array, memory.allocation
     if data.nbytes:
         device.copy_from_host(storage.address, data, stream)
-
-
-def read_elements(
-    device: Device,
-    dtype: DataType,
-    sizes: Sequence[int],
-    strides: Sequence[int],
-    address: int,
-    out: Bytes,
-    at: int,
-    stream: int,
-) -> None:
-    """Copy a tensor's stored span from `address` to byte `at` of `out`; strides not negative.
-
-    Bytes between the elements are copied along on a GPU. The simulator objects to reading what nobody wrote, so there
-    they are left out.
-    """
-    itemsize = dtype.itemsize
-    nbytes = element_span(sizes, strides) * itemsize
-    if nbytes == 0:
-        return
-    if device.kind == "cuda" or not has_gaps(sizes, strides):
-        device.copy_to_host(out[at : at + nbytes], address, stream)
-        return
-    run = next((d for d in range(len(sizes)) if strides[d] == 1), None)
-    width = itemsize * (1 if run is None else sizes[run])
-    # An expanded dimension stores one element, however often it is seen.
-    outer = [(sizes[d] if strides[d] else 1, strides[d]) for d in range(len(sizes)) if d != run]
-    for index in np.ndindex(*(n for n, _ in outer)):
-        offset = sum(i * s for i, (_, s) in zip(index, outer, strict=True)) * itemsize
-        device.copy_to_host(out[at + offset : at + offset + width], address + offset, stream)
-
-
-def has_gaps(sizes: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether there are elements between the first and the last that belong to no index; strides not negative."""
-    reach = 1
-    for stride, n in sorted((s, n) for s, n in zip(strides, sizes, strict=True) if n > 1):
-        if stride > reach:
-            return True
-        reach += (n - 1) * stride
-    return False
 
 
 def copy_back(view: ArrayView, storage: Storage, device: Device, stream: int) -> None:

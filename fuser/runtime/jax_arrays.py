@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fuser.errors import InputTypeError
-from fuser.runtime.arrays import ArrayView, framework_dtype, row_major
-from fuser.runtime.frameworks import DeviceFramework, Framework, HostFramework
+from fuser.runtime.array_view import ArrayView, framework_dtype
+from fuser.runtime.device import Device
+from fuser.runtime.device_memory import DeviceFramework, HostFramework
+from fuser.runtime.layouts import row_major
+from fuser.runtime.storage import Framework
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from fuser.runtime.device import Device
 
 
 def describe_jax(array: Any) -> ArrayView:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import overload
 
 from fuser.errors import InputTypeError, InputValueError
-from fuser.runtime.device import Launch
+from fuser.runtime.launch import Launch
 from fuser.tracebacks import short_tracebacks
 
 UNSET = -1

@@ -1,28 +1,15 @@
-"""Calls of libraries: what is handed over, and which library gets it.
+"""Calls of libraries: what is handed over, and what is said of how it is taken.
 
-A call has its shapes, layouts and numbers; addresses come with each run. Which library computes it follows from whose arrays
-a program runs on:
-
-    simulator                  NumPy
-    tensors of torch           torch
-    other arrays on a GPU      CuPy; torch where CuPy is not installed and the program has torch already
+A call has its shapes, layouts and numbers; addresses come with each run.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from functools import cache
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
-from fuser.errors import LaunchError
 from fuser.ir.dtypes import DataType
 from fuser.records import record
-
-if TYPE_CHECKING:
-    from fuser.runtime.arrays import Scalar
-    from fuser.runtime.device import Device
+from fuser.runtime.scalars import Scalar
 
 
 @record
@@ -44,30 +31,6 @@ class LibraryCall:
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     numbers: tuple[tuple[str, Scalar | None], ...] = ()
-
-
-def library_for(op: str, kind: str, device: Device) -> str:
-    """The library that computes `op` for arrays of a kind.
-
-    Raises LaunchError, naming what to install, where there is none.
-    """
-    if device.kind != "cuda":
-        return "numpy"
-    if kind == "torch":
-        return "torch"
-    if _is_installed("cupy"):
-        return "cupy"
-    if "torch" in sys.modules:
-        return "torch"
-    raise LaunchError(
-        f"{op}() is computed by a library, and none is installed that takes arrays of {kind} on a GPU: install CuPy, "
-        "pip install 'fuser[cupy]', or hand in tensors of torch, pip install 'fuser[torch]'"
-    )
-
-
-@cache
-def _is_installed(package: str) -> bool:
-    return find_spec(package) is not None
 
 
 def notes_of(call: LibraryCall) -> tuple[str, ...]:

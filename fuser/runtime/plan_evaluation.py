@@ -45,8 +45,9 @@ from fuser.ir.kernel import (
     WorkspaceParameter,
 )
 from fuser.ir.launch_plan import ExtentOf, LaunchPlan, ScalarOf, ScalarStep, StrideOf
-from fuser.runtime.arrays import Scalar, alignment_of
+from fuser.runtime.array_view import alignment_of
 from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.scalars import Scalar
 
 Shapes = Sequence[Sequence[int]]
 Triple = tuple[int, int, int]

@@ -8,10 +8,11 @@ or `synchronize` of a captured program.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol
 
 from fuser import locks
-from fuser.runtime.selectors import raise_complaints
+from fuser.errors import LaunchError
 
 
 class Source(Protocol):
@@ -59,3 +60,11 @@ class Reports:
     def _forget(self) -> None:
         self._told.clear()
         self._sources = ()
+
+
+def raise_complaints(complaints: Sequence[str]) -> None:
+    """Raise LaunchError for what was told, the first one in its message and the others in notes."""
+    error = LaunchError(complaints[0])
+    for other in complaints[1:]:
+        error.add_note(other)
+    raise error

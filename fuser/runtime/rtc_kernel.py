@@ -13,7 +13,8 @@ from fuser.ir.device_info import H200, DeviceInfo
 from fuser.missing_names import says_instead
 from fuser.runtime import driver
 from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
-from fuser.runtime.device import Allocation, Launch, get_device
+from fuser.runtime.device import Allocation, get_device
+from fuser.runtime.launch import Launch
 from fuser.runtime.launch_params import LaunchParams
 from fuser.runtime.raw_arguments import CheckedArgument, RawArray, check_arguments
 from fuser.runtime.raw_signature import (
@@ -306,7 +307,7 @@ def _fixed_index(asked: int | DeviceInfo | CudaDevice | None) -> int | None:
 
 
 def _current_index() -> int:
-    from fuser.runtime.arrays import current_cuda_device
+    from fuser.runtime.device_choice import current_cuda_device
 
     return current_cuda_device()
 

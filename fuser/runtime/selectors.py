@@ -9,15 +9,8 @@ Whoever runs bodies asks here: the host that has read the value, and the kernel 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from fuser.errors import LaunchError
 from fuser.ir.dtypes import DataType
 from fuser.records import record
-
-if TYPE_CHECKING:
-    from fuser.runtime.device import Device
 
 NO_BODY = -1
 """The number of a body that does nothing, and is not there."""
@@ -58,22 +51,3 @@ class Selector:
             f"the selector of {self.text} was {value} on the device, and there {cases}: its default was run instead. "
             "Let what writes the selector keep it in range"
         )
-
-    def read(self, device: Device, address: int, stream: int) -> int:
-        """The value, when all work of `stream` is done: the host waits for it.
-
-        Raises LaunchError while the stream is captured.
-        """
-        import numpy as np
-
-        host = np.zeros(1, self.dtype.numpy)
-        device.copy_to_host(host, address, stream)
-        return int(host[0])
-
-
-def raise_complaints(complaints: Sequence[str]) -> None:
-    """Raise LaunchError for what was told, the first one in its message and the others in notes."""
-    error = LaunchError(complaints[0])
-    for other in complaints[1:]:
-        error.add_note(other)
-    raise error

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fuser import locks
 from fuser.errors import InputTypeError, LaunchError
 from fuser.runtime import driver
-
-if TYPE_CHECKING:
-    from fuser.runtime.device import Device
+from fuser.runtime.device import Device
 
 _EVENT_DISABLE_TIMING = 2
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 from fuser.ir.dtypes import DataType
-from fuser.runtime.arrays import element_span
 from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
-from fuser.runtime.device import Launch
-
-if TYPE_CHECKING:
-    from fuser.runtime.device import Device
+from fuser.runtime.device import Device
+from fuser.runtime.host_bytes import read_elements, strided_view
+from fuser.runtime.launch import Launch
+from fuser.runtime.layouts import element_span
 
 _BLOCK = 256
 _MAX_GRID = 2**31 - 1
@@ -72,8 +70,6 @@ def _copy_on_host(
     stream: int,
 ) -> None:
     import numpy as np
-
-    from fuser.runtime.host_arrays import read_elements, strided_view
 
     source = np.zeros(element_span(sizes, src_strides) * dtype.itemsize, np.uint8)
     read_elements(device, dtype, sizes, src_strides, src, source, 0, stream)

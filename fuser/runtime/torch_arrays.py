@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from fuser.errors import InputTypeError
 from fuser.ir.dtypes import DataType
-from fuser.runtime.arrays import ArrayView, framework_dtype
-from fuser.runtime.frameworks import Framework, HostFramework, Storage, device_tensor_of
+from fuser.runtime.array_view import ArrayView, framework_dtype
+from fuser.runtime.device import Device
+from fuser.runtime.device_memory import HostFramework, device_tensor_of
+from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.storage import Framework, Storage
 from fuser.runtime.streams import LEGACY
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from fuser.runtime.device import Device
-    from fuser.runtime.device_tensor import DeviceTensor
 
 _HOST = ("cpu", 0)
 _cuda: list[tuple[str, int]] = [("cuda", i) for i in range(256)]

@@ -12,7 +12,7 @@ from fuser.ir.enums import ParallelType
 from fuser.ir.integers import Int, Symbol
 from fuser.ir.kernel import SIZE_SYMBOLS, Buffer, ExtentParameter, Kernel, ScalarParameter
 from fuser.records import record
-from fuser.runtime.device import ArgumentValue, Launch
+from fuser.runtime.launch import ArgumentValue, Launch
 from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.lanes import Array
 from fuser.simulator.memory import ALIGNMENT, DeviceMemory, Region, VirtualRegion

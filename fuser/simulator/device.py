@@ -10,9 +10,11 @@ import numpy as np
 from fuser import locks
 from fuser.errors import LaunchError, NoDeviceError
 from fuser.ir.device_info import H200, DeviceInfo
-from fuser.runtime.commands import Command, Edges, SequenceGraph
-from fuser.runtime.device import Allocation, ArgumentValue, Launch, OrderCalls
+from fuser.runtime.commands import Command, Edges
+from fuser.runtime.device import Allocation, OrderCalls
+from fuser.runtime.launch import ArgumentValue, Launch
 from fuser.runtime.reports import Reports
+from fuser.runtime.run_commands import SequenceGraph
 from fuser.simulator.library_calls import call_numpy
 from fuser.simulator.machine import check_launch, run_kernel
 from fuser.simulator.memory import DeviceMemory

@@ -21,7 +21,7 @@ from fuser.ir.integers import Symbol
 from fuser.ir.kernel import THREAD_SYMBOLS, Kernel, ScalarParameter, SemaphoreParameter
 from fuser.ir.op_table import numpy_cast
 from fuser.records import record
-from fuser.runtime.device import ArgumentValue, Launch
+from fuser.runtime.launch import ArgumentValue, Launch
 from fuser.simulator.binding import Binding, bind_arguments
 from fuser.simulator.communication import Communication
 from fuser.simulator.compile import compile_kernel

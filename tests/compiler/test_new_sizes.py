@@ -19,7 +19,7 @@ from fuser.errors import InputRuntimeError
 from fuser.host_ir import families
 from fuser.host_ir.steps import BoundProgram, memory_of
 from fuser.ir.number_trace import Find, NumberTrace, UntraceableError
-from fuser.runtime.arrays import ArrayView
+from fuser.runtime.array_view import ArrayView
 from fuser.simulator.device import SimulatorDevice
 from tests.device_layouts import place, place_all
 from tests.fusion_corpus import CORPUS, Arg, FusionCase, Num, Sizes, case

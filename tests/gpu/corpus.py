@@ -44,7 +44,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.ir.integers import Symbol
 from fuser.runtime import driver, nvrtc
-from fuser.runtime.arrays import framework_dtype
+from fuser.runtime.array_view import framework_dtype
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.device import Allocation, Device, get_device

@@ -17,7 +17,7 @@ import numpy as np
 from fuser.errors import FuserError
 from fuser.runtime import nvrtc
 from fuser.runtime.compiled_kernel import CompiledKernel, content_hash
-from fuser.runtime.device import Launch
+from fuser.runtime.launch import Launch
 from fuser.runtime.raw_signature import RawKind, RawParameter
 
 if TYPE_CHECKING:

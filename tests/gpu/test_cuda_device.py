@@ -8,7 +8,7 @@ import pytest
 from fuser.errors import LaunchError
 from fuser.runtime import driver
 from fuser.runtime.cuda_device import CudaDevice
-from fuser.runtime.device import Launch
+from fuser.runtime.launch import Launch
 from fuser.runtime.rtc_kernel import RtcKernel
 from fuser.runtime.variants import KernelVariants
 

@@ -8,7 +8,7 @@ import pytest
 from fuser.errors import CompilationError, LaunchError
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.cuda_device import CudaDevice
-from fuser.runtime.device import Launch
+from fuser.runtime.launch import Launch
 from fuser.runtime.raw_signature import RawKind, RawParameter
 from fuser.runtime.variants import KernelVariants
 from tests.runtime.test_variants import HUNGRY, ONLY_TO_512, RAW_HUNGRY, SMALL, kernel_of

@@ -31,7 +31,8 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, ScalarStep, StrideOf, Workspace
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Allocation, Launch
+from fuser.runtime.device import Allocation
+from fuser.runtime.launch import Launch
 
 
 class HostDevice:

@@ -14,8 +14,8 @@ from fuser.host_ir.program import HostProgram
 from fuser.ir.dtypes import DataType
 from fuser.ir.integers import as_int
 from fuser.ir.launch_plan import Workspace
-from fuser.runtime.device import Launch
 from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.launch import Launch
 
 N = extent("x", 0)
 

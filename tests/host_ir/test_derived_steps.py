@@ -15,7 +15,8 @@ from fuser.host_ir.program import HostProgram
 from fuser.host_ir.steps import BoundProgram
 from fuser.ir.dtypes import DataType
 from fuser.ir.number_trace import NumberTrace, UntraceableError
-from fuser.runtime.arrays import ArrayView, describe_array
+from fuser.runtime.array_view import ArrayView
+from fuser.runtime.arrays import describe_array
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.simulator.device import SimulatorDevice
 from tests.host_ir.kernels import scale_kernel

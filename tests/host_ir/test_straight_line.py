@@ -20,8 +20,9 @@ from fuser.host_ir.program import HostProgram
 from fuser.ir.kernel import SemaphoreParameter, TensorParameter, WorkspaceParameter
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.cuda_launches import BoundLaunch
-from fuser.runtime.device import Launch, get_device
+from fuser.runtime.device import get_device
 from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.launch import Launch
 from fuser.runtime.streams import own_stream
 from fuser.simulator.device import SimulatorDevice
 from tests.device_layouts import place_all

@@ -293,7 +293,7 @@ def test_clusters_do_not_wait_for_the_whole_grid() -> None:
 
 
 def test_a_device_without_clusters_refuses() -> None:
-    from fuser.runtime.device import Launch
+    from fuser.runtime.launch import Launch
     from fuser.simulator.machine import run_kernel
     from fuser.simulator.memory import DeviceMemory
 

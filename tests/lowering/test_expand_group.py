@@ -14,7 +14,7 @@ from fuser.ir.fusion import Tensor
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.kernel import BlockBarrier, Shuffle, SpinWait, walk
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.runtime.device import Launch
+from fuser.runtime.launch import Launch
 from fuser.simulator.errors import SimulatorError
 from fuser.simulator.machine import run_kernel
 from fuser.simulator.memory import DeviceMemory

@@ -1,4 +1,4 @@
-"""Arrays of every kind as views, in and out of a device, and the device that they decide."""
+"""Arrays of every kind as views, in and out of a device."""
 
 from __future__ import annotations
 
@@ -10,30 +10,19 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from fuser.errors import InputAssertionError, InputRuntimeError, InputTypeError
+from fuser.errors import InputTypeError
 from fuser.ir.dtypes import DataType
 from fuser.ir.facts import TensorDescriptor
-from fuser.runtime import arrays
-from fuser.runtime.arrays import (
-    ArrayView,
-    alignment_of,
-    describe_array,
-    element_span,
-    is_scalar,
-    overlaps_itself,
-    parse_device,
-    python_number,
-    resolve_device,
-    row_major,
-)
-from fuser.runtime.device import get_device
+from fuser.runtime.array_view import alignment_of
+from fuser.runtime.arrays import describe_array
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.runtime.dlpack import export_tensor, import_tensor
-from fuser.runtime.frameworks import Storage, framework_for
-from fuser.runtime.host_arrays import copy_back, copy_in, has_gaps, host_storage, read_elements, strided_view
+from fuser.runtime.frameworks import framework_for
+from fuser.runtime.host_arrays import copy_back, copy_in, host_storage
+from fuser.runtime.host_bytes import read_elements, strided_view
+from fuser.runtime.layouts import row_major
+from fuser.runtime.storage import Storage
 from fuser.simulator.device import SimulatorDevice
 
 NUMPY_DTYPES = [
@@ -49,10 +38,6 @@ NUMPY_DTYPES = [
     (np.complex128, DataType.ComplexDouble),
     (ml_dtypes.float8_e4m3fn, DataType.Float8_e4m3fn),
 ]
-
-
-def _view(device: tuple[str, int], kind: Any = "torch", sizes: tuple[int, ...] = (2,)) -> ArrayView:
-    return ArrayView(kind, DataType.Float, sizes, row_major(sizes), 256, device, None, None)
 
 
 # ---------------------------------------------------------------- NumPy
@@ -122,20 +107,7 @@ def test_descriptor_tells_the_alignment_of_the_copy() -> None:
     assert alignment_of(0) == 256
 
 
-# ---------------------------------------------------------------- layouts
-
-
-@settings(deadline=None, max_examples=300)
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 12)), max_size=4))
-def test_overlaps_itself_by_enumeration(dims: list[tuple[int, int]]) -> None:
-    sizes = [n for n, _ in dims]
-    strides = [s for _, s in dims]
-    offsets = [sum(i * s for i, s in zip(index, strides, strict=True)) for index in np.ndindex(*sizes)]
-    assert overlaps_itself(sizes, strides) == (len(set(offsets)) < len(offsets))
-    span = element_span(sizes, strides)
-    assert span == (max(offsets) + 1 if offsets else 0)
-    if offsets:
-        assert has_gaps(sizes, strides) == (set(offsets) != set(range(span)))
+# ---------------------------------------------------------------- in and out of a device
 
 
 @pytest.mark.parametrize(
@@ -165,91 +137,6 @@ def test_copy_back_leaves_the_bytes_between_elements_alone() -> None:
     device.fill(storage.address, np.float32(-1).tobytes(), 7, 0)
     copy_back(view, storage, device, 0)
     np.testing.assert_array_equal(base, [-1, 1, -1, 3, -1, 5, -1, 7])
-
-
-# ---------------------------------------------------------------- scalars
-
-
-def test_numbers() -> None:
-    assert [is_scalar(x) for x in (1, True, 1.5, 1j, np.float32(1), np.int8(3))] == [True] * 6
-    assert not is_scalar("1")
-    assert not is_scalar(np.zeros(()))
-    assert python_number(np.int32(3)) == 3
-    assert type(python_number(np.float64(3))) is float
-    assert type(python_number(np.bool_(True))) is bool
-    assert python_number(ml_dtypes.bfloat16(1.5)) == 1.5
-    with pytest.raises(InputTypeError, match="expected a number, got str"):
-        python_number("1")
-
-
-# ---------------------------------------------------------------- devices
-
-
-@pytest.mark.parametrize(
-    ("requested", "expected"),
-    [
-        (0, ("cuda", 0)),
-        (255, ("cuda", 255)),
-        ("cuda", ("cuda", None)),
-        ("cuda:1", ("cuda", 1)),
-        ("simulator", ("simulator", None)),
-        (types.SimpleNamespace(type="cuda", index=2), ("cuda", 2)),
-    ],
-)
-def test_device_arguments(requested: Any, expected: tuple[str, int | None]) -> None:
-    assert parse_device(requested) == expected
-
-
-@pytest.mark.parametrize(
-    "requested", ["cpu", "cuda:x", "meta", 1.5, True, (0,), types.SimpleNamespace(type="cpu", index=None)]
-)
-def test_other_devices_are_refused(requested: Any) -> None:
-    with pytest.raises(InputAssertionError, match="give an index, 'cuda:<index>' or 'simulator'"):
-        resolve_device([], requested)
-
-
-@pytest.mark.parametrize("requested", [256, -1, "cuda:999"])
-def test_device_index_out_of_range(requested: Any) -> None:
-    with pytest.raises(InputRuntimeError, match=r"is outside \[0, 255\]"):
-        resolve_device([], requested)
-
-
-def test_inputs_decide_the_device() -> None:
-    simulated = get_device("simulator", 0)
-    tensor = describe_array(DeviceTensor.empty(simulated, (2,), DataType.Float))
-    host = describe_array(np.zeros(2))
-    assert resolve_device([host, tensor, 3.0]) is simulated
-    assert resolve_device([host], "simulator") is simulated
-    with pytest.raises(InputRuntimeError, match="Expected inputs on device cuda:1, got one on simulator:0"):
-        resolve_device([tensor], 1)
-    with pytest.raises(InputRuntimeError, match="Expected all inputs on one device, got simulator:0 and cuda:1"):
-        resolve_device([tensor, _view(("cuda", 1))])
-    with pytest.raises(InputRuntimeError, match="got one on cuda:0"):
-        resolve_device([_view(("cuda", 0))], "simulator")
-
-
-def test_environment_forces_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FUSER_DEVICE", "simulator")
-    simulated = get_device("simulator", 0)
-    assert resolve_device([describe_array(np.zeros(2))]) is simulated
-    assert resolve_device([], 0) is simulated
-
-
-def test_numpy_runs_on_the_simulator_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays.driver, "device_count", lambda: 0)
-    assert resolve_device([describe_array(np.zeros(2))]).kind == "simulator"
-    assert resolve_device([]).kind == "simulator"
-
-
-def test_host_tensors_of_device_libraries_need_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "get_device", lambda kind, index: (kind, index))
-    tensor, number = _view(("cpu", 0)), _view(("cpu", 0), sizes=())
-    assert resolve_device([tensor], "simulator") == ("simulator", 0)
-    assert resolve_device([number], 1) == ("cuda", 1)
-    with pytest.raises(
-        InputRuntimeError, match="Found unsupported device cpu, only scalar CPU or CUDA tensors are supported"
-    ):
-        resolve_device([tensor], 1)
 
 
 # ---------------------------------------------------------------- our own tensors

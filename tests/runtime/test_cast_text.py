@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fuser import DataType
-from fuser.runtime.arrays import ArrayKind, cast_text, library_of
+from fuser.runtime.array_view import ArrayKind
+from fuser.runtime.arrays import cast_text, library_of
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,8 @@ from fuser.ir.launch_plan import LaunchPlan, Meeting
 from fuser.runtime import cuda_device, driver
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.cuda_device import CudaDevice
-from fuser.runtime.device import Launch, get_device
+from fuser.runtime.device import get_device
+from fuser.runtime.launch import Launch
 from fuser.runtime.launch_params import LaunchParams
 from fuser.runtime.library_calls import LibraryCall, Operand
 from fuser.runtime.nvrtc import CompileResult, NvrtcUnavailableError

@@ -17,7 +17,7 @@ from fuser.runtime import driver
 from fuser.runtime.commands import Command, CopyCommand, FillCommand, KernelCommand, LibraryCommand
 from fuser.runtime.cuda_device import CudaDevice
 from fuser.runtime.cuda_graphs import GraphHandles
-from fuser.runtime.device import Launch
+from fuser.runtime.launch import Launch
 from fuser.runtime.library_calls import LibraryCall
 from fuser.runtime.variants import KernelVariants
 from tests.runtime.fake_driver import FakeDriver, install

@@ -17,9 +17,9 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.kernel import LaunchWait
 from fuser.runtime.commands import CopyCommand, KernelCommand
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Launch
 from fuser.runtime.device_tensor import DeviceTensor
 from fuser.runtime.early_launches import early_edges, is_early, starts_early
+from fuser.runtime.launch import Launch
 from fuser.simulator.device import SimulatorDevice
 
 LAUNCH = Launch((4, 1, 1), (128, 1, 1))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fuser.errors import InputTypeError, InputValueError
-from fuser.runtime.device import Launch
+from fuser.runtime.launch import Launch
 from fuser.runtime.launch_params import LaunchParams
 
 

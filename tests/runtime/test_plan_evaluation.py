@@ -42,7 +42,7 @@ from fuser.ir.kernel import (
     WorkspaceParameter,
 )
 from fuser.ir.launch_plan import Binding, ExtentOf, LaunchPlan, ScalarOf, ScalarStep, StrideOf, Workspace
-from fuser.runtime.arrays import alignment_of
+from fuser.runtime.array_view import alignment_of
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.plan_evaluation import PlanEvaluation, evaluation_of, facts_hold, scalar_as
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuser.errors import LaunchError
-from fuser.runtime.reports import Reports
+from fuser.runtime.reports import Reports, raise_complaints
 
 
 class Words:
@@ -49,3 +49,10 @@ def test_what_a_source_has_told_outlives_it() -> None:
     reports.leave(first)
     first.told.append("too late")
     assert complaints(reports) == ["a", "b"]
+
+
+def test_the_first_complaint_is_the_message() -> None:
+    with pytest.raises(LaunchError) as caught:
+        raise_complaints(["a", "b", "c"])
+    assert caught.value.message == "a"
+    assert caught.value.__notes__ == ["b", "c"]

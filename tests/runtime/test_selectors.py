@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from fuser.errors import LaunchError
 from fuser.ir.dtypes import DataType
-from fuser.runtime.device_tensor import DeviceTensor
-from fuser.runtime.selectors import NO_BODY, Selector, raise_complaints
-from fuser.simulator.device import SimulatorDevice
+from fuser.runtime.selectors import NO_BODY, Selector
 
 SWITCH = Selector("it", DataType.Int, (1, NO_BODY, 1), 0)
 
@@ -34,17 +30,3 @@ def test_complaints() -> None:
     assert SWITCH.complaint(9) == f"the selector of it was 9 on the device, and there are cases 0 to 2: {rest}"
     one = Selector("it", DataType.Int, (0,), NO_BODY)
     assert one.complaint(-1) == f"the selector of it was -1 on the device, and there is only case 0: {rest}"
-    with pytest.raises(LaunchError) as caught:
-        raise_complaints(["a", "b", "c"])
-    assert caught.value.message == "a"
-    assert caught.value.__notes__ == ["b", "c"]
-
-
-@pytest.mark.parametrize(
-    ("dtype", "value"),
-    [(np.int64, -(1 << 63)), (np.int32, -1), (np.uint64, (1 << 64) - 1), (np.bool_, 1), (np.int64, 0xFFFFFFFF)],
-)
-def test_values_are_read_as_they_are(dtype: type, value: int) -> None:
-    device = SimulatorDevice()
-    tensor = DeviceTensor.from_numpy(np.array([value], dtype), device)
-    assert Selector("it", tensor.dtype, (0,), 0).read(device, tensor.address, 0) == value

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fuser.ir.dtypes import DataType
 from fuser.runtime import nvrtc
-from fuser.runtime.arrays import element_span, overlaps_itself
 from fuser.runtime.device_tensor import DeviceTensor
+from fuser.runtime.layouts import element_span, overlaps_itself
 from fuser.runtime.strided_copy import (
     collapse_dims,
     copy_strided,

@@ -14,7 +14,7 @@ from fuser.errors import LaunchError
 from fuser.ir.dtypes import DataType
 from fuser.ir.numpy_functions import numpy_cast
 from fuser.runtime import array_library, dlpack
-from fuser.runtime.arrays import framework_dtype
+from fuser.runtime.array_view import framework_dtype
 from fuser.runtime.library_calls import LibraryCall, Operand
 
 torch: Any = pytest.importorskip("torch")

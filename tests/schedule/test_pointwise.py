@@ -17,8 +17,8 @@ from fuser.compiler.executor_cache import FusionExecutorCache
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import TensorDescriptor
-from fuser.runtime.arrays import row_major
 from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.layouts import row_major
 from fuser.schedule.params import PointwiseParams
 from fuser.schedule.pointwise import PointwiseScheduler
 from fuser.schedule.segment import Segment

@@ -16,7 +16,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import Kernel, LoadIndex, VectorMove, walk
 from fuser.optimize.pipeline import optimize_fusion
-from fuser.runtime.arrays import row_major
+from fuser.runtime.layouts import row_major
 from fuser.schedule.params import Refused, SegmentInputs
 from fuser.schedule.reads import dims_only_read, displaced_intermediate, input_reads, read_width
 from fuser.schedule.registry import scheduler_of

@@ -19,7 +19,7 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import Allocate, Buffer, Kernel, walk
 from fuser.runtime import nvrtc
-from fuser.runtime.arrays import row_major
+from fuser.runtime.layouts import row_major
 from fuser.schedule.params import Refused, ScanParams, Scheduler, SegmentInputs
 from fuser.schedule.registry import SCHEDULERS
 from fuser.schedule.scan import ScanScheduler

@@ -13,7 +13,7 @@ from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType
 from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
-from fuser.runtime.arrays import row_major
+from fuser.runtime.layouts import row_major
 from fuser.schedule.params import Accepted, PointwiseParams, ReductionParams, Refused, SegmentInputs
 from fuser.schedule.registry import SCHEDULERS, scheduler_of
 from tests.fusion_corpus import ALIGNED, CORPUS, case

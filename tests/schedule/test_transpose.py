@@ -23,8 +23,8 @@ from fuser.ir.fusion import Fusion
 from fuser.ir.integers import Int, Symbol
 from fuser.ir.kernel import BlockBarrier, Buffer, For, If, Kernel, Load, Role, Stmt, Store, Value, VectorMove, walk
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.runtime.arrays import row_major
 from fuser.runtime.compiled_kernel import CompiledKernel
+from fuser.runtime.layouts import row_major
 from fuser.schedule.params import Refused, SegmentInputs, TransposeParams
 from fuser.schedule.segment import Segment, choose_scheduler
 from fuser.schedule.transpose import TransposeScheduler

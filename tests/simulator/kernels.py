@@ -36,7 +36,7 @@ from fuser.ir.kernel import (
     VectorMove,
 )
 from fuser.ir.launch_plan import LaunchPlan
-from fuser.runtime.device import ArgumentValue, Launch
+from fuser.runtime.launch import ArgumentValue, Launch
 from fuser.simulator.machine import BlockPosition, Report, run_kernel
 from fuser.simulator.memory import DeviceMemory
 

@@ -14,7 +14,8 @@ from fuser.ir.facts import Facts
 from fuser.ir.integers import as_int, equal, less
 from fuser.ir.kernel import Allocate, AtomicAdd, ExtentParameter, If, Kernel, SemaphoreParameter
 from fuser.runtime.compiled_kernel import CompiledKernel
-from fuser.runtime.device import Device, Launch, get_device
+from fuser.runtime.device import Device, get_device
+from fuser.runtime.launch import Launch
 from fuser.simulator import device as simulator_device
 from fuser.simulator.device import SimulatorDevice
 from fuser.simulator.errors import Kind, SimulatorError

@@ -28,7 +28,7 @@ from fuser.ir.kernel import (
     WarpBarrier,
     WorkspaceParameter,
 )
-from fuser.runtime.device import Launch
+from fuser.runtime.launch import Launch
 from fuser.simulator.errors import Kind, SimulatorError
 from fuser.simulator.machine import Report, boundary_blocks, run_kernel
 from fuser.simulator.memory import DeviceMemory

@@ -24,9 +24,8 @@ from fuser.errors import InputValueError
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.facts import Aligned
 from fuser.ir.print_kernel import print_kernel
-from fuser.runtime.compiled_kernel import BlocksBy, CompiledKernel, Resources
+from fuser.runtime.compiled_kernel import KERNEL_CLASSES, KERNEL_FILE, BlocksBy, CompiledKernel, Resources
 from fuser.runtime.device import Device, get_device
-from fuser.runtime.kernel_files import KERNEL_CLASSES, KERNEL_FILE
 from fuser.runtime.raw_signature import RawKind, RawParameter
 from tests.fusion_corpus import ALIGNED, case
 
@@ -137,7 +136,7 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
 
 BYTES_OF_A_KERNEL = """
 import sys
-from tests.runtime.test_kernel_files import KERNEL_FILE, get_device, kernels_of
+from tests.runtime.test_compiled_kernel import KERNEL_FILE, get_device, kernels_of
 for kernel in kernels_of("layer_norm_backward", get_device("simulator")):
     sys.stdout.buffer.write(KERNEL_FILE.to_bytes(kernel))
 """
@@ -174,7 +173,7 @@ def test_every_class_of_a_kernel_can_be_written() -> None:
         if issubclass(cls, (Enum, fuser.ir.integers.Int, fuser.ir.integers.Cond)):
             continue
         module = sys.modules[cls.__module__]
-        imported = ("fuser.ir.integers", "fuser.ir.facts", "fuser.runtime.kernel_files")
+        imported = ("fuser.ir.integers", "fuser.ir.facts", "fuser.runtime.compiled_kernel")
         names = {k: v for m in (*map(sys.modules.__getitem__, imported), module) for k, v in vars(m).items()}
         for annotation in typing.get_type_hints(cls, names).values():
             for found in mentioned(annotation):
