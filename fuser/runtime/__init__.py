@@ -2,26 +2,53 @@
 
 Knows nothing of host programs, schedules or definitions.
 
-    device.py, cuda_device.py    what a device must do, and a CUDA device; the simulator is the other one. driver.py
-                                 alone imports the driver's bindings; every call goes through it and is checked
-    arrays.py, frameworks.py     arrays of any library as one record; where memory of a call comes from, and in whose
-                                 arrays results go out. torch_arrays.py, cupy_arrays.py, jax_arrays.py and
-                                 host_arrays.py have one library each
-    compiled_kernel.py           `CompiledKernel`, the bridge between compilation and execution; kernel_files.py its
-                                 file form, versioned and with a checksum (nothing in a file is executed)
+From the top down; a file imports files of its own layer or below, and no two files import each other (pyproject.toml):
+
+Doors
+    rtc_kernel.py                `RtcKernel`: raw CUDA source, with the checks and variants of generated kernels
+    call_keys.py                 the key of a call, read by code made for the types of its arguments
+    generator.py                 the state of the random generator: torch's for tensors of torch on a GPU, else the
+                                 project's own
+
+What callers hand in, whatever library it is of
+    arrays.py                    arrays recognised by their type, and described as an `ArrayView`
+    frameworks.py                in whose memory an execution works, and in whose arrays its results go out
+    device_choice.py, library_choice.py   the device of an execution, and the library of a library op
+    host_arrays.py               arrays in host memory: to a device and back
+
+One library each
+    torch_arrays.py, cupy_arrays.py, jax_arrays.py   description, memory, current stream, results
+    torch_library.py, cupy_library.py, array_library.py   library ops, without copies of memory; torch_captures.py
+                                 has torch's streams and memory of those in graphs
+    device_tensor.py             `DeviceTensor`, this project's own array; device_memory.py makes results of it, or of
+                                 NumPy, from the device's own memory; storage.py says what all of these must do
+
+A CUDA device
+    cuda_device.py               the device; the simulator is the other one. cuda_launches.py, cuda_binaries.py,
+                                 cuda_device_info.py: what launching, loading and asking take
+    cuda_graphs.py, cuda_switches.py   CUDA graphs of explicit nodes; graph_device.py is what they ask of the device
+    early_launches.py            which launches start before those before them have ended
+
+Work on any device
+    run_commands.py, strided_copy.py, host_bytes.py   commands one by one; copies between layouts; bytes read back
+    streams.py, side_streams.py  order between streams, and what must live until work is done
+
+What a device must do
+    device.py                    the protocol, and the registry of devices by name
+
+What crosses from compilation, and becomes a launch
+    commands.py, library_calls.py, selectors.py   what a device can be asked to do later, as data
+    compiled_kernel.py           `CompiledKernel`, the bridge between compilation and execution, and its file form
     nvrtc.py, ptxas_log.py       CUDA text in, machine code and a report of resources out
     variants.py                  binaries of one text for other block sizes, one for each rung, compiled once however
                                  many threads ask
     plan_evaluation.py, pack.py  from a launch plan and arguments to sizes and argument cells; facts are checked here
-    call_keys.py                 the key of a call, read by code made for the types of its arguments
-    commands.py, cuda_graphs.py, cuda_switches.py   what a graph is made of, and CUDA graphs of explicit nodes
-    streams.py, side_streams.py, reports.py, selectors.py   order between streams; errors of work that nobody waited for
-    library_calls.py             library ops by torch, CuPy or NumPy, without copies of memory; torch_captures.py has
-                                 streams and memory of those in graphs
-    disk_cache.py                binaries and programs of earlier processes
-    rtc_kernel.py                `RtcKernel`: raw CUDA source, with the checks and variants of generated kernels
-    generator.py                 the state of the random generator: torch's for tensors of torch on a GPU, else the
-                                 project's own
+    disk_cache.py, user_files.py binaries and programs of earlier processes; files that users name
+
+Words for all of them
+    array_view.py, layouts.py, scalars.py, launch.py   an array, sizes and strides, a number, a launch: as plain data
+    reports.py                   errors of work that nobody waited for
+    driver.py                    it alone imports the driver's bindings; every call goes through it and is checked
 
 Which device
     Inputs on a GPU run where they are. NumPy runs on the GPU if there is one, else on the simulator, or where
