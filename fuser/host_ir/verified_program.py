@@ -22,7 +22,7 @@ class VerifiedProgram:
     """The text of a program, and what follows from it.
 
     kernels       every kernel by its short name
-    root_names    memory that slots go back to, numbered: inputs, in order, and what Allocate makes
+    root_names    memory that slots go back to, numbered: first the inputs, numbers too, then what Allocate makes
     roots         of each tensor slot the number of its memory
     side_by_side  launches of kernels that are made to run beside the one before, by number
     needs         what of arguments belongs to the key of a call
