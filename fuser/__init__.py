@@ -22,12 +22,12 @@ importlib.import_module("fuser.import_time")
 _DEFINITION = "fuser.frontend.definition"
 _DEFINE = "fuser.frontend.define"
 _FUSION = "fuser.frontend.fusion_handle"
-_HANDLES = "fuser.frontend.handles"
+_HANDLES = "fuser.frontend.complete_handles"
 _ENUMS = "fuser.ir.enums"
 _ERRORS = "fuser.errors"
 _PARAMETERS = "fuser.frontend.heuristic_params"
 
-# name -> module that defines it.
+# name -> module that has it.
 EXPORTS: dict[str, str] = {
     "FusionDefinition": _DEFINITION,
     "define_tensor": _DEFINE,
@@ -163,7 +163,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'fuser' has no attribute {name!r}")
     else:
         from fuser.errors import FuserError, missing_from_module
-        from fuser.frontend.advice import advice_on_package
+        from fuser.frontend.package_advice import advice_on_package
         from fuser.tracebacks import shorten
 
         try:

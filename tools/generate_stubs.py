@@ -5,7 +5,8 @@
 
     fuser/__init__.pyi            the names of the package, which are loaded on first use
     fuser/frontend/ops.pyi        every op, from the texts of its overloads
-    fuser/frontend/handles.pyi    tensors and scalars: `handles.py` without bodies, and the ops as methods
+    fuser/frontend/handles.pyi    tensors and scalars: `handles.py` without bodies, and what `complete_handles.py` puts on its
+                                  classes: operators, subscripts, verbs, and the ops as methods
 
 A test runs the check, so an op that was added or changed appears in them.
 """
@@ -24,7 +25,10 @@ from typing import Any
 import fuser
 from fuser.frontend import handles, ops
 from fuser.frontend.methods import METHODS, PROPERTIES
+from fuser.frontend.operators import OPERATORS, UNARY
 from fuser.frontend.signatures import parsed
+from fuser.frontend.subscripts import subscript
+from fuser.frontend.verbs import AXIS_VERBS, VERBS
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "fuser"
@@ -142,8 +146,8 @@ def ops_stub() -> str:
         f'"""The ops of the DSL. {NOTE}"""\n\n',
         "from collections.abc import Callable, Sequence\n",
         "from typing import Any, NoReturn, SupportsIndex, overload\n\n",
-        "from fuser.frontend.argument_types import Dtype, Extent, Flag, Number, Operand\n",
-        "from fuser.frontend.handles import TensorView, Val\n",
+        "from fuser.frontend.argument_types import Dtype, Flag, Number\n",
+        "from fuser.frontend.handles import Extent, Operand, TensorView, Val\n",
         "from fuser.ir.dtypes import DataType\n\n",
         *(f"{name}: dict[str, {kind}]\n" for name, kind in (("OPS", "Callable[..., Any]"), ("UNSUPPORTED", "str"))),
         "ELEMENTWISE: dict[str, Callable[..., Val]]\n\n",
@@ -172,13 +176,16 @@ HANDLES_HEAD = f'''"""What a user holds: handles of the values, axes and exprs o
 
 import builtins
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NoReturn, Self, SupportsIndex, overload
+from types import EllipsisType
+from typing import Any, ClassVar, NoReturn, Protocol, Self, SupportsIndex, TypeAlias, overload
 
-from fuser.frontend.argument_types import Dtype, Extent, Flag, Operand, Subscript
-from fuser.frontend.fusion_handle import Fusion
+from fuser.frontend.argument_types import Dtype, Flag, Number
 from fuser.ir import fusion as ir
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.integers import Int
+from fuser.ir.schedule import ScheduleBuilder
 
 '''
 
@@ -193,23 +200,24 @@ def is_shown(name: str) -> bool:
     return name not in HIDDEN and (not name.startswith("_") or name.endswith("__"))
 
 
-def is_operator(function: ast.FunctionDef) -> bool:
-    """Whether a method of Val is an operator on operands."""
-    return function.name.startswith("__") and [a.arg for a in function.args.args] == ["self", "other"]
-
-
 def signature_of_method(function: ast.FunctionDef) -> ast.FunctionDef:
     for arg in every_argument(function.args):
         if arg.annotation is not None:
             names = BUILTINS if ast.unparse(arg.annotation).startswith("Mapping") else ARGUMENTS
             arg.annotation = renamed(arg.annotation, names)
-    if function.name == "__getitem__":
-        function.args.args[1].annotation = ast.parse("Subscript | tuple[Subscript, ...]", mode="eval").body
     function.returns = renamed(function.returns, BUILTINS)
     return function
 
 
-def class_stub(cls: ast.ClassDef, source: list[str], operators: list[str]) -> str:
+def written_method(method: Callable[..., Any]) -> str:
+    """The stub of a function that is a method: its first parameter is the handle."""
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(method)))).body
+    assert isinstance(function, ast.FunctionDef)
+    function.args.args[0] = ast.arg("self")
+    return stub(signature_of_method(function), inspect.getdoc(method), indent="    ")
+
+
+def class_stub(cls: ast.ClassDef, source: list[str]) -> str:
     bases = ", ".join(ast.unparse(b) for b in cls.bases)
     parts = [f"class {cls.name}{f'({bases})' if bases else ''}:\n", docstring(ast.get_docstring(cls), "    ")]
     for member in cls.body:
@@ -218,22 +226,36 @@ def class_stub(cls: ast.ClassDef, source: list[str], operators: list[str]) -> st
         if not isinstance(member, ast.FunctionDef) or not is_shown(member.name):
             continue
         doc = ast.get_docstring(member)
-        if cls.name == "Val" and is_operator(member):
-            operators.append(member.name)
-            parts += operator_of_scalars(member.name)
-            continue
-        if cls.name == "Val" and member.name in ("__neg__", "__pos__", "__abs__", "__invert__"):
+        if member.name == "__pos__":
             member.returns = ast.Name("Self")
         decorator = "property" if member.decorator_list else ""
-        parts.append(stub(signature_of_method(member), doc, indent="    ", decorator=decorator))
-    if cls.name == "Val":
-        parts.append("    def __hash__(self) -> builtins.int: ...\n")
-        parts.append("    __array_ufunc__: ClassVar[None]\n")
-    if cls.name == "TensorView":
-        parts += tensor_members(operators)
+        # What handles ask of a fusion is called by this package alone, with the types that it has.
+        shown = member if bases == "Protocol" else signature_of_method(member)
+        parts.append(stub(shown, doc, indent="    ", decorator=decorator))
+    match cls.name:
+        case "Val":
+            parts += value_members()
+        case "TensorView":
+            parts += tensor_members()
+        case "IterDomain":
+            parts += map(written_method, AXIS_VERBS.values())
+        case _:
+            pass
     if len(parts) == 2:
         parts.append("" if parts[1] else "    ...\n")
     return "".join(parts) + "\n"
+
+
+BINARY_METHODS = [name for name in OPERATORS if name.strip("_") not in UNARY]
+
+
+def value_members() -> list[str]:
+    parts = [text for name in BINARY_METHODS for text in operator_of_scalars(name)]
+    parts += [f"    def __{name}__(self) -> Self: ...\n" for name in UNARY]
+    parts.append("    def __array_function__(self, function: object, *_: object) -> NoReturn: ...\n")
+    parts.append("    def __hash__(self) -> builtins.int: ...\n")
+    parts.append("    __array_ufunc__: ClassVar[None]\n")
+    return parts
 
 
 def operator_of_scalars(name: str) -> list[str]:
@@ -244,9 +266,10 @@ def operator_of_scalars(name: str) -> list[str]:
     ]
 
 
-def tensor_members(operators: list[str]) -> list[str]:
-    parts: list[str] = []
-    for name in operators:
+def tensor_members() -> list[str]:
+    function = parsed("__getitem__(self, key: Subscript | tuple[Subscript, ...]) -> TensorView")
+    parts = [stub(function, inspect.getdoc(subscript), indent="    "), *map(written_method, VERBS.values())]
+    for name in BINARY_METHODS:
         parts.append(f"    def {name}(self, other: Operand, /) -> TensorView: ...\n")
     parts.append("    def __hash__(self) -> builtins.int: ...\n")
     parts.append("    def __bool__(self) -> NoReturn: ...\n")
@@ -272,12 +295,17 @@ def method_stub(method: Callable[..., Any]) -> str:
 def handles_stub() -> str:
     text = Path(handles.__file__).read_text()
     tree, source = ast.parse(text), text.splitlines()
-    parts, operators = [HANDLES_HEAD], list[str]()
+    parts = [HANDLES_HEAD]
     for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            parts.append(class_stub(node, source, operators))
-        if isinstance(node, ast.FunctionDef) and is_shown(node.name):
-            parts.append(stub(node, ast.get_docstring(node)) + "\n")
+        match node:
+            case ast.ClassDef():
+                parts.append(class_stub(node, source))
+            case ast.FunctionDef() if is_shown(node.name):
+                parts.append(stub(node, ast.get_docstring(node)) + "\n")
+            case ast.AnnAssign():
+                parts.append(ast.unparse(node) + "\n")
+            case _:
+                pass
     return "".join(parts)
 
 

@@ -1,18 +1,15 @@
 """What arguments of ops and methods may be, for type checkers: the stubs `ops.pyi` and `handles.pyi` are written with these.
 
-Checks at run time stand in `fuser.frontend.operation`.
+Those that may be values of a fusion stand in `fuser.frontend.handles`. Checks at run time stand in `fuser.frontend.operation`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from types import EllipsisType
-
     import numpy as np
 
-    from fuser.frontend.handles import Val
     from fuser.ir.dtypes import DataType
 
 
@@ -30,17 +27,8 @@ class TorchDtype(Protocol):
 Number: TypeAlias = "bool | int | float | complex | np.number[Any] | np.bool_"
 """A number of Python or NumPy."""
 
-Operand: TypeAlias = "Val | Number"
-"""A tensor, a scalar of the fusion or a number."""
-
 Flag: TypeAlias = "bool | np.bool_"
 """A bool of Python or NumPy."""
-
-Extent: TypeAlias = "Val | SupportsIndex"
-"""An entry of a shape or a position: an int or an integer scalar of the fusion."""
-
-Subscript: TypeAlias = "SupportsIndex | Val | slice[Any, Any, Any] | EllipsisType | None"
-"""An item between the brackets of `tensor[...]`."""
 
 DtypeName: TypeAlias = Literal[
     "float64",

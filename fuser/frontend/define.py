@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fuser.errors import DefinitionRuntimeError, NotSupportedError
-from fuser.frontend.fusion_handle import Fusion, require_active_fusion
-from fuser.frontend.handles import TensorView, Val
+from fuser.frontend.active_fusion import require_active_fusion
+from fuser.frontend.handles import Owner, TensorView, Val
 from fuser.frontend.operation import (
     ArgumentMismatch,
     bool_argument,
     check_extent,
     checked_call,
+    checked_stride_order,
     dtype_argument,
     int_argument,
     int_list_argument,
@@ -22,9 +23,9 @@ from fuser.frontend.operation import (
     plain_number,
     sequence_argument,
 )
+from fuser.frontend.scalars import constant
 from fuser.frontend.tensor_descriptor import compute_tensor_descriptor
 from fuser.ir.dtypes import DataType, as_dtype, scalar_type
-from fuser.ir.fusion import row_major_order
 from fuser.tracebacks import short_traceback
 
 Contiguity = tuple[bool | None, ...]
@@ -41,7 +42,7 @@ _BY_SHAPE = ("shape", "contiguity", "dtype", "is_cpu", "stride_order")
 _BY_STRIDES = ("sizes", "strides", "dtype", "static_sizes", "is_cpu")
 
 
-def define_tensor_in(fusion: Fusion, args: tuple[Any, ...], kwargs: dict[str, Any], *, register: bool) -> TensorView:
+def define_tensor_in(fusion: Owner, args: tuple[Any, ...], kwargs: dict[str, Any], *, register: bool) -> TensorView:
     """A tensor of `fusion`, by one of the three overloads; `register` makes it the next input."""
 
     def define() -> TensorView:
@@ -78,7 +79,7 @@ def _bind(names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any], r
     return bound
 
 
-def _define_by_shape(fusion: Fusion, given: dict[str, Any], register: bool) -> TensorView:
+def _define_by_shape(fusion: Owner, given: dict[str, Any], register: bool) -> TensorView:
     shape = _shape(given["shape"])
     rank = len(shape)
     contiguity = given.get("contiguity", False)
@@ -131,25 +132,7 @@ def _contiguity_list(value: object) -> list[bool | None]:
     return [None if e is None else bool_argument(f"contiguity[{i}]", e) for i, e in enumerate(entries)]
 
 
-def checked_stride_order(given: Sequence[int], rank: int) -> tuple[int, ...]:
-    if not given:
-        return row_major_order(rank)
-    if len(given) != rank:
-        raise DefinitionRuntimeError(
-            f"Length of stride_order argument ({len(given)}) must match that of shape argument ({rank})"
-        )
-    for position in given:
-        if not -rank <= position < rank:
-            raise DefinitionRuntimeError(
-                f"stride_order argument is out of range, expects values between {-rank} and {rank - 1}, got {position}"
-            )
-    order = tuple(p % rank for p in given)
-    if len(set(order)) != rank:
-        raise DefinitionRuntimeError(f"duplicated stride_order entries: {list(given)}")
-    return order
-
-
-def _define_by_strides(fusion: Fusion, given: dict[str, Any], register: bool) -> TensorView:
+def _define_by_strides(fusion: Owner, given: dict[str, Any], register: bool) -> TensorView:
     sizes = int_list_argument("sizes", given["sizes"])
     strides = int_list_argument("strides", given["strides"])
     dtype = dtype_argument("dtype", given.get("dtype", DataType.Float))
@@ -169,7 +152,7 @@ def _define_by_strides(fusion: Fusion, given: dict[str, Any], register: bool) ->
 
 
 def _make_tensor(
-    fusion: Fusion,
+    fusion: Owner,
     shape: Sequence[int],
     dtype: DataType,
     contiguity: Contiguity,
@@ -210,7 +193,7 @@ _SCALAR_OVERLOADS = (
 )
 
 
-def define_scalar_in(fusion: Fusion, args: tuple[Any, ...], kwargs: dict[str, Any], *, register: bool) -> Val:
+def define_scalar_in(fusion: Owner, args: tuple[Any, ...], kwargs: dict[str, Any], *, register: bool) -> Val:
     """A symbolic scalar (`register` makes it the next input) or a constant of `fusion`."""
 
     def define() -> Val:
@@ -233,9 +216,6 @@ def define_scalar_in(fusion: Fusion, args: tuple[Any, ...], kwargs: dict[str, An
                 f"value must be a bool, int, float or complex of at most 64 bits a part, got {value!r}."
             )
         number = plain_number(value)
-        # Here, not above: folding loads NumPy, which a definition without constants does not need.
-        from fuser.frontend.scalars import constant
-
         target = dtype or scalar_type(number)
         if isinstance(number, complex) and not target.is_complex:
             raise DefinitionRuntimeError(f"the constant {number} has no value of dtype {target.name}")
@@ -246,7 +226,7 @@ def define_scalar_in(fusion: Fusion, args: tuple[Any, ...], kwargs: dict[str, An
     return checked_call(_SCALAR_OVERLOADS, args, kwargs, define)
 
 
-def define_vector_in(fusion: Fusion, size: object) -> list[Val]:
+def define_vector_in(fusion: Owner, size: object) -> list[Val]:
     """`size` symbolic Int scalars, registered in order."""
 
     def define() -> list[Val]:

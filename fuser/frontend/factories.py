@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fuser.errors import DefinitionRuntimeError, NotSupportedError
 from fuser.frontend import scalars
-from fuser.frontend.handles import TensorView, Val
+from fuser.frontend.handles import Owner, TensorView, Val
 from fuser.frontend.operation import (
     ArgumentMismatch,
     Number,
@@ -24,7 +24,6 @@ from fuser.ir.integers import const
 from fuser.ir.op_table import check_cast, kind_of
 
 if TYPE_CHECKING:
-    from fuser.frontend.fusion_handle import Fusion
     from fuser.ir.fusion_builder import FusionBuilder
     from fuser.ir.integers import Int
 
@@ -33,7 +32,7 @@ def _dtype_of(value: Val | Number) -> DataType:
     return value.node.dtype if isinstance(value, Val) else scalar_type(value)
 
 
-def _scalar_of(fusion: Fusion, value: Val | Number) -> ir.Scalar:
+def _scalar_of(fusion: Owner, value: Val | Number) -> ir.Scalar:
     if isinstance(value, Val):
         assert isinstance(value.node, ir.Scalar)
         return value.node

@@ -1,14 +1,17 @@
 """`Fusion`, the container a user holds: a builder while its definition is open, then an immutable `ir.Fusion` with its
-current schedule. Also which fusion is active, and `FusionGuard`.
+current schedule. Also `FusionGuard`, which makes one the active fusion.
+
+Handles come into being through a `Fusion` only: with this module their classes are complete.
 """
 
 from __future__ import annotations
 
-from contextvars import ContextVar
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, overload
 
 from fuser.errors import DefinitionRuntimeError, DefinitionTypeError, SchedulingError
-from fuser.frontend.handles import (
+from fuser.frontend.active_fusion import activate, active_fusion, deactivate
+from fuser.frontend.complete_handles import (
     BroadcastOp,
     Expr,
     IterDomain,
@@ -19,11 +22,12 @@ from fuser.frontend.handles import (
     TensorView,
     Val,
 )
+from fuser.frontend.operation import is_number, meant_value
 from fuser.ir import fusion as ir
 from fuser.ir.dtypes import DataType
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.live_order import undefined_leaves
-from fuser.ir.print_fusion import typed_text
+from fuser.ir.print_fusion import math_text, typed_text
 from fuser.missing_names import says_instead
 from fuser.source_location import caller_location
 from fuser.tracebacks import short_tracebacks
@@ -153,6 +157,27 @@ class Fusion:
         """From here on no verb would have an effect; `reason` says why in the error."""
         if self._scheduled is None:
             self._scheduled = reason
+
+    # --- as scheduled so far ---
+
+    def current_exprs(self) -> Sequence[ir.Expr]:
+        """Exprs as scheduled so far, host arithmetic included."""
+        if self.schedule is None:
+            return self.all_exprs
+        host = [e for e in self.ir_fusion.exprs if isinstance(e, (ir.ScalarOp, ir.ExtentOp))]
+        return [*host, *self.schedule.exprs]
+
+    def current_tensor(self, tensor: ir.Tensor) -> ir.Tensor:
+        """The tensor as verbs left it (rfactor changes its dims)."""
+        if self.schedule is None or tensor.name not in self.schedule.states:
+            return tensor
+        return self.schedule.state(tensor.name).tensor
+
+    def loop_domain(self, tensor: ir.Tensor) -> Sequence[ir.IterDomain]:
+        """Axes of the loop nest of a tensor."""
+        if self.schedule is None or tensor.name not in self.schedule.states:
+            return tensor.logical
+        return self.schedule.state(tensor.name).loop
 
     # --- handles ---
 
@@ -342,15 +367,15 @@ class Fusion:
 
     def print_math(self, from_outputs_only: bool = True) -> str:
         """The exprs as text, as scheduled so far; without `from_outputs_only` also those that no output needs."""
-        from fuser.frontend import schedule_access
-
-        return schedule_access.math_text(self, from_outputs_only)
+        if self.schedule is not None or not from_outputs_only:
+            return math_text(self.ir_fusion, self.current_exprs())
+        return math_text(self.ir_fusion)
 
     def print_kernel(self, compile_params: CompileParams | None = None) -> str:
         """CUDA source of the fusion as currently scheduled."""
-        from fuser.frontend import schedule_access
+        from fuser.compiler.kernel_executor import KernelExecutor
 
-        return schedule_access.kernel_text(self, compile_params)
+        return KernelExecutor().source_of(self, compile_params)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -362,30 +387,6 @@ class Fusion:
 
     def __repr__(self) -> str:
         return self.print_math()
-
-
-# --- the active fusion ------------------------------------------------------------------------------------------------
-
-# (id of the guard, fusion), innermost last. The guard itself is not held: its collection ends it.
-_active: ContextVar[tuple[tuple[int, Fusion], ...]] = ContextVar("fuser_active_fusions", default=())
-
-
-def active_fusion() -> Fusion | None:
-    """The fusion that ops without operands of one belong to."""
-    entries = _active.get()
-    return entries[-1][1] if entries else None
-
-
-def require_active_fusion(what: str) -> Fusion:
-    """The active fusion. Raises DefinitionRuntimeError naming `what` if there is none."""
-    found = active_fusion()
-    if found is None:
-        raise DefinitionRuntimeError(
-            f"{what}: there is no active fusion; call it inside `with FusionDefinition() as fd:` or under a FusionGuard, in "
-            "the thread that entered it",
-            location=caller_location(),
-        )
-    return found
 
 
 @short_tracebacks
@@ -402,13 +403,13 @@ class FusionGuard:
             )
         self.fusion = fusion
         self._open = True
-        _active.set((*_active.get(), (id(self), fusion)))
+        activate(id(self), fusion)
 
     def close(self) -> None:
         """Stop being the active fusion. Does nothing the second time."""
         if self._open:
             self._open = False
-            _active.set(tuple(entry for entry in _active.get() if entry[0] != id(self)))
+            deactivate(id(self))
 
     def __enter__(self) -> FusionGuard:
         return self
@@ -429,8 +430,6 @@ def _meant_output(value: object) -> str:
         return ": call it once per output"
     if value is None:
         return ": does the function that made it return it?"
-    from fuser.frontend.operation import is_number, meant_value
-
     if is_number(value):
         return ": fd.ops.full([1], value, dtype) makes a tensor of a number"
     return meant_value(value)

@@ -4,42 +4,81 @@ Grammar
     handle := Val | TensorView | IterDomain | TensorDomain | Expr
     Expr   := Split | Merge | BroadcastOp | ReshapeOp | SqueezeOp | Expr        tested with type(...)
 
-A handle names a value of `fuser.ir`; it holds no state of its own. Scheduling verbs and queries go to
-`fuser.frontend.schedule_access`, arithmetic goes to `fuser.frontend.ops`. Ops are methods of tensors as well: those that
-`fuser.frontend.methods` puts on the class when the first is called, and `handles.pyi` shows to type checkers.
+A handle names a value of `fuser.ir`; it holds no state of its own. Here stands what handles are and tell of themselves. What
+they do with ops and schedules (operators, subscripts, ops as methods, verbs) is put on the classes by
+`fuser.frontend.complete_handles`, which stands above the ops; `handles.pyi` shows type checkers both.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, SupportsIndex, TypeAlias
 
-from fuser.errors import DefinitionAttributeError, DefinitionIndexError, DefinitionRuntimeError, DefinitionTypeError
+from fuser.errors import DefinitionIndexError, DefinitionRuntimeError, DefinitionTypeError
 from fuser.ir import fusion as ir
 from fuser.ir.axis_range import outside_text
 from fuser.ir.dtypes import DataType
 from fuser.ir.print_fusion import dim_text, expr_text, transform_text, typed_text
 from fuser.source_location import caller_location
-from fuser.tracebacks import short_tracebacks, shorten
+from fuser.tracebacks import short_tracebacks
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
+    from types import EllipsisType
 
-    from fuser.frontend.fusion_handle import Fusion
-    from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
+    from fuser.frontend.argument_types import Number
+    from fuser.ir.fusion_builder import FusionBuilder
+    from fuser.ir.integers import Int
+    from fuser.ir.schedule import ScheduleBuilder
 
-    Number: TypeAlias = bool | int | float | complex
-    Operand: TypeAlias = "Val | Number"
+Operand: TypeAlias = "Val | Number"
+"""A tensor, a scalar of the fusion or a number."""
+
+Extent: TypeAlias = "Val | SupportsIndex"
+"""An entry of a shape or a position: an int or an integer scalar of the fusion."""
+
+Subscript: TypeAlias = "SupportsIndex | Val | slice[Any, Any, Any] | EllipsisType | None"
+"""An item between the brackets of `tensor[...]`."""
+
+
+class Owner(Protocol):
+    """The fusion that handles belong to, as handles and ops know it. `fuser.frontend.fusion_handle.Fusion` is one."""
+
+    schedule: ScheduleBuilder | None
+
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def ir_fusion(self) -> ir.Fusion: ...
+    def builder(self) -> FusionBuilder: ...
+    def start_schedule(self) -> ScheduleBuilder: ...
+    def current_exprs(self) -> Sequence[ir.Expr]: ...
+    def current_tensor(self, tensor: ir.Tensor) -> ir.Tensor: ...
+    def loop_domain(self, tensor: ir.Tensor) -> Sequence[ir.IterDomain]: ...
+    def handle(self, value: ir.Val) -> Val: ...
+    def tensor_handle(self, value: ir.Tensor) -> TensorView: ...
+    def expr_handle(self, expr: ir.Expr) -> Expr: ...
+    def axis_handle(self, tensor: TensorView, domain: ir.IterDomain) -> IterDomain: ...
+    def transform_handle(self, tensor: TensorView, transform: ir.Transform) -> Expr: ...
+    def size(self, tensor: TensorView, dim: int) -> Val: ...
+    def extent_handle(self, extent: Int) -> Val: ...
+    def check_member(self, val: Val, op: str) -> None: ...
 
 
 class _Handle(type):
     """`dir` of a class of handles shows what users call, as that of a handle does."""
 
     def __dir__(cls) -> list[str]:
-        from fuser.frontend.methods import public_names
-
         return public_names(cls)
+
+
+_INTERNAL = {"fusion", "node"}
+
+
+def public_names(kind: type) -> list[str]:
+    """What users may ask a handle of a class for."""
+    names = {name for cls in kind.__mro__ for name in vars(cls)}
+    return sorted(name for name in names if not name.startswith("_") and name not in _INTERNAL)
 
 
 class Statement(metaclass=_Handle):
@@ -47,7 +86,7 @@ class Statement(metaclass=_Handle):
 
     __slots__ = ("fusion",)
 
-    fusion: Fusion
+    fusion: Owner
 
     def __dir__(self) -> list[str]:
         return dir(type(self))
@@ -71,13 +110,7 @@ class Val(Statement):
     # NumPy scalars and arrays must hand `array + val` over to `val.__radd__` instead of looping over elements.
     __array_ufunc__ = None
 
-    def __array_function__(self, function: object, *_: object) -> NoReturn:
-        """The answer to NumPy's functions, which take arrays: what the op is called here."""
-        from fuser.frontend.advice import advice_on_numpy
-
-        raise DefinitionTypeError(advice_on_numpy(function), location=caller_location())
-
-    def __init__(self, fusion: Fusion, value: ir.Val) -> None:
+    def __init__(self, fusion: Owner, value: ir.Val) -> None:
         self.fusion = fusion
         self.node = value
 
@@ -104,139 +137,20 @@ class Val(Statement):
 
     def definition(self) -> Expr | None:
         """The expr that computes the value; None for inputs and constants."""
-        from fuser.frontend import schedule_access
-
-        return schedule_access.definition(self)
+        name = self.node.name
+        for expr in self.fusion.current_exprs():
+            if any(v.name == name for v in ir.expr_outputs(expr)):
+                return self.fusion.expr_handle(expr)
+        return None
 
     def uses(self) -> list[Expr]:
-        """The exprs that read the value."""
-        from fuser.frontend import schedule_access
-
-        return schedule_access.uses(self)
-
-    # Operators. Those of `==` and `!=` give a value, not a bool, as arrays do.
-
-    def __eq__(self, other: object) -> Val:  # type: ignore[reportIncompatibleMethodOverride]
-        return _comparison("eq", self, other)
-
-    def __ne__(self, other: object) -> Val:  # type: ignore[reportIncompatibleMethodOverride]
-        return _comparison("ne", self, other)
-
-    __hash__ = object.__hash__
-
-    def __add__(self, other: Operand) -> Val:
-        return _binary("add", self, other)
-
-    def __radd__(self, other: Operand) -> Val:
-        return _binary("add", other, self)
-
-    def __sub__(self, other: Operand) -> Val:
-        return _binary("sub", self, other)
-
-    def __rsub__(self, other: Operand) -> Val:
-        return _binary("sub", other, self)
-
-    def __mul__(self, other: Operand) -> Val:
-        return _binary("mul", self, other)
-
-    def __rmul__(self, other: Operand) -> Val:
-        return _binary("mul", other, self)
-
-    def __truediv__(self, other: Operand) -> Val:
-        return _binary("truediv", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Val:
-        return _binary("truediv", other, self)
-
-    def __floordiv__(self, other: Operand) -> Val:
-        return _binary("floordiv", self, other)
-
-    def __rfloordiv__(self, other: Operand) -> Val:
-        return _binary("floordiv", other, self)
-
-    def __mod__(self, other: Operand) -> Val:
-        return _binary("remainder", self, other)
-
-    def __rmod__(self, other: Operand) -> Val:
-        return _binary("remainder", other, self)
-
-    def __pow__(self, other: Operand) -> Val:
-        return _binary("pow", self, other)
-
-    def __rpow__(self, other: Operand) -> Val:
-        return _binary("pow", other, self)
-
-    def __matmul__(self, other: Operand) -> Val:
-        return _binary("matmul", self, other)
-
-    def __rmatmul__(self, other: Operand) -> Val:
-        return _binary("matmul", other, self)
-
-    def __and__(self, other: Operand) -> Val:
-        return _binary("bitwise_and", self, other)
-
-    def __rand__(self, other: Operand) -> Val:
-        return _binary("bitwise_and", other, self)
-
-    def __or__(self, other: Operand) -> Val:
-        return _binary("bitwise_or", self, other)
-
-    def __ror__(self, other: Operand) -> Val:
-        return _binary("bitwise_or", other, self)
-
-    def __xor__(self, other: Operand) -> Val:
-        return _binary("bitwise_xor", self, other)
-
-    def __rxor__(self, other: Operand) -> Val:
-        return _binary("bitwise_xor", other, self)
-
-    def __lshift__(self, other: Operand) -> Val:
-        return _binary("bitwise_left_shift", self, other)
-
-    def __rlshift__(self, other: Operand) -> Val:
-        return _binary("bitwise_left_shift", other, self)
-
-    def __rshift__(self, other: Operand) -> Val:
-        return _binary("bitwise_right_shift", self, other)
-
-    def __rrshift__(self, other: Operand) -> Val:
-        return _binary("bitwise_right_shift", other, self)
-
-    def __lt__(self, other: Operand) -> Val:
-        return _binary("lt", self, other)
-
-    def __le__(self, other: Operand) -> Val:
-        return _binary("le", self, other)
-
-    def __gt__(self, other: Operand) -> Val:
-        return _binary("gt", self, other)
-
-    def __ge__(self, other: Operand) -> Val:
-        return _binary("ge", self, other)
-
-    def __neg__(self) -> Val:
-        return _unary("neg", self)
+        """The exprs that read the value, in order."""
+        name = self.node.name
+        readers = (e for e in self.fusion.current_exprs() if any(v.name == name for v in ir.expr_inputs(e)))
+        return [self.fusion.expr_handle(e) for e in readers]
 
     def __pos__(self) -> Val:
         return self
-
-    def __abs__(self) -> Val:
-        return _unary("abs", self)
-
-    def __invert__(self) -> Val:
-        return _unary("bitwise_not", self)
-
-    def __getattr__(self, name: str) -> Any:
-        # Not for what Python and libraries look for, nor for the fields of a handle that is being made.
-        if name.startswith("__") or name in ("fusion", "node"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        from fuser.frontend.methods import find_attribute
-
-        try:
-            return find_attribute(self, name)
-        except DefinitionAttributeError as error:
-            shorten(error)
-            raise
 
     def __array__(self, *args: object, **kwargs: object) -> NoReturn:
         # NumPy would make an array of one object.
@@ -256,24 +170,6 @@ class Val(Statement):
             "names are one value with `is`",
             location=caller_location(),
         )
-
-
-def _binary(op: str, left: Operand, right: Operand) -> Val:
-    from fuser.frontend.operators import apply_operator
-
-    return apply_operator(op, left, right)
-
-
-def _comparison(op: str, left: Val, right: object) -> Val:
-    from fuser.frontend.operators import compare
-
-    return compare(op, left, right)
-
-
-def _unary(op: str, operand: Operand) -> Val:
-    from fuser.frontend.operators import apply_operator
-
-    return apply_operator(op, operand)
 
 
 @short_tracebacks
@@ -319,18 +215,6 @@ class TensorView(Val):
         """All extents; `shape()` is a list of them."""
         return Shape(self.fusion.size(self, d) for d in range(self.node.ndim))
 
-    def __getitem__(self, key: object) -> TensorView:
-        """A part of the tensor: ints and integer scalars take one element of a dim and drop it, slices a run of them (step 1),
-        None is a new dim of one element, `...` all dims that are not named.
-
-        Negative positions count from the end, slices are clamped to the extent. Raises DefinitionTypeError for other keys
-        (ops.index_select and ops.take_along_axis read at the indices of a tensor), and DefinitionRuntimeError for steps, too
-        many positions and those out of a known range.
-        """
-        from fuser.frontend.subscripts import subscript
-
-        return subscript(self, key)
-
     if not TYPE_CHECKING:
 
         def __setitem__(self, key: object, value: object) -> NoReturn:
@@ -354,9 +238,7 @@ class TensorView(Val):
 
     def has_root(self) -> bool:
         """True if the op that makes the tensor transforms its dims (reshape, rfactor)."""
-        from fuser.frontend import schedule_access
-
-        return schedule_access.current_tensor(self).root is not None
+        return self.fusion.current_tensor(self.node).root is not None
 
     def domain(self) -> TensorDomain:
         """All axes, for printing."""
@@ -364,21 +246,15 @@ class TensorView(Val):
 
     def get_root_domain(self) -> list[IterDomain]:
         """Dims as the op produces them; the logical ones where the op transforms none."""
-        from fuser.frontend import schedule_access
-
-        return self._axes(schedule_access.current_tensor(self).produced)
+        return self._axes(self.fusion.current_tensor(self.node).produced)
 
     def get_logical_domain(self) -> list[IterDomain]:
         """Dims as the user sees them, reduced ones included."""
-        from fuser.frontend import schedule_access
-
-        return self._axes(schedule_access.current_tensor(self).logical)
+        return self._axes(self.fusion.current_tensor(self.node).logical)
 
     def get_loop_domain(self) -> list[IterDomain]:
         """Axes of the loop nest as scheduled so far."""
-        from fuser.frontend import schedule_access
-
-        return self._axes(schedule_access.loop_domain(self))
+        return self._axes(self.fusion.loop_domain(self.node))
 
     def axis(self, index: int) -> IterDomain:
         """One axis of the loop domain; negative indices wrap."""
@@ -387,90 +263,6 @@ class TensorView(Val):
 
     def _axes(self, domains: Sequence[ir.IterDomain]) -> list[IterDomain]:
         return [self.fusion.axis_handle(self, d) for d in domains]
-
-    # Verbs. Each appends a record to the schedule of the definition.
-
-    def split(self, axis: int, factor: int, inner_split: bool = True) -> TensorView:
-        """Loop extent E becomes (ceil(E/f), f), or (f, ceil(E/f)) if not `inner_split`. Returns self."""
-        from fuser.frontend import schedule_access
-
-        return schedule_access.split(self, axis, factor, inner_split)
-
-    def inner_split(self, axis: int, factor: int) -> TensorView:
-        """`split` with the factor inside."""
-        return self.split(axis, factor, True)
-
-    def outer_split(self, axis: int, factor: int) -> TensorView:
-        """`split` with the factor outside."""
-        return self.split(axis, factor, False)
-
-    def merge(self, axis_o: int, axis_i: int | None = None) -> TensorView:
-        """One axis of the product of two, `axis_o` outer; `axis_i` is the next one if omitted. Returns self."""
-        from fuser.frontend import schedule_access
-
-        return schedule_access.merge(self, axis_o, axis_i)
-
-    def reorder(self, old2new: Mapping[int, int]) -> TensorView:
-        """Move axes; unnamed ones fill the gaps in order. Returns self."""
-        from fuser.frontend import schedule_access
-
-        return schedule_access.reorder(self, old2new)
-
-    def swizzle(self, x: int, y: int) -> TensorView:
-        """XOR swizzle of two loop axes. Returns self."""
-        from fuser.frontend import schedule_access
-
-        return schedule_access.swizzle(self, x, y)
-
-    def swizzle1d(self, x: int, parallel_type: ParallelType) -> TensorView:
-        """Rotate an axis by the device index on a mesh dim (needs several GPUs)."""
-        from fuser.frontend import schedule_access
-
-        return schedule_access.swizzle1d(self, x, parallel_type)
-
-    def rfactor(self, axes: Sequence[int]) -> TensorView:
-        """A new producer that reduces exactly `axes`; self reduces what remains over it."""
-        from fuser.frontend import schedule_access
-
-        return schedule_access.rfactor(self, axes)
-
-    def cache_after(
-        self,
-        op_type: LoadStoreOpType | None = None,
-        cache_op: CacheOp | None = None,
-        propagate_allocation_domain: bool = True,
-        cached_uses: Sequence[Expr] = (),
-    ) -> TensorView:
-        """Insert a copy of self, consumed by all or the listed uses; returns the copy."""
-        from fuser.frontend import schedule_access
-
-        return schedule_access.cache_after(self, op_type, cache_op, propagate_allocation_domain, cached_uses)
-
-    def cache_before(self, op_type: LoadStoreOpType | None = None) -> TensorView:
-        """A new tensor computes what self did and self becomes a copy of it; returns the new tensor."""
-        from fuser.frontend import schedule_access
-
-        return schedule_access.cache_before(self, op_type)
-
-    def set_memory_type(self, memory_type: MemoryType) -> None:
-        """Where the tensor lives; inputs and outputs stay global."""
-        from fuser.frontend import schedule_access
-
-        schedule_access.set_memory_type(self, memory_type)
-
-    def set_allocation_domain(
-        self, new_allocation_domain: Sequence[IterDomain], new_contiguity: bool | Sequence[bool | None]
-    ) -> None:
-        """Memory order, slowest axis first: a permutation or transform of the logical domain."""
-        from fuser.frontend import schedule_access
-
-        schedule_access.set_allocation_domain(self, new_allocation_domain, new_contiguity)
-
-    def set_device_mesh(self, mesh: object) -> None:
-        """Distribute over several GPUs."""
-        from fuser.frontend import schedule_access
-
-        schedule_access.set_device_mesh(self, mesh)
 
 
 @short_tracebacks
@@ -490,20 +282,6 @@ class IterDomain(Statement):
     def __str__(self) -> str:
         return dim_text(self.node)
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            # Not for what Python and libraries look for, nor for the fields of a handle that is being made.
-            if name.startswith("_") or name in ("fusion", "node", "tensor"):
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            from fuser.frontend.methods import no_axis_attribute
-
-            try:
-                no_axis_attribute(name)
-            except DefinitionAttributeError as error:
-                shorten(error)
-                raise
-
     def is_reduction(self) -> bool:
         return self.node.is_reduction
 
@@ -517,22 +295,24 @@ class IterDomain(Statement):
             return self.fusion.size(self.tensor, visible.index(self.node))
         return self.fusion.extent_handle(self.node.extent)
 
-    def parallelize(self, parallel_type: ParallelType) -> None:
-        """Bind the axis to blockIdx, threadIdx or a kind of loop."""
-        from fuser.frontend import schedule_access
-
-        schedule_access.parallelize(self, parallel_type)
-
     def definition(self) -> Expr | None:
         """The Split or Merge that made the axis, if one did."""
         made_by = self.node.definition
         return None if made_by is None else self.fusion.transform_handle(self.tensor, made_by)
 
     def uses(self) -> list[Expr]:
-        """The transforms of the tensor that consume the axis."""
-        from fuser.frontend import schedule_access
-
-        return schedule_access.uses_of_axis(self)
+        """The splits and merges of the tensor that take the axis, from its loop domain back to its dims."""
+        found: dict[ir.Transform, None] = {}
+        pending = list(self.fusion.loop_domain(self.tensor.node))
+        while pending:
+            made_by = pending.pop().definition
+            if made_by is None:
+                continue
+            sources = [made_by.source] if isinstance(made_by, ir.Split) else [made_by.outer, made_by.inner]
+            if self.node in sources:
+                found[made_by] = None
+            pending.extend(sources)
+        return [self.fusion.transform_handle(self.tensor, t) for t in found]
 
 
 @short_tracebacks
@@ -563,7 +343,7 @@ class Expr(Statement):
 
     def __init__(
         self,
-        fusion: Fusion,
+        fusion: Owner,
         expr: ir.Expr | ir.Transform,
         inputs: Sequence[Val | IterDomain],
         outputs: Sequence[Val | IterDomain],

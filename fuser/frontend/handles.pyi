@@ -2,21 +2,53 @@
 
 import builtins
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NoReturn, Self, SupportsIndex, overload
+from types import EllipsisType
+from typing import Any, ClassVar, NoReturn, Protocol, Self, SupportsIndex, TypeAlias, overload
 
-from fuser.frontend.argument_types import Dtype, Extent, Flag, Operand, Subscript
-from fuser.frontend.fusion_handle import Fusion
+from fuser.frontend.argument_types import Dtype, Flag, Number
 from fuser.ir import fusion as ir
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType, ParallelType
+from fuser.ir.fusion_builder import FusionBuilder
+from fuser.ir.integers import Int
+from fuser.ir.schedule import ScheduleBuilder
+
+Operand: TypeAlias = "Val | Number"
+Extent: TypeAlias = "Val | SupportsIndex"
+Subscript: TypeAlias = "SupportsIndex | Val | slice[Any, Any, Any] | EllipsisType | None"
+
+class Owner(Protocol):
+    """The fusion that handles belong to, as handles and ops know it. `fuser.frontend.fusion_handle.Fusion` is one."""
+
+    schedule: ScheduleBuilder | None
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def ir_fusion(self) -> ir.Fusion: ...
+    def builder(self) -> FusionBuilder: ...
+    def start_schedule(self) -> ScheduleBuilder: ...
+    def current_exprs(self) -> Sequence[ir.Expr]: ...
+    def current_tensor(self, tensor: ir.Tensor) -> ir.Tensor: ...
+    def loop_domain(self, tensor: ir.Tensor) -> Sequence[ir.IterDomain]: ...
+    def handle(self, value: ir.Val) -> Val: ...
+    def tensor_handle(self, value: ir.Tensor) -> TensorView: ...
+    def expr_handle(self, expr: ir.Expr) -> Expr: ...
+    def axis_handle(self, tensor: TensorView, domain: ir.IterDomain) -> IterDomain: ...
+    def transform_handle(self, tensor: TensorView, transform: ir.Transform) -> Expr: ...
+    def size(self, tensor: TensorView, dim: int) -> Val: ...
+    def extent_handle(self, extent: Int) -> Val: ...
+    def check_member(self, val: Val, op: str) -> None: ...
 
 class _Handle(type):
     """`dir` of a class of handles shows what users call, as that of a handle does."""
 
+def public_names(kind: type) -> list[str]:
+    """What users may ask a handle of a class for."""
+
 class Statement:
     """Anything of a fusion that can be printed."""
 
-    fusion: Fusion
+    fusion: Owner
 
 class Val(Statement):
     """A scalar or tensor of a fusion.
@@ -26,9 +58,7 @@ class Val(Statement):
     """
 
     node: ir.Val
-    def __array_function__(self, function: object, *_: object) -> NoReturn:
-        """The answer to NumPy's functions, which take arrays: what the op is called here."""
-    def __init__(self, fusion: Fusion, value: ir.Val) -> None: ...
+    def __init__(self, fusion: Owner, value: ir.Val) -> None: ...
     @property
     def name(self) -> str:
         """The stable name of the value in its fusion."""
@@ -42,7 +72,11 @@ class Val(Statement):
     def definition(self) -> Expr | None:
         """The expr that computes the value; None for inputs and constants."""
     def uses(self) -> list[Expr]:
-        """The exprs that read the value."""
+        """The exprs that read the value, in order."""
+    def __pos__(self) -> Self: ...
+    def __array__(self, *args: object, **kwargs: object) -> NoReturn: ...
+    def __bool__(self) -> builtins.bool:
+        """The truth of a constant scalar; anything else has none while defining."""
     @overload
     def __eq__(self, other: TensorView, /) -> TensorView: ...
     @overload
@@ -172,12 +206,9 @@ class Val(Statement):
     @overload
     def __ge__(self, other: Operand, /) -> Val: ...
     def __neg__(self) -> Self: ...
-    def __pos__(self) -> Self: ...
     def __abs__(self) -> Self: ...
     def __invert__(self) -> Self: ...
-    def __array__(self, *args: object, **kwargs: object) -> NoReturn: ...
-    def __bool__(self) -> builtins.bool:
-        """The truth of a constant scalar; anything else has none while defining."""
+    def __array_function__(self, function: object, *_: object) -> NoReturn: ...
     def __hash__(self) -> builtins.int: ...
     __array_ufunc__: ClassVar[None]
 
@@ -197,17 +228,6 @@ class TensorView(Val):
     @property
     def shape(self) -> Shape:
         """All extents; `shape()` is a list of them."""
-    def __getitem__(self, key: Subscript | tuple[Subscript, ...]) -> TensorView:
-        """A part of the tensor: ints and integer scalars take one element of a dim and drop it, slices a run of them
-        (step 1),
-        None is a new dim of one element, `...` all dims that are not named.
-
-        Negative positions count from the end, slices are clamped to the extent. Raises DefinitionTypeError for
-        other keys
-        (ops.index_select and ops.take_along_axis read at the indices of a tensor), and DefinitionRuntimeError for
-        steps, too
-        many positions and those out of a known range.
-        """
     def __iter__(self) -> NoReturn: ...
     def has_root(self) -> builtins.bool:
         """True if the op that makes the tensor transforms its dims (reshape, rfactor)."""
@@ -221,6 +241,17 @@ class TensorView(Val):
         """Axes of the loop nest as scheduled so far."""
     def axis(self, index: SupportsIndex) -> IterDomain:
         """One axis of the loop domain; negative indices wrap."""
+    def __getitem__(self, key: Subscript | tuple[Subscript, ...]) -> TensorView:
+        """A part of the tensor: ints and integer scalars take one element of a dim and drop it, slices a run of them
+        (step 1),
+        None is a new dim of one element, `...` all dims that are not named.
+
+        Negative positions count from the end, slices are clamped to the extent. Raises DefinitionTypeError for
+        other keys
+        (ops.index_select and ops.take_along_axis read at the indices of a tensor), and DefinitionRuntimeError for
+        steps, too
+        many positions and those out of a known range.
+        """
     def split(self, axis: SupportsIndex, factor: SupportsIndex, inner_split: Flag = True) -> TensorView:
         """Loop extent E becomes (ceil(E/f), f), or (f, ceil(E/f)) if not `inner_split`. Returns self."""
     def inner_split(self, axis: SupportsIndex, factor: SupportsIndex) -> TensorView:
@@ -1306,12 +1337,12 @@ class IterDomain(Statement):
     def is_broadcast(self) -> builtins.bool: ...
     def extent(self) -> Val:
         """Number of positions along the axis."""
-    def parallelize(self, parallel_type: ParallelType) -> None:
-        """Bind the axis to blockIdx, threadIdx or a kind of loop."""
     def definition(self) -> Expr | None:
         """The Split or Merge that made the axis, if one did."""
     def uses(self) -> list[Expr]:
-        """The transforms of the tensor that consume the axis."""
+        """The splits and merges of the tensor that take the axis, from its loop domain back to its dims."""
+    def parallelize(self, parallel_type: ParallelType) -> None:
+        """Bind the axis to blockIdx, threadIdx or a kind of loop."""
 
 class TensorDomain(Statement):
     """All dims of a tensor, for printing."""
@@ -1327,7 +1358,7 @@ class Expr(Statement):
     outputs: tuple[Val | IterDomain, ...]
     def __init__(
         self,
-        fusion: Fusion,
+        fusion: Owner,
         expr: ir.Expr | ir.Transform,
         inputs: Sequence[Val | IterDomain],
         outputs: Sequence[Val | IterDomain],

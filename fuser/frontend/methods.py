@@ -1,18 +1,17 @@
 """Ops as methods of tensors: `x.exp()` is `ops.exp(x)`, `x.sum(1)` is `ops.sum(x, 1)`.
 
 An op whose first operand is a tensor is a method by its own function. Beside those stand the few that read better, or that
-arrays of other libraries have, in another form: shapes as separate arguments, casts by name, `mean`. Importing the module
-puts all of them on the class; `handles.pyi` lists them for type checkers.
+arrays of other libraries have, in another form: shapes as separate arguments, casts by name, `mean`. `handles.pyi` lists all
+of them for type checkers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any
 
-from fuser.errors import DefinitionAttributeError, DefinitionRuntimeError, DefinitionTypeError
-from fuser.frontend.advice import advice_on
-from fuser.frontend.handles import IterDomain, TensorView, Val, wrap_axis
+from fuser.errors import DefinitionRuntimeError, DefinitionTypeError
+from fuser.frontend.handles import TensorView, Val, wrap_axis
 from fuser.frontend.operation import (
     dtype_argument,
     int_argument,
@@ -23,7 +22,6 @@ from fuser.frontend.operation import (
 )
 from fuser.frontend.ops import OPS, UNSUPPORTED
 from fuser.ir.dtypes import DataType, widen
-from fuser.tracebacks import short_traceback
 
 _NO_METHODS = {"where", "embedding_fwd", "shape", "size", *UNSUPPORTED}
 """The first operand of `where` and `embedding_fwd` is not what they are about; others are attributes, or no ops yet."""
@@ -201,43 +199,3 @@ METHODS: dict[str, Callable[..., Any]] = {
 
 PROPERTIES: dict[str, Callable[[TensorView], TensorView]] = {"T": _transposed, "mT": _matrix_transposed}
 """Tensors that are attributes."""
-
-for _name, _method in METHODS.items():
-    setattr(TensorView, _name, _method)
-for _name, _getter in PROPERTIES.items():
-    setattr(TensorView, _name, property(short_traceback(_getter), doc=_getter.__doc__))
-
-_INTERNAL = {"fusion", "node"}
-
-
-def public_names(kind: type) -> list[str]:
-    """What users may ask a handle of a class for."""
-    names = {name for cls in kind.__mro__ for name in vars(cls)}
-    return sorted(name for name in names if not name.startswith("_") and name not in _INTERNAL)
-
-
-def find_attribute(handle: Val, name: str) -> Any:
-    """A method that importing this module has just made. Raises DefinitionAttributeError for any other name."""
-    if hasattr(type(handle), name):
-        return getattr(handle, name)
-    return no_attribute(handle, name)
-
-
-def no_axis_attribute(name: str) -> NoReturn:
-    """The error of a name that no axis has; many are verbs of its tensor."""
-    if callable(getattr(TensorView, name, None)):
-        advice = f"; it is a method of tensors: x.{name}(...)"
-    else:
-        advice = advice_on(name, public_names(IterDomain), "")
-    raise DefinitionAttributeError(f"an axis has no attribute {name!r}{advice}", name)
-
-
-def no_attribute(handle: Val, name: str) -> NoReturn:
-    kind = "a TensorView" if handle.is_tensor() else "a scalar of a fusion"
-    if name in UNSUPPORTED:
-        advice = f": {name} is not supported yet: {UNSUPPORTED[name]}"
-    elif name in OPS:
-        advice = f"; call fd.ops.{name}"
-    else:
-        advice = advice_on(name, public_names(type(handle)), "")
-    raise DefinitionAttributeError(f"{kind} has no attribute {name!r}{advice}", name)

@@ -14,11 +14,12 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, ParamSpec, TypeGuard, TypeVar
 
 from fuser.errors import DefinitionRuntimeError, DefinitionTypeError, FuserError, InternalError
-from fuser.frontend.fusion_handle import Fusion, require_active_fusion
-from fuser.frontend.handles import TensorView, Val
+from fuser.frontend.active_fusion import require_active_fusion
+from fuser.frontend.handles import Owner, TensorView, Val
 from fuser.frontend.signatures import merged_signature, name_of
 from fuser.ir import fusion as ir
 from fuser.ir.dtypes import DataType, as_dtype, dtype_remedy
+from fuser.ir.fusion import row_major_order
 from fuser.source_location import caller_location
 from fuser.tracebacks import shorten
 from fuser.unbound_calls import mismatch_text
@@ -262,15 +263,37 @@ def check_extent(value: int, index: int) -> None:
         )
 
 
+def checked_stride_order(given: Sequence[int], rank: int) -> tuple[int, ...]:
+    """A stride order of `rank` entries, 0 = fastest: row major for an empty one, negative entries wrapped.
+
+    Raises DefinitionRuntimeError for another length, and for entries out of range or given twice.
+    """
+    if not given:
+        return row_major_order(rank)
+    if len(given) != rank:
+        raise DefinitionRuntimeError(
+            f"Length of stride_order argument ({len(given)}) must match that of shape argument ({rank})"
+        )
+    for position in given:
+        if not -rank <= position < rank:
+            raise DefinitionRuntimeError(
+                f"stride_order argument is out of range, expects values between {-rank} and {rank - 1}, got {position}"
+            )
+    order = tuple(p % rank for p in given)
+    if len(set(order)) != rank:
+        raise DefinitionRuntimeError(f"duplicated stride_order entries: {list(given)}")
+    return order
+
+
 # --- fusions ----------------------------------------------------------------------------------------------------------
 
 
-def fusion_of(name: str, *values: object) -> Fusion:
+def fusion_of(name: str, *values: object) -> Owner:
     """The fusion of the operands, or the active one if none has one.
 
     Raises DefinitionRuntimeError if there is none, or if operands belong to two.
     """
-    found: Fusion | None = None
+    found: Owner | None = None
     for value in values:
         if isinstance(value, Val):
             if found is not None and value.fusion is not found:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fuser.errors import DefinitionRuntimeError, DefinitionTypeError
 from fuser.frontend import scalars
 from fuser.frontend.elementwise import ELEMENTWISE, operand_class, pointwise_value
 from fuser.frontend.handles import Val
+from fuser.frontend.library_calls import matmul
 from fuser.frontend.operation import fusion_of, is_number, operand_argument, operation
 from fuser.ir import fusion as ir
 from fuser.ir.op_table import POINTWISE, promoted_dtype
-
-
-def apply_operator(name: str, *operands: object) -> Val:
-    """The op behind an operator. Raises DefinitionTypeError for operands that are neither Vals nor numbers."""
-    if name == "matmul":
-        from fuser.frontend.library_calls import matmul
-
-        return matmul(*operands)
-    if name == "floordiv":
-        return floordiv(*operands)
-    return ELEMENTWISE[name](*operands)
+from fuser.tracebacks import short_traceback
 
 
 def compare(name: str, left: Val, right: object) -> Val:
@@ -73,3 +66,61 @@ def floordiv(lhs: object, rhs: object, /) -> Val:
 def _is_natural(value: ir.Scalar) -> bool:
     low = None if value.expression is None else value.expression.lo
     return low is not None and low >= 0
+
+
+# --- methods of Python ------------------------------------------------------------------------------------------------
+
+BINARY: dict[str, Callable[..., Val]] = {
+    "add": ELEMENTWISE["add"],
+    "sub": ELEMENTWISE["sub"],
+    "mul": ELEMENTWISE["mul"],
+    "truediv": ELEMENTWISE["truediv"],
+    "floordiv": floordiv,
+    "mod": ELEMENTWISE["remainder"],
+    "pow": ELEMENTWISE["pow"],
+    "matmul": matmul,
+    "and": ELEMENTWISE["bitwise_and"],
+    "or": ELEMENTWISE["bitwise_or"],
+    "xor": ELEMENTWISE["bitwise_xor"],
+    "lshift": ELEMENTWISE["bitwise_left_shift"],
+    "rshift": ELEMENTWISE["bitwise_right_shift"],
+}
+"""The op of each operator that has a reflected form too: `__add__` and `__radd__`."""
+
+ORDER = ("lt", "le", "gt", "ge")
+"""Comparisons for order: each is the op of its name, and the reflected form of another."""
+
+UNARY: dict[str, Callable[..., Val]] = {
+    "neg": ELEMENTWISE["neg"],
+    "abs": ELEMENTWISE["abs"],
+    "invert": ELEMENTWISE["bitwise_not"],
+}
+
+
+def _equality(name: str) -> Callable[[Val, object], Val]:
+    @short_traceback
+    def equality(left: Val, right: object) -> Val:
+        return compare(name, left, right)
+
+    return equality
+
+
+def _reflected(op: Callable[..., Val]) -> Callable[[Val, object], Val]:
+    @short_traceback
+    def reflected(right: Val, left: object) -> Val:
+        return op(left, right)
+
+    return reflected
+
+
+OPERATORS: dict[str, Callable[..., Val]] = {
+    f"__{name}__": function
+    for name, function in (
+        ("eq", _equality("eq")),
+        ("ne", _equality("ne")),
+        *(pair for name, op in BINARY.items() for pair in ((name, op), (f"r{name}", _reflected(op)))),
+        *((name, ELEMENTWISE[name]) for name in ORDER),
+        *UNARY.items(),
+    )
+}
+"""The methods by which Python calls operators on values. Those of `==` and `!=` give a value, not a bool, as arrays do."""

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, SupportsIndex, overload
 
-from fuser.frontend.argument_types import Dtype, Extent, Flag, Number, Operand
-from fuser.frontend.handles import TensorView, Val
+from fuser.frontend.argument_types import Dtype, Flag, Number
+from fuser.frontend.handles import Extent, Operand, TensorView, Val
 from fuser.ir.dtypes import DataType
 
 OPS: dict[str, Callable[..., Any]]

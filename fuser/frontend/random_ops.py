@@ -25,7 +25,6 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.fusion import Distribution
 
 if TYPE_CHECKING:
-    from fuser.frontend.fusion_handle import Fusion
     from fuser.ir.fusion_builder import FusionBuilder
 
 
@@ -149,7 +148,7 @@ def _random_like(name: str, distribution: Distribution, doc: str) -> Callable[..
     def op(x: object, /) -> TensorView:
         tensor = tensor_argument("x", x)
         _require_floating(name, tensor.node.dtype)
-        fusion: Fusion = fusion_of(name, tensor)
+        fusion = fusion_of(name, tensor)
         shape = [fusion.size(tensor, d) for d in range(tensor.node.ndim)]
         return _random(distribution, (("", 0.0), ("", 1.0)), shape, None, None, tensor.node.dtype)
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 from fuser.errors import DefinitionRuntimeError
 from fuser.frontend import scalars
-from fuser.frontend.define import checked_stride_order
 from fuser.frontend.handles import TensorView, Val
 from fuser.frontend.operation import (
+    checked_stride_order,
     extent_list_argument,
     fusion_of,
     int_list_argument,

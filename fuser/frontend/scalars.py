@@ -11,10 +11,9 @@ from fuser.ir.dtypes import DataType, scalar_type
 from fuser.ir.fusion import Scalar
 from fuser.ir.op_table import OperandClass, PointwiseOp, kind_of, operand_dtype, result_dtype
 from fuser.ir.promotion import DtypeRule
-from fuser.ir.scalar_evaluation import evaluate_op, rounded_number
+from fuser.ir.scalar_evaluation import Number, evaluate_op, rounded_number
 
 if TYPE_CHECKING:
-    from fuser.frontend.operation import Number
     from fuser.ir.fusion_builder import FusionBuilder
     from fuser.ir.integers import Int
 

@@ -9,8 +9,9 @@ from typing import Any, NoReturn, SupportsIndex, overload
 
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
 from fuser.errors import DefinitionTypeError, SchedulingError, missing_from_module
-from fuser.frontend.fusion_handle import Fusion, require_active_fusion
-from fuser.frontend.handles import TensorView
+from fuser.frontend.active_fusion import require_active_fusion
+from fuser.frontend.fusion_handle import Fusion
+from fuser.frontend.handles import Owner, TensorView
 from fuser.frontend.heuristic_params import (
     HeuristicParams,
     PointwiseParams,
@@ -18,7 +19,7 @@ from fuser.frontend.heuristic_params import (
     ScanParams,
     TransposeParams,
 )
-from fuser.frontend.schedule_access import begun_schedule
+from fuser.frontend.verbs import begun_schedule
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.enums import ParallelType, SchedulerType
 from fuser.ir.schedule import ScheduleBuilder
@@ -142,7 +143,7 @@ def inline_at(
     )
 
 
-def _fusion_of(tensors: Sequence[TensorView]) -> Fusion:
+def _fusion_of(tensors: Sequence[TensorView]) -> Owner:
     _check_kind("selected_tensors", tensors, Sequence)
     if _names(tensors):
         for tensor in tensors:

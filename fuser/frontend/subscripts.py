@@ -16,7 +16,13 @@ Item: TypeAlias = "Val | int | slice | EllipsisType | None"
 
 
 def subscript(tv: TensorView, key: object) -> TensorView:
-    """The part of a tensor that `key` names, see `TensorView.__getitem__`."""
+    """A part of the tensor: ints and integer scalars take one element of a dim and drop it, slices a run of them (step 1),
+    None is a new dim of one element, `...` all dims that are not named.
+
+    Negative positions count from the end, slices are clamped to the extent. Raises DefinitionTypeError for other keys
+    (ops.index_select and ops.take_along_axis read at the indices of a tensor), and DefinitionRuntimeError for steps, too
+    many positions and those out of a known range.
+    """
     items = [_checked(i) for i in (key if isinstance(key, tuple) else (key,))]
     fusion_of("tensor[...]", tv, *(v for i in items for v in _values(i)))
     items = _without_ellipsis(items, tv.node.ndim)

@@ -5,7 +5,7 @@ import pytest
 
 import fuser
 from fuser import DataType, Fusion, FusionDefinition, FusionGuard
-from fuser.frontend.fusion_handle import active_fusion
+from fuser.frontend.active_fusion import active_fusion
 from tests.frontend.building import define, lines
 
 D = DataType
