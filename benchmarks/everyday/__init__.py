@@ -11,7 +11,20 @@ from importlib import import_module
 from benchmarks.case import Case
 from benchmarks.everyday.recipe import Everyday
 
-FAMILIES = ("norms", "attention", "activations", "losses", "optimizers", "quantisation", "data")
+FAMILIES = (
+    "norms",
+    "norm_gradients",
+    "attention",
+    "activations",
+    "losses",
+    "optimizers",
+    "vision",
+    "quantisation",
+    "data",
+    "state_space",
+    "routing",
+)
+"""Files of this folder."""
 
 
 def everyday_cases(*, small: bool = False) -> list[Case]:
