@@ -425,7 +425,10 @@ class _Rebuild:
             for e in parts:
                 # What a part is called may differ from the extent of the dim that it is.
                 extents.append(source.visible[len(extents)].extent if a.extent is d.extent else e)
-                windows.append(w if len(parts) == 1 else Window(ZERO, ZERO, extents[-1]))
+                is_whole = len(parts) > 1 or w.end is d.extent
+                kept = w if len(parts) == 1 else Window(ZERO, ZERO, extents[-1])
+                # A window that reaches the end of the dim does so by whatever name: nothing is tested for it.
+                windows.append(Window(kept.offset, kept.begin, extents[-1]) if is_whole else kept)
         given = [
             pair if len(self.parts.of(d)) == 1 else (None, None)
             for d, pair in zip(expr.output.visible, expr.scalars or ((None, None),) * expr.output.ndim, strict=True)

@@ -13,10 +13,10 @@ from fuser.compiler.compile_fusion import concrete_fusion, plan_fusion
 from fuser.compiler.recorder import Recorder
 from fuser.errors import SchedulingError
 from fuser.ir.enums import SchedulerType
-from fuser.ir.fusion import Reshape
+from fuser.ir.fusion import Reshape, Resize
 from fuser.ir.integers import Int, const, symbol
 from fuser.ir.reshape_dims import Run, resolve
-from fuser.optimize.split_reshaped_dims import common_parts
+from fuser.optimize.split_reshaped_dims import common_parts, split_reshaped_dims
 from tests.frontend.building import define, evaluate
 
 D = DataType
@@ -388,3 +388,23 @@ def test_every_reshape_of_the_optimized_fusion_is_a_view_between_kernels() -> No
     for s in segments:
         has_reshape = any(isinstance(e, Reshape) for e in s.fusion.tensor_exprs)
         assert has_reshape is (s.scheduler.type is SchedulerType.no_op)
+
+
+def test_a_window_that_reaches_the_end_does_so_by_the_new_name_of_the_extent() -> None:
+    """Parts of an expanded dim are called as the input's dim is; nothing is tested along those that are not padded."""
+
+    def body(fd: FusionDefinition) -> Any:
+        x = fd.ops.neg(fd.define_tensor([-1, -1], True))
+        pairs = fd.ops.pad(fd.ops.broadcast_in_dim(x, [4, 6, 1], [0, 1]), [0, 1])
+        return fd.ops.reshape(pairs, [4, 12])
+
+    fusion = define(body).fusion
+    assert fusion is not None
+    windows = [
+        (w.end, d.extent)
+        for e in split_reshaped_dims(fusion.ir_fusion).exprs
+        if isinstance(e, Resize)
+        for w, d in zip(e.windows[:-1], e.output.visible[:-1], strict=True)
+    ]
+    assert len(windows) == 2
+    assert all(end is extent for end, extent in windows)
