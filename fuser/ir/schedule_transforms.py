@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fuser.errors import NotSupportedError, SchedulingError
 from fuser.ir.enums import ParallelType
-from fuser.ir.facts import ExtentWithin
+from fuser.ir.facts import ExtentDivisible, ExtentWithin
 from fuser.ir.integers import const
 from fuser.ir.scheduled_fusion import Record, ScheduledFusion, TensorState, merge_axes, split_axis
 from fuser.ir.user_names import value_name
@@ -139,6 +139,20 @@ class TransformVerbs(ScheduledFusion):
             raise SchedulingError(f"cannot ask for an extent of {name} within {low} and {high}")
         self.asked.append(ExtentWithin(name, dim, low, high))
         self.records.append(Record("ask_extent_within", name, (dim, low, high)))
+
+    def ask_extent_divisible(self, name: str, dim: int, divisor: int) -> None:
+        """Ask for the fact that the extent of a visible dim of an input is a multiple of `divisor`: splits by it leave no rest.
+
+        Raises SchedulingError for a tensor that is no input, a dim that it does not have, or a divisor that is none.
+        """
+        if name not in self.input_names or not 0 <= dim < self.state(name).tensor.ndim:
+            raise SchedulingError(
+                f"cannot ask for the extent of dim {dim} of {name}: the fusion has no such input or dim"
+            )
+        if divisor < 1:
+            raise SchedulingError(f"cannot ask for an extent of {name} that is a multiple of {divisor}")
+        self.asked.append(ExtentDivisible(name, dim, divisor))
+        self.records.append(Record("ask_extent_divisible", name, (dim, divisor)))
 
     def ask_blocks_per_sm(self, count: int) -> None:
         """Ask for so few registers a thread that `count` blocks fit on a processor at once, as a grid that waits may need."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fuser.errors import SchedulingError
 from fuser.ir.axis_range import outside_text
 from fuser.ir.enums import GLOBAL_MEMORY, CacheOp, LoadStoreOpType, MemoryType, ParallelType
-from fuser.ir.facts import ExtentWithin
+from fuser.ir.facts import ExtentDivisible, ExtentWithin
 from fuser.ir.fusion import (
     ExpSum,
     Fusion,
@@ -149,7 +149,7 @@ class ScheduledFusion:
         self.records: list[Record] = []
         # By the number of a record, the user's line that asked for it.
         self.places: dict[int, SourceLocation] = {}
-        self.asked: list[ExtentWithin] = []
+        self.asked: list[ExtentWithin | ExtentDivisible] = []
         # Blocks that must fit on a processor at once; 0: it does not matter.
         self.blocks_per_sm = 0
         # Whether rows that share a block are tested once for all of them.

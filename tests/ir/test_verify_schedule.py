@@ -12,6 +12,7 @@ from fuser.errors import InternalError, SchedulingError
 from fuser.ir.device_info import DeviceInfo
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType, ParallelType
+from fuser.ir.facts import ExtentDivisible
 from fuser.ir.fusion import Fusion, IterDomain, IterKind
 from fuser.ir.fusion_builder import FusionBuilder
 from fuser.ir.integers import const
@@ -331,3 +332,21 @@ def test_what_schedulers_apply_is_well_formed(body, shape):
         params = segment.scheduler.propose(segment.fusion, inputs, DeviceInfo.preset("H200"))
         assert not isinstance(params, Refused)
         verify_schedule(segment.scheduler.apply(segment.fusion, params), segment.scheduler.type.name)
+
+
+def test_an_extent_is_asked_to_be_a_multiple():
+    b = FusionBuilder()
+    b.add_output(b.pointwise("neg", [b.input_tensor(DataType.Float, [-1, -1])], DataType.Float))
+    s = ScheduleBuilder(b.freeze())
+    s.ask_extent_divisible("t0", 1, 8)
+    assert s.asked == [ExtentDivisible("t0", 1, 8)]
+    again = ScheduleBuilder(s.fusion)
+    again.replay(s.records)
+    assert again.asked == s.asked
+    for name, dim in (("t1", 0), ("t0", 2)):
+        with pytest.raises(
+            SchedulingError, match=f"cannot ask for the extent of dim {dim} of {name}: the fusion has no"
+        ):
+            s.ask_extent_divisible(name, dim, 2)
+    with pytest.raises(SchedulingError, match="cannot ask for an extent of t0 that is a multiple of 0"):
+        s.ask_extent_divisible("t0", 0, 0)
