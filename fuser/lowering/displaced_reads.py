@@ -1,8 +1,8 @@
 """Where a slice, pad or gather reads its operand: the index of each of the operand's dims, and the test of its windows.
 
 The loops at hand run over the dims of the result. The operand's own dims get their indices from them one by one, and all
-else about the operand (merged runs of its storage, splits of its loops) follows from those: a loop that happens to run over
-one of the operand's dims says nothing about this read.
+else about the operand (merged runs of its storage, splits of its loops) follows from those, and from loops over other dims
+than those that are read elsewhere: a loop that happens to run over one of these says nothing about this read.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fuser.errors import SchedulingError
-from fuser.ir.dim_pairs import position_pairs
+from fuser.ir.dim_pairs import displaced_dims, position_pairs
 from fuser.ir.fusion import Gather, IterDomain, Resize, Tensor
 from fuser.ir.integers import ZERO, Cond, Int, Symbol, prove_less, prove_less_equal
-from fuser.ir.iteration_graph import Group
+from fuser.ir.iteration_graph import Group, leaves
 from fuser.lowering.context import LoweringContext
 from fuser.lowering.indexing import Indexer
 
@@ -36,6 +36,10 @@ def operand_indices(
         index = result_index(context, expr.output, b, indexer)
         offset = context.rewrite(expr.windows[d].offset) if isinstance(expr, Resize) and not is_empty else ZERO
         found[context.graph.group(a)] = index + offset
+    moved = {d for a, _ in displaced_dims(expr, source, expr.output) for d in leaves(context.graph.group(a))}
+    for group, index in indexer.loops.items():
+        if moved.isdisjoint(leaves(group)):
+            found.setdefault(group, index)
     return found
 
 
