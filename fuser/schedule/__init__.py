@@ -17,7 +17,7 @@ Where to look
                      held_rows.py (what stays on chip), reads.py (displaced reads), reference.py (the tensor on which
                      loops are decided)
     memory           layout.py (runs of dims, widths of accesses), alignment.py (rows that begin anywhere), rows.py,
-                     windows.py
+                     windows.py, thread_tile.py (innermost dims of few elements: stacked, interleaved, packed values)
     rows on chip     inner_persistent.py decides; in registers row_shapes.py and few_rows.py; in shared memory, filled
                      by asynchronous copies, rows_in_shared.py and cut_rows.py; over groups of blocks rows_over_grid.py
                      and cut_rows_over_grid.py; the verbs of all of them row_loops.py. reads_last.py keeps rows that are

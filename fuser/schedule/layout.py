@@ -28,6 +28,7 @@ class Argument:
     seen        elements that the loops touch
     dims        the dim of the tensor behind each dim of the loops
     displaced   for a slice, pad or gather: what is read
+    cell        elements that a thread takes at each index of the loops' dims, which are those around them
     """
 
     name: str
@@ -38,11 +39,17 @@ class Argument:
     dims: Mapping[Group, int]
     described: TensorDescriptor
     displaced: InputRead | None = None
+    cell: int = 1
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes at each index."""
+        return self.tensor.dtype.itemsize * self.cell
 
     @property
     def nbytes(self) -> int:
         """Bytes that a kernel moves for it at least."""
-        return self.seen * self.tensor.dtype.itemsize
+        return self.seen * self.itemsize
 
     def stride(self, group: Group) -> int:
         """Elements from one index of a dim to the next; 0 if the argument does not have it."""

@@ -132,7 +132,8 @@ def _pointwise(params: PointwiseParams, device: DeviceInfo) -> Iterator[Pointwis
         yield replace(params, vector=narrow, widths=tuple((name, w) for name, w in widths if w > 1))
     if not params.misaligned and params.widths:
         # Accesses stay as wide as they may be: a thread has two of them.
-        yield replace(params, vector=params.vector * 2)
+        divisors = tuple((name, dim, 2 * divisor) for name, dim, divisor in params.divisors)
+        yield replace(params, vector=params.vector * 2, divisors=divisors)
     if len(params.parts) > 1 and not params.linear:
         yield replace(params, turned=not params.turned)
 

@@ -71,6 +71,12 @@ class PointwiseParams:
     aligned_to  the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     bounds    (input, dim, low, high): extents with which a thread's elements lie in two rows at most
     linear    the parts are one run of elements: each is merged for itself before, for arguments that have some of them
+    whole     a thread takes all of the last part, which is few elements, a cell: `vector`, `threads` and `rows_of` are about
+              the parts before it
+    held      inputs that are read whole, once: of slices and pads along their fastest dims the elements are in registers
+    runs      arguments in which all that a thread takes of a row is one run of elements
+    across    arguments whose neighbours are along the part before the last
+    divisors  (input, dim, divisor): extents that are multiples, so that no vector is cut
     reasons   why, in words
     """
 
@@ -87,6 +93,11 @@ class PointwiseParams:
     aligned_to: str = ""
     bounds: tuple[tuple[str, int, int, int], ...] = ()
     linear: bool = False
+    whole: bool = False
+    held: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    across: tuple[str, ...] = ()
+    divisors: tuple[tuple[str, int, int], ...] = ()
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
@@ -28,6 +28,7 @@ from fuser.schedule.reference import (
     uncovered,
 )
 from fuser.schedule.text_length import most_repeated
+from fuser.schedule.thread_tile import Cells, cells_last, find_cells, tile_accesses, vectorize_tile
 from fuser.schedule.windows import ask_for_unclamped, tested_groups
 
 BLOCK = 256
@@ -103,7 +104,9 @@ class PointwiseScheduler:
         merged = [groups[d] for d in order if not groups[d].is_broadcast]
         if not merged:
             return PointwiseParams(order, (), 1, (), (BLOCK, 1), reasons=("one element",))
-        return _Choice(graph, segment, inputs, merged, device).params(order)
+        plain = _Choice(graph, segment, inputs, merged, device)
+        tiled = None if plain.is_empty else _tiled(plain, groups, order)
+        return plain.params(order) if tiled is None else tiled
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
         """See Scheduler."""
@@ -117,7 +120,9 @@ class PointwiseScheduler:
         builder = ScheduleBuilder(segment)
         for tensor, dim, low, high in params.bounds:
             builder.ask_extent_within(tensor, dim, low, high)
-        copies = cache_arguments(builder)
+        for tensor, dim, divisor in params.divisors:
+            builder.ask_extent_divisible(tensor, dim, divisor)
+        copies = cache_arguments(builder, params.held)
         name = reference.name
         types: list[ParallelType] = []
         if params.parts:
@@ -140,7 +145,10 @@ class PointwiseScheduler:
             # A test for each element would be a branch, behind which loads wait for one another.
             builder.parallelize(name, len(types), ParallelType.unswitch)
             builder.parallelize_like(name, types=frozenset({ParallelType.unswitch}))
-        vectorize_by(builder, copies, dict(params.widths), misaligned=params.misaligned)
+        if params.whole or params.held:
+            vectorize_tile(builder, name, copies, params)
+        else:
+            vectorize_by(builder, copies, dict(params.widths), misaligned=params.misaligned)
         ask_for_unclamped(builder)
         # What is read stays outside the loops of a thread's elements: all of its loads are issued before the first use.
         loads = [made for read, made in copies.items() if read not in builder.output_names]
@@ -148,12 +156,33 @@ class PointwiseScheduler:
         return builder
 
 
+def _tiled(plain: _Choice, groups: Sequence[Group], order: tuple[int, ...]) -> PointwiseParams | None:
+    """The choice where a thread takes cells; None where there are none, where that would leave processors idle or gains
+    nothing, or where rows are better cut at aligned places."""
+    graph, segment, inputs, device = plain.graph, plain.segment, plain.described, plain.device
+    merged = cells_last(plain.order, plain.sizes, plain.arguments)
+    if merged != plain.order:
+        order = (*(d for d in order if groups[d] not in merged), *map(groups.index, merged))
+        plain = _Choice(graph, segment, inputs, merged, device)
+    cells = find_cells(graph, segment, inputs, plain.arguments, plain.parts)
+    if cells is None:
+        return None
+    choice = _Choice(graph, segment, inputs, merged, device, cells)
+    if choice.total < LEAST_THREADS * device.sm_count:
+        return None
+    found = choice.tiled(order)
+    # Without vectors there are elements that are read once, and tests that are none.
+    gains = found.vector > 1 or bool(cells.held) or not choice.tested.isdisjoint(cells.inner)
+    return found if gains and (found.vector > 1 or plain.misaligned_accesses() is None) else None
+
+
 def _tile(builder: ScheduleBuilder, name: str, params: PointwiseParams) -> list[ParallelType]:
     """Make the loops of the reference: [blocks..., threads..., further rows, elements]; the types of the first ones."""
     for at, count in enumerate(params.parts):
         for _ in range(count - 1):
             builder.merge(name, at, at + 1)
-    parts = len(params.parts)
+    # All elements of the last part are behind those loops.
+    parts = len(params.parts) - params.whole
     while params.linear and parts > 1:
         builder.merge(name, 0, 1)
         parts -= 1
@@ -199,8 +228,11 @@ class _Choice:
         inputs: SegmentInputs,
         order: Sequence[Group],
         device: DeviceInfo,
+        cells: Cells | None = None,
     ) -> None:
-        self.arguments = arguments_of(graph, segment, inputs)
+        self.graph, self.segment, self.described, self.cells = graph, segment, inputs, cells
+        self.order = order = [g for g in order if cells is None or g not in cells.inner]
+        self.arguments = arguments_of(graph, segment, inputs) if cells is None else list(cells.arguments)
         extents = {g: inputs.evaluate(g.extent) for g in order}
         # Nothing is launched for tensors without elements: the plainest loops are right for them.
         self.is_empty = min(extents.values(), default=1) < 1
@@ -210,7 +242,8 @@ class _Choice:
         self.total = math.prod(sizes.values())
         self.repeated = most_repeated(segment, device)
         self.weight = max((_WEIGHTS.get(e.op, 1) for e in segment.tensor_exprs if isinstance(e, Pointwise)), default=1)
-        self.parts = joined_dims(order, sizes, self.arguments, tested_groups(graph, segment, inputs.evaluate))
+        self.tested = tested_groups(graph, segment, inputs.evaluate)
+        self.parts = joined_dims(order, sizes, self.arguments, self.tested)
         self.inputs = segment.input_tensors
         self.slices = {
             displaced_name(e, e.input) for e in segment.tensor_exprs if isinstance(e, Resize) and e.fill is None
@@ -220,7 +253,7 @@ class _Choice:
         """The choice."""
         if self.is_empty:
             return self._params(order, 1, ())
-        accesses = self._misaligned_accesses()
+        accesses = self.misaligned_accesses()
         if accesses is not None:
             flat = self._flat(order)
             if flat is not None:
@@ -233,6 +266,24 @@ class _Choice:
             if not found.linear:
                 return replace(found, misaligned=True, aligned_to=aligned_to)
         return self._params(order, *self._accesses())
+
+    def tiled(self, order: tuple[int, ...]) -> PointwiseParams:
+        """The choice where a thread takes cells."""
+        assert self.cells is not None
+        cells = self.cells
+        limit = self._most_elements()
+        found = tile_accesses(self.graph, self.segment, self.described, cells, self.parts[-1], self.sizes, limit)
+        params = self._params(order, found.vector, found.widths)
+        return replace(
+            params,
+            parts=(*params.parts, len(cells.inner)) if cells.inner else params.parts,
+            whole=bool(cells.inner),
+            held=cells.held,
+            runs=found.runs,
+            across=found.across,
+            bounds=(*params.bounds, *cells.bounds),
+            divisors=found.divisors,
+        )
 
     def _params(
         self, order: tuple[int, ...], vector: int, widths: tuple[tuple[str, int], ...], aligned_to: str = ""
@@ -343,7 +394,7 @@ class _Choice:
         for place in range(1, len(self.parts)):
             same = [a for a in self.arguments if not any(a.stride(g) for g in self.parts[-1 - place])]
             wide = [a for a in same if any(a.stride(g) for g in self.parts[-1])]
-            shared = sum(vector * a.tensor.dtype.itemsize for a in wide)
+            shared = sum(vector * a.itemsize for a in wide)
             best = max(best, (place, shared), key=lambda p: (p[1], -p[0]))
         return best
 
@@ -366,7 +417,7 @@ class _Choice:
                 between += once // count
         return read_again > 0 and between > self.device.l2_bytes * KEPT_SHARE
 
-    def _misaligned_accesses(self) -> tuple[int, tuple[tuple[str, int], ...], str] | None:
+    def misaligned_accesses(self) -> tuple[int, tuple[tuple[str, int], ...], str] | None:
         """(elements of a thread, width of each argument's accesses, the output to align to) where accesses that are aligned and
         whole would be less than half as wide as they could be; else None."""
         run, limit = self.parts[-1], self._most_elements()
@@ -397,9 +448,12 @@ class _Choice:
         """Most elements of a thread."""
         run = self.parts[-1]
         along = [a for a in self.arguments if any(a.stride(g) for g in run)]
-        narrow = min((a.tensor.dtype.itemsize for a in along), default=4)
-        wide = max((a.tensor.dtype.itemsize for a in along), default=4)
+        # Elements across cells are accessed cell by cell.
+        runs = {a.name for a in along} if self.cells is None else self.cells.runs
+        narrow = min((a.itemsize if a.name in runs else a.tensor.dtype.itemsize for a in along), default=4)
+        wide = max((a.itemsize for a in along), default=4)
         limit = max(1, min(ACCESS_BYTES // narrow, THREAD_BYTES // wide))
+        limit = 1 << (limit.bit_length() - 1)
         # Narrow accesses beat idle processors: halve until every SM has some warps.
         while limit > 1 and self.total < limit * LEAST_THREADS * self.device.sm_count:
             limit //= 2
@@ -420,7 +474,7 @@ class _Choice:
         full = [a for a in self.arguments if a.tensor in self.inputs and (a in gathered or 2 * a.seen > self.total)]
         if not full:
             return 1
-        in_flight = sum(vector * a.tensor.dtype.itemsize for a in full)
+        in_flight = sum(vector * a.itemsize for a in full)
         wanted = ACCESS_BYTES * (4 if gathered else 2 if self.weight > 1 else 1)
         least = 2 if shared >= sum(vector * t.dtype.itemsize for t in {a.tensor for a in full}) else 1
         unroll = 1
@@ -454,15 +508,16 @@ def _share(count: int, size: int) -> float:
     return count / (-(-count // size) * size) if count else 1.0
 
 
-def cache_arguments(builder: ScheduleBuilder) -> dict[str, str]:
+def cache_arguments(builder: ScheduleBuilder, held: Collection[str] = ()) -> dict[str, str]:
     """Copies of the inputs, and outputs as copies of what computes them: argument -> name of the copy's result.
 
-    A slice, pad or gather of an input is a copy as it stands, under the name of that read (fuser.schedule.reads).
+    A slice, pad or gather of an input is a copy as it stands, under the name of that read (fuser.schedule.reads). Those of
+    inputs that are `held` read the copy of all of it.
     """
     copies: dict[str, str] = {}
     for t in builder.fusion.input_tensors:
         uses = [] if t.is_cpu else builder.uses(t.name)
-        direct = [e for e in uses if not is_displaced(e, t)]
+        direct = uses if t.name in held else [e for e in uses if not is_displaced(e, t)]
         copies |= {displaced_name(e, t): tensor_outputs(e)[0].name for e in uses if e not in direct}
         if direct:
             copies[t.name] = builder.cache_after(t.name, cached_uses=direct if len(direct) < len(uses) else ())
