@@ -24,7 +24,7 @@ from fuser.frontend.operation import (
 from fuser.ir import fusion as ir
 from fuser.ir.dtypes import DataType, scalar_type, widen
 from fuser.ir.op_table import POINTWISE, OperandClass, PointwiseOp, check_cast, operand_dtype, result_dtype
-from fuser.ir.promotion import DtypeRule
+from fuser.ir.pointwise_op import DtypeRule
 
 if TYPE_CHECKING:
     from fuser.ir.fusion_builder import FusionBuilder

@@ -10,7 +10,7 @@ from fuser.ir import integers
 from fuser.ir.dtypes import DataType, scalar_type
 from fuser.ir.fusion import Scalar
 from fuser.ir.op_table import OperandClass, PointwiseOp, kind_of, operand_dtype, result_dtype
-from fuser.ir.promotion import DtypeRule
+from fuser.ir.pointwise_op import DtypeRule
 from fuser.ir.scalar_evaluation import Number, evaluate_op, rounded_number
 
 if TYPE_CHECKING:

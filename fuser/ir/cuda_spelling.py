@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fuser.ir.dtypes import DataType
-from fuser.ir.promotion import check_cast, kind_of
+from fuser.ir.dtypes import DataType, check_cast, kind_of
 
 _DEVICE_NAME = re.compile(r"\bfuser_\w+")
 

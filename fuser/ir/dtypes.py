@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from difflib import get_close_matches
 from enum import Enum
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fuser.errors import DefinitionRuntimeError, DefinitionTypeError
@@ -353,3 +354,34 @@ def combine(high: DataType | None, low: DataType | None) -> DataType | None:
     if high is DataType.Bool or low.is_floating:
         return promote(high, low)
     return high
+
+
+def kind_of(dtype: DataType) -> str:
+    """One letter: `f` floating, `c` complex, `b` Bool, `u` UInt64, `i` other integers, `n` Null."""
+    if dtype.is_floating:
+        return "f"
+    if dtype.is_complex:
+        return "c"
+    if dtype is DataType.Bool:
+        return "b"
+    if dtype is DataType.Null:
+        return "n"
+    return "u" if dtype is DataType.UInt64 else "i"
+
+
+def compute_dtype(dtype: DataType) -> DataType:
+    """The dtype that arithmetic on `dtype` runs in: Float for narrower floats, Int for Index, else itself."""
+    if dtype is DataType.Index:
+        return DataType.Int
+    return widen(dtype)
+
+
+@cache
+def check_cast(source: DataType, target: DataType) -> None:
+    """Raise DefinitionRuntimeError unless a value of `source` can be cast to `target`."""
+    for dtype in (source, target):
+        if dtype is DataType.Null or not dtype.is_supported:
+            small = "" if dtype is DataType.Null else f": {dtype.name} is not supported yet"
+            raise DefinitionRuntimeError(
+                f"Illegal Cast value from DataType: {source.name} to DataType: {target.name}{small}"
+            )

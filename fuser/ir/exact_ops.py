@@ -11,7 +11,7 @@ import numpy as np
 from fuser.ir.cuda_spelling import CudaRule, spelled
 from fuser.ir.numpy_functions import Array, NumpyFunction
 from fuser.ir.op_table import PointwiseOp, Samples
-from fuser.ir.promotion import DtypeRule
+from fuser.ir.pointwise_op import DtypeRule
 
 _WIDE = Samples(-100.0, 100.0, specials=False)
 _WHOLE = Samples(-100.0, 100.0)

@@ -7,16 +7,12 @@ loop: the broadcast is *promoted* (fuser.ir.iteration_graph.unify).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fuser.errors import SchedulingError
 from fuser.ir.enums import ParallelType
 from fuser.ir.fusion import Scan, tensor_inputs, tensor_outputs
 from fuser.ir.iteration_graph import Group, IterationGraph, leaves, unify
 from fuser.ir.scan_loops import collective_depth
-
-if TYPE_CHECKING:
-    from fuser.ir.scheduled_fusion import ScheduledFusion, TensorState
+from fuser.ir.scheduled_fusion import ScheduledFusion, TensorState
 
 
 class LoopSharing:

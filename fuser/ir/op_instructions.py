@@ -7,9 +7,8 @@ mathematics is the same; nothing that has to be right rests on it.
 
 from __future__ import annotations
 
-from fuser.ir.dtypes import DataType
+from fuser.ir.dtypes import DataType, compute_dtype
 from fuser.ir.fusion import ExpSum, Pointwise, Random, Reduction, Tensor, TensorExpr, Welford
-from fuser.ir.promotion import compute_dtype
 
 _INSTRUCTIONS: dict[str, tuple[int, int]] = {
     "acos": (24, 129),

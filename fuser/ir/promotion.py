@@ -1,7 +1,7 @@
 """Dtype rules of the pointwise ops: what an expression's operands are cast to and what dtype its result has.
 
 Grammar
-    rule    := KEEP | PROM | FLT | FULL | BOOL | LOGICAL | MAGNITUDE | REAL_PART | COMPLEX_PAIR | SELECT | CAST
+    rule    := DtypeRule, a column of the op table
     carrier := D (tensor of rank >= 1) | Z (rank-0 tensor) | S (scalar)
     operand := dtype, carrier
 
@@ -13,36 +13,12 @@ Three dtypes belong to one expression:
 
 from __future__ import annotations
 
-from enum import Enum
-from functools import cache
-from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, assert_never
 
 from fuser.errors import DefinitionRuntimeError
-from fuser.ir.dtypes import DataType, combine, complex_of, promote, real_of, widen
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fuser.ir.op_table import PointwiseOp
-
-
-class DtypeRule(Enum):
-    """How the dtype of a result follows from the operands (the reading conventions of the DSL contract)."""
-
-    KEEP = "the dtype of the first operand"
-    PROM = "the promoted dtype; 16-bit floats become Float"
-    FLT = "as PROM, then integers and Bool become Float"
-    FULL = "the promoted dtype, which must be Float or Double"
-    BOOL = "Bool; operands are compared in their PROM dtype"
-    LOGICAL = "Bool; operands are cast to Bool first"
-    MAGNITUDE = "the dtype of the operand; its real part's dtype for complex"
-    REAL_PART = "the dtype of a complex operand's parts"
-    COMPLEX_PAIR = "the complex type of two equal real operands"
-    SELECT = "the promoted dtype of the two values, not widened"
-    CAST = "the dtype asked for"
-
-    __hash__ = object.__hash__
-
+from fuser.ir.dtypes import DataType, combine, complex_of, kind_of, promote, real_of, widen
+from fuser.ir.pointwise_op import DtypeRule, PointwiseOp
 
 Carrier = Literal["D", "Z", "S"]
 
@@ -52,19 +28,6 @@ class OperandClass(NamedTuple):
 
     dtype: DataType
     carrier: Carrier
-
-
-def kind_of(dtype: DataType) -> str:
-    """One letter: `f` floating, `c` complex, `b` Bool, `u` UInt64, `i` other integers, `n` Null."""
-    if dtype.is_floating:
-        return "f"
-    if dtype.is_complex:
-        return "c"
-    if dtype is DataType.Bool:
-        return "b"
-    if dtype is DataType.Null:
-        return "n"
-    return "u" if dtype is DataType.UInt64 else "i"
 
 
 _KIND_NAMES = {"f": "floating", "c": "complex", "b": "Bool", "u": "UInt64", "i": "integer", "n": "Null"}
@@ -165,24 +128,6 @@ def result_dtype(row: PointwiseOp, dtype: DataType) -> DataType:
             raise TypeError("the result dtype of a cast is its argument, it does not follow from the operand")
         case unreachable:
             assert_never(unreachable)
-
-
-def compute_dtype(dtype: DataType) -> DataType:
-    """The dtype that arithmetic on `dtype` runs in: Float for narrower floats, Int for Index, else itself."""
-    if dtype is DataType.Index:
-        return DataType.Int
-    return widen(dtype)
-
-
-@cache
-def check_cast(source: DataType, target: DataType) -> None:
-    """Raise DefinitionRuntimeError unless a value of `source` can be cast to `target`."""
-    for dtype in (source, target):
-        if dtype is DataType.Null or not dtype.is_supported:
-            small = "" if dtype is DataType.Null else f": {dtype.name} is not supported yet"
-            raise DefinitionRuntimeError(
-                f"Illegal Cast value from DataType: {source.name} to DataType: {target.name}{small}"
-            )
 
 
 def _require_kind(row: PointwiseOp, dtype: DataType, operands: Sequence[OperandClass]) -> None:

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from fuser.errors import DefinitionRuntimeError
-from fuser.ir.dtypes import DataType
+from fuser.ir.dtypes import DataType, check_cast, compute_dtype, kind_of
 from fuser.ir.numpy_functions import Array
-from fuser.ir.promotion import check_cast, compute_dtype, kind_of
 from fuser.records import record
 
 Number = bool | int | float | complex

@@ -12,15 +12,10 @@ Without a block axis one thread folds everything in the order of the loops, and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fuser.errors import SchedulingError
 from fuser.ir.enums import ParallelType
 from fuser.ir.fusion import IterDomain, Scan, Split
-
-if TYPE_CHECKING:
-    from fuser.ir.scheduled_fusion import TensorState
-
+from fuser.ir.scheduled_fusion import TensorState
 
 _TILES = (ParallelType.unroll, ParallelType.unswitch)
 

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from fuser.errors import DefinitionRuntimeError
-from fuser.ir.dtypes import DataType
+from fuser.ir.dtypes import DataType, kind_of
 from fuser.ir.numpy_functions import Array
-from fuser.ir.promotion import kind_of
 from fuser.ir.reductions import REDUCTIONS, Number
 from fuser.records import record
 

@@ -6,22 +6,24 @@ What is the same dim is asked of the resolving view of the iteration-domain grap
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from fuser.errors import SchedulingError
 from fuser.ir.enums import ParallelType
-from fuser.ir.fusion import IterDomain, IterKind, Merge, Split, tensor_outputs
+from fuser.ir.fusion import Fusion, IterDomain, IterKind, Merge, Split, tensor_outputs
+from fuser.ir.inlining import Inliner
 from fuser.ir.integers import const
 from fuser.ir.iteration_graph import Group, GroupMerge, GroupSplit, GroupSwizzle, IterationGraph
 from fuser.ir.iteration_graph import leaves as dims_of
 from fuser.ir.scheduled_fusion import Record, ScheduledFusion, TensorState, merge_axes, split_axis
 
-if TYPE_CHECKING:
-    from fuser.ir.inlining import Inliner
-
 
 class PropagationVerbs(ScheduledFusion):
     """Transforms, parallel types and inlining of many tensors at once."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        super().__init__(fusion)
+        # What the latest verb that inlined found out, and how many records there were after it.
+        self._inlined: tuple[Inliner, int] | None = None
 
     def transform_like(self, reference: str, selected: Sequence[str] | None = None) -> None:
         """Give all (or the selected) tensors the loop domain of the reference, as far as their dims reach.
@@ -250,8 +252,6 @@ class PropagationVerbs(ScheduledFusion):
 
     def _take_inliner(self) -> Inliner:
         """The one of the verb before, if that inlined: nothing else has changed since. Else one that begins with what holds."""
-        from fuser.ir.inlining import Inliner
-
         kept, self._inlined = self._inlined, None
         return kept[0] if kept is not None and kept[1] == len(self.records) else Inliner(self)
 

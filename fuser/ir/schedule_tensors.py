@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fuser.errors import NotSupportedError, SchedulingError
+from fuser.ir.dtypes import compute_dtype
 from fuser.ir.enums import CacheOp, LoadStoreOpType, MemoryType
 from fuser.ir.fusion import (
     ExpSum,
@@ -27,7 +28,6 @@ from fuser.ir.fusion import (
     tensor_inputs,
     tensor_outputs,
 )
-from fuser.ir.promotion import compute_dtype
 from fuser.ir.scheduled_fusion import Record, ScheduledFusion, TensorState, merge_axes, split_axis
 
 

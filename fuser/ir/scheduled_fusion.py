@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fuser.errors import SchedulingError
 from fuser.ir.axis_range import outside_text
@@ -35,9 +35,6 @@ from fuser.ir.iteration_graph import IterationGraph, as_it_is
 from fuser.ir.user_names import value_name
 from fuser.records import record
 from fuser.source_location import SourceLocation
-
-if TYPE_CHECKING:
-    from fuser.ir.inlining import Inliner
 
 
 @record
@@ -171,8 +168,6 @@ class ScheduledFusion:
         self._siblings: dict[str, tuple[str, ...]] = {}
         self._created: dict[str, int] = {}
         self._graph: IterationGraph | None = None
-        # What the latest verb that inlined found out, and how many records there were after it.
-        self._inlined: tuple[Inliner, int] | None = None
         outputs = {t.name for t in fusion.output_tensors}
         inputs = {t.name for t in fusion.input_tensors}
         for t in fusion.tensors:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fuser.errors import DefinitionRuntimeError
 from fuser.ir.coarse_ops import ROWS
 from fuser.ir.dim_pairs import dim_pairs
-from fuser.ir.dtypes import DataType
+from fuser.ir.dtypes import DataType, compute_dtype
 from fuser.ir.fusion import (
     COPIES,
     Broadcast,
@@ -44,7 +44,7 @@ from fuser.ir.integers import ONE, ZERO, Int
 from fuser.ir.library_calls import Call, Dim
 from fuser.ir.library_ops import LIBRARY_OPS, library_results
 from fuser.ir.op_table import POINTWISE, REDUCTIONS, SCANS, DtypeRule, check_cast, kind_of, operand_dtype, result_dtype
-from fuser.ir.promotion import OperandClass, compute_dtype
+from fuser.ir.promotion import OperandClass
 from fuser.ir.verify_fusion_dims import DimRules
 
 # Rules under which operands have the dtype that the arithmetic runs in.

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fuser.ir.dtypes import compute_dtype
 from fuser.ir.facts import byte_span
 from fuser.ir.numpy_functions import numpy_cast
-from fuser.ir.promotion import compute_dtype
 from fuser.runtime import array_library
 from fuser.runtime.library_calls import LibraryCall, Operand
 from fuser.simulator.errors import Kind, SimulatorError

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from fuser.errors import DefinitionRuntimeError
-from fuser.ir.dtypes import DataType
+from fuser.ir.dtypes import DataType, kind_of
 from fuser.ir.op_table import POINTWISE, SCANS, compute_dtype, numpy_cast
-from fuser.ir.promotion import kind_of
 
 INF, NAN = np.inf, np.nan
 
