@@ -20,7 +20,7 @@ PEERS: dict[str, tuple[str, ...]] = {
 """Name -> the systems that are measured beside ours, as `measure` names them."""
 
 
-def asked_cases(name: str, patterns: Sequence[str], part: tuple[int, int] | None) -> list[Case]:
+def chosen_cases(name: str, patterns: Sequence[str], part: tuple[int, int] | None) -> list[Case]:
     """Cases of a set whose name contains one of `patterns`, and of these the part (K, N): every N-th from the K-th on.
 
     Raises ValueError for a pattern that is in no name.

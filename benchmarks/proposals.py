@@ -21,8 +21,7 @@ from typing import Any
 
 from benchmarks.asked_cases import asked_cases
 from benchmarks.case import Case
-from benchmarks.compile_case import ir_fusion
-from fuser.compiler.bind_inputs import bind_inputs
+from benchmarks.compile_case import bind_case, ir_fusion
 from fuser.compiler.compile_fusion import concrete_fusion, inputs_of_segments, plan_fusion
 from fuser.compiler.kernel_compiler import KernelCompiler
 from fuser.compiler.recorder import Recorder
@@ -96,7 +95,7 @@ class ProposalClock:
 def proposals_of(case: Case, info: DeviceInfo) -> list[Proposal]:
     """Every proposal on the way to the kernels of a case, refused ones included."""
     fusion = ir_fusion(case)
-    bound = bind_inputs(fusion, [i.descriptor() for i in case.inputs])
+    bound = bind_case(case, fusion)
     fusion = concrete_fusion(fusion, bound)
     compiler = KernelCompiler(info)
 

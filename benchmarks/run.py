@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from benchmarks.case_sets import PEERS, SETS, asked_cases, part_text
+from benchmarks.case_sets import PEERS, SETS, chosen_cases, part_text
 from benchmarks.compile_ahead import compile_ahead
 from benchmarks.environment import missing
 from benchmarks.recorded_peers import RecordedPeers
@@ -123,7 +123,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def measured(asked: argparse.Namespace, arguments: Sequence[str]) -> Results:
     """All cases that are asked for, as workers measured them; each is printed as it comes."""
-    cases = {c.name: c for c in asked_cases(asked.set, asked.case, asked.part)}
+    cases = {c.name: c for c in chosen_cases(asked.set, asked.case, asked.part)}
     recorded = RecordedPeers.load()
     rows: dict[str, Row] = {}
     environment: dict[str, str] = {}

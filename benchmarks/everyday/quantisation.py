@@ -21,7 +21,7 @@ def dequant_int8x4_rows(m, n):
 def dequant_int4_groups_awq(n, k, group):
     def define(q, scale, zero):
         shifts = ops.iota(8, 0, 4, DataType.Int32)
-        nibble = ops.bitwise_and(q.unsqueeze(-1) >> shifts, 15).float().reshape(n, -1, group)
+        nibble = ((q.unsqueeze(-1) >> shifts) & 15).float().reshape(n, -1, group)
         return ((nibble - zero.float().unsqueeze(-1)) * scale.float().unsqueeze(-1)).reshape(n, 8 * k).half()
 
     def eager(torch, q, scale, zero):
@@ -37,7 +37,7 @@ def dequant_int4_groups_awq(n, k, group):
 def dequant_nf4_table(n, k):
     def define(q, table, scale):
         shifts = ops.iota(8, 0, 4, DataType.Int32)
-        code = ops.bitwise_and(q.unsqueeze(-1) >> shifts, 15).reshape(n * 8 * k)
+        code = ((q.unsqueeze(-1) >> shifts) & 15).reshape(n * 8 * k)
         value = table.index_select(code, 0).reshape(n, -1, 8)
         return (value * scale.unsqueeze(-1)).reshape(n, 8 * k).bfloat16()
 
@@ -55,7 +55,7 @@ def quantize_int8_per_token(m, n):
         h = x.float()
         scale = h.abs().max(-1, keepdim=True).maximum(1e-5) / 127.0
         q = (h / scale).round().clamp(-128.0, 127.0).int().reshape(m, n // 4, 4)
-        packed = ops.bitwise_and(q, 255) << ops.iota(4, 0, 8, DataType.Int32)
+        packed = (q & 255) << ops.iota(4, 0, 8, DataType.Int32)
         return packed.sum(-1, dtype=DataType.Int32), scale.squeeze(-1)
 
     def eager(torch, x):
@@ -166,7 +166,7 @@ def block_scales_mx(m, k):
 @everyday(b=(4, 2), h=(8, 2), s=(4097, 5), d=(128, 8))
 def kv_cache_dequant(b, h, s, d):
     def define(q, scale, zero):
-        byte = ops.bitwise_and(q.unsqueeze(-1) >> ops.iota(4, 0, 8, DataType.Int32), 255)
+        byte = (q.unsqueeze(-1) >> ops.iota(4, 0, 8, DataType.Int32)) & 255
         x = byte.float().reshape(b, h, s, d)
         return (x * scale.float() + zero.float()).half()
 

@@ -22,10 +22,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.case import Case, Check, Wide, as_tuple, define_fusion
+from benchmarks.case import Case, Check, Wide, as_tuple
+from benchmarks.compile_case import bind_case, ir_fusion
 from benchmarks.everyday.in_float64 import in_float64
 from benchmarks.inputs import BF16, BOOL, F16, F32, INT32, INT64, SHORT_NAMES, Fill, Input
-from fuser.compiler.bind_inputs import bind_inputs
 
 CHANNELS_LAST = (0, 2, 3, 1)
 """Memory order, slowest dim first, of [batch, channels, height, width]."""
@@ -94,10 +94,9 @@ def case_of(recipe: Recipe, name: str, family: str) -> Case:
 
 
 def _output_bytes(case: Case) -> int:
-    fusion = define_fusion(case).fusion
-    assert fusion is not None
-    bound = bind_inputs(fusion.ir_fusion, [i.descriptor() for i in case.inputs], check_extents=False)
-    outputs = [output.tensor for output in fusion.ir_fusion.outputs]
+    fusion = ir_fusion(case)
+    bound = bind_case(case, fusion)
+    outputs = [output.tensor for output in fusion.outputs]
     return sum(t.dtype.itemsize * math.prod(bound.evaluate(d.extent) for d in t.visible) for t in outputs)
 
 

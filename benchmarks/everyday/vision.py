@@ -183,7 +183,7 @@ def channel_shuffle_relu(n, c, s, groups):
 def packed_rgba_to_normalized(n, s):
     def define(pixels, mean, deviation):
         shift = ops.iota(3, 0, 8, DataType.Int32)[:, None, None]
-        colour = ops.bitwise_and(pixels.unsqueeze(1) >> shift, 255).float() * (1 / 255)
+        colour = ((pixels.unsqueeze(1) >> shift) & 255).float() * (1 / 255)
         return ((colour - mean[:, None, None]) / deviation[:, None, None]).half()
 
     def eager(torch, pixels, mean, deviation):

@@ -17,6 +17,11 @@ def test_all_public_cases_for_an_h200() -> None:
     assert (asked.info.sm_count, asked.only_notable) == (132, False)
 
 
+def test_everyday_cases() -> None:
+    asked = asked_cases("resources", "Doc.", NOTABLE, ["--set", "everyday", "--case", "rmsnorm"])
+    assert {c.family for c in asked.cases} >= {"norms", "norm_gradients"}
+
+
 def test_some_of_a_sweep() -> None:
     asked = asked_cases(
         "x", None, NOTABLE, ["--sweep", "--seed", "1", "--case", "sum_all", "--bad", "--device", "sm_80"]

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.case_sets import SETS, asked_cases, part_text
+from benchmarks.case_sets import SETS, chosen_cases, part_text
 from benchmarks.run import parse
 
 
 @pytest.mark.parametrize("name", SETS)
 def test_parts_are_the_whole_once(name: str) -> None:
     names = [c.name for c in SETS[name]()]
-    parts = [[c.name for c in asked_cases(name, (), (k, 3))] for k in (1, 2, 3)]
+    parts = [[c.name for c in chosen_cases(name, (), (k, 3))] for k in (1, 2, 3)]
     assert sorted(n for part in parts for n in part) == sorted(names)
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
 def test_patterns_choose_before_parts_do() -> None:
-    chosen = asked_cases("everyday", ["rmsnorm"], (1, 1))
+    chosen = chosen_cases("everyday", ["rmsnorm"], (1, 1))
     assert chosen
     assert all("rmsnorm" in c.name for c in chosen)
     with pytest.raises(ValueError, match="no case has 'softmin' in its name"):
-        asked_cases("everyday", ["softmin"], None)
+        chosen_cases("everyday", ["softmin"], None)
 
 
 def test_part_texts() -> None:
