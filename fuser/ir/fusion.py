@@ -474,6 +474,12 @@ Reducing = Reduction | Welford | ExpSum
 """The exprs whose results lack dims of their operand."""
 
 
+def has_steps(expr: Reducing) -> bool:
+    """Whether it can be two exprs, over some of the dims and over the others: no sum of exponentials, and no statistics of
+    complex numbers."""
+    return isinstance(expr, Reduction) or (isinstance(expr, Welford) and not expr.mean.dtype.is_complex)
+
+
 # Exprs never change, and every walk over a fusion asks each for its operands and results.
 @lru_cache(maxsize=1 << 12)
 def expr_inputs(expr: Expr) -> tuple[Val, ...]:

@@ -12,6 +12,9 @@ Passes, by what they are for
     cheaper          use_coarse_ops, drop_exact_roundings, round_as_floats, common_divisors
     more exact       uncancelled_sums, exact_exponents, contract_products
 
+    for some sizes   reduce_in_steps, no pass of the pipeline: the compiler asks for it where
+                     schedule/reduction_steps.py finds that it is faster
+
 What holds across passes
     library calls    A fusion with calls is rewritten part by part: each part between calls is a fusion by itself
                      (ir/library_regions.py), and what one part hands to another is no output and lies row major. The
