@@ -10,7 +10,14 @@ from fuser.compiler.bind_inputs import BoundInputs
 from fuser.compiler.builds import Builds
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, Start
 from fuser.compiler.recorder import Recorder
-from fuser.compiler.segment_failures import Failure, SizesRefusedError, all_refused, not_accepted, until_sizes_fit
+from fuser.compiler.segment_failures import (
+    Failure,
+    Recut,
+    SizesRefusedError,
+    all_refused,
+    not_accepted,
+    until_sizes_fit,
+)
 from fuser.compiler.tuning_record import Chosen
 from fuser.compiler.uncollected import uncollected
 from fuser.errors import CompilationError, InternalError
@@ -28,9 +35,11 @@ from fuser.ir.print_fusion import definition_text
 from fuser.ir.reshape_dims import Resolution
 from fuser.ir.views import viewed
 from fuser.optimize.pipeline import optimize_fusion
+from fuser.optimize.reduce_in_steps import reduce_in_steps
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.device import Device
 from fuser.runtime.layouts import row_major
+from fuser.schedule.reduction_steps import InSteps
 from fuser.schedule.segment import AcceptError, Segment, SegmentedFusion, SizesRefused, segment_fusion
 
 MakeKernel = Callable[[int, Segment, BoundInputs, Start], Callable[[], CompiledKernel]]
@@ -41,14 +50,19 @@ MakeKernel = Callable[[int, Segment, BoundInputs, Start], Callable[[], CompiledK
 def plan_fusion(
     fusion: Fusion,
     recorder: Recorder,
-    without: frozenset[SizesRefused] = frozenset(),
+    without: frozenset[Recut] = frozenset(),
     reasons: Sequence[str] = (),
 ) -> SegmentedFusion:
-    """Optimize and segment: what depends on the structure alone, and on who refused the sizes at hand (`reasons`: in words)."""
+    """Optimize and segment: what depends on the structure alone, and on what is known of the sizes at hand: who refused them,
+    and what is better reduced in two steps (`reasons`: in words)."""
     recorder.stage("fusion.py", lambda: definition_text(fusion))
     optimized = optimize_fusion(fusion, recorder.stage)
+    last = dict(result for found in without if isinstance(found, InSteps) for result in found.last)
+    if last:
+        optimized = reduce_in_steps(optimized, last)
+        recorder.stage("fusion.in_steps.py", lambda: definition_text(optimized))
     try:
-        segmented = segment_fusion(optimized, without)
+        segmented = segment_fusion(optimized, [found for found in without if isinstance(found, SizesRefused)])
     except AcceptError as error:
         raise not_accepted(error) from error
     recorder.stage("segments.py", lambda: segments_text(segmented, reasons))
@@ -113,7 +127,7 @@ class _Failures:
 
     def __init__(self) -> None:
         self._texts: list[str] = []
-        self._refusals: frozenset[SizesRefused] = frozenset()
+        self._refusals: frozenset[Recut] = frozenset()
         self._reproduce: Callable[[], str] | None = None
 
     @contextmanager
@@ -159,7 +173,7 @@ def compile_fusion(
     recorder = recorder if recorder is not None else Recorder()
     fusion = concrete_fusion(fusion, bound)
 
-    def attempt(without: frozenset[SizesRefused], reasons: Sequence[str]) -> HostProgram:
+    def attempt(without: frozenset[Recut], reasons: Sequence[str]) -> HostProgram:
         segmented = plan_fusion(fusion, recorder, without, reasons)
         several = len(segmented.segments) > 1
 

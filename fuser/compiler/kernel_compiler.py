@@ -15,7 +15,15 @@ from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
 from fuser.compiler.builds import at_once
 from fuser.compiler.recorder import PassObserver, Recorder
 from fuser.compiler.reproducer import fault_planter, with_reproducer
-from fuser.compiler.segment_failures import SizesRefusedError, failed, not_accepted, refused, shows_bugs, too_large
+from fuser.compiler.segment_failures import (
+    SizesRefusedError,
+    failed,
+    in_steps,
+    not_accepted,
+    refused,
+    shows_bugs,
+    too_large,
+)
 from fuser.compiler.uncollected import uncollected
 from fuser.errors import CompilationError, DefinitionTypeError, InternalError, SchedulingError
 from fuser.ir.device_info import INSTRUCTION_BYTES, DeviceInfo
@@ -37,6 +45,7 @@ from fuser.runtime.device import Device
 from fuser.runtime.variants import bound_options, rung_of
 from fuser.schedule.params import NoOpParams, Params, Refused, SegmentInputs
 from fuser.schedule.print_params import params_text
+from fuser.schedule.reduction_steps import worth_steps
 from fuser.schedule.registry import LAST_RESORT, scheduler_for
 from fuser.schedule.segment import AcceptError, Segment, candidates, choose_scheduler
 from fuser.source_location import caller_location
@@ -207,13 +216,24 @@ class KernelCompiler:
     def _uncut(self, segment: Segment, bound: BoundInputs) -> CompiledKernel:
         """The kernel of a segment that nobody will cut: what fails is told as it is."""
         try:
-            return self.compile_segment(segment, bound)[0]
+            with uncollected():
+                params = self.propose_uncut(segment, bound)
+            return self.compile_segment(segment, bound, params)[0]
         except SizesRefusedError as error:
             if error.failure is None:
                 raise
             raise error.failure.error from error.failure.error.__cause__
 
     def propose(self, segment: Segment, bound: BoundInputs) -> Params:
+        """`propose_uncut`; raises SizesRefusedError as well where the segment's reductions are better done in two steps."""
+        params = self.propose_uncut(segment, bound)
+        inputs = SegmentInputs(bound.tensors, bound.evaluate)
+        found = worth_steps(segment.fusion, params, inputs, self.target().info)
+        if found is not None:
+            raise in_steps(segment.fusion, *found)
+        return params
+
+    def propose_uncut(self, segment: Segment, bound: BoundInputs) -> Params:
         """Parameters for these inputs, of the first scheduler that takes the segment's structure and its sizes.
 
         `scheduler_for(params)` is that scheduler; the reasons of those that refused the sizes stand before its own. Raises

@@ -23,7 +23,7 @@ from fuser.compiler.builds import at_once
 from fuser.compiler.compile_fusion import compile_segments, plan_fusion
 from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler, Start
 from fuser.compiler.recorder import Recorder, recorder_from_environment
-from fuser.compiler.segment_failures import SizesRefusedError, shows_bugs, to_keep, until_sizes_fit
+from fuser.compiler.segment_failures import Recut, SizesRefusedError, shows_bugs, to_keep, until_sizes_fit
 from fuser.compiler.stored_programs import StoredPrograms, structure_digest
 from fuser.compiler.tuning_record import TABLE, Chosen, TuningKey, key_of
 from fuser.host_ir.program import HostProgram
@@ -39,7 +39,7 @@ from fuser.runtime.plan_evaluation import facts_hold
 from fuser.schedule.params import Params
 from fuser.schedule.print_params import params_line
 from fuser.schedule.registry import LAST_RESORT, scheduler_for
-from fuser.schedule.segment import Segment, SegmentedFusion, SizesRefused
+from fuser.schedule.segment import Segment, SegmentedFusion
 
 MAX_EXACT = 1024
 
@@ -64,7 +64,7 @@ class Planned:
     """
 
     segment: Segment
-    place: tuple[frozenset[SizesRefused], int]
+    place: tuple[frozenset[Recut], int]
     inputs: BoundInputs | None
     compiler: KernelCompiler | None
     kernel: CompiledKernel | None
@@ -79,7 +79,7 @@ class ProgramCache:
         self._updates = any(o.alias_of is not None for o in fusion.outputs)
         self._lock = locks.reentrant_lock()
         # By who refused the sizes of what.
-        self._segmented: dict[frozenset[SizesRefused], SegmentedFusion] = {}
+        self._segmented: dict[frozenset[Recut], SegmentedFusion] = {}
         self._exact: OrderedDict[object, tuple[HostProgram, tuple[CompiledKernel | None, ...]]] = OrderedDict()
         self._kernels: dict[object, list[CompiledKernel]] = {}
         self._programs: dict[tuple[CompiledKernel | None, ...], HostProgram] = {}
@@ -110,7 +110,7 @@ class ProgramCache:
 
         Raises UntraceableError where something would have to be compiled, or was refused with a warning.
         """
-        without: frozenset[SizesRefused] = frozenset()
+        without: frozenset[Recut] = frozenset()
         while True:
             try:
                 program, kernels = self._known_attempt(bound, device, options, without)
@@ -126,7 +126,7 @@ class ProgramCache:
             return program, kernels
 
     def _known_attempt(
-        self, bound: BoundInputs, device: Device, options: CompileOptions, without: frozenset[SizesRefused]
+        self, bound: BoundInputs, device: Device, options: CompileOptions, without: frozenset[Recut]
     ) -> tuple[HostProgram, tuple[CompiledKernel | None, ...]]:
         segmented = self._segmented.get(without)
         if segmented is None:
@@ -140,7 +140,7 @@ class ProgramCache:
 
     def _known_kernel(
         self,
-        place: tuple[frozenset[SizesRefused], int],
+        place: tuple[frozenset[Recut], int],
         segment: Segment,
         inputs: BoundInputs,
         compiler: KernelCompiler,
@@ -281,7 +281,7 @@ class ProgramCache:
         """A program with its kernels, and the segments that it is made of."""
 
         def attempt(
-            without: frozenset[SizesRefused], reasons: Sequence[str]
+            without: frozenset[Recut], reasons: Sequence[str]
         ) -> tuple[tuple[HostProgram, tuple[CompiledKernel | None, ...]], tuple[Fusion, tuple[Planned, ...]]]:
             segmented = self._segmented.get(without)
             if segmented is None:
@@ -305,7 +305,7 @@ class ProgramCache:
             return made, (segmented.fusion, tuple(planned))
 
         def watched(
-            without: frozenset[SizesRefused], reasons: Sequence[str]
+            without: frozenset[Recut], reasons: Sequence[str]
         ) -> tuple[tuple[HostProgram, tuple[CompiledKernel | None, ...]], tuple[Fusion, tuple[Planned, ...]]]:
             try:
                 return attempt(without, reasons)
@@ -322,7 +322,7 @@ class ProgramCache:
 
     def _chosen_kernel(
         self,
-        place: tuple[frozenset[SizesRefused], int],
+        place: tuple[frozenset[Recut], int],
         segment: Segment,
         inputs: BoundInputs,
         compiler: KernelCompiler,
@@ -350,7 +350,7 @@ class ProgramCache:
 
     def _kernel(
         self,
-        place: tuple[frozenset[SizesRefused], int],
+        place: tuple[frozenset[Recut], int],
         segment: Segment,
         inputs: BoundInputs,
         compiler: KernelCompiler,
@@ -395,7 +395,7 @@ class ProgramCache:
 
 
 def _kernel_key(
-    place: tuple[frozenset[SizesRefused], int], params: Params, inputs: BoundInputs, compiler: KernelCompiler
+    place: tuple[frozenset[Recut], int], params: Params, inputs: BoundInputs, compiler: KernelCompiler
 ) -> object:
     return place, params, _signature(inputs), compiler.target(), compiler.options
 

@@ -1,9 +1,10 @@
 """What becomes of a segment that cannot be compiled as it was cut: refusals, for the fusion to be cut again by.
 
-A scheduler may refuse the sizes at hand. Or a stage fails on a segment: a scheduler raises an error, what it proposes cannot be
-lowered, NVRTC refuses the text. That is a bug, whatever class the error is of, and treated alike: users get a program that
-is cut further, in the end to single exprs (`schedule/expr_eval.py`), a warning with a script that shows the bug again, and the
-reason in `explain`. Under FUSER_VERIFY, and where FUSER_FAULT planted the bug, it is an error.
+A scheduler may refuse the sizes at hand. Or reductions are better done in two steps at those. Or a stage fails on a segment: a
+scheduler raises an error, what it proposes cannot be lowered, NVRTC refuses the text. That is a bug, whatever class the error
+is of, and treated alike: users get a program that is cut further, in the end to single exprs (`schedule/expr_eval.py`), a
+warning with a script that shows the bug again, and the reason in `explain`. Under FUSER_VERIFY, and where FUSER_FAULT planted
+the bug, it is an error.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from fuser.errors import DefinitionError, FuserError, InputError, LaunchError, S
 from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import Fusion, tensor_outputs
 from fuser.records import record
+from fuser.schedule.reduction_steps import InSteps
 from fuser.schedule.segment import AcceptError, SizesRefused
+
+Recut = SizesRefused | InSteps
+"""What an attempt has found of how the fusion should be cut."""
 
 _T = TypeVar("_T")
 
@@ -34,7 +39,7 @@ class Failure:
 class SizesRefusedError(SchedulingError):
     """A segment cannot be compiled as it is.
 
-    refusals   name the schedulers that were asked
+    refusals   name the schedulers that were asked, or what to reduce in two steps
     failure    a stage has failed
     others     the same of other segments of the attempt
     """
@@ -42,7 +47,7 @@ class SizesRefusedError(SchedulingError):
     def __init__(
         self,
         message: str,
-        refusals: frozenset[SizesRefused],
+        refusals: frozenset[Recut],
         failure: Failure | None = None,
         others: Sequence[SizesRefusedError] = (),
     ) -> None:
@@ -55,6 +60,11 @@ class SizesRefusedError(SchedulingError):
 def refused(segment: Fusion, by: Sequence[SchedulerType], why: str) -> SizesRefusedError:
     """Schedulers take a segment's structure, and none its sizes."""
     return SizesRefusedError(_about(segment, why), frozenset(SizesRefused(t, _made(segment)) for t in by))
+
+
+def in_steps(segment: Fusion, steps: InSteps, why: str) -> SizesRefusedError:
+    """The reductions of a segment are better done in two steps, and it is cut there."""
+    return SizesRefusedError(_about(segment, why), frozenset((steps,)))
 
 
 def failed(
@@ -106,9 +116,7 @@ def to_keep(error: SizesRefusedError) -> SizesRefusedError:
     return SizesRefusedError(error.message, error.refusals, Failure(SchedulingError(error.message), lambda: ""))
 
 
-def until_sizes_fit(
-    attempt: Callable[[frozenset[SizesRefused], Sequence[str]], _T], told: set[str] | None = None
-) -> _T:
+def until_sizes_fit(attempt: Callable[[frozenset[Recut], Sequence[str]], _T], told: set[str] | None = None) -> _T:
     """Call `attempt` with no refusals first, then with those of the sizes of segments, and with what they say.
 
     Segments are cut by structure: where nobody takes the sizes of one, or a stage fails on it, the fusion is cut again, and who
@@ -117,7 +125,7 @@ def until_sizes_fit(
     those of this call are added.
     """
     told = set() if told is None else told
-    without: frozenset[SizesRefused] = frozenset()
+    without: frozenset[Recut] = frozenset()
     reasons: tuple[str, ...] = ()
     while True:
         try:

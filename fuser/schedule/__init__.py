@@ -25,7 +25,7 @@ Where to look
     columns          plan_columns.py, columns_over_cluster.py; gradients rows_in_blocks.py and columns_in_blocks.py
     reductions       plan_reduction.py and plan_columns.py choose threads, blocks and unrolling; chained_reduction.py,
                      chained_cluster.py and posted_rows.py join results of rows; total_reductions.py splits a total
-                     beside reductions of rows
+                     beside reductions of rows; reduction_steps.py says when two steps, each a kernel, are better
     length of text   text_length.py: how many elements an iteration repeats its ops for follows from the instruction
                      cache
 
@@ -43,7 +43,9 @@ Segmentation (segment.py)
         `starts_next` and `beside` of ir/launch_plan.py.
     3.  Reductions over less than the largest iteration space first, such as a count of the labels that a gradient is
         divided by, if one scheduler takes all the rest.
-    4.  Exprs, depth first from the outputs, in runs as long as some scheduler accepts the run. Doubling and halving
+    4.  Stages of reductions that reduce what others leave, so that only what is small passes between kernels, and what
+        is cheap is computed again (reduction_stages.py).
+    5.  Exprs, depth first from the outputs, in runs as long as some scheduler accepts the run. Doubling and halving
         finds the length: n log n questions.
 
     An expr that no scheduler takes is a kernel of its own, one thread for each element, with a warning (expr_eval.py):

@@ -73,6 +73,7 @@ def choose_accesses(
     *,
     may_cut: bool = True,
     may_follow: bool = True,
+    may_span: bool = False,
     least: int = 0,
     least_vectors: int = LEAST_VECTORS,
 ) -> RowAccesses:
@@ -84,6 +85,10 @@ def choose_accesses(
     """
     fastest = row[-1]
     vector, vectorized = choose_vector(graph, segment, fastest, inputs, limit)
+    if may_span and vector < limit:
+        whole = _whole_vectors(graph, segment, row, inputs, limit)
+        if whole:
+            return RowAccesses(limit, whole)
     length = math.prod(inputs.evaluate(g.extent) for g in row)
     if not may_cut or limit == 1 or length < least_vectors * limit:
         return RowAccesses(vector, vectorized)
@@ -104,6 +109,27 @@ def choose_accesses(
     if to is None or (to and (not may_follow or length < least)):
         return RowAccesses(vector, vectorized)
     return RowAccesses(limit, (*along, *outputs), True, to, _in_phase(arguments, along, to, row, limit))
+
+
+def _whole_vectors(
+    graph: IterationGraph, segment: Fusion, row: Sequence[Group], inputs: SegmentInputs, vector: int
+) -> tuple[str, ...]:
+    """Arguments along a row of which each vector is aligned, though the fastest dim is no multiple of it: several dims are one
+    run, of a known length that is one, as the ten channels of each of 32 groups are. None if that is not so for an input."""
+    sizes = {g: inputs.evaluate(g.extent) for g in row}
+    if not all(g.extent.is_const for g in row) or math.prod(sizes.values()) % vector:
+        return ()
+    read = _reads_along(graph, segment, row[-1], inputs, vector)
+    names = (*read, *_outputs_along(graph, segment, row[-1], inputs, vector))
+    found = tuple(
+        a.name
+        for a in arguments_of(graph, segment, inputs)
+        if a.name in names
+        and _is_one_run(a, row, sizes)
+        and a.alignment % (vector * a.tensor.dtype.itemsize) == 0
+        and not any(s % vector for g, s in a.strides.items() if g not in row)
+    )
+    return found if read and all(name in found for name in read) else ()
 
 
 def _reads_along(

@@ -306,7 +306,7 @@ class InnerPersistentScheduler:
         if not is_few and shape.cluster == 1 and rows * 2 <= device.sm_count and cut == 0:
             is_double = narrowest > 4
             row = Row(length, vector, found.moved, 1 if one_pass else exchanges, is_double, accesses.misaligned)
-            room = _room(segment, found, is_double, inputs_only=inputs_only, one_pass=one_pass, in_shared=False)
+            room = room_of(segment, found, is_double, inputs_only=inputs_only, one_pass=one_pass, in_shared=False)
             shape = over_idle_processors(shape, row, rows, room, per_element, loaded, narrowest, device)
         # What lies along some of a row's dims only is read where it is used: its elements are those of several threads.
         beside = [
@@ -399,7 +399,7 @@ class InnerPersistentScheduler:
         best: tuple[GridShape, bool, tuple[str, ...]] | None = None
         asked: set[Room] = set()
         for inputs_only, placed in ((False, ()), (True, ()), (True, in_shared)):
-            room = _room(
+            room = room_of(
                 segment,
                 found,
                 is_double,
@@ -426,7 +426,7 @@ class InnerPersistentScheduler:
         shape, inputs_only, placed = best
         others = ""
         if isinstance(near, InnerPersistentParams):
-            room = _room(
+            room = room_of(
                 segment,
                 found,
                 is_double,
@@ -568,7 +568,7 @@ def _is_narrow(segment: Fusion) -> bool:
     return all(t.dtype.itemsize <= 2 for t in segment.output_tensors)
 
 
-def _room(
+def room_of(
     segment: Fusion,
     found: Rows,
     is_double: bool,
@@ -611,7 +611,7 @@ def _beside_first(
         for r in found.along
         if (found.is_single or r not in found.reads) and r.name == r.tensor.name and found.is_along_all(r)
     ]
-    room = _room(segment, found, is_double, inputs_only=inputs_only, one_pass=True, in_shared=False)
+    room = room_of(segment, found, is_double, inputs_only=inputs_only, one_pass=True, in_shared=False)
     elements = shape.batch * found.accesses.vector
     registers = room.registers + elements * (room.held + sum(r.tensor.dtype.itemsize for r in beside)) // 4
     limit = min(MOST_FIRST, device.registers_per_sm // (shape.threads * shape.resident))

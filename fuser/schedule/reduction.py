@@ -203,6 +203,7 @@ class ReductionScheduler:
             limit,
             may_cut=may_cut,
             may_follow=inner,
+            may_span=not inner,
             least_vectors=_LEAST_WHOLE if is_whole else LEAST_VECTORS,
         )
         run = one_run(graph, segment, row, extent, inputs) if inner else row

@@ -175,7 +175,6 @@ def choose_grid_shape(
     may_wait   whether rows in registers may be loaded one after the other
     """
     best: GridShape | None = None
-    per_thread = PER_DOUBLE_THREAD if row.is_double and not row.is_cut else PER_THREAD
     most_resident = MOST_RESIDENT_DOUBLES if row.is_double and not row.is_cut and not room.in_shared else MOST_RESIDENT
     accesses, access = -(-row.elements // row.vector), access_time(row, in_shared=room.in_shared)
     for threads in THREADS:
@@ -196,31 +195,44 @@ def choose_grid_shape(
             # Rows in registers are waited for in each trip: what clusters cannot hold may do that, others had better not.
             if -(-rows // groups) > 1 and not (room.in_shared or may_wait):
                 continue
-            exchange = IN_GROUP + PER_BLOCK * sharing + per_thread * threads
             # Rows that are all there take as long as a thread for its accesses, however fast these are.
-            waiting = LATENCY_TOGETHER + row.exchanges * exchange
+            waiting = LATENCY_TOGETHER + row.exchanges * _exchange(row, threads, sharing)
             if best is not None and rows <= groups and batch * access + waiting >= best.time:
                 continue
             per_sm = -(-groups * sharing // device.sm_count)
-            # Rows of Doubles are in the same stage at the same time, as are those of pairs of Floats (H200: batch norm f32
-            # 32x64x56x56, four blocks of an SM in two trips, 31.6 us).
-            overlap = 1 if row.is_double or row.is_exact else min(per_sm, groups)
-            time = expected_time(
-                row,
-                rows,
-                sharing,
-                batch,
-                groups,
-                overlap,
-                LATENCY_TOGETHER,
-                exchange,
-                device,
-                in_shared=room.in_shared,
-                in_group=True,
-            )
+            time = group_time(row, rows, threads, batch, sharing, groups, device, in_shared=room.in_shared)
             if best is None or time < best.time:
                 best = GridShape(threads, batch, sharing, groups, per_sm, time)
     return best
+
+
+def group_time(
+    row: Row, rows: int, threads: int, batch: int, sharing: int, groups: int, device: DeviceInfo, *, in_shared: bool
+) -> float:
+    """Of rows over `groups` groups of `sharing` blocks, whose threads have `batch` accesses."""
+    per_sm = -(-groups * sharing // device.sm_count)
+    # Rows of Doubles are in the same stage at the same time, as are those of pairs of Floats (H200: batch norm f32
+    # 32x64x56x56, four blocks of an SM in two trips, 31.6 us).
+    overlap = 1 if row.is_double or row.is_exact else min(per_sm, groups)
+    return expected_time(
+        row,
+        rows,
+        sharing,
+        batch,
+        groups,
+        overlap,
+        LATENCY_TOGETHER,
+        _exchange(row, threads, sharing),
+        device,
+        in_shared=in_shared,
+        in_group=True,
+    )
+
+
+def _exchange(row: Row, threads: int, sharing: int) -> float:
+    """Of the blocks of a group."""
+    per_thread = PER_DOUBLE_THREAD if row.is_double and not row.is_cut else PER_THREAD
+    return IN_GROUP + PER_BLOCK * sharing + per_thread * threads
 
 
 def spreads_of(accesses: int, threads: int, fewest: int, most: int) -> Iterator[tuple[int, int]]:

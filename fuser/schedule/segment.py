@@ -44,6 +44,7 @@ from fuser.schedule.independent_outputs import independent_outputs
 from fuser.schedule.no_op import viewed_input
 from fuser.schedule.params import Accepted, Refused, Scheduler
 from fuser.schedule.reads import displaced_intermediate
+from fuser.schedule.reduction_stages import reduction_stages
 from fuser.schedule.registry import LAST_RESORT, SCHEDULERS
 from fuser.schedule.separate_lots import separate_lots
 
@@ -275,7 +276,16 @@ def _segments_between(fusion: Fusion, without: Collection[SizesRefused]) -> Segm
     if small and choose_scheduler(sub_fusion(rest, others)[0], without)[0] is not None:
         segments += _runs(rest, [e for e in exprs if e in small], without)
         return SegmentedFusion(fusion, (*segments, _segment_of(rest, others, without), *last))
+    stages = _stages(rest if not after else sub_fusion(rest, exprs)[0], without)
+    if stages:
+        return SegmentedFusion(fusion, (*segments, *stages, *last))
     return SegmentedFusion(fusion, (*segments, *_runs(rest, exprs, without), *last))
+
+
+def _stages(fusion: Fusion, without: Collection[SizesRefused]) -> list[Segment]:
+    """A segment for each of `reduction_stages`."""
+    parts = reduction_stages(fusion, lambda part: choose_scheduler(part, without)[0] is not None)
+    return [_whole(part, extents, without) for part, extents in parts]
 
 
 def _left_of(fusion: Fusion, made: frozenset[Tensor]) -> Fusion:
@@ -354,6 +364,13 @@ def _segment_of(fusion: Fusion, exprs: Sequence[TensorExpr], without: Collection
             + "; ".join(f"{t.name}: {reason}" for t, reason in why),
             location=tensor_outputs(exprs[0])[0].location,
         )
+    return Segment(part, scheduler, why, extents, unfit=unfit_for(part, without))
+
+
+def _whole(part: Fusion, extents: tuple[Symbol, ...], without: Collection[SizesRefused]) -> Segment:
+    """The segment of a part that some scheduler accepts."""
+    scheduler, why = choose_scheduler(part, without)
+    assert scheduler is not None
     return Segment(part, scheduler, why, extents, unfit=unfit_for(part, without))
 
 
