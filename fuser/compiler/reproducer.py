@@ -9,9 +9,8 @@ from fuser import options
 from fuser.compiler.bind_inputs import BoundInputs
 from fuser.errors import InternalError
 from fuser.ir.enums import SchedulerType
-from fuser.ir.fusion import ExpSum, Fusion, Tensor, expr_outputs
+from fuser.ir.fusion import ExpSum, Fusion, Tensor, expr_outputs, live_exprs
 from fuser.ir.kernel import Allocate, Stmt
-from fuser.ir.live_order import live_exprs
 from fuser.ir.print_fusion import definition_text
 from fuser.ir.schedule import Record, ScheduleBuilder
 from fuser.lowering.pipeline import PASSES

@@ -25,8 +25,8 @@ from fuser.frontend.complete_handles import (
 from fuser.frontend.operation import is_number, meant_value
 from fuser.ir import fusion as ir
 from fuser.ir.dtypes import DataType
+from fuser.ir.fusion import undefined_leaves
 from fuser.ir.fusion_builder import FusionBuilder
-from fuser.ir.live_order import undefined_leaves
 from fuser.ir.print_fusion import math_text, typed_text
 from fuser.missing_names import says_instead
 from fuser.source_location import caller_location

@@ -1,16 +1,16 @@
 """IR: the data types that stages hand to one another, and the walks over them that more than one stage needs.
 
-Nothing here imports another folder of the project, nor the options; no heuristics live here. Each module that defines
-an IR opens with its grammar. Nodes are frozen records (`fuser.records`). They compare by structure, and integer
-expressions are interned; values, iteration domains and exprs of a fusion compare by identity, and values have stable
-names. Fusions, schedules and host programs print as Python that rebuilds them.
+Nothing here imports another folder of the project, nor the options, and no two files import each other; no heuristics
+live here. Each module that defines an IR opens with its grammar. Nodes are frozen records (`fuser.records`). They
+compare by structure, and integer expressions are interned; values, iteration domains and exprs of a fusion compare by
+identity, and values have stable names. Fusions, schedules and host programs print as Python that rebuilds them.
 
 Fusion: the algorithm in SSA form, without a schedule
-    fusion.py            grammar and semantics. fusion_builder.py makes one, verify_fusion.py checks it, print_fusion.py
-                         prints it
-    op_table.py          one row for each pointwise op, reduction and scan. To add an op, add a row: its method, dtype
-                         rule, simulator, CUDA text, tests and docs follow. coarse_ops.py and exact_ops.py have rows
-                         that only the optimizer uses
+    fusion.py            grammar and semantics; values in tensors.py, exprs in fusion_exprs.py. fusion_builder.py makes
+                         one, verify_fusion.py checks it, print_fusion.py prints it
+    op_table.py          one row for each pointwise op (pointwise_op.py), reduction and scan. To add an op, add a row: its
+                         method, dtype rule, simulator, CUDA text, tests and docs follow. coarse_ops.py and exact_ops.py
+                         have rows that only the optimizer uses
     dim_pairs.py         the only definition of which dim of an operand is which dim of a result
     library_ops.py       one row for each op that a library computes: operands, the rule for its results, why no kernel
                          has it. The rule shapes results in a definition, is what the verifier asks for, and checks the

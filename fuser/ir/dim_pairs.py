@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fuser.ir.fusion import (
+from fuser.ir.fusion_exprs import (
     Broadcast,
     Cat,
     Expand,
@@ -13,7 +13,6 @@ from fuser.ir.fusion import (
     Gather,
     GatherKind,
     Iota,
-    IterDomain,
     LibraryOp,
     Permute,
     Pointwise,
@@ -23,11 +22,11 @@ from fuser.ir.fusion import (
     Resize,
     Scan,
     Squeeze,
-    Tensor,
     TensorExpr,
     Welford,
 )
 from fuser.ir.integers import ZERO
+from fuser.ir.tensors import IterDomain, Tensor
 
 
 def dim_pairs(expr: TensorExpr, producer: Tensor, consumer: Tensor) -> Iterator[tuple[IterDomain, IterDomain]]:

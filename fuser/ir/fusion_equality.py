@@ -7,10 +7,11 @@ Grammar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias, assert_never
 
 from fuser.ir.dtypes import DataType
-from fuser.ir.fusion import (
+from fuser.ir.fusion_exprs import (
     Broadcast,
     Cat,
     Expand,
@@ -18,48 +19,49 @@ from fuser.ir.fusion import (
     ExpSum,
     ExtentOp,
     Full,
-    Fusion,
     Gather,
     Iota,
     LibraryOp,
+    Output,
     Permute,
     Pointwise,
     Random,
     Reduction,
     Reshape,
     Resize,
-    Scalar,
     ScalarOp,
     Scan,
     Squeeze,
-    Tensor,
-    Val,
     Welford,
     expr_inputs,
     expr_outputs,
 )
-from fuser.ir.live_order import live_exprs
+from fuser.ir.tensors import Scalar, Tensor, Val
 
 Structure: TypeAlias = tuple[object, ...]
 
 
-def structure_of(fusion: Fusion) -> Structure:
-    """A hashable value that is equal for two fusions exactly when they compute the same thing in the same way."""
+def structure_of(values: Sequence[Val], live: Sequence[Expr], results: Sequence[Output]) -> Structure:
+    """A hashable value that is equal for two fusions exactly when they compute the same thing in the same way.
+
+    values    the inputs
+    live      exprs in canonical order
+    results   the outputs
+    """
     numbers: dict[Val, int] = {}
-    for value in fusion.inputs:
+    for value in values:
         numbers.setdefault(value, len(numbers))
-    inputs = tuple(_input_structure(v) for v in fusion.inputs)
+    inputs = tuple(_input_structure(v) for v in values)
     exprs: list[object] = []
-    for expr in live_exprs(fusion):
+    for expr in live:
         exprs.append(_expr_structure(expr, numbers))
         for value in expr_outputs(expr):
             numbers.setdefault(value, len(numbers))
     outputs = tuple(
-        (_operand(o.tensor, numbers), None if o.alias_of is None else _operand(o.alias_of, numbers))
-        for o in fusion.outputs
+        (_operand(o.tensor, numbers), None if o.alias_of is None else _operand(o.alias_of, numbers)) for o in results
     )
     # A stride order given to an output beyond what its definition implies is part of the structure.
-    layouts = tuple((o.tensor.stride_order, o.tensor.contiguity) for o in fusion.outputs)
+    layouts = tuple((o.tensor.stride_order, o.tensor.contiguity) for o in results)
     return inputs, tuple(exprs), outputs, layouts
 
 

@@ -17,19 +17,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from fuser.ir.dim_pairs import dim_pairs
-from fuser.ir.fusion import (
-    IterDomain,
-    Merge,
-    Reshape,
-    Resize,
-    Split,
-    Tensor,
-    TensorExpr,
-    split_count,
-    tensor_inputs,
-    tensor_outputs,
-)
+from fuser.ir.fusion_exprs import Reshape, Resize, TensorExpr, tensor_inputs, tensor_outputs
 from fuser.ir.integers import ONE, Int, Symbol
+from fuser.ir.tensors import IterDomain, Merge, Split, Tensor, split_count
 from fuser.records import record
 
 

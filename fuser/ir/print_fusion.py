@@ -49,11 +49,12 @@ from fuser.ir.fusion import (
     Welford,
     expr_inputs,
     expr_outputs,
+    live_exprs,
     row_major_order,
 )
 from fuser.ir.integers import ZERO, Int, maximum, minimum
 from fuser.ir.library_ops import LIBRARY_OPS
-from fuser.ir.live_order import all_operands, live_exprs
+from fuser.ir.live_order import all_operands
 
 HEADER = "def nvfuser_fusion(fd : FusionDefinition) -> None :"
 

@@ -7,8 +7,7 @@ import numpy as np
 from fuser import DataType, FusionDefinition
 from fuser.frontend.reference import evaluate_fusion
 from fuser.ir.coarse_ops import EXP_BELOW
-from fuser.ir.fusion import ExtentOp, Fusion, ScalarOp, memory_order
-from fuser.ir.live_order import undefined_leaves
+from fuser.ir.fusion import ExtentOp, Fusion, ScalarOp, memory_order, undefined_leaves
 from fuser.ir.output_layout import output_stride_orders
 from fuser.optimize.assign_output_layouts import assign_output_layouts, with_stride_orders
 from fuser.optimize.common_divisors import common_divisors
