@@ -59,6 +59,9 @@ def accepts_reductions(segment: Fusion) -> Accepted | Refused:
     missing = uncovered(graph, reference, segment)
     if missing is not None:
         return Refused(f"{missing.name} has a dimension that {reference.name} does not have")
+    repeated = next((e.input for e in reductions if is_repeated(graph, e.input)), None)
+    if repeated is not None:
+        return Refused(f"{repeated.name} would be reduced again for each index of a dimension that it lacks")
     kept = [g for g in dim_groups(graph, reference) if g not in reduced and not g.is_broadcast]
     lacking = lacking_output(graph, segment, kept) or _partial_output(graph, segment, reduced)
     if lacking is not None:
@@ -67,6 +70,14 @@ def accepts_reductions(segment: Fusion) -> Accepted | Refused:
     if tangled is not None:
         return Refused(tangled)
     return Accepted()
+
+
+def is_repeated(graph: IterationGraph, source: Tensor) -> bool:
+    """Whether a dim of one element of what is reduced is a dim of more in another tensor of the segment.
+
+    The loops over that dim would hold the reduction: its source would be read once for each of their iterations.
+    """
+    return any(d.is_broadcast and not graph.group(d).is_broadcast for d in source.visible)
 
 
 def _partial_output(graph: IterationGraph, segment: Fusion, reduced: frozenset[Group]) -> Tensor | None:

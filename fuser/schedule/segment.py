@@ -44,6 +44,7 @@ from fuser.schedule.independent_outputs import independent_outputs
 from fuser.schedule.no_op import viewed_input
 from fuser.schedule.params import Accepted, Refused, Scheduler
 from fuser.schedule.reads import displaced_intermediate
+from fuser.schedule.reduced_dims import is_repeated
 from fuser.schedule.reduction_stages import reduction_stages
 from fuser.schedule.registry import LAST_RESORT, SCHEDULERS
 from fuser.schedule.separate_lots import separate_lots
@@ -336,7 +337,8 @@ def _seam(fusion: Fusion, exprs: Sequence[TensorExpr], start: int, end: int) -> 
 def _smaller_reductions(fusion: Fusion, exprs: Collection[TensorExpr]) -> frozenset[TensorExpr]:
     """Reductions of what has not all the dims of the largest, such as the number of labels that count, with all they need.
 
-    Results of all rows are no part of a kernel whose blocks have rows: they have to be complete before it starts.
+    Results of all rows are no part of a kernel whose blocks have rows: they have to be complete before it starts. And what has
+    no rows would be reduced again for each of them.
     """
     graph = fusion.resolved_dims
     below: dict[Expr | None, frozenset[Group]] = {}
@@ -347,7 +349,8 @@ def _smaller_reductions(fusion: Fusion, exprs: Collection[TensorExpr]) -> frozen
         below[e] = own.union(*(below[d] for d in needed if d in below))
     reductions = [e for e in exprs if isinstance(e, Reducing)]
     largest = max((below[e] for e in reductions), key=len, default=frozenset())
-    results = [t for e in reductions if below[e] < largest for t in tensor_outputs(e)]
+    smaller = [e for e in reductions if below[e] < largest or is_repeated(graph, e.input)]
+    results = [t for e in smaller for t in tensor_outputs(e)]
     needed_by_them = set(exprs_below(results, fusion.definitions))
     return frozenset(e for e in exprs if e in needed_by_them)
 
