@@ -101,11 +101,12 @@ Collectives
 Accuracy
     Of what shows in an output to more than 16 bits (ir/wide_results.py), sums of Float and Double are pairs, the total
     and what rounding lost of it (compensated_sum.py); statistics of Floats are added up in Double (wide_welford.py),
-    those of Doubles with error terms (exact_sums.py), and means have an error term (exact_welford.py), so that a mean
+    those of Doubles with error terms, and means have an error term (exact_welford.py), so that a mean
     far from zero costs no digits; between the last statistics of a row and its results, sums, products, quotients and
     roots carry an error term (carried_rests.py, docs/decisions/0012-carried-rests.md). Statistics that are not combined
     with their values again are joined as sums and divided once (moments.py for 16-bit numbers, shifted_sums.py for
-    Floats), by one shift for all threads of a result where an input can give it (common_shift.py).
+    Floats), by one shift for all threads of a result where an input can give it (common_shift.py); those of Doubles only
+    there (exact_sums.py).
 
 Barriers
     A barrier stands as late as possible, right before the second access of a pair that no other barrier separates, and

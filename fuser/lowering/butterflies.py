@@ -37,7 +37,6 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.op_table import compute_dtype
 from fuser.lowering.compensated_sum import COMBINE, finish_sum
-from fuser.lowering.exact_sums import EXACT_SUMS, to_one_shift
 from fuser.lowering.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
 from fuser.lowering.exp_sum import exp_sum_scaled
 from fuser.lowering.join_partials import EXP_SUMS, Joins, is_common
@@ -57,8 +56,6 @@ def butterflies(joins: Joins, r: Reduce, width: int, stride: int = 1, *, keeps_r
         return _of_statistics(joins, r, width, stride)
     if r.combine == SHIFTED:
         return _of_shifted_sums(joins, r, width, stride) if width > stride else []
-    if r.combine == EXACT_SUMS:
-        return _of_exact_sums(joins, r, width, stride) if width > stride else []
     if not is_common(r, 2):
         return joins.elements(r, lambda e: _of_element(joins, r, e, width, stride))
     stmts: list[Stmt] = []
@@ -169,23 +166,6 @@ def _of_shifted_sums(joins: Joins, r: Reduce, width: int, stride: int) -> list[S
     return [
         *to_first_lane(r.partials, first, lambda make: joins.elements(r, make), number, width),
         *butterflies(joins, added, width, stride),
-    ]
-
-
-def _of_exact_sums(joins: Joins, r: Reduce, width: int, stride: int) -> list[Stmt]:
-    """Differences from the first lane's shift: then pairs and counts are added up."""
-    first, number = joins.axes.thread % stride, joins.axes.number()
-    total, squares, count, _, rest, squares_rest = r.partials
-    zero = r.identity[0]
-
-    def added(partials: tuple[Buffer, ...], combine: str, identity: tuple[Literal, ...]) -> list[Stmt]:
-        return butterflies(joins, replace(r, partials=partials, identity=identity, combine=combine), width, stride)
-
-    return [
-        *to_one_shift(r.partials, first, lambda make: joins.elements(r, make), number, width),
-        *added((total, rest), COMBINE, (zero, zero)),
-        *added((squares, squares_rest), COMBINE, (zero, zero)),
-        *added((count,), "add", (r.identity[2],)),
     ]
 
 

@@ -13,7 +13,7 @@ from fuser.ir.integers import ONE, ZERO, Int
 from fuser.ir.kernel import Buffer, Call, For, Load, Reduce, Stmt, Store, Value
 from fuser.ir.op_table import compute_dtype
 from fuser.lowering.compensated_sum import COMBINE, join_sums
-from fuser.lowering.exact_sums import EXACT_MOMENTS, EXACT_SUMS, joined_exactly, moments_joined
+from fuser.lowering.exact_sums import EXACT_MOMENTS, moments_joined
 from fuser.lowering.exact_welford import COMBINE_EXACTLY, pool_exactly
 from fuser.lowering.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
 from fuser.lowering.exp_sum import exp_sum_combine, exp_sum_parts
@@ -59,14 +59,6 @@ class Joins:
                 r, lambda e: joined(r.partials, e, ZERO, (other(0, e), other(1, e), count, other(3, e)), name)
             )
             return [*parts, _added(r.partials[2], ZERO, count)]
-        if r.combine == EXACT_SUMS:
-            name, count = f"{r.name}_c{self.axes.number()}", other(2, ZERO)
-
-            def join_one(e: Int) -> list[Stmt]:
-                theirs = (other(0, e), other(1, e), count, *(other(i, e) for i in (3, 4, 5)))
-                return joined_exactly(r.partials, e, ZERO, theirs, name)
-
-            return [*self.elements(r, join_one), _added(r.partials[2], ZERO, count)]
         if r.combine == EXACT_MOMENTS:
             name = f"{r.name}_c{self.axes.number()}"
 
@@ -138,9 +130,6 @@ class Joins:
         if r.combine == SHIFTED:
             name = f"{r.name}_c{self.axes.number()}"
             return [*joined(r.partials, at, at, other, name), _added(r.partials[2], at, other[2])]
-        if r.combine == EXACT_SUMS:
-            name = f"{r.name}_c{self.axes.number()}"
-            return [*joined_exactly(r.partials, at, at, other, name), _added(r.partials[2], at, other[2])]
         if r.combine == EXACT_MOMENTS:
             name = f"{r.name}_c{self.axes.number()}"
             return [*moments_joined(r.partials, at, other, name), _added(r.partials[2], at, other[2])]

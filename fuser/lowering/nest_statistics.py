@@ -298,6 +298,9 @@ class NestStatistics(NestValues):
             return False
         if leader not in (self.exact_sums if step.sums is None else self.shifted_sums):
             return False
+        if step.sums is None and not step.firsts:
+            # Doubles of several shifts: means and squares are joined, which is as exact.
+            return False
         if self.holds_values and not prove_less_equal(accumulator.buffers[0].size, MOST_BESIDE_VALUES):
             return False
         among = (BLOCK_TYPES, GRID_TYPES)

@@ -19,7 +19,7 @@ from fuser.ir.op_table import REDUCTIONS
 from fuser.ir.user_names import extent_text, value_name
 from fuser.lowering.compensated_sum import COMBINE, finish_sum, rest_of
 from fuser.lowering.context import Storage, is_argument, local_storage
-from fuser.lowering.exact_sums import EXACT_MOMENTS, EXACT_SUMS
+from fuser.lowering.exact_sums import EXACT_MOMENTS
 from fuser.lowering.exact_welford import COMBINE_EXACTLY, finish_mean
 from fuser.lowering.exp_sum import COMBINE_EXACTLY as EXACT_EXP_SUM
 from fuser.lowering.exp_sum import MAX_GROUP, HeldGroup, exp_sum_complete, exp_sum_group
@@ -346,12 +346,8 @@ class NestStorage(NestStatistics):
                 assert step.lost is not None
                 combine, identities = EXACT_MOMENTS, (zero, zero, identities[2], zero, zero)
                 partials = (*partials, accumulator.rest, step.lost)
-            elif step.sums is None:
-                assert accumulator.rest is not None
-                assert step.lost is not None
-                combine, identities = EXACT_SUMS, (zero, zero, identities[2], zero, zero, zero)
-                partials = (*partials, step.shift, accumulator.rest, step.lost)
             else:
+                assert step.sums is not None
                 combine, identities = SHIFTED, (zero, zero, identities[2], zero)
                 partials = (*step.sums, partials[2], step.shift)
         elif accumulator.rest is not None and not isinstance(expr, ExpSum):

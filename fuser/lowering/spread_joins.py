@@ -19,7 +19,7 @@ from fuser.ir.dtypes import DataType
 from fuser.ir.enums import MemoryType
 from fuser.ir.integers import ONE, ZERO, Cond, Int, all_of, const, equal, less, prove_less_equal
 from fuser.ir.kernel import Allocate, Buffer, If, Load, Reduce, Role, Stmt, Store, Value
-from fuser.lowering.exact_sums import EXACT_MOMENTS, EXACT_SUMS
+from fuser.lowering.exact_sums import EXACT_MOMENTS
 from fuser.lowering.exact_welford import COMBINE_EXACTLY
 from fuser.lowering.moments import MOMENTS
 from fuser.lowering.shifted_sums import SHIFTED
@@ -118,7 +118,7 @@ def is_one_step(r: Reduce, parts: int, groups: int) -> bool:
     only result of its thread and joined by one operation."""
     is_pooled = r.combine in ("welford", COMBINE_EXACTLY) and r.partials[0].dtype is DataType.Float
     is_alone = len(r.partials) == 1 and r.partials[0].size is ONE
-    few = parts <= _ONE_STEP and (r.combine in (MOMENTS, SHIFTED, EXACT_SUMS, EXACT_MOMENTS) or is_pooled or is_alone)
+    few = parts <= _ONE_STEP and (r.combine in (MOMENTS, SHIFTED, EXACT_MOMENTS) or is_pooled or is_alone)
     return few or parts <= groups
 
 

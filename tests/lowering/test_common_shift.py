@@ -61,7 +61,10 @@ def test_threads_tell_one_another_no_shift(
 
 
 def test_values_that_are_computed_have_a_shift_in_each_thread() -> None:
-    assert shifts_elsewhere(lowered(doubled(Double), np.zeros((301, 72)), params(16, 8, blocks=9)).kernel)
+    """Threads leave it beside sums of Floats; of Doubles they leave means and squares, which need none."""
+    given = params(16, 8, blocks=9)
+    assert shifts_elsewhere(lowered(doubled(Float), np.zeros((301, 72), "f4"), given).kernel)
+    assert not shifts_elsewhere(lowered(doubled(Double), np.zeros((301, 72)), given).kernel)
 
 
 def _far(*rows: int) -> Callable[[Array], Array]:
@@ -102,6 +105,16 @@ def test_results_are_rounded_little_more_than_once(dtype: DataType, given: Reduc
     most = 1.5 if dtype is Float else doubles.get(kind, 4.0)
     assert np.all(np.abs(variance - exact_variance) <= most * np.spacing(exact_variance.astype(x.dtype)))
     assert np.all(np.abs(mean - exact_mean) <= np.spacing(np.abs(exact_mean).astype(x.dtype)))
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k != "a running maximum"])
+def test_doubles_that_are_computed_are_as_exact(kind: str) -> None:
+    x = KINDS[kind](np.random.default_rng(3).standard_normal((1001, 72)))
+    exact_variance, exact_mean = exact(2 * x)
+    for given in (params(16, 8, blocks=9), params(64, 8, vector=2, blocks=20, unroll=1)):
+        variance, mean = found(doubled(Double), x, given)
+        assert np.all(np.abs(variance - exact_variance) <= 4 * np.spacing(exact_variance.astype(x.dtype)))
+        assert np.all(np.abs(mean - exact_mean) <= 1.5 * np.spacing(np.abs(exact_mean).astype(x.dtype)))
 
 
 @pytest.mark.parametrize("rows", [17, 93])
