@@ -29,8 +29,9 @@ from fuser.runtime.device import Allocation, Device
 from fuser.runtime.launch import Launch
 from fuser.runtime.plan_evaluation import PlanEvaluation, evaluation_of
 from fuser.simulator.errors import Kind, SimulatorError
-from fuser.simulator.machine import BlockPosition, Report, run_kernel
+from fuser.simulator.machine import BlockPosition
 from fuser.simulator.memory import DeviceMemory
+from fuser.simulator.run_kernel import Report, run_kernel
 from tests import oracle
 from tests.oracle import Array, Number
 

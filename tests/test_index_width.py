@@ -19,8 +19,8 @@ from fuser.runtime.launch import Launch
 from fuser.runtime.layouts import row_major
 from fuser.runtime.plan_evaluation import evaluation_of
 from fuser.simulator.device import SimulatorDevice
-from fuser.simulator.machine import run_kernel
 from fuser.simulator.memory import DeviceMemory
+from fuser.simulator.run_kernel import run_kernel
 
 Array = np.ndarray[Any, Any]
 SIZES = [base + d for base in (2**30, 2**31) for d in (-1, 0, 1)]

@@ -1,7 +1,7 @@
 """Simulator: a device made of NumPy that runs kernel IR and reports races, stray accesses and unwritten values.
 
 A kernel becomes a Python function that runs waves of blocks in lock step between barriers (compile.py, wave.py,
-machine.py). Every unit of shared and global memory has a shadow: who wrote it last, and who has read it since. Two
+run_kernel.py). Every unit of shared and global memory has a shadow: who wrote it last, and who has read it since. Two
 accesses by different threads, one of them a write, are a race unless a barrier, or a fence with an atomic, orders them,
 whatever happened in that run (shadow.py has the rules, communication.py those between blocks). An asynchronous copy
 reads its source until it is waited for (async_copies.py).

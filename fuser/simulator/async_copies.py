@@ -11,16 +11,12 @@ that started it included, and what others write later must be ordered behind the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fuser.simulator.errors import Kind
 from fuser.simulator.lanes import Array, Index, Lanes
-from fuser.simulator.views import MemoryView
-
-if TYPE_CHECKING:
-    from fuser.simulator.wave import Wave
+from fuser.simulator.views import MemoryView, RunningWave
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +47,7 @@ class _Copy:
 class AsyncCopies:
     """The copies of a wave that are on their way."""
 
-    def __init__(self, wave: Wave) -> None:
+    def __init__(self, wave: RunningWave) -> None:
         self._wave = wave
         self._copies: list[_Copy] = []
         # How many groups each thread has committed.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,10 +17,7 @@ from fuser.simulator.lanes import Array
 from fuser.simulator.memory import ALIGNMENT, DeviceMemory, Region, VirtualRegion
 from fuser.simulator.program import Program
 from fuser.simulator.shadow import Clock, Shadow
-from fuser.simulator.views import MemoryView, VirtualView
-
-if TYPE_CHECKING:
-    from fuser.simulator.wave import Wave
+from fuser.simulator.views import MemoryView, RunningWave, VirtualView
 
 
 @record
@@ -49,7 +45,7 @@ class Binding:
     # Buffers whose every element held a value at the launch.
     initialised: frozenset[Buffer]
 
-    def view(self, wave: Wave, buffer: Buffer, shadows: dict[Buffer, Shadow]) -> MemoryView:
+    def view(self, wave: RunningWave, buffer: Buffer, shadows: dict[Buffer, Shadow]) -> MemoryView:
         """A view of device memory."""
         bound = self.buffers[buffer]
         shadow = shadows.get(buffer)
@@ -103,7 +99,7 @@ class Binding:
         bound = self.buffers[buffer]
         return (0 if bound.region is None else bound.region.address) + bound.base * buffer.dtype.itemsize
 
-    def make_arena(self, wave: Wave) -> SharedArena:
+    def make_arena(self, wave: RunningWave) -> SharedArena:
         return SharedArena(self, wave)
 
     def save(self) -> Saved:
@@ -124,7 +120,7 @@ class Binding:
 class SharedArena:
     """Shared memory of the blocks of a wave: `shared_bytes` bytes each, one after the other, uninitialised."""
 
-    def __init__(self, binding: Binding, wave: Wave) -> None:
+    def __init__(self, binding: Binding, wave: RunningWave) -> None:
         self.binding = binding
         self.wave = wave
         # Padded so that every block starts aligned.
@@ -132,7 +128,7 @@ class SharedArena:
         self.data = np.zeros(self.stride * wave.blocks, np.uint8)
         self.flags = np.zeros(self.stride * wave.blocks, np.uint8)
         self.shadow: Shadow | None = None
-        if wave.machine.checks:
+        if wave.checks:
             accesses = [n for b, n in binding.program.access_bytes.items() if b.is_shared]
             unit = min(accesses, default=ALIGNMENT)
             self.shadow = Shadow(wave.clock, len(self.data) // unit, unit)

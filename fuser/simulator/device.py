@@ -16,8 +16,8 @@ from fuser.runtime.launch import ArgumentValue, Launch
 from fuser.runtime.reports import Reports
 from fuser.runtime.run_commands import SequenceGraph
 from fuser.simulator.library_calls import call_numpy
-from fuser.simulator.machine import check_launch, run_kernel
 from fuser.simulator.memory import DeviceMemory
+from fuser.simulator.run_kernel import check_launch, run_kernel
 
 if TYPE_CHECKING:
     from fuser.runtime.compiled_kernel import CompiledKernel

@@ -10,16 +10,13 @@ for: the set-up has a fence of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fuser.simulator.errors import Kind
 from fuser.simulator.lanes import Array, Index, Lanes
-from fuser.simulator.views import MemoryView
-
-if TYPE_CHECKING:
-    from fuser.simulator.wave import Wave
+from fuser.simulator.views import MemoryView, RunningWave
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +43,7 @@ class _Store:
 class Exchanges:
     """Told stores of a wave that no block has waited for."""
 
-    def __init__(self, wave: Wave) -> None:
+    def __init__(self, wave: RunningWave) -> None:
         self._wave = wave
         self._counters: dict[MemoryView, _Counter] = {}
         self._stores: list[_Store] = []

@@ -9,24 +9,84 @@ Every method takes the active lanes and the number of the access site, and retur
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from fuser.errors import InternalError
 from fuser.ir.kernel import Buffer
+from fuser.simulator.communication import Communication
 from fuser.simulator.errors import Kind
 from fuser.simulator.lanes import SITE_MASK, Array, Index, Lanes, has_any, in_shape, positions
 from fuser.simulator.memory import PAGE, VirtualRegion
-from fuser.simulator.shadow import Shadow
-
-if TYPE_CHECKING:
-    from fuser.simulator.wave import Wave
+from fuser.simulator.shadow import Clock, Shadow
 
 # One element as wide as a vector access, and the written flags of an element.
 _PACKED = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "V16", 32: "V32"}
 _FLAGS = {1: "u1", 2: "u2", 4: "u4", 8: "u8"}
 _ALL_WRITTEN = 0x0101010101010101
+
+
+class PendingFills(Protocol):
+    """Copies of a wave that are on their way."""
+
+    def is_filling(self, view: MemoryView) -> bool:
+        """Whether one to some element of a buffer is."""
+        ...
+
+
+class PendingStores(Protocol):
+    """Stores of a wave into other blocks that are on their way."""
+
+    def is_telling(self, view: MemoryView) -> bool:
+        """Whether one into some element of a buffer is."""
+        ...
+
+
+class RunningWave(Protocol):
+    """What accesses ask of the wave that makes them (`Wave`)."""
+
+    blocks: int
+    threads: int
+    checks: bool
+    lanes: Lanes
+    clock: Clock
+    communication: Communication | None
+    rng: np.random.Generator
+    site_buffers: Array
+
+    @property
+    def copies(self) -> PendingFills: ...
+
+    @property
+    def exchanges(self) -> PendingStores: ...
+
+    @property
+    def cluster_size(self) -> int: ...
+
+    def check_cluster_runs(self, lanes: Lanes, site: int) -> None: ...
+
+    def whole_warps(self, lanes: Lanes, kind: Kind, what: str, site: int) -> Array | None: ...
+
+    def progress(self) -> None:
+        """Something happened that a waiting block may have waited for."""
+        ...
+
+    def wait(self, view: MemoryView, place: Array, short: Array, lanes: Lanes, site: int) -> None:
+        """Remember whom the wave waits for, should nothing happen any more."""
+        ...
+
+    def report(
+        self, kind: Kind, message: str, position: int, lanes: Lanes, site: int, index: int | None = None
+    ) -> NoReturn:
+        """Raise for the lane at a position of `lanes.shape`."""
+        ...
+
+    def report_race(
+        self, view: MemoryView, byte: int, position: int, lanes: Lanes, site: int, earlier: int, what: str | None
+    ) -> NoReturn:
+        """Raise for two unordered accesses to a byte of a view's storage; `what` says so in other words."""
+        ...
 
 
 class RegisterArray:
@@ -37,7 +97,7 @@ class RegisterArray:
 
     __slots__ = ("buffer", "size", "values", "wave", "written")
 
-    def __init__(self, wave: Wave, buffer: Buffer, size: int) -> None:
+    def __init__(self, wave: RunningWave, buffer: Buffer, size: int) -> None:
         self.wave = wave
         self.buffer = buffer
         self.size = size
@@ -145,7 +205,7 @@ class MemoryView:
 
     def __init__(
         self,
-        wave: Wave,
+        wave: RunningWave,
         buffer: Buffer,
         data: Array,
         flags: Array | None,
@@ -566,7 +626,7 @@ class VirtualView(MemoryView):
     """A buffer in a `VirtualRegion`: positions are slots of its pages."""
 
     def __init__(
-        self, wave: Wave, buffer: Buffer, region: VirtualRegion, base: int, size: int, shadow: Shadow | None
+        self, wave: RunningWave, buffer: Buffer, region: VirtualRegion, base: int, size: int, shadow: Shadow | None
     ) -> None:
         super().__init__(wave, buffer, region.data, None, base=base, stride=0, size=size, shadow=shadow)
         self.region = region

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -12,12 +12,10 @@ from fuser.ir.kernel import GivenIndex, Shuffle, ShuffleKind
 from fuser.simulator.async_copies import AsyncCopies
 from fuser.simulator.errors import Access, Kind, SimulatorError
 from fuser.simulator.exchange import Exchanges
+from fuser.simulator.indices import IndexGuard, SymbolGuard
 from fuser.simulator.lanes import CLOCK_SHIFT, SITE_MASK, THREAD_SHIFT, Array, Index, Lanes
+from fuser.simulator.machine import Machine
 from fuser.simulator.views import MemoryView, RegisterArray
-
-if TYPE_CHECKING:
-    from fuser.simulator.indices import IndexGuard, SymbolGuard
-    from fuser.simulator.machine import Machine
 
 _INT32 = 2**31
 
@@ -33,6 +31,7 @@ class Wave:
         self.machine = machine
         self.clock = machine.clock
         self.communication = machine.communication
+        self.checks = machine.checks
         self.rng = machine.rng
         self.site_buffers = machine.site_buffers
         self.first = first

@@ -294,8 +294,8 @@ def test_clusters_do_not_wait_for_the_whole_grid() -> None:
 
 def test_a_device_without_clusters_refuses() -> None:
     from fuser.runtime.launch import Launch
-    from fuser.simulator.machine import run_kernel
     from fuser.simulator.memory import DeviceMemory
+    from fuser.simulator.run_kernel import run_kernel
 
     lowered = Lowered.of(sum_and_max(2))
     with pytest.raises(LaunchError, match="a cluster of 2 blocks"):

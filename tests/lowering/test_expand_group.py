@@ -16,8 +16,8 @@ from fuser.ir.kernel import BlockBarrier, Shuffle, SpinWait, walk
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.runtime.launch import Launch
 from fuser.simulator.errors import SimulatorError
-from fuser.simulator.machine import run_kernel
 from fuser.simulator.memory import DeviceMemory
+from fuser.simulator.run_kernel import run_kernel
 from tests.harness import NARROW, Lowered, check, integers
 from tests.kernel_corpus import Case
 from tests.mutation import Judge, Verdict, What, describe, mutants

@@ -37,8 +37,9 @@ from fuser.ir.kernel import (
 )
 from fuser.ir.launch_plan import LaunchPlan
 from fuser.runtime.launch import ArgumentValue, Launch
-from fuser.simulator.machine import BlockPosition, Report, run_kernel
+from fuser.simulator.machine import BlockPosition
 from fuser.simulator.memory import DeviceMemory
+from fuser.simulator.run_kernel import Report, run_kernel
 
 FLOAT, BF16, INT32, INT, BOOL = DataType.Float, DataType.BFloat16, DataType.Int32, DataType.Int, DataType.Bool
 BX = THREAD_SYMBOLS[ParallelType.grid_x]

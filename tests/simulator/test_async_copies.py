@@ -8,7 +8,7 @@ import pytest
 from fuser.ir.integers import ZERO, Int, less
 from fuser.ir.kernel import Allocate, AsyncCommit, AsyncCopy, AsyncWait, BlockBarrier, If, Stmt, VectorMove
 from fuser.simulator.errors import Kind
-from fuser.simulator.machine import Report
+from fuser.simulator.run_kernel import Report
 from tests.simulator.kernels import TX, Run, kernel, load, loop, move, output, registers, shared, store, symbol, tensor
 
 THREADS = 64

@@ -26,7 +26,7 @@ from fuser.ir.kernel import (
     WorkspaceParameter,
 )
 from fuser.simulator.errors import Kind, SimulatorError
-from fuser.simulator.machine import Report
+from fuser.simulator.run_kernel import Report
 from tests.simulator.kernels import (
     BX,
     GRID,

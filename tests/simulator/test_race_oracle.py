@@ -29,7 +29,7 @@ from fuser.ir.kernel import (
 from fuser.simulator.communication import Communication
 from fuser.simulator.errors import Kind
 from fuser.simulator.lanes import THREAD_SHIFT, Lanes
-from fuser.simulator.machine import Report
+from fuser.simulator.run_kernel import Report
 from fuser.simulator.shadow import Shadow
 from fuser.simulator.wave import Wave
 from tests.simulator.kernels import BX, INT32, TX, N, Run, kernel, load, loop, registers, shared, store, tensor

@@ -10,7 +10,7 @@ import pytest
 from fuser.ir.integers import equal, less, symbol
 from fuser.ir.kernel import Allocate, BlockBarrier, If, Shuffle, ShuffleKind, Stmt, WarpBarrier
 from fuser.simulator.errors import Kind, SimulatorError
-from fuser.simulator.machine import Report
+from fuser.simulator.run_kernel import Report
 from tests.simulator.kernels import (
     BX,
     THREADS,

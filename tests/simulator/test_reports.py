@@ -30,8 +30,8 @@ from fuser.ir.kernel import (
 )
 from fuser.runtime.launch import Launch
 from fuser.simulator.errors import Kind, SimulatorError
-from fuser.simulator.machine import Report, boundary_blocks, run_kernel
 from fuser.simulator.memory import DeviceMemory
+from fuser.simulator.run_kernel import Report, boundary_blocks, run_kernel
 from tests.simulator.kernels import (
     BX,
     FLOAT,

@@ -28,7 +28,7 @@ from fuser.ir.kernel import (
 from fuser.ir.op_table import POINTWISE, argument_dtypes, numpy_cast
 from fuser.ir.promotion import result_dtype
 from fuser.runtime.launch import Launch
-from fuser.simulator.machine import run_kernel
+from fuser.simulator.run_kernel import run_kernel
 from tests.simulator.kernels import (
     BF16,
     BX,
