@@ -1,7 +1,6 @@
 """Device functions for asynchronous copies: cp.async from sm_80 on, plain loads and stores before.
 
 fuser_copy_async_<bytes>(shared, device)   4, 8 or 16 bytes, both aligned to as many; 16 go past the first-level cache
-fuser_copy_last_async_<bytes>              the same, the line read is the last to leave the second-level cache
 fuser_prefetch(device)                     the line of an address is asked for from the second-level cache
 fuser_commit_copies()                      what the thread has started becomes a group
 fuser_wait_copies<n>()                     all groups of the thread but the latest n are complete
@@ -56,16 +55,6 @@ __device__ __forceinline__ {access} fuser_load_last(const {access}* device) {{
     return "\n".join(texts)
 
 
-def _copy_last(nbytes: int) -> str:
-    text = _copy(nbytes).replace("fuser_copy_async", "fuser_copy_last_async")
-    plain = f"shared.global [%0], [%1], {nbytes};"
-    hinted = f"shared.global.L2::cache_hint [%0], [%1], {nbytes}, %2;"
-    address = '"l"(__cvta_generic_to_global(device))'
-    assert plain in text
-    assert address in text
-    return text.replace(plain, hinted).replace(address, f'{address}, "l"(fuser_evict_last())')
-
-
 def _copy(nbytes: int) -> str:
     # Only whole 16 bytes can be told to stay out of the first-level cache.
     level = "cg" if nbytes == 16 else "ca"
@@ -85,7 +74,6 @@ COPY_FUNCTIONS = {
     "fuser_evict_last": _POLICY,
     "fuser_load_last": _load_last(),
     **{f"fuser_copy_async_{nbytes}": _copy(nbytes) for nbytes in _ACCESS_TYPES},
-    **{f"fuser_copy_last_async_{nbytes}": _copy_last(nbytes) for nbytes in _ACCESS_TYPES},
     "fuser_prefetch": """\
 __device__ __forceinline__ void fuser_prefetch(const void* device) {
   asm volatile("prefetch.global.L2 [%0];" :: "l"(__cvta_generic_to_global(device)));

@@ -59,7 +59,6 @@ from fuser.ir.kernel import (
     VectorMove,
     WarpBarrier,
     post_words,
-    walk,
 )
 
 _STORE_FUNCTIONS = {CacheOp.all_levels: "__stwb", CacheOp.streaming: "__stcs", CacheOp["global"]: "__stcg"}
@@ -107,8 +106,6 @@ class StatementWriter:
         self._in_tree = False
         self._fills = fills
         # Tests around the statement at hand, and whether there are asynchronous copies under any (not asked yet: None).
-        self._tests = 0
-        self._has_tested_copies: bool | None = None
 
     def body(self, body: tuple[Stmt, ...], indent: str) -> None:
         """A list of statements."""
@@ -280,12 +277,10 @@ class StatementWriter:
             return
         condition = self._values.integer(stmt.condition)
         self.lines.append(f"{indent}if ({condition}) {{{_role(stmt.role)}")
-        self._tests += 1
         self.body(stmt.then, indent + "  ")
         if stmt.orelse:
             self.lines.append(indent + "} else {")
             self.body(stmt.orelse, indent + "  ")
-        self._tests -= 1
         self.lines.append(indent + "}")
 
     def _read_or_zeros(self, stmt: If, indent: str) -> None:
@@ -337,24 +332,13 @@ class StatementWriter:
 
     def _async_copy(self, stmt: AsyncCopy) -> str:
         values = self._values
-        # Beside copies under a test the hint is left out: ptxas 12.9 and 13.0 may take an uninitialised register for the policy
-        # of those or others, if an address in shared memory has a uniform part, and the kernel dies of an illegal instruction.
-        hinted = stmt.cache is CacheOp.evict_last
-        left_out = hinted and (self._tests > 0 or self._copies_under_tests())
-        kind = "copy_last" if hinted and not left_out else "copy"
-        function = f"fuser_{kind}_async_{stmt.width * stmt.dst.dtype.itemsize}"
+        # No policy for the second-level cache: ptxas 12.9 and 13.0 take an uninitialised register for it in the first of some
+        # copies (`LDGSTS [R+UR0], desc[UR1]`), and the kernel dies of an illegal instruction.
+        function = f"fuser_copy_async_{stmt.width * stmt.dst.dtype.itemsize}"
         values.functions[function] = None
         target, source = values.element(stmt.dst, stmt.dst_index), values.element(stmt.src, stmt.src_index)
-        note = _note("evict_last is left out beside a test") if left_out else ""
+        note = _note("asynchronous copies have no evict_last") if stmt.cache is CacheOp.evict_last else ""
         return f"{function}(&{target}, &{source});{note}"
-
-    def _copies_under_tests(self) -> bool:
-        if self._has_tested_copies is None:
-            self._has_tested_copies = any(
-                isinstance(s, If) and any(isinstance(c, AsyncCopy) for c in walk((*s.then, *s.orelse)))
-                for s in walk(self._kernel.body)
-            )
-        return self._has_tested_copies
 
     def _unaligned(self, stmt: VectorMove, indent: str) -> None:
         """Three loads of half the bytes from the aligned address before, or one for each element where that is no more.

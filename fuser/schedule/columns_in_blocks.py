@@ -73,8 +73,7 @@ class ColumnsPass(SidesPass):
         return b
 
     def _keep_reads_last(self, copies: dict[str, str]) -> None:
-        """Rows that are read into registers leave the second-level cache last, as in `reads_last`. Asynchronous copies stand
-        beside tests, where they cannot say so."""
+        """Rows that are read into registers leave the second-level cache last, as in `reads_last`."""
         b = self.builder
         graph = b.graph()
         along = frozenset(map(graph.group, self.along))

@@ -7,22 +7,20 @@ of lines to write back, and in chains of kernels with nothing between them, the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from fuser.ir.enums import CacheOp
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.stages import reduced_groups_of
 
 
-def keep_reads_last(builder: ScheduleBuilder, copies: Mapping[str, str], placed: Iterable[str] = ()) -> None:
-    """Hint the reads of inputs that have a row for each row of the result.
+def keep_reads_last(builder: ScheduleBuilder, copies: Mapping[str, str]) -> None:
+    """Hint the reads of inputs that have a row for each row of the result into registers: `copies`, by argument.
 
-    copies    of arguments in registers, by argument
-    placed    copies in shared memory, which read device memory in place of those in registers
+    Asynchronous copies to shared memory cannot have the hint (`codegen/statements.py` says why).
     """
     graph = builder.graph()
     reduced = reduced_groups_of(builder)
-    between = set(placed)
     for argument, copy in copies.items():
         if argument not in builder.input_names:
             continue
@@ -30,5 +28,5 @@ def keep_reads_last(builder: ScheduleBuilder, copies: Mapping[str, str], placed:
         if not own & reduced or own <= reduced:
             continue
         for reader in builder.consumers(argument):
-            if reader.name == copy or reader.name in between:
+            if reader.name == copy:
                 builder.set_cache_op(reader.name, CacheOp.evict_last)

@@ -40,7 +40,7 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
         return schedule_bundle(builder, params, _reference_name(builder))
     copies = cache_arguments(builder)
     placed = place_rows(builder, copies, params)
-    keep_reads_last(builder, copies, placed)
+    keep_reads_last(builder, copies)
     moved = put_in_place(builder) if params.in_place else []
     keep_stages(builder, inputs_only=params.inputs_only)
     pass_through_registers(builder, placed)
