@@ -19,7 +19,6 @@ from fuser.lowering.butterflies import butterflies
 from fuser.lowering.compensated_sum import COMBINE
 from fuser.lowering.join_partials import EXP_SUMS, Joins, is_common
 from fuser.lowering.parallel_axes import WARP, ParallelAxes, guarded
-from fuser.lowering.pool_once import join_at_once
 from fuser.lowering.scatter_columns import may_scatter_columns, scatter_columns
 from fuser.lowering.scatter_statistics import OwnStatistics, may_scatter_statistics, scatter_statistics
 from fuser.lowering.shifted_sums import SHIFTED
@@ -293,9 +292,7 @@ class BlockReduces:
 
             if spread.width > 1:
                 return join_in_warps(self.joins, one, spread, parts, lambda i, k: part(i, ZERO, k))
-            if groups == 1:
-                return join_at_once(self.joins, one, part, const(per))
-            return self.joins.join_all(one, part, const(per))
+            return self.joins.join_all(one, part, const(per), unroll=groups == 1)
 
         first = equal(position % joined, 0)
 

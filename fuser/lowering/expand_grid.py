@@ -40,7 +40,6 @@ from fuser.lowering.expand_block import BlockReduces
 from fuser.lowering.grid_parts import GridParts, Workspaces
 from fuser.lowering.join_partials import is_common
 from fuser.lowering.parallel_axes import WARP, guarded
-from fuser.lowering.pool_once import join_at_once
 from fuser.lowering.post_partials import PostedReduces
 from fuser.lowering.semaphores import Semaphores
 from fuser.lowering.spread_joins import Joined, Spread, is_one_step, spread_groups
@@ -194,7 +193,7 @@ class GridReduces:
         adds = each(add)
         if is_one_turn and most > 1 and r.combine == "welford":
             # One division for all of them.
-            adds = join_at_once(self.joins, r, lambda i, e, k: Load(got[i], k * r.partials[i].size + e), batch)
+            adds = self.joins.join_all(r, lambda i, e, k: Load(got[i], k * r.partials[i].size + e), batch, unroll=True)
         turn = (*(Allocate(t) for t in got), *each(load), *adds)
         stmts += [For(b, ZERO, g.blocks, count * batch, turn)] if isinstance(b, Symbol) else list(turn)
         if by_warps:
@@ -235,7 +234,7 @@ class GridReduces:
                 stmts += (
                     loads if prove_less(block, g.blocks) else [*blank, If(inside, tuple(loads), role=Role.predicate)]
                 )
-            return stmts + join_at_once(self.joins, one, lambda i, _, k: Load(got[i], k), const(per))
+            return stmts + self.joins.join_all(one, lambda i, _, k: Load(got[i], k), const(per), unroll=True)
 
         return self.block.spread_join(r, spread, own_parts).stmts
 
