@@ -83,7 +83,7 @@ Collectives
     Every thread of a block ends up with the result (docs/decisions/0004-allreduce-collectives.md). There are no float
     atomics and every join has a fixed order, so that results repeat. expand_collectives.py lists the file of each
     level:
-        warp     butterflies; many results at once by reduce-scatter (scatter_lanes.py, scatter_columns.py)
+        warp     butterflies; many results at once by reduce-scatter (scatter_lanes.py, scatter_statistics.py)
         block    one shared slot for each warp; every thread joins the slots in warp order. Results of many columns are
                  joined by groups of threads (spread_joins.py, warp_joins.py)
         cluster  stores into the shared memory of the other blocks. Where warps do so once in a kernel, the receiver

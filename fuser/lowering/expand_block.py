@@ -19,7 +19,6 @@ from fuser.lowering.butterflies import butterflies
 from fuser.lowering.compensated_sum import COMBINE
 from fuser.lowering.join_partials import EXP_SUMS, Joins, is_common
 from fuser.lowering.parallel_axes import WARP, ParallelAxes, guarded
-from fuser.lowering.scatter_columns import may_scatter_columns, scatter_columns
 from fuser.lowering.scatter_statistics import OwnStatistics, may_scatter_statistics, scatter_statistics
 from fuser.lowering.shifted_sums import SHIFTED
 from fuser.lowering.spread_joins import Joined, Spread, is_one_step, spread_groups, spread_join
@@ -270,16 +269,12 @@ class BlockReduces:
             spread = replace(spread, groups=1, width=width)
         groups = spread.groups
         own: OwnStatistics | None = None
-        scattered: Int | None = None
         stmts: list[Stmt] = []
         if joined > 1 and may_scatter_statistics(r, lanes):
             stmts, own = scatter_statistics(self.joins, r, lanes)
-        elif joined > 1 and may_scatter_columns(r, lanes):
-            stmts, scattered = scatter_columns(self.joins, r, lanes)
         elif joined > 1:
             stmts = butterflies(self.joins, r, WARP, lanes)
-        # Lanes that write different elements at once meet different banks.
-        stride = parts * lanes + (_stagger(r, lanes, joined) if scattered is not None else 0)
+        stride = parts * lanes
         scratch = self.scratch(r, const(stride))
         per = parts // groups
 
@@ -300,10 +295,7 @@ class BlockReduces:
             return e * stride + position // joined * lanes + lane
 
         publish = guarded(first, self.joins.each(r, write))
-        if scattered is not None:
-            publish = self._publish_scattered(r, scratch, scattered, joined, place)
-            publish += guarded(first, [s for i in range(len(r.partials)) if is_common(r, i) for s in write(i, ZERO)])
-        elif own is not None:
+        if own is not None:
             held: list[Stmt] = [
                 Store(b, place(own.first + e), Load(found, const(e)))
                 for b, found in zip(scratch, (own.mean, own.m2), strict=False)
@@ -316,18 +308,6 @@ class BlockReduces:
         self.owners[r] = joined_by
         return _Parts([*stmts, *(Allocate(b) for b in scratch), *publish], phases=joined_by.phases)
 
-    @staticmethod
-    def _publish_scattered(
-        r: Reduce, scratch: Sequence[Buffer], mine: Int, joined: int, place: Callable[[Int], Int]
-    ) -> list[Stmt]:
-        """Each thread writes its own elements, from `mine` on: one in `joined` of all."""
-        return [
-            Store(scratch[i], place(mine + e), Load(p, const(e)))
-            for i, p in enumerate(r.partials)
-            if not is_common(r, i)
-            for e in range(p.size.value // joined)
-        ]
-
     def spread_join(
         self, r: Reduce, spread: Spread, first: Callable[[Reduce, list[Int]], list[Stmt]], *, is_told: bool = True
     ) -> Joined:
@@ -337,15 +317,6 @@ class BlockReduces:
             return self.joins.join_all(one, value, const(parts), unroll=True)
 
         return spread_join(r, spread, first, join, self.scratch, self.joins.each, self.axes.number, is_told=is_told)
-
-
-def _stagger(r: Reduce, lanes: int, joined: int) -> int:
-    """What is left free behind the parts of an element, so that the groups of a warp store theirs side by side.
-
-    A group of `lanes` has size / joined elements of Doubles; those of the next group lie so many strides further.
-    """
-    own = r.partials[0].size.value // joined
-    return lanes // own if r.partials[0].dtype is DataType.Double and lanes % own == 0 else 0
 
 
 def _beside(r: Reduce, parts: _Parts) -> _Parts:
