@@ -253,7 +253,8 @@ def _segments_between(fusion: Fusion, without: Collection[SizesRefused]) -> Segm
     views = _returned_views(fusion) | _views_of_inputs(fusion)
     after = _views_of_results(fusion)
     rest = _left_of(fusion, views)
-    if rest is fusion and not after:
+    is_whole = rest is fusion and not _has_unread_inputs(fusion)
+    if is_whole and not after:
         whole, refusals = choose_scheduler(fusion, without)
         if whole is not None:
             return SegmentedFusion(fusion, (Segment(fusion, whole, refusals, unfit=unfit_for(fusion, without)),))
@@ -263,7 +264,7 @@ def _segments_between(fusion: Fusion, without: Collection[SizesRefused]) -> Segm
         segments.append(_view_segment(fusion, views))
     exprs = [e for e in _ordered(rest) if e not in after]
     last = tuple(_segment_of(rest, after, without) for _ in after[:1])
-    if exprs and (after or rest is not fusion):
+    if exprs and (after or not is_whole):
         part, extents = sub_fusion(rest, exprs)
         scheduler, why = choose_scheduler(part, without)
         if scheduler is not None:
@@ -281,6 +282,15 @@ def _segments_between(fusion: Fusion, without: Collection[SizesRefused]) -> Segm
     if stages:
         return SegmentedFusion(fusion, (*segments, *stages, *last))
     return SegmentedFusion(fusion, (*segments, *_runs(rest, exprs, without), *last))
+
+
+def _has_unread_inputs(fusion: Fusion) -> bool:
+    """Whether a tensor is an input and nothing else: no kernel needs it, and its dims say nothing of the loops of one."""
+    used = {v for e in fusion.tensor_exprs for v in expr_inputs(e)}
+    if not used:
+        return False
+    used.update(t for o in fusion.outputs for t in (o.tensor, o.alias_of) if t is not None)
+    return not used.issuperset(fusion.input_tensors)
 
 
 def _stages(fusion: Fusion, without: Collection[SizesRefused]) -> list[Segment]:

@@ -239,6 +239,34 @@ def test_kernels_compute_nothing_for_views_of_inputs() -> None:
     assert rest.fusion.output_tensors == fd.fusion.ir_fusion.output_tensors[1:]
 
 
+@pytest.mark.parametrize("measured", [False, True])
+def test_inputs_that_nobody_reads_change_no_kernel(*, measured: bool) -> None:
+    """Their dims are in no loop of a kernel, and how they lie in memory is no reason for a transpose."""
+    with FusionDefinition() as fd:
+        o = fd.ops
+        unread = fd.define_tensor([-1, -1, -1], [True] * 3, Float, stride_order=[0, 1, 2])
+        x = fd.define_tensor([-1, -1], [True] * 2)
+        y = o.exp(x) * 2.0
+        fd.add_output(o.mul(y, o.size(unread, 2)) if measured else y)
+    assert fd.fusion is not None
+    (segment,) = segment_fusion(fd.fusion.ir_fusion).segments
+    assert segment.scheduler.type is POINTWISE
+    assert [t.name for t in segment.fusion.input_tensors] == [x.name]
+    data = np.linspace(-1, 1, 12, dtype="f4").reshape(3, 4)
+    (found,) = fd.execute([np.zeros((2, 3, 5), "f4").T.copy().T, data], device="simulator")
+    np.testing.assert_allclose(np.asarray(found), np.exp(data) * (10.0 if measured else 2.0), rtol=1e-6)
+
+
+def test_an_update_of_an_input_that_nobody_reads_stays_one() -> None:
+    with FusionDefinition() as fd:
+        x, old = (fd.define_tensor([-1, -1], [True] * 2) for _ in range(2))
+        fd.define_tensor([-1], [True])
+        fd.add_output(fd.ops.exp(x), old)
+    data, kept = np.ones((3, 4), "f4"), np.zeros((3, 4), "f4")
+    fd.execute([data, kept, np.zeros(7, "f4")], device="simulator")
+    np.testing.assert_allclose(kept, np.exp(data), rtol=1e-6)
+
+
 @pytest.mark.parametrize("others", [False, True])
 def test_what_is_only_measured_is_in_no_segment(*, others: bool) -> None:
     with FusionDefinition() as fd:
