@@ -241,20 +241,25 @@ def test_kernels_compute_nothing_for_views_of_inputs() -> None:
 
 @pytest.mark.parametrize("measured", [False, True])
 def test_inputs_that_nobody_reads_change_no_kernel(*, measured: bool) -> None:
-    """Their dims are in no loop of a kernel, and how they lie in memory is no reason for a transpose."""
+    """Their dims are in no loop of a kernel. A run of exprs in order would end where the broadcast of a small input begins."""
     with FusionDefinition() as fd:
         o = fd.ops
-        unread = fd.define_tensor([-1, -1, -1], [True] * 3, Float, stride_order=[0, 1, 2])
-        x = fd.define_tensor([-1, -1], [True] * 2)
-        y = o.exp(x) * 2.0
+        unread = fd.define_tensor([-1, -1, -1], [True] * 3, Float)
+        x = fd.define_tensor([-1, -1, -1], [True] * 3)
+        scale, shift = (fd.define_tensor([-1, -1], [True] * 2) for _ in range(2))
+        wide = o.exp(x)
+        scaled = o.mul(wide, o.broadcast(scale, [False, False, True]))
+        y = o.add(scaled, o.broadcast(shift, [False, False, True]))
         fd.add_output(o.mul(y, o.size(unread, 2)) if measured else y)
     assert fd.fusion is not None
     (segment,) = segment_fusion(fd.fusion.ir_fusion).segments
     assert segment.scheduler.type is POINTWISE
-    assert [t.name for t in segment.fusion.input_tensors] == [x.name]
-    data = np.linspace(-1, 1, 12, dtype="f4").reshape(3, 4)
-    (found,) = fd.execute([np.zeros((2, 3, 5), "f4").T.copy().T, data], device="simulator")
-    np.testing.assert_allclose(np.asarray(found), np.exp(data) * (10.0 if measured else 2.0), rtol=1e-6)
+    assert [t.name for t in segment.fusion.input_tensors] == [x.name, scale.name, shift.name]
+    data = np.linspace(-1, 1, 24, dtype="f4").reshape(2, 3, 4)
+    small = np.arange(6, dtype="f4").reshape(2, 3)
+    (found,) = fd.execute([np.zeros((7, 3, 5), "f4"), data, small, small + 1], device="simulator")
+    wanted = (np.exp(data) * small[..., None] + small[..., None] + 1) * (5 if measured else 1)
+    np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-6)
 
 
 def test_an_update_of_an_input_that_nobody_reads_stays_one() -> None:
