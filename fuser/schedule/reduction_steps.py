@@ -1,11 +1,14 @@
 """When a reduction is better done in two steps, each a kernel of its own.
 
 Where a kept dim lies in memory between those that are reduced, as the groups of a group norm with channels last do, a row is
-many short runs: some elements, then those of other rows. The memory moves sectors: each run of 20 bytes takes one and a half
-of them, and accesses are as short as a run allows. Reduced over the slow dims alone, the same data are columns: whole vectors,
-neighbours in neighbouring threads. What that leaves is small, and is reduced over the fast dims by a second kernel
-(`optimize/reduce_in_steps.py`). Against that stands the time of launches, and that a kernel which keeps its rows on chip reads
-them once.
+many short runs: some elements, then those of other rows. The memory moves bursts: of runs of 20 bytes, each takes one or two of
+them, 80 bytes. Reduced over the slow dims alone, the same data are columns: whole vectors, neighbours in neighbouring threads.
+What that leaves is small, and is reduced over the fast dims by a second kernel (`optimize/reduce_in_steps.py`). Against that
+stands the time of launches, and that a kernel which keeps its rows on chip reads them once.
+
+Both times are what moves, by the device's rate, and what waits: phases of blocks that share rows, loads of columns that have
+few blocks, launches. The launch of a first kernel is in both and left out. What two steps may save is bytes: where they would
+move as many, as of runs that fill bursts, it stays one kernel.
 """
 
 from __future__ import annotations
@@ -19,28 +22,33 @@ from fuser.ir.fusion import Fusion, IterDomain, Reducing, has_steps, memory_orde
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.once import once
 from fuser.records import record
+from fuser.schedule.alignment import ACCESS
 from fuser.schedule.held_rows import adds_in_double, stages_on_chip
-from fuser.schedule.inner_persistent import room_of
 from fuser.schedule.params import InnerPersistentParams, Params, ReductionParams, Refused, SegmentInputs
+from fuser.schedule.plan_columns import plan_columns
 from fuser.schedule.reads import input_reads
 from fuser.schedule.reduced_dims import reduced_groups, reductions_of, reference_reduction
+from fuser.schedule.reduction_space import Space
 from fuser.schedule.reduction_stages import is_cheap
 from fuser.schedule.reference import dim_groups, dim_order, resolving_graph
 from fuser.schedule.rows import find_rows
-from fuser.schedule.rows_over_grid import Row, group_time, near_time
+from fuser.schedule.rows_over_grid import (
+    DEVICE_RATE,
+    LATENCY,
+    LATENCY_TOGETHER,
+    Row,
+    group_time,
+    near_time_of_one,
+)
 from fuser.schedule.stages import as_defined, stage_levels
 
-SECTOR = 32
-"""Bytes that the memory moves at once."""
+BURST = 64
+"""Bytes that the memory moves at once: two sectors of L2, which a miss of either asks for (H200: statistics of bf16
+32x512x64x64 in groups of 16 channels, runs of one sector, take 64.0 us: twice what their bytes do)."""
 
-LINE = 128
-"""Bytes of a run from which on it is read as well as any: what its ends waste is less than another pass costs."""
-
-BEHIND = 4.5
-"""Microseconds of one more kernel behind another: its launch, its first trip to memory, and that its last blocks end alone."""
-
-WORTH = 0.9
-"""The part of the time of one kernel that two steps are expected to take at most: estimates are coarse."""
+FOLLOWING, LATE = 1.0, 1.0
+"""Microseconds of a launch behind another, and what it takes more where it does not start early (H200, `benchmarks.chain_time`:
+ten kernels of a row each take 12.4, launched late 21.3)."""
 
 
 @record
@@ -60,7 +68,9 @@ class Parts:
     fast            groups along a run
     run             bytes of the shortest run of an argument
     read, written   bytes of arguments that have rows
-    spread          bytes of the sectors that these lie in, for each of them
+    spread          bytes of the bursts that these lie in, for each of them
+    columns, rows   results of the first step, and elements of each
+    vector          elements of an access of the first step
     """
 
     graph: IterationGraph
@@ -69,11 +79,23 @@ class Parts:
     read: int
     written: int
     spread: float
+    columns: int
+    rows: int
+    vector: int
 
 
-def sectors_moved(run: int) -> float:
-    """Bytes of sectors for each byte of runs of so many, which begin at any multiple of that."""
-    return (run + SECTOR - math.gcd(run, SECTOR)) / run
+@record
+class Times:
+    """Microseconds of one kernel and of two steps, and the kernels of these; without the launch of a first one."""
+
+    one: float
+    steps: float
+    kernels: int
+
+
+def bursts_moved(run: int) -> float:
+    """Bytes of bursts for each byte of runs of so many, which begin at any multiple of that."""
+    return (run + BURST - math.gcd(run, BURST)) / run
 
 
 def worth_steps(
@@ -82,35 +104,50 @@ def worth_steps(
     """Two steps in place of what is proposed for a segment, and why; None if one kernel should be as fast."""
     if not isinstance(params, InnerPersistentParams | ReductionParams) or not _has_steps(segment):
         return None
+    if isinstance(params, InnerPersistentParams) and (params.bundle or params.misaligned):
+        return None
     parts = find_parts(segment, inputs)
-    if parts is None or parts.run >= LINE:
+    if parts is None:
         return None
-    levels = len(set(stage_levels(as_defined(segment)).values()))
-    rate = device.memory_bytes_per_ns * 1e3
-    if isinstance(params, ReductionParams):
-        # Each stage is a pass.
-        one = (levels * parts.read + parts.written) * parts.spread / rate
-    elif params.bundle or params.misaligned:
-        return None
-    elif params.cluster == 1:
-        # While the threads of a block wait for one another, other blocks of its SM load.
-        one = (parts.read + parts.written) * parts.spread / rate
-    else:
-        one = _shared_row_time(segment, params, parts, inputs, device)
-    is_written = parts.written > 0
-    kernels = 2 * (levels - is_written) + is_written
-    steps = (levels * parts.read + parts.written) / rate + (kernels - 1) * BEHIND
-    if steps > WORTH * one:
+    times = times_of(segment, params, parts, inputs, device)
+    if times is None or times.steps >= times.one:
         return None
     results = [tensor_outputs(e)[0] for e in reductions_of(segment)]
-    last = tuple(
+    found = tuple(
         (t.name, tuple(i for i, d in enumerate(t.logical) if parts.graph.group(d) in parts.fast)) for t in results
     )
     why = (
-        f"rows are runs of {parts.run} bytes that lie apart, one kernel should take {one:.1f} us; {kernels} kernels that "
-        f"reduce in two steps {steps:.1f} us"
+        f"rows are runs of {parts.run} bytes that lie apart, one kernel should take {times.one:.1f} us; {times.kernels} "
+        f"kernels that reduce in two steps {times.steps:.1f} us"
     )
-    return InSteps(last), why
+    return InSteps(found), why
+
+
+def times_of(
+    segment: Fusion,
+    params: InnerPersistentParams | ReductionParams,
+    parts: Parts,
+    inputs: SegmentInputs,
+    device: DeviceInfo,
+) -> Times | None:
+    """What should be chosen by; None if two steps would move as much."""
+    levels = len(set(stage_levels(as_defined(segment)).values()))
+    # Of chained reductions each stage is a pass.
+    passes = levels if isinstance(params, ReductionParams) else 1
+    if levels * parts.read + parts.written >= (passes * parts.read + parts.written) * parts.spread:
+        return None
+    rate = device.memory_bytes_per_ns * 1e3
+    if isinstance(params, ReductionParams):
+        one = (passes * parts.read + parts.written) * parts.spread / rate + passes * LATENCY_TOGETHER
+    else:
+        one = _kept_rows_time(segment, params, parts, inputs, device)
+    is_written = parts.written > 0
+    kernels = 2 * (levels - is_written) + is_written
+    launch = FOLLOWING if device.compute_capability >= (9, 0) else FOLLOWING + LATE
+    columns = max(parts.read / rate, _columns_wait(parts, device))
+    last = (parts.read + parts.written) / rate if is_written else 0.0
+    steps = (levels - is_written) * columns + last + kernels * LATENCY_TOGETHER + (kernels - 1) * launch
+    return Times(one, steps, kernels)
 
 
 @once
@@ -134,6 +171,7 @@ def find_parts(segment: Fusion, inputs: SegmentInputs) -> Parts | None:
     size = {g: inputs.evaluate(g.extent) for g in solid}
     runs: list[int] = []
     read = written = 0
+    widest = 1
     moved = 0.0
 
     def has_rows(dims: Iterable[IterDomain | None]) -> bool:
@@ -143,7 +181,7 @@ def find_parts(segment: Fusion, inputs: SegmentInputs) -> Parts | None:
     def moved_by(count: int, itemsize: int, along: Iterable[Group]) -> float:
         run = math.prod(size[g] for g in takewhile(fast.__contains__, along)) * itemsize
         runs.append(run)
-        return count * itemsize * (sectors_moved(run) if run > itemsize else 1.0)
+        return count * itemsize * (bursts_moved(run) if run > itemsize else 1.0)
 
     for r in input_reads(segment):
         if not r.tensor.is_cpu and has_rows(r.dims):
@@ -152,6 +190,7 @@ def find_parts(segment: Fusion, inputs: SegmentInputs) -> Parts | None:
             found = [d for d in (r.dims[k] for k in order) if d is not None and not d.is_broadcast]
             count = math.prod(size.get(graph.group(d), 1) for d in found)
             read += count * r.tensor.dtype.itemsize
+            widest = max(widest, r.tensor.dtype.itemsize)
             moved += moved_by(count, r.tensor.dtype.itemsize, map(graph.group, found))
     for t in segment.output_tensors:
         if t not in segment.input_tensors and has_rows(t.visible):
@@ -161,24 +200,51 @@ def find_parts(segment: Fusion, inputs: SegmentInputs) -> Parts | None:
             moved += moved_by(count, t.dtype.itemsize, map(graph.group, found))
     if not read:
         return None
-    return Parts(graph, fast, min(runs), read, written, moved / (read + written))
+    columns = math.prod(n for g, n in size.items() if g not in reduced or g in fast)
+    rows = math.prod(n for g, n in size.items() if g in reduced and g not in fast)
+    # Vectors go along all that is kept by the first step and lies together.
+    whole = math.prod(size[g] for g in takewhile(lambda g: g not in reduced or g in fast, reversed(solid)))
+    vector = math.gcd(whole, max(1, ACCESS // widest))
+    return Parts(graph, fast, min(runs), read, written, moved / (read + written), columns, rows, vector)
 
 
-def _shared_row_time(
+def _kept_rows_time(
     segment: Fusion, params: InnerPersistentParams, parts: Parts, inputs: SegmentInputs, device: DeviceInfo
 ) -> float:
-    """Of a kernel whose blocks share rows that they keep on chip, by the sectors that it moves."""
+    """Of a kernel that keeps its rows on chip, by the bursts that it moves.
+
+    Groups of blocks of the grid go over several rows and wait in each. Other blocks are handed out as others end, so that some
+    wait while others load; the last row is waited for.
+    """
     rows = find_rows(segment, inputs)
     assert not isinstance(rows, Refused)
     is_double = any(t.dtype.itemsize > 4 for t in (*segment.input_tensors, *segment.output_tensors))
     exchanges = 1 if params.one_pass else stages_on_chip(segment) - 1
-    moved = math.ceil(rows.moved * parts.spread)
+    moving = (parts.read + parts.written) * parts.spread / (device.memory_bytes_per_ns * 1e3)
+    # In bytes that an H200 would move meanwhile.
+    moved = moving * DEVICE_RATE / (rows.length * rows.rows)
     row = Row(rows.length, params.vector, moved, exchanges, is_double, params.misaligned, adds_in_double(segment))
     in_shared = bool(params.in_shared)
     if params.in_grid:
         shape = params.threads, params.batch, params.cluster, params.blocks
         return group_time(row, rows.rows, *shape, device, in_shared=in_shared)
-    room = room_of(
-        segment, rows, is_double, inputs_only=params.inputs_only, one_pass=params.one_pass, in_shared=in_shared
+    working, waiting = near_time_of_one(row, params.cluster, params.batch, in_shared=in_shared)
+    return max(moving, working) + waiting
+
+
+def _columns_wait(parts: Parts, device: DeviceInfo) -> float:
+    """Of the blocks of the first step, one load after the other: what their rate is where they are too few for the memory's."""
+    size = max(1, parts.read // (parts.columns * parts.rows))
+    space = Space(
+        inner=False,
+        kept=parts.columns,
+        reduced=parts.rows,
+        run=1,
+        runs=1,
+        vector=parts.vector,
+        bytes_per_step=parts.vector * size,
+        heavy=True,
+        may_split=True,
     )
-    return near_time(row, rows.rows, params.cluster, params.threads, params.batch, room, device)
+    plan = plan_columns(space, device)
+    return math.ceil(parts.rows / (plan.block_reduce * plan.grid_reduce * plan.unroll)) * LATENCY

@@ -88,7 +88,7 @@ class Row:
 
     elements: int
     vector: int
-    moved: int
+    moved: float
     exchanges: int
     is_double: bool
     is_cut: bool
@@ -283,8 +283,7 @@ REGISTER_STEP = 8
 
 def near_time(row: Row, rows: int, cluster: int, threads: int, batch: int, room: Room, device: DeviceInfo) -> float:
     """Of rows over the blocks of a cluster, or of one block each, for comparison."""
-    exchange = IN_CLUSTER + PER_CLUSTER_BLOCK * cluster if cluster > 1 else IN_BLOCK
-    latency = LATENCY_TOGETHER if cluster > 1 else LATENCY
+    latency, exchange = _near_waits(cluster)
     resident = max(1, _resident(threads, batch * row.vector * room.held, room, device))
     slots = device.sm_count * resident * CLUSTERED[cluster]
     at_once = max(1, math.floor(slots / cluster))
@@ -301,6 +300,20 @@ def near_time(row: Row, rows: int, cluster: int, threads: int, batch: int, room:
         in_shared=room.in_shared,
         in_group=False,
     )
+
+
+def near_time_of_one(row: Row, cluster: int, batch: int, *, in_shared: bool) -> tuple[float, float]:
+    """Of one row over the blocks of a cluster, or over one block, without what its bytes take: what its threads do while these
+    come, and what they wait for."""
+    latency, exchange = _near_waits(cluster)
+    return batch * access_time(row, in_shared=in_shared), latency + row.exchanges * exchange
+
+
+def _near_waits(cluster: int) -> tuple[float, float]:
+    """Until a row is there, and of each exchange."""
+    if cluster > 1:
+        return LATENCY_TOGETHER, IN_CLUSTER + PER_CLUSTER_BLOCK * cluster
+    return LATENCY, IN_BLOCK
 
 
 def is_worth_it(shape: GridShape, near: float) -> bool:
