@@ -23,6 +23,7 @@ from fuser.schedule.reduction_space import (
     parts_of,
     power_of_two,
 )
+from fuser.schedule.written_columns import plan_written_columns
 
 _LINE_BYTES = 128
 # Rows that one thread has on their way at once, whatever its accesses, and those that threads take side by side where columns
@@ -114,6 +115,8 @@ def _plan_alone_or_shared(space: Space, device: DeviceInfo, columns: int) -> Red
     """Columns that a block has to itself, or shares with others, the last of which joins all parts."""
     if space.reduced <= FEW_ROWS:
         return _plan_few_rows(space, device, columns)
+    if space.written and space.may_split and not space.heavy:
+        return plan_written_columns(space, device, columns)
     if space.by_element:
         return _plan_elements(space, device)
     unroll = most_in_flight(space)

@@ -160,7 +160,9 @@ def _plan_planes(space: Space, device: DeviceInfo) -> ReductionPlan:
     others = min(block // threads, power_of_two(planes, 1, block))
     reasons = [f"{planes} planes of {steps} accesses: {threads} threads along a plane, {others} planes at a time"]
     grid, is_along = 1, False
-    wanted = device.sm_count * max(1, LONG_BLOCK // (threads * others))
+    # Writing takes as many threads as a copy does.
+    resident = RESIDENT if space.written and not space.heavy else LONG_BLOCK
+    wanted = device.sm_count * max(1, resident // (threads * others))
     if space.may_split and space.kept * 2 <= wanted:
         parts = wanted // max(space.kept, 1)
         grid = parts_of(parts, planes, others)

@@ -45,6 +45,8 @@ class Space:
     by_element      columns of rows that begin anywhere, read one element at a time
     brief           statistics of so few rows that a thread sees its own in one turn, of short accesses
     joined          what a thread leaves in shared memory for others to join
+    written         bytes of an element of all outputs of full size
+    ragged          rows of those begin within a sector of memory: neighbouring blocks write parts of one
     """
 
     inner: bool
@@ -64,6 +66,8 @@ class Space:
     brief: bool = False
     by_element: bool = False
     joined: Joined = Joined()
+    written: int = 0
+    ragged: bool = False
 
 
 @record
