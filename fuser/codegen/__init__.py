@@ -8,8 +8,7 @@ and only those that are used are written (device_functions.py, float_functions.p
 random_functions.py, copy_functions.py, post_functions.py, acquire_functions.py, unaligned_functions.py).
 float_functions.py spells the float functions that would otherwise keep a 16-bit kernel from the speed of memory:
 `python -m benchmarks.instruction_count` shows the margin, and `tests/gpu` holds them to their bounds over all floats.
-Exponentials of Doubles come from a table in shared memory where a thread computes many (exponentials.py); several
-Doubles are divided by one extent through its reciprocal (common_counts.py).
+Exponentials of Doubles come from a table in shared memory where a thread computes many (exponentials.py).
 
 Indices are 32-bit where the facts bound them, else 64-bit (`Kernel.index_bits`). Launch bounds are macros,
 FUSER_MAX_THREADS and FUSER_MIN_BLOCKS, so that one text serves every block size: see runtime/variants.py.

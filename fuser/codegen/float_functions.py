@@ -246,13 +246,6 @@ INLINE double fuser_divide_by_sum(double a, double b, double r) {
   return fma(-fma(q, b, -a), r, q);
 }
 """,
-    # For an extent b, whose reciprocal is computed once for all that it divides. Infinite quotients have no remainder.
-    "fuser_divide_by_extent": """
-INLINE double fuser_divide_by_extent(double a, double b) {
-  double r = 1.0 / b, q = a * r, c = fma(-fma(q, b, -a), r, q);
-  return c == c ? c : q;
-}
-""",
     # exp(x) for x <= 0 and nan, within 1.1 units, without a branch: exponentials of several elements go on side by side, where
     # the compiler's own function has a branch each for what is below -708. r = x - n log(2) in two steps, of which the first
     # is exact, as |n| < 2**11. (exp(r) - 1 - r - r**2 / 2) / r**3 at the nodes of Chebyshev: 2**-55 of exp(r) in all. The power

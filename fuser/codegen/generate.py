@@ -6,7 +6,6 @@ that it uses. Equal kernels give equal text.
 
 from __future__ import annotations
 
-from fuser.codegen.common_counts import common_counts
 from fuser.codegen.exponentials import BY_POWERS, fills_of_table, is_worth_a_table
 from fuser.codegen.names import BUILTINS, Names
 from fuser.codegen.preamble import preamble, signature
@@ -45,7 +44,7 @@ def generate_cuda(kernel: Kernel) -> CudaSource:
     written, alignments = _accesses(kernel)
     has_doubles = any(isinstance(p, TensorParameter) and p.buffer.dtype is DataType.Double for p in kernel.parameters)
     instead = BY_POWERS if has_doubles and is_worth_a_table(kernel.body) else {}
-    values = ValueWriter(names, kernel.index_bits, instead, common_counts(kernel))
+    values = ValueWriter(names, kernel.index_bits, instead)
     fills = fills_of_table(kernel.body) if instead else ()
     statements = StatementWriter(kernel, names, values, alignments, fills)
     statements.body(kernel.body, "  ")

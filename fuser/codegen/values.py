@@ -13,7 +13,6 @@ from typing import NamedTuple, assert_never
 
 import numpy as np
 
-from fuser.codegen.common_counts import common_count
 from fuser.codegen.names import Names
 from fuser.errors import InternalError
 from fuser.ir.coarse_ops import ROWS
@@ -68,13 +67,10 @@ class ValueWriter:
         names: Names,
         index_bits: int,
         instead: Mapping[str, str] | None = None,
-        counts: frozenset[str] = frozenset(),
     ) -> None:
         self.functions: dict[str, None] = {}
         # Counters of the long unrolled loops around.
         self.unrolled: set[Symbol] = set()
-        # Scalar arguments by which several Doubles are divided.
-        self._counts = counts
         # Device functions that the kernel calls in the place of others.
         self._instead = instead or {}
         self._names = names
@@ -136,9 +132,6 @@ class ValueWriter:
         if form.template.startswith("fuser_divide(") and _is_count(call.args[1]):
             self.functions["fuser_divide_by_count"] = None
             return f"fuser_divide_by_count({', '.join(self.converted(a, call.compute) for a in call.args)})"
-        if common_count(call, self._counts):
-            self.functions["fuser_divide_by_extent"] = None
-            return f"fuser_divide_by_extent({', '.join(self.converted(a, call.compute) for a in call.args)})"
         template = form.template
         for function in form.functions:
             used = self._instead.get(function, function)

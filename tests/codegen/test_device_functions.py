@@ -159,7 +159,6 @@ def test_every_device_function_is_used():
     # test_exponentials.py and kernels have them. Numbers of elements are no divisors of its own.
     assert set(device_names(emitted)) == set(DEVICE_FUNCTIONS) - {
         "fuser_divide_by_count",
-        "fuser_divide_by_extent",
         *EXPONENTIALS,
         *RANDOM_FUNCTIONS,
         *COPY_FUNCTIONS,

@@ -192,33 +192,6 @@ def test_division_by_a_count_is_the_compilers() -> None:
     assert wrong.tolist() == [0, 0]
 
 
-_DIVISION_OF_DOUBLES = r"""
-__device__ unsigned long long hashed(unsigned long long x) {
-  x = (x ^ x >> 31) * 0x7fb5d329728ea185ull;
-  x = (x ^ x >> 27) * 0x81dadef4bc2dd44dull;
-  return x ^ x >> 33;
-}
-
-// Quotients by numbers from 1 to 2**31 that differ from the compiler's, 2**-900 and above.
-extern "C" __global__ void check(unsigned long long* wrong) {
-  const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
-  for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < 0x20000000ull; i += step) {
-    double a = __longlong_as_double(hashed(2 * i)), b = 1 + (hashed(2 * i + 1) >> 33 + i % 31);
-    double want = a / b, got = fuser_divide_by_extent(a, b);
-    if (want != got && (want == want || got == got) && !(fabs(want) < 0x1p-900)) atomicAdd(wrong, 1ull);
-  }
-}
-"""
-
-
-def test_division_of_doubles_by_an_extent_is_the_compilers() -> None:
-    source = "\n".join(function_closure(["fuser_divide_by_extent"])) + _DIVISION_OF_DOUBLES
-    kernel = RtcKernel(source, "check").compile()
-    wrong = np.zeros(1, np.uint64)
-    kernel.run((wrong,), LaunchParams(1056, 1, 1, 256, 1, 1))
-    assert wrong.tolist() == [0]
-
-
 _ONE_PLUS_TANH = r"""
 extern "C" __global__ void apply(double* y, const double* x, int n) {
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) y[i] = fuser_one_plus_tanh(x[i]);
