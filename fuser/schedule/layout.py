@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from fuser.ir.fact_collection import asked_of_input, asked_of_output
@@ -135,8 +135,16 @@ def _is_one_run(part: Sequence[Group], inner: Group, sizes: Mapping[Group, int],
     return all(a.stride(outer) == sizes[inner] * a.stride(inner) for a in arguments)
 
 
+Divisor = tuple[str, int, int]
+"""(input, dim, divisor): an extent that is a multiple."""
+
 Known = Callable[[], Collection[Symbol]]
 """Extents that facts say are multiples of a width."""
+
+
+def _accesses(widths: Mapping[str, int], names: Iterable[str]) -> float:
+    """Accesses to some arguments for each element of the loops."""
+    return sum(1 / widths[n] for n in names)
 
 
 def _same(known: Collection[Symbol]) -> Collection[Symbol]:
@@ -168,7 +176,11 @@ class AccessWidths:
         }
         self.written = {o.tensor for o in segment.outputs if o.alias_of is not None}
         self.read = frozenset(segment.input_tensors)
-        self.owned = {d.extent for t in segment.input_tensors if not t.is_cpu for d in t.visible}
+        self.owners: dict[Int, tuple[str, int]] = {}
+        for t in segment.input_tensors:
+            for i, d in enumerate(() if t.is_cpu else t.visible):
+                self.owners.setdefault(d.extent, (t.name, i))
+        self.owned = self.owners.keys()
         self._found: dict[tuple[Group | int, ...], Mapping[str, int]] = {}
         self.extents: dict[Group, set[Int]] = {g: set() for g in sizes}
         for t in segment.tensors:
@@ -185,19 +197,56 @@ class AccessWidths:
             found = self._found[asked] = self._along(run, limit)
         return found
 
-    def _along(self, run: Sequence[Group], limit: int) -> dict[str, int]:
+    def along_asked(self, run: Sequence[Group], limit: int) -> tuple[Mapping[str, int], tuple[Divisor, ...]]:
+        """The same where extents may be asked for by themselves, and those.
+
+        Where a part of a concatenation begins is up to the parts before it, which accesses to this one ask nothing of.
+        """
+        best = self.along(run, limit), tuple[Divisor, ...]()
+        displaced = [a.name for a in self.arguments if a.displaced is not None]
+        width = limit if displaced else 1
+        while width > 1:
+            symbols = self._window_symbols(run, width)
+            if symbols:
+                found = self._along(run, width, symbols)
+                # Fewer accesses for the same elements of what is moved are worth a kernel for such extents only.
+                fewer = [_accesses(found, names) - _accesses(best[0], names) for names in (displaced, found)]
+                if fewer[0] < 0 and fewer[1] < 0:
+                    asked = sorted(self.owners[s] for s in symbols)
+                    best = found, tuple((*place, width) for place in asked)
+            width //= 2
+        return best
+
+    def _window_symbols(self, run: Sequence[Group], width: int) -> frozenset[Symbol]:
+        """Extents of inputs that are multiples of a width, of which places of windows along a run are made."""
+        places: set[Int] = set()
+        solid = [g for g in run if self.sizes[g] != 1]
+        for a in self.arguments if solid else ():
+            if a.displaced is not None and a.stride(solid[-1]) == 1:
+                dim = a.dims[solid[-1]]
+                for w in a.displaced.windows[dim : dim + 1]:
+                    places.update(s for e in (w.offset, w.begin, w.end) for s in e.symbols)
+        return frozenset(
+            s for s in places if isinstance(s, Symbol) and s in self.owned and self.evaluate(s) % width == 0
+        )
+
+    def _along(self, run: Sequence[Group], limit: int, apart: frozenset[Symbol] = frozenset()) -> dict[str, int]:
+        """Widths by name of argument, where the extents `apart` are asked to be multiples of `limit` by themselves."""
         solid = [g for g in run if self.sizes[g] != 1]
         while solid and limit > 1:
             found: list[frozenset[Symbol]] = []
-            widths = self._widths(solid, limit, partial(self._multiples, limit, found))
+            widths = self._widths(solid, limit, partial(self._multiples, limit, found), apart)
             if not found:
                 # Nothing has to follow from extents that are asked to be divisible.
                 return widths
             asked = found[0].intersection(
                 e for a in self.arguments if widths[a.name] >= limit for e in self._asked(a, limit)
             )
-            if len(asked) == len(found[0]) or self._widths(solid, limit, partial(_same, asked)) == widths:
+            asked |= apart
+            if found[0] <= asked or self._widths(solid, limit, partial(_same, asked), apart) == widths:
                 return widths
+            if apart:
+                break
             limit //= 2
         return {a.name: 1 for a in self.arguments}
 
@@ -222,10 +271,10 @@ class AccessWidths:
     def _extents_of(self, dim: IterDomain) -> Collection[Int]:
         return sorted(self.extents.get(self.graph.group(dim), ()), key=str)
 
-    def _widths(self, solid: Sequence[Group], limit: int, known: Known) -> dict[str, int]:
+    def _widths(self, solid: Sequence[Group], limit: int, known: Known, apart: Collection[Symbol]) -> dict[str, int]:
         widths: dict[str, int] = {}
         for a in self.arguments:
-            width = self._width(a, solid, limit, known)
+            width = self._width(a, solid, limit, known, apart)
             if a.tensor in self.written:
                 # It is stored where an input lies, whose alignment is asked for only as wide as that one is read.
                 source = self.sources.get(a.tensor)
@@ -233,13 +282,13 @@ class AccessWidths:
             widths[a.name] = width
         return widths
 
-    def _width(self, a: Argument, solid: Sequence[Group], limit: int, known: Known) -> int:
+    def _width(self, a: Argument, solid: Sequence[Group], limit: int, known: Known, apart: Collection[Symbol]) -> int:
         if a.stride(solid[-1]) != 1 or not all(map(self._is_one_extent, solid[1:])):
             return 1
         itemsize = a.tensor.dtype.itemsize
         width = min(limit, ACCESS_BYTES // itemsize)
         if a.displaced is not None:
-            width = read_width(a.displaced, a.described, a.dims[solid[-1]], width, self.evaluate)
+            width = read_width(a.displaced, a.described, a.dims[solid[-1]], width, self.evaluate, apart)
         while width > 1:
             if (
                 a.alignment % (width * itemsize) == 0

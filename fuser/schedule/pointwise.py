@@ -260,12 +260,18 @@ class _Choice:
                 return flat
             vector, widths, aligned_to = accesses
             if aligned_to and math.prod(self.sizes[g] for g in self.parts[-1]) < least_cut(vector):
-                return self._params(order, *self._accesses())
+                return self._aligned(order)
             found = self._params(order, vector, widths, aligned_to)
             # One linear index of all dims has no rows whose ends could be cut.
             if not found.linear:
                 return replace(found, misaligned=True, aligned_to=aligned_to)
-        return self._params(order, *self._accesses())
+        return self._aligned(order)
+
+    def _aligned(self, order: tuple[int, ...]) -> PointwiseParams:
+        """The choice with accesses that are aligned and whole."""
+        widths, divisors = self.widths.along_asked(self.parts[-1], self._most_elements())
+        wide = tuple((n, w) for n, w in widths.items() if w > 1)
+        return replace(self._params(order, max(widths.values(), default=1), wide), divisors=divisors)
 
     def tiled(self, order: tuple[int, ...]) -> PointwiseParams:
         """The choice where a thread takes cells."""
@@ -433,7 +439,7 @@ class _Choice:
         if is_moved or not any(a.tensor in self.inputs for a in along):
             return None
         wanted = {a.name: min(limit, ACCESS_BYTES // a.tensor.dtype.itemsize) for a in along}
-        aligned = self.widths.along(run, limit)
+        aligned, _ = self.widths.along_asked(run, limit)
         if max(aligned.values()) * 2 >= limit and all(
             aligned[a.name] * 2 >= wanted[a.name] for a in along if a.tensor in self.inputs
         ):
@@ -458,11 +464,6 @@ class _Choice:
         while limit > 1 and self.total < limit * LEAST_THREADS * self.device.sm_count:
             limit //= 2
         return limit
-
-    def _accesses(self) -> tuple[int, tuple[tuple[str, int], ...]]:
-        """(elements of a thread, width of each argument's accesses)."""
-        widths = self.widths.along(self.parts[-1], self._most_elements())
-        return max(widths.values(), default=1), tuple((n, w) for n, w in widths.items() if w > 1)
 
     def _unroll(self, vector: int, count: int, shared: int) -> int:
         """Rows (or vectors), of `count`, of a thread: enough bytes in flight.

@@ -123,32 +123,39 @@ def dims_only_read(segment: Fusion) -> frozenset[IterDomain]:
 
 
 def read_width(
-    read: InputRead, described: TensorDescriptor, dim: int, limit: int, evaluate: Callable[[Int], int]
+    read: InputRead,
+    described: TensorDescriptor,
+    dim: int,
+    limit: int,
+    evaluate: Callable[[Int], int],
+    asked_multiples: Collection[Symbol] = (),
 ) -> int:
     """Largest power of two of elements, up to `limit`, that one access along `dim` of a displaced read can take.
 
-    Lowering has to prove it from the facts that such an access asks for: where the window begins and ends and by what it is
-    moved must be divisible.
+    Lowering has to prove it from the facts that such an access asks for, and from those that other extents are multiples of
+    `limit`: where the window begins and ends and by what it is moved must be divisible.
     """
     followed = read.dims[dim]
     assert followed is not None
     extent = read.tensor.visible[dim].extent
     itemsize = read.tensor.dtype.itemsize
-    asked: list[Int] = []
+    places: list[Int] = []
     for window in read.windows[dim : dim + 1]:
-        asked += [window.offset, window.begin, window.end]
+        places += [window.offset, window.begin, window.end]
     count = evaluate(followed.extent)
     width = limit if count else 1
     while width > 1:
         nbytes = width * itemsize
-        known = {extent} if isinstance(extent, Symbol) and described.sizes[dim] % width == 0 else set[Symbol]()
+        known = set(asked_multiples)
+        if isinstance(extent, Symbol) and described.sizes[dim] % width == 0:
+            known.add(extent)
         strided = (
             s * itemsize % nbytes == 0 for d, s in enumerate(described.strides) if d != dim and described.sizes[d] != 1
         )
         if (
             nbytes <= 16
             and described.alignment % nbytes == 0
-            and all(is_divisible(e, width, known) for e in asked)
+            and all(is_divisible(e, width, known) for e in places)
             and all(strided)
             and count % width == 0
         ):

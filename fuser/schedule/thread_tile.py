@@ -22,7 +22,7 @@ from fuser.ir.integers import ZERO, Int, Symbol, const
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.records import record
-from fuser.schedule.layout import ACCESS_BYTES, Argument
+from fuser.schedule.layout import ACCESS_BYTES, Argument, Divisor
 from fuser.schedule.params import PointwiseParams, SegmentInputs
 from fuser.schedule.reads import is_divisible, read_width
 
@@ -33,8 +33,6 @@ Place = tuple[str, int]
 """A dim of an input: its name and position."""
 Bound = tuple[str, int, int, int]
 """(input, dim, low, high)"""
-Divisor = tuple[str, int, int]
-"""(input, dim, divisor)"""
 
 
 @record(eq=False)

@@ -284,3 +284,75 @@ def test_results_of_permuted_dims(shape: tuple[int, ...]) -> None:
     x = np.random.default_rng(0).integers(-8, 8, shape).astype(BFloat16.numpy)
     found = run(swapped_middle, [x])[0]
     np.testing.assert_array_equal(found.astype(np.float32), -x.transpose(0, 2, 1, 3).astype(np.float32))
+
+
+def joined(*columns: int) -> tuple[Define, list[TensorDescriptor]]:
+    def define(fd: FusionDefinition) -> None:
+        parts = [fd.define_tensor([-1, -1], True, Float) for _ in columns]
+        fd.add_output(fd.ops.neg(fd.ops.cat(parts, 1)))
+
+    return define, [tensor(Float, 4096, n) for n in columns]
+
+
+@pytest.mark.parametrize(
+    ("columns", "width"),
+    [((4096, 1024), 4), ((1028, 4096, 512), 4), ((4096, 1022), 2), ((1022, 4096), 2), ((1023, 4096), 1)],
+)
+def test_parts_of_unequal_extents_are_read_by_vectors(columns: tuple[int, ...], width: int) -> None:
+    """No vector is of two parts where all parts' extents are multiples of it, as the kernel asks."""
+    define, inputs = joined(*columns)
+    _, params = compiled(define, *inputs)
+    assert params.vector == width
+    assert {w for _, w in params.widths} == ({width} if width > 1 else set())
+    if width > 1:
+        assert len(params.widths) == len(columns) + 1
+        assert {d for _, _, d in params.divisors} == {width}
+
+
+def test_what_is_read_as_it_is_asks_for_no_extents() -> None:
+    """A pad by constants, and a slice of which the begin is one, say themselves where vectors may begin."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, -1], True, Float)
+        fd.add_output(fd.ops.neg(fd.ops.pad(x, [8, 8, 0, 0])))
+
+    _, params = compiled(define, tensor(Float, 4096, 4096))
+    assert params.vector == 4
+    assert params.divisors == ()
+
+
+def test_a_wider_output_alone_is_no_reason_to_ask() -> None:
+    """Rows of what is sliced begin anywhere: reads by element of the threads of vectors would lie apart."""
+
+    def define(fd: FusionDefinition) -> None:
+        x = fd.define_tensor([-1, -1], [False, True], Double)
+        left, right = fd.ops.slice(x, [0, 0], [1557, 1000]), fd.ops.slice(x, [0, 1000], [1557, 2000])
+        fd.add_output(left * right)
+
+    _, params = compiled(define, tensor(Double, 1557, 2000, strides=(2001, 1)))
+    assert params.divisors == ()
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_joined_parts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts, pads and slices of rows of any extents, then of others with the same definition."""
+    monkeypatch.setattr(sys.modules[PointwiseScheduler.__module__], "LEAST_THREADS", 0)
+    rng = np.random.default_rng(seed)
+    count, step = int(rng.integers(2, 4)), int(rng.choice([2, 4, 8]))
+    pads = [int(n) * step for n in rng.integers(0, 2, 2)]
+    cut = step * int(rng.integers(0, 2))
+    with FusionDefinition() as fd:
+        parts = [fd.define_tensor([-1, -1], True, Float) for _ in range(count)]
+        t = fd.ops.cat([fd.ops.pad(parts[0], [*pads, 0, 0]), *parts[1:]], 1)
+        fd.add_output(fd.ops.neg(t))
+        if cut:
+            size = fd.ops.size(parts[1], 1)
+            fd.add_output(fd.ops.neg(fd.ops.slice(parts[1], [0, cut], [fd.ops.size(parts[1], 0), size])))
+    for odd in (0, 0, 1):
+        columns = [step * int(n) + odd for n in rng.integers(2, 6, count)]
+        values = [rng.integers(-4, 5, (3, n)).astype(np.float32) for n in columns]
+        found = fd.execute(values, device="simulator")
+        padded = np.pad(values[0], ((0, 0), (pads[0], pads[1])))
+        np.testing.assert_array_equal(np.asarray(found[0]), -np.concatenate([padded, *values[1:]], 1))
+        if cut:
+            np.testing.assert_array_equal(np.asarray(found[1]), -values[1][:, cut:])
