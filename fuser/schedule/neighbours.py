@@ -126,11 +126,13 @@ def _pointwise(params: PointwiseParams, device: DeviceInfo) -> Iterator[Pointwis
         if threads[0] and threads[1] and (high > 1 or threads[1] == 1) and _fits(device, *threads):
             yield replace(params, threads=threads)
     yield from _halves_and_doubles(params, "unroll", most=8)
-    if not params.misaligned and params.vector > 1:
+    # How wide the accesses to cells are is asked of the tensors: their scheduler adds those.
+    has_cells = params.whole or bool(params.held)
+    if not params.misaligned and params.vector > 1 and not has_cells:
         narrow = params.vector // 2
         widths = ((name, min(w, narrow)) for name, w in params.widths)
         yield replace(params, vector=narrow, widths=tuple((name, w) for name, w in widths if w > 1))
-    if not params.misaligned and params.widths:
+    if not params.misaligned and params.widths and not has_cells:
         # Accesses stay as wide as they may be: a thread has two of them.
         divisors = tuple((name, dim, 2 * divisor) for name, dim, divisor in params.divisors)
         yield replace(params, vector=params.vector * 2, divisors=divisors)

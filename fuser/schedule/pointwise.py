@@ -15,7 +15,7 @@ from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.alignment import LEAST_VECTORS, least_cut, row_to_follow
 from fuser.schedule.layout import ACCESS_BYTES, AccessWidths, arguments_of, joined_dims
-from fuser.schedule.neighbours import with_neighbours
+from fuser.schedule.neighbours import difference, neighbours
 from fuser.schedule.params import Accepted, Params, ParamsClass, PointwiseParams, Refused, SegmentInputs
 from fuser.schedule.reads import displaced_name, is_displaced
 from fuser.schedule.reference import (
@@ -94,23 +94,30 @@ class PointwiseScheduler:
             return Refused(tangled)
         return Accepted()
 
-    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
+    def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> PointwiseParams:
         """See Scheduler."""
-        reference = reference_output(segment)
-        assert reference is not None
-        graph = resolving_graph(segment)
-        groups = dim_groups(graph, reference)
-        order = dim_order(graph, segment, reference, inputs)
-        merged = [groups[d] for d in order if not groups[d].is_broadcast]
-        if not merged:
+        groups, order, plain = _plain(segment, inputs, device)
+        if plain is None:
             return PointwiseParams(order, (), 1, (), (BLOCK, 1), reasons=("one element",))
-        plain = _Choice(graph, segment, inputs, merged, device)
         tiled = None if plain.is_empty else _tiled(plain, groups, order)
         return plain.params(order) if tiled is None else tiled
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
         """See Scheduler."""
-        return with_neighbours(self, segment, inputs, device)
+        proposed = self.propose(segment, inputs, device)
+        yield proposed
+        if proposed.whole or proposed.held:
+            # How wide the accesses of a longer or shorter tile may be does not follow from those of this one.
+            groups, order, plain = _plain(segment, inputs, device)
+            assert plain is not None
+            for vector in (proposed.vector // 2, proposed.vector * 2):
+                tiled = _tiled(plain, groups, order, vector) if vector else None
+                if tiled is not None:
+                    yield replace(tiled, reasons=(f"beside what was proposed: {difference(proposed, tiled)}",))
+        for found in neighbours(proposed, device):
+            assert isinstance(found, PointwiseParams)
+            if all(inputs.tensors[name].sizes[dim] % divisor == 0 for name, dim, divisor in found.divisors):
+                yield found
 
     def apply(self, segment: Fusion, params: Params) -> ScheduleBuilder:
         """See Scheduler."""
@@ -156,9 +163,22 @@ class PointwiseScheduler:
         return builder
 
 
-def _tiled(plain: _Choice, groups: Sequence[Group], order: tuple[int, ...]) -> PointwiseParams | None:
-    """The choice where a thread takes cells; None where there are none, where that would leave processors idle or gains
-    nothing, or where rows are better cut at aligned places."""
+def _plain(
+    segment: Fusion, inputs: SegmentInputs, device: DeviceInfo
+) -> tuple[Sequence[Group], tuple[int, ...], _Choice | None]:
+    """Dims of the reference, their order, and the choice without cells; None where there is one element."""
+    reference = reference_output(segment)
+    assert reference is not None
+    graph = resolving_graph(segment)
+    groups = dim_groups(graph, reference)
+    order = dim_order(graph, segment, reference, inputs)
+    merged = [groups[d] for d in order if not groups[d].is_broadcast]
+    return groups, order, _Choice(graph, segment, inputs, merged, device) if merged else None
+
+
+def _tiled(plain: _Choice, groups: Sequence[Group], order: tuple[int, ...], vector: int = 0) -> PointwiseParams | None:
+    """The choice where a thread takes cells, `vector` of them if that is given; None where there are none, where that would
+    leave processors idle or gains nothing, or where rows are better cut at aligned places."""
     graph, segment, inputs, device = plain.graph, plain.segment, plain.described, plain.device
     merged = cells_last(plain.order, plain.sizes, plain.arguments)
     if merged != plain.order:
@@ -170,7 +190,9 @@ def _tiled(plain: _Choice, groups: Sequence[Group], order: tuple[int, ...]) -> P
     choice = _Choice(graph, segment, inputs, merged, device, cells)
     if choice.total < LEAST_THREADS * device.sm_count:
         return None
-    found = choice.tiled(order)
+    found = choice.tiled(order, vector)
+    if found is None:
+        return None
     # Without vectors there are elements that are read once, and tests that are none.
     gains = found.vector > 1 or bool(cells.held) or not choice.tested.isdisjoint(cells.inner)
     return found if gains and (found.vector > 1 or plain.misaligned_accesses() is None) else None
@@ -273,12 +295,14 @@ class _Choice:
         wide = tuple((n, w) for n, w in widths.items() if w > 1)
         return replace(self._params(order, max(widths.values(), default=1), wide), divisors=divisors)
 
-    def tiled(self, order: tuple[int, ...]) -> PointwiseParams:
-        """The choice where a thread takes cells."""
+    def tiled(self, order: tuple[int, ...], vector: int = 0) -> PointwiseParams | None:
+        """The choice where a thread takes cells, `vector` of them if that is given; None where that cuts vectors."""
         assert self.cells is not None
         cells = self.cells
-        limit = self._most_elements()
-        found = tile_accesses(self.graph, self.segment, self.described, cells, self.parts[-1], self.sizes, limit)
+        vectors = [vector or 1 << k for k in reversed(range(1 if vector else self._most_elements().bit_length()))]
+        found = tile_accesses(self.graph, self.segment, self.described, cells, self.parts[-1], self.sizes, vectors)
+        if found is None:
+            return None
         params = self._params(order, found.vector, found.widths)
         return replace(
             params,
@@ -298,7 +322,8 @@ class _Choice:
         # The first part of a row that is cut where it is aligned may hold a single element of it.
         vectors = -(-(lengths[-1] + (vector - 1 if aligned_to else 0)) // vector)
         few = self.total < vector * self.device.sm_count * self.device.max_threads_per_sm
-        block = SMALL_BLOCK if few or vector == 1 else BLOCK
+        # A thread of one cell has several elements.
+        block = SMALL_BLOCK if few or (vector == 1 and self.cells is None) else BLOCK
         words = [f"{vector} elements a thread"]
         threads = (block, 1)
         if len(lengths) > 1:
@@ -476,6 +501,10 @@ class _Choice:
         if not full:
             return 1
         in_flight = sum(vector * a.itemsize for a in full)
+        if self.cells is not None:
+            # What is loaded is unpacked or repeated: a thread should move as much as one of a copy does.
+            stored = sum(vector * a.itemsize for a in self.arguments if a.tensor not in self.inputs)
+            in_flight = max(in_flight, (in_flight + stored) // 2)
         wanted = ACCESS_BYTES * (4 if gathered else 2 if self.weight > 1 else 1)
         least = 2 if shared >= sum(vector * t.dtype.itemsize for t in {a.tensor for a in full}) else 1
         unroll = 1

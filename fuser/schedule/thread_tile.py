@@ -11,7 +11,7 @@ constants, which part of a concatenation an element is of is known when the kern
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fuser.ir.dim_pairs import displaced_dims
@@ -28,6 +28,10 @@ from fuser.schedule.reads import is_divisible, read_width
 
 CELL_BYTES = 32
 """Most bytes of a cell: a sector, of which a slice leaves nothing unread, and two accesses of a thread."""
+LANE_BYTES = 4
+"""Of a line of 128 bytes, what each thread of a warp has."""
+LEAST_MOVED = 2 * ACCESS_BYTES
+"""Bytes that a thread should load and store, as one of a copy does."""
 
 Place = tuple[str, int]
 """A dim of an input: its name and position."""
@@ -279,36 +283,73 @@ def tile_accesses(
     cells: Cells,
     run: Sequence[Group],
     sizes: Mapping[Group, int],
-    limit: int,
-) -> TileAccesses:
-    """Vectors of up to `limit` indices along a run of dims around the cells."""
+    vectors: Iterable[int],
+) -> TileAccesses | None:
+    """Vectors along a run of dims around the cells, of one of some numbers of indices; None where all of them are cut.
+
+    Of the numbers by which no vector is cut: first the one with the least traffic of accesses, where runs of an input are as
+    good as one access each, since the first brings the others' sectors to the first-level cache; then one with which a thread
+    moves as much as one of a copy does; then the one with the least traffic; then the first.
+    """
     extents = _Extents(graph, segment, inputs.evaluate)
     solid = [g for g in run if sizes[g] != 1]
-    vector, divisors = limit, tuple[Divisor, ...]()
-    while vector > 1:
+    best: tuple[tuple[float, bool, float], TileAccesses] | None = None
+    for vector in vectors:
         asked = next((d for g in reversed(solid) if (d := extents.asked_divisible(g, vector)) is not None), None)
         if asked is not None:
-            divisors = asked
-            break
-        vector //= 2
+            lies = _accesses(graph, segment, inputs, cells, solid, vector)
+            moved = sum(vector * a.itemsize for a, _, _ in lies if a.stride(solid[-1]))
+            rank = (
+                _traffic(segment, lies, vector, is_cached=True),
+                moved < LEAST_MOVED,
+                _traffic(segment, lies, vector, is_cached=False),
+            )
+            if best is None or rank < best[0]:
+                wide = [(a.name, lie, width) for a, lie, width in lies if width > 1]
+                found = TileAccesses(
+                    vector,
+                    tuple((n, width) for n, _, width in wide),
+                    tuple(n for n, lie, _ in wide if lie == "run"),
+                    tuple(n for n, lie, _ in wide if lie == "across"),
+                    asked,
+                )
+                best = rank, found
+    return None if best is None else best[1]
+
+
+def _accesses(
+    graph: IterationGraph, segment: Fusion, inputs: SegmentInputs, cells: Cells, run: Sequence[Group], vector: int
+) -> list[tuple[Argument, str, int]]:
+    """How a tile of `vector` indices lies in each argument, and elements of an access."""
     sources = {o.tensor: o.alias_of for o in segment.outputs if o.alias_of is not None}
     widths: dict[str, int] = {}
-    lies: dict[str, str] = {}
+    found: list[tuple[Argument, str, int]] = []
     for a in cells.arguments:
-        lie, width = _access(graph, a, cells, solid, vector, inputs)
+        lie, width = _access(graph, a, cells, run, vector, inputs)
         source = sources.get(a.tensor) if a.tensor not in segment.input_tensors else None
         if source is not None:
             # It is stored where an input lies, whose alignment is asked for only as wide as that one is read.
             width = min(width, widths.get(source.name, 1))
-        widths[a.name], lies[a.name] = width, lie
-    wide = [n for n, w in widths.items() if w > 1]
-    return TileAccesses(
-        vector,
-        tuple((n, widths[n]) for n in wide),
-        tuple(n for n in wide if lies[n] == "run"),
-        tuple(n for n in wide if lies[n] == "across"),
-        divisors,
-    )
+        widths[a.name] = width
+        found.append((a, lie, width))
+    return found
+
+
+def _traffic(segment: Fusion, accesses: Sequence[tuple[Argument, str, int]], vector: int, *, is_cached: bool) -> float:
+    """Bytes of the lines that the accesses of a warp touch, per index of the dims around the cells.
+
+    The accesses of neighbouring threads lie as far apart as a thread's run is long: each touches all the lines of a run of the
+    warp, of which there is at least one.
+
+    is_cached   inputs that were touched once cost nothing more
+    """
+    traffic = 0.0
+    for a, lie, width in accesses:
+        itemsize = a.tensor.dtype.itemsize
+        run = {"run": vector * a.itemsize, "across": vector * itemsize}.get(lie, width * itemsize)
+        again = 1 if is_cached and a.tensor in segment.input_tensors else run / (width * itemsize)
+        traffic += a.itemsize * again * max(1, LANE_BYTES / run)
+    return traffic
 
 
 def _access(

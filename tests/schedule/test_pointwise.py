@@ -356,3 +356,13 @@ def test_random_joined_parts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None
         np.testing.assert_array_equal(np.asarray(found[0]), -np.concatenate([padded, *values[1:]], 1))
         if cut:
             np.testing.assert_array_equal(np.asarray(found[1]), -values[1][:, cut:])
+
+
+def test_candidates_ask_only_for_extents_that_hold() -> None:
+    define, inputs = joined(4100, 1028)
+    with FusionDefinition() as fd:
+        define(fd)
+    assert fd.fusion is not None
+    fusion = fd.fusion.ir_fusion
+    found = list(PointwiseScheduler().candidates(fusion, bind_inputs(fusion, inputs), H200))
+    assert {d for p in found if isinstance(p, PointwiseParams) for *_, d in p.divisors} == {4}

@@ -91,8 +91,8 @@ def test_interleaved_parts_are_whole_vectors(m: int, n: int, k: int) -> None:
 
     (body,) = sources(define, [dense(m, n)] * k)
     loads, stores = accesses(body)
-    # A thread holds 32 bytes of the output, and what it is made of.
-    assert loads == [32 // k] * k
+    # A thread holds one access of the output if the parts of that are no less than a line for a warp.
+    assert loads == [max(16 // k, 4)] * k
     assert stores == [16]
     assert "%" not in body  # no index is divided
 
@@ -107,7 +107,7 @@ def test_each_element_of_an_input_in_slices_is_read_once(m: int, n: int, k: int)
     (body,) = sources(define, [dense(m, k * n)])
     loads, stores = accesses(body)
     assert loads == [16]
-    assert stores == [32 // k] * k
+    assert stores == [max(16 // k, 4)] * k
 
 
 @pytest.mark.parametrize("k", [2, 3, 4, 8])
@@ -157,7 +157,7 @@ def test_unpacked_words_are_read_once() -> None:
         return [fd.ops.cast(fd.ops.reshape(t, [m, 4 * n]), BFloat16)]
 
     (body,) = sources(define, [dense(m, n, dtype=Int32)])
-    assert accesses(body) == ([16], [16])
+    assert accesses(body) == ([8], [16])
 
 
 def test_complex_products_read_both_parts_at_once() -> None:
@@ -187,8 +187,8 @@ def test_pixels_are_shuffled_by_whole_vectors(back: bool) -> None:
     shape = (b, c, h * r, w * r) if back else (b, c * r * r, h, w)
     (body,) = sources(define, [dense(*shape)])
     loads, stores = accesses(body)
-    assert loads == [16]
-    assert stores == [16]
+    assert loads == [16 if back else 8]
+    assert stores == [8 if back else 16]
 
 
 def test_repeated_values_are_read_once() -> None:
@@ -198,7 +198,7 @@ def test_repeated_values_are_read_once() -> None:
         return [fd.ops.reshape(t, [4096, 8192])]
 
     (body,) = sources(define, [dense(4096, 2048)])
-    assert accesses(body) == ([8], [16])
+    assert accesses(body) == ([4], [16])
 
 
 def test_parts_of_long_rows_are_no_cells() -> None:
@@ -214,6 +214,124 @@ def test_parts_of_long_rows_are_no_cells() -> None:
     assert len(loads) == 2
 
 
+def interleaved_of(dtype: DataType, k: int) -> Callable[[Any], list[Any]]:
+    def define(fd: Any) -> list[Any]:
+        parts = [fd.ops.abs(fd.define_tensor([-1, -1], True, dtype)) for _ in range(k)]
+        return [fd.ops.reshape(fd.ops.cast(stacked(fd, parts, [4096, 2048]), dtype), [4096, 2048 * k])]
+
+    return define
+
+
+def taken_apart_of(dtype: DataType, k: int) -> Callable[[Any], list[Any]]:
+    def define(fd: Any) -> list[Any]:
+        x = fd.ops.reshape(fd.define_tensor([-1, -1], True, dtype), [4096, 2048, k])
+        return [fd.ops.cast(fd.ops.abs(element(fd, x, [4096, 2048], i)), dtype) for i in range(k)]
+
+    return define
+
+
+def repeated_of(dtype: DataType, k: int) -> Callable[[Any], list[Any]]:
+    def define(fd: Any) -> list[Any]:
+        x = fd.ops.cast(fd.ops.abs(fd.define_tensor([-1, -1], True, dtype)), dtype)
+        t = fd.ops.expand(fd.ops.broadcast_in_dim(x, [4096, 2048, 1], [0, 1]), [4096, 2048, k])
+        return [fd.ops.reshape(t, [4096, 2048 * k])]
+
+    return define
+
+
+KINDS = {"interleaved": interleaved_of, "taken apart": taken_apart_of, "repeated": repeated_of}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [BFloat16, Float, DataType.Double], ids=str)
+@pytest.mark.parametrize("k", [2, 3, 4, 5, 6, 8])
+def test_runs_of_a_thread_are_no_longer_than_needed(
+    kind: str, dtype: DataType, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The accesses of neighbouring threads lie as far apart as a thread's run is long."""
+    chosen = tiles(monkeypatch)
+    inputs = {"interleaved": [dense(4096, 2048, dtype=dtype)] * k, "taken apart": [dense(4096, 2048 * k, dtype=dtype)]}
+    (body,) = sources(KINDS[kind](dtype, k), inputs.get(kind, [dense(4096, 2048, dtype=dtype)]))
+    loads, stores = accesses(body)
+    size = dtype.itemsize
+    is_wide = k & (k - 1) == 0
+    if not chosen:
+        # A thread takes one cell, for which no tile is needed, or cells are too large.
+        assert max(stores) == 16 if is_wide else k * size > 16
+        return
+    (p,) = set(chosen)
+    # What is beside the cells is a whole line for a warp, if anything allows it.
+    narrow = p.vector * size
+    assert narrow >= 4 or kind == "repeated"
+    assert all(n == 0 or n >= 4 for n in (*loads, *stores)) or kind == "repeated"
+    if p.vector * k * size > 16:
+        # Longer runs than one access: there is no shorter tile with whole accesses on the other side.
+        assert k * size > 16 or not is_wide or narrow == 4
+    for name in p.runs:
+        width = dict(p.widths)[name] * size
+        assert width == (min(16, p.vector * k * size) if is_wide else (p.vector * k * size) & -(p.vector * k * size))
+
+
+def test_threads_move_as_much_as_those_of_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a thread would have less, two accesses to a run of an input are no loss: they share sectors in the cache."""
+
+    def define(fd: Any) -> list[Any]:
+        x = fd.ops.reshape(fd.ops.cast(fd.define_tensor([-1, -1], True, BFloat16), Float), [8192, 4096, 2])
+        gate, up = (element(fd, x, [8192, 4096], k) for k in range(2))
+        return [fd.ops.cast(gate * up, BFloat16)]
+
+    chosen = tiles(monkeypatch)
+    (body,) = sources(define, [dense(8192, 8192)])
+    assert accesses(body) == ([16], [16])
+    assert {p.vector for p in chosen} == {8}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_longer_and_shorter_tiles_are_candidates_that_can_be_lowered(
+    kind: str, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pointwise = importlib.import_module("fuser.schedule.pointwise")
+    scheduler = pointwise.PointwiseScheduler
+    found: list[PointwiseParams] = []
+    propose = scheduler.propose
+
+    def noted(self: Any, *arguments: Any) -> PointwiseParams:
+        if not found:
+            monkeypatch.setattr(scheduler, "propose", propose)
+            found.extend(self.candidates(*arguments))
+        return found[0]
+
+    monkeypatch.setattr(scheduler, "propose", noted)
+    inputs = {"interleaved": [dense(4096, 2048)] * k, "taken apart": [dense(4096, 2048 * k)]}
+    given = inputs.get(kind, [dense(4096, 2048)])
+    define = KINDS[kind](BFloat16, k)
+    proposed = accesses(sources(define, given)[0])
+    assert len(set(found)) == len(found)
+    longer = [p for p in found[1:] if p.vector != found[0].vector]
+    assert longer
+    for p in found[1:]:
+        monkeypatch.setattr(scheduler, "propose", lambda *_, p=p: p)
+        (body,) = sources(define, given)
+        # No access is of single elements that was not one before.
+        assert p.vector == 1 or 0 not in (*accesses(body)[0], *accesses(body)[1]) or 0 in (*proposed[0], *proposed[1])
+
+
+def tiles(monkeypatch: pytest.MonkeyPatch) -> list[PointwiseParams]:
+    """Where choices with cells are noted from now on."""
+    pointwise = importlib.import_module("fuser.schedule.pointwise")
+    seen: list[PointwiseParams] = []
+    choose = pointwise._tiled  # noqa: SLF001
+
+    def kept(*arguments: Any) -> PointwiseParams | None:
+        found: PointwiseParams | None = choose(*arguments)
+        seen.extend([found] if found is not None else [])
+        return found
+
+    monkeypatch.setattr(pointwise, "_tiled", kept)
+    return seen
+
+
 @pytest.mark.parametrize("seed", range(48))
 def test_random_definitions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells of small tensors, on the simulator."""
@@ -227,15 +345,7 @@ def test_random_definitions_have_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the test above is about happens there: cells of several kinds."""
     pointwise = importlib.import_module("fuser.schedule.pointwise")
     monkeypatch.setattr(pointwise, "LEAST_THREADS", 0)
-    seen: list[PointwiseParams] = []
-    choose = pointwise._tiled  # noqa: SLF001
-
-    def kept(*arguments: Any) -> PointwiseParams | None:
-        found: PointwiseParams | None = choose(*arguments)
-        seen.extend([found] if found is not None else [])
-        return found
-
-    monkeypatch.setattr(pointwise, "_tiled", kept)
+    seen = tiles(monkeypatch)
     for seed in range(24):
         fd, arguments, _ = generate(seed)
         fd.execute(arguments, device="simulator")
