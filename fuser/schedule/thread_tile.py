@@ -217,7 +217,8 @@ def _held(
     inner: Sequence[Group],
     extents: _Extents,
 ) -> tuple[Argument, tuple[Bound, ...]] | None:
-    """An input as it is if it is read whole, and the extents that are asked to be constants for that; None where it is not.
+    """An input as it is if it is read whole, and the extents that are asked to be constants for that; None where it is not, and
+    where it has no elements.
 
     The dims along which it is sliced or padded are its fastest ones, and few elements, of which all are used in one thread.
     """
@@ -237,6 +238,8 @@ def _held(
         if described.sizes[i] != 1 and described.strides[i] != cell:
             return None
         cell *= described.sizes[i]
+    if cell == 0:
+        return None
     asked = tuple[Bound, ...]()
     for i in ordered:
         more = extents.asked_constant([t.visible[i].extent])

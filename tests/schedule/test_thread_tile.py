@@ -201,6 +201,17 @@ def test_repeated_values_are_read_once() -> None:
     assert accesses(body) == ([4], [16])
 
 
+def test_a_part_without_elements_is_no_cell() -> None:
+    """An input of no elements, padded to the extent of what it is added to."""
+
+    def define(fd: Any) -> list[Any]:
+        x, y = fd.define_tensor([-1, -1], True, Float), fd.define_tensor([-1, 0], True, Float)
+        return [x * fd.ops.pad(y, [0, 4, 0, 0])]
+
+    (body,) = sources(define, [dense(65536, 4, dtype=Float), dense(65536, 0, dtype=Float)])
+    assert accesses(body)[1]
+
+
 def test_parts_of_long_rows_are_no_cells() -> None:
     """Half of a row is no part of a cell: each half is a read of its own."""
 
