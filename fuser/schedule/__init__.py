@@ -43,10 +43,11 @@ Segmentation (segment.py)
         `starts_next` and `beside` of ir/launch_plan.py.
     3.  Reductions over less than the largest iteration space first, such as a count of the labels that a gradient is
         divided by, if one scheduler takes all the rest.
-    4.  Stages of reductions that reduce what others leave, so that only what is small passes between kernels, and what
-        is cheap is computed again (reduction_stages.py).
-    5.  Exprs, depth first from the outputs, in runs as long as some scheduler accepts the run. Doubling and halving
-        finds the length: n log n questions.
+    4.  Cuts (cuts.py): outputs that share nothing that has to be stored are cut each by itself; what is left, below the
+        highest level that schedulers accept. What takes fewer bytes to compute again than to store and to read is
+        computed in each kernel that needs it, such as a cast, a mask made of positions, a slice.
+    5.  What cannot be cut so, and all where that makes fewer kernels: exprs, depth first from the outputs, in runs as
+        long as some scheduler accepts the run. Doubling and halving finds the length: n log n questions.
 
     An expr that no scheduler takes is a kernel of its own, one thread for each element, with a warning (expr_eval.py):
     no valid program is refused. compiler/segment_failures.py says when a fusion is cut again. `fd.explain` shows every
@@ -56,8 +57,7 @@ Library calls
     What a library computes (ir/library_ops.py) is a segment without a kernel. What lies between calls is taken in
     parts: exprs with as many calls one behind the other below them are one part, cut as a fusion by itself
     (ir/library_regions.py). So three products of one tensor have one part before and one behind them. What only a later
-    part reads is computed there; views that only calls read are aliases. Where no scheduler takes a part whole, what
-    shares nothing, or only what is cheap, is cut apart (separate_lots.py). Values between a part and a call are row
+    part reads is computed there; views that only calls read are aliases. Values between a part and a call are row
     major; where no strides make a reshape of one a view, a kernel copies it (ir/concretize.py).
     docs/decisions/0017-library-calls.md has the reasons.
 """

@@ -18,7 +18,20 @@ from collections.abc import Iterable
 from itertools import takewhile
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.fusion import Fusion, IterDomain, Reducing, has_steps, memory_order, tensor_outputs
+from fuser.ir.fusion import (
+    Broadcast,
+    Expand,
+    Fusion,
+    IterDomain,
+    Permute,
+    Pointwise,
+    Reducing,
+    Reshape,
+    Squeeze,
+    has_steps,
+    memory_order,
+    tensor_outputs,
+)
 from fuser.ir.iteration_graph import Group, IterationGraph
 from fuser.ir.once import once
 from fuser.records import record
@@ -29,7 +42,6 @@ from fuser.schedule.plan_columns import plan_columns
 from fuser.schedule.reads import input_reads
 from fuser.schedule.reduced_dims import reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.reduction_space import Space
-from fuser.schedule.reduction_stages import is_cheap
 from fuser.schedule.reference import dim_groups, dim_order, resolving_graph
 from fuser.schedule.rows import find_rows
 from fuser.schedule.rows_over_grid import (
@@ -152,9 +164,10 @@ def times_of(
 
 @once
 def _has_steps(segment: Fusion) -> bool:
-    """Whether `reduction_stages` can cut it where its reductions are in two steps."""
+    """Whether only its reductions' results pass between kernels where they are in two steps."""
     updates = any(o.alias_of is not None for o in segment.outputs)
-    cheap = all(map(is_cheap, (e for e in segment.tensor_exprs if not isinstance(e, Reducing))))
+    plain = (Reducing, Pointwise, Broadcast, Expand, Squeeze, Permute, Reshape)
+    cheap = all(isinstance(e, plain) for e in segment.tensor_exprs)
     return cheap and not updates and all(map(has_steps, reductions_of(segment)))
 
 

@@ -1,9 +1,9 @@
 """Cut a fusion into segments that one scheduler each accepts.
 
-The whole fusion first; else exprs are taken in order, each segment growing as long as some scheduler accepts it. Runs of the
-definition order are acyclic whatever the graph. The length of a run is found by doubling and halving, so the number of
-questions to schedulers grows as n log n with the number of exprs. An expr that no scheduler takes is a kernel of its own, made
-by the last resort (`expr_eval.py`).
+The whole fusion first; else it is cut (`cuts.py`). What cannot be cut so is taken in order, each segment growing as long as
+some scheduler accepts it. Runs of the definition order are acyclic whatever the graph. The length of a run is found by doubling
+and halving, so the number of questions to schedulers grows as n log n with the number of exprs. An expr that no scheduler takes
+is a kernel of its own, made by the last resort (`expr_eval.py`).
 """
 
 from __future__ import annotations
@@ -40,14 +40,13 @@ from fuser.ir.once import once
 from fuser.ir.sub_fusion import sub_fusion, tensor_expr
 from fuser.ir.views import ViewExpr, view_chain
 from fuser.records import record
+from fuser.schedule.cuts import cut_fusion
 from fuser.schedule.independent_outputs import independent_outputs
 from fuser.schedule.no_op import viewed_input
 from fuser.schedule.params import Accepted, Refused, Scheduler
 from fuser.schedule.reads import displaced_intermediate
 from fuser.schedule.reduced_dims import is_repeated
-from fuser.schedule.reduction_stages import reduction_stages
 from fuser.schedule.registry import LAST_RESORT, SCHEDULERS
-from fuser.schedule.separate_lots import separate_lots
 
 
 @record(eq=False)
@@ -205,7 +204,7 @@ def segment_fusion(fusion: Fusion, without: Collection[SizesRefused] = ()) -> Se
         if isinstance(part, LibraryOp):
             segments.append(Segment(between, LAST_RESORT, (), extents))
             continue
-        segments += [_with_extents(s, extents) for s in _segments_of_part(between, without)]
+        segments += [_with_extents(s, extents) for s in _segments_between(between, without).segments]
     return _in_order(SegmentedFusion(fusion, tuple(segments)))
 
 
@@ -219,25 +218,6 @@ def _in_order(segmented: SegmentedFusion) -> SegmentedFusion:
         if segment.has_kernel or segment.call is not None:
             before = segment
     return SegmentedFusion(segmented.fusion, tuple(segments))
-
-
-def _segments_of_part(part: Fusion, without: Collection[SizesRefused]) -> Sequence[Segment]:
-    """Segments of what lies between calls: of each lot by itself, where no scheduler takes all of it."""
-    if choose_scheduler(part, without)[0] is None:
-        for recomputing in (True, False):
-            lots = separate_lots(part, recomputing=recomputing)
-            segments = [s for lot in lots for s in _segments_alone(lot, without)] if len(lots) > 1 else []
-            made = [t.name for s in segments for t in s.fusion.output_tensors]
-            # What two lots compute for themselves must not be stored by both.
-            if segments and len(made) == len(set(made)):
-                return segments
-    return _segments_between(part, without).segments
-
-
-def _segments_alone(lot: Fusion, without: Collection[SizesRefused]) -> list[Segment]:
-    """Segments of a lot, without the inputs that others read."""
-    alone, extents = sub_fusion(lot, lot.tensor_exprs)
-    return [_with_extents(s, extents) for s in _segments_between(alone, without).segments]
 
 
 def _with_extents(segment: Segment, extents: Sequence[Symbol]) -> Segment:
@@ -278,10 +258,9 @@ def _segments_between(fusion: Fusion, without: Collection[SizesRefused]) -> Segm
     if small and choose_scheduler(sub_fusion(rest, others)[0], without)[0] is not None:
         segments += _runs(rest, [e for e in exprs if e in small], without)
         return SegmentedFusion(fusion, (*segments, _segment_of(rest, others, without), *last))
-    stages = _stages(rest if not after else sub_fusion(rest, exprs)[0], without)
-    if stages:
-        return SegmentedFusion(fusion, (*segments, *stages, *last))
-    return SegmentedFusion(fusion, (*segments, *_runs(rest, exprs, without), *last))
+    core, extents = sub_fusion(rest, exprs) if after else (rest, ())
+    cut = (_with_extents(s, extents) for s in _cut(core, without))
+    return SegmentedFusion(fusion, (*segments, *cut, *last))
 
 
 def _has_unread_inputs(fusion: Fusion) -> bool:
@@ -293,10 +272,19 @@ def _has_unread_inputs(fusion: Fusion) -> bool:
     return not used.issuperset(fusion.input_tensors)
 
 
-def _stages(fusion: Fusion, without: Collection[SizesRefused]) -> list[Segment]:
-    """A segment for each of `reduction_stages`."""
-    parts = reduction_stages(fusion, lambda part: choose_scheduler(part, without)[0] is not None)
-    return [_whole(part, extents, without) for part, extents in parts]
+def _cut(fusion: Fusion, without: Collection[SizesRefused]) -> list[Segment]:
+    """Segments of what no scheduler takes whole: cut where levels end, or in order where that makes fewer kernels.
+
+    Of two ways with as many kernels the one in which more are co-resident.
+    """
+    segments: list[Segment] = []
+    for part, extents in cut_fusion(fusion, lambda part: choose_scheduler(part, without)[0] is not None):
+        if choose_scheduler(part, without)[0] is not None:
+            segments.append(_whole(part, extents, without))
+        else:
+            segments += [_with_extents(s, extents) for s in _runs(part, _ordered(part), without)]
+    in_order = _runs(fusion, _ordered(fusion), without)
+    return min(segments, in_order, key=lambda found: (sum(s.has_kernel for s in found), -sum(s.beside for s in found)))
 
 
 def _left_of(fusion: Fusion, made: frozenset[Tensor]) -> Fusion:

@@ -1,0 +1,288 @@
+"""What a fusion that no scheduler takes is cut into, so that little passes between its kernels.
+
+    t1 = cast(t0); t2 = sum(t1, pixels); t3 = sum(t2, channels); t4 = rsqrt(t3); t5 = mul(t1, broadcast(t4))
+    ->  [t1, t2]   [t3, t4]   [t1, t5]
+
+    q = rotate(t1, cast(t0)); k = rotate(t2, cast(t0))      ->      [cast(t0), q]   [cast(t0), k]
+
+Two things say where. *Levels*: what has to be complete before a kernel reads it is below its reader, a reduction below what has
+the reduced dims again, a tensor below what reads it at other indices. *Kept* tensors: results of reductions, scans and draws,
+and what is computed of more bytes than it would take to store it and to read it again. All else is computed anew in each kernel
+that needs it.
+
+Outputs that share no kept tensor are cut each by itself. What is left is cut below the highest level whose kept tensors
+schedulers accept, and the rest again in the same way.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from fuser.ir.fusion import (
+    Broadcast,
+    Cat,
+    Expand,
+    Full,
+    Fusion,
+    Gather,
+    Iota,
+    Output,
+    Permute,
+    Pointwise,
+    Reducing,
+    Reshape,
+    Resize,
+    Scan,
+    Squeeze,
+    Tensor,
+    TensorExpr,
+    tensor_inputs,
+    tensor_outputs,
+)
+from fuser.ir.integers import Symbol
+from fuser.ir.iteration_graph import Group
+from fuser.ir.sub_fusion import sub_fusion, tensor_expr
+from fuser.schedule.reads import is_displaced
+
+Part = tuple[Fusion, tuple[Symbol, ...]]
+"""Exprs as a fusion of their own, with the extents that it is told."""
+
+COMPUTED_AGAIN = (Pointwise, Broadcast, Squeeze, Expand, Permute, Full, Iota, Resize, Cat, Gather)
+"""Exprs that several kernels may compute, each for itself."""
+
+
+def cut_fusion(fusion: Fusion, is_accepted: Callable[[Fusion], bool]) -> list[Part]:
+    """Parts in an order that respects their data; each is accepted but those that cannot be cut here."""
+    return _Cuts(fusion, is_accepted).run()
+
+
+class _Cuts:
+    """One use: `run()`.
+
+    level     of each computed tensor; inputs have 0
+    rank      dims of a tensor that have several elements: what stands for its size, before sizes are known
+    sources   the kept tensors and inputs that a tensor is computed of, itself where it is kept
+    """
+
+    def __init__(self, fusion: Fusion, is_accepted: Callable[[Fusion], bool]) -> None:
+        self.fusion = fusion
+        self.is_accepted = is_accepted
+        read = (t for e in fusion.tensor_exprs for t in tensor_inputs(e))
+        tensors = list(dict.fromkeys((*fusion.tensors, *read)))
+        self.definitions = {t: e for e in fusion.tensor_exprs for t in tensor_outputs(e)}
+        self.order = {t: k for k, t in enumerate(tensors)}
+        self.level = _levels(fusion)
+        graph = fusion.resolved_dims
+        self.rank = {t: len({graph.group(d) for d in t.visible if not d.is_broadcast}) for t in tensors}
+        self.sources = _sources(fusion, self.rank)
+
+    def run(self) -> list[Part]:
+        """See `cut_fusion`."""
+        wanted = [t for t in self.fusion.output_tensors if t in self.definitions]
+        return self._cut(wanted, frozenset())
+
+    def _cut(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> list[Part]:
+        found: list[Part] = []
+        while True:
+            part = self._part(wanted, made)
+            if self.is_accepted(part[0]):
+                return [*found, part]
+            lots = self._lots(wanted, made)
+            if len(lots) > 1:
+                return [*found, *(p for lot in lots for p in self._cut(lot, made))]
+            early = self._early(wanted, made)
+            if not early:
+                return [*found, part]
+            for lot in early:
+                found += self._cut(lot, made)
+            made |= {t for lot in early for t in lot}
+
+    def _early(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> list[list[Tensor]]:
+        """Lots of what to make before the rest: as much as is accepted. Nothing if all is of one level."""
+        tried: list[list[Tensor]] = []
+        lots: list[list[Tensor]] = []
+        ends = range(max(map(self.level.__getitem__, wanted)), -1, -1)
+        for end, only_kept in itertools.product(ends, (False, True)):
+            early = self._crossing(wanted, made, end, only_kept=only_kept)
+            if not early or early in tried or set(wanted).issubset(early):
+                continue
+            tried.append(early)
+            lots = self._lots(early, made)
+            if all(self.is_accepted(self._part(lot, made)[0]) for lot in lots):
+                break
+        if len(lots) < 2:
+            return lots
+        for lot in lots:
+            others = [other for other in lots if other is not lot]
+            if self.is_accepted(self._part(wanted, made.union(*others))[0]):
+                return others
+        return lots
+
+    def _crossing(
+        self, wanted: Iterable[Tensor], made: Collection[Tensor], end: int, *, only_kept: bool
+    ) -> list[Tensor]:
+        """What to store of levels up to `end` for those beyond: kept tensors, or what is computed of them and is no larger."""
+        found: set[Tensor] = set()
+        seen: set[Tensor] = set()
+        stack = list(wanted)
+        while stack:
+            t = stack.pop()
+            definition = self.definitions.get(t)
+            if t in seen or t in made or definition is None:
+                continue
+            seen.add(t)
+            is_small = not only_kept and self._is_handed_over(t, made)
+            if self.level[t] <= end and (t in self.sources[t] or is_small):
+                found.add(t)
+            else:
+                stack += tensor_inputs(definition)
+        for t in sorted(found, key=self.order.__getitem__, reverse=True):
+            if t not in self.sources[t] and self._follows(t, found, made):
+                found.remove(t)
+        return sorted(found, key=self.order.__getitem__)
+
+    def _follows(self, t: Tensor, found: Collection[Tensor], made: Collection[Tensor]) -> bool:
+        """Whether a tensor can be computed of others that are found, and of what is small beside it."""
+        stack = list(tensor_inputs(self.definitions[t]))
+        while stack:
+            s = stack.pop()
+            definition = self.definitions.get(s)
+            if s in found:
+                continue
+            if definition is None or s in made:
+                if self.rank[s] >= self.rank[t]:
+                    return False
+            elif s in self.sources[s]:
+                return False
+            else:
+                stack += tensor_inputs(definition)
+        return True
+
+    def _is_handed_over(self, t: Tensor, made: Collection[Tensor]) -> bool:
+        """Whether what is computed of kept tensors is no larger than they are."""
+        stored, size = self._stored(t, made), self.rank[t]
+        nbytes = sum(s.dtype.itemsize for s in stored if self.rank[s] >= size)
+        return not isinstance(self.definitions[t], Broadcast) and nbytes >= t.dtype.itemsize
+
+    def _stored(self, t: Tensor, made: Collection[Tensor]) -> frozenset[Tensor]:
+        return frozenset(s for s in self.sources[t] if s not in made and s in self.definitions)
+
+    def _lots(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> list[list[Tensor]]:
+        """Tensors that need no kept tensor of one another; those that one kernel may make together are together."""
+        lots: list[tuple[list[Tensor], set[Tensor]]] = []
+        for t in wanted:
+            kept = {s for e in self._below([t], made) for s in tensor_outputs(e) if s in self.sources[s]} | {t}
+            joined = [lot for lot in lots if not kept.isdisjoint(lot[1])]
+            lots = [lot for lot in lots if not any(lot is other for other in joined)]
+            lots.append(([s for lot in joined for s in lot[0]] + [t], kept.union(*(lot[1] for lot in joined))))
+        found: list[list[Tensor]] = []
+        for lot, _ in sorted(lots, key=lambda lot: min(map(self.order.__getitem__, lot[0]))):
+            together = self._together(found, lot, made) if len(lots) > 1 else None
+            if together is None:
+                found.append(lot)
+            else:
+                together += lot
+        return found
+
+    def _together(
+        self, others: Sequence[list[Tensor]], lot: Sequence[Tensor], made: frozenset[Tensor]
+    ) -> list[Tensor] | None:
+        """The lot that can be made in one kernel with another one. Only lots of equal dims are asked about."""
+        space = self._spaces(lot)
+        for other in others:
+            if self._spaces(other) == space and self.is_accepted(self._part([*other, *lot], made)[0]):
+                return other
+        return None
+
+    def _spaces(self, lot: Iterable[Tensor]) -> frozenset[frozenset[Group]]:
+        graph = self.fusion.resolved_dims
+        return frozenset(frozenset(map(graph.group, t.logical)) for t in lot)
+
+    def _below(self, wanted: Iterable[Tensor], made: Collection[Tensor]) -> list[TensorExpr]:
+        """Exprs that tensors need beside those that are made, in order."""
+        needed = set(wanted)
+        found: list[TensorExpr] = []
+        for e in reversed(self.fusion.tensor_exprs):
+            if any(t in needed and t not in made for t in tensor_outputs(e)):
+                found.append(e)
+                needed.update(tensor_inputs(e))
+        return found[::-1]
+
+    def _part(self, wanted: Sequence[Tensor], made: frozenset[Tensor]) -> Part:
+        exprs = self._below(wanted, made)
+        own = set(exprs)
+        kept = tuple(e for e in self.fusion.exprs if e in own or not tensor_expr(e))
+        updates = {o.tensor: o for o in self.fusion.outputs}
+        outputs = tuple(updates.get(t) or Output(t) for t in sorted(wanted, key=self.order.__getitem__))
+        return sub_fusion(replace(self.fusion, exprs=kept, outputs=outputs), exprs)
+
+
+def _levels(fusion: Fusion) -> dict[Tensor, int]:
+    """The level of each tensor."""
+    graph = fusion.resolved_dims
+    level: dict[Tensor, int] = {}
+    reduced: dict[Tensor, frozenset[Group]] = {}
+    again: dict[Tensor, bool] = {}
+    seen_twice = _seen_twice(fusion)
+    for e in fusion.tensor_exprs:
+        sources = tensor_inputs(e)
+        at = max((level.get(t, 0) + _has_to_end(fusion, e, t, seen_twice) for t in sources), default=0)
+        at += isinstance(e, (Reducing, Scan))
+        below = frozenset[Group]().union(*(reduced.get(t, frozenset()) for t in sources))
+        is_new = not any(again.get(t) for t in sources if level.get(t, 0) == at)
+        for t in tensor_outputs(e):
+            reduced[t] = below | {graph.group(d) for d in t.logical if d.is_reduction}
+            # A dim that is only seen is no dim that has the elements again.
+            has_again = not isinstance(e, Broadcast) and not reduced[t].isdisjoint(map(graph.group, t.visible))
+            again[t] = has_again or (isinstance(e, Broadcast) and not is_new)
+            level[t] = at + (has_again and is_new)
+    return level
+
+
+def _has_to_end(fusion: Fusion, expr: TensorExpr, source: Tensor, seen_twice: Collection[Tensor]) -> bool:
+    """Whether the kernel that makes `source` cannot go on with the expr."""
+    made = fusion.definitions.get(source)
+    if isinstance(made, Reshape) or (isinstance(made, Pointwise) and made.op == "segment_set"):
+        return True
+    if made is None and isinstance(expr, Reshape):
+        return False
+    if isinstance(expr, Broadcast) and source in seen_twice:
+        return True
+    if isinstance(made, Broadcast) and made.input in seen_twice:
+        return True
+    if isinstance(expr, Reshape):
+        return True
+    is_read_elsewhere = isinstance(expr, (Resize, Gather)) and expr.input is source and is_displaced(expr, source)
+    return made is not None and is_read_elsewhere
+
+
+def _seen_twice(fusion: Fusion) -> frozenset[Tensor]:
+    """Tensors that are broadcast in several ways, with a dim that meets itself so.
+
+    No kernel has one dim twice, but views of a tensor that is stored have dims of their own.
+    """
+    graph = fusion.resolved_dims
+    twice = {g for t in fusion.tensors for g, n in Counter(map(graph.group, t.visible)).items() if n > 1}
+    flags: dict[Tensor, set[tuple[bool, ...]]] = {}
+    for e in fusion.tensor_exprs if twice else ():
+        if isinstance(e, Broadcast) and not twice.isdisjoint(map(graph.group, e.input.visible)):
+            flags.setdefault(e.input, set()).add(e.flags)
+    return frozenset(t for t, found in flags.items() if len(found) > 1)
+
+
+def _sources(fusion: Fusion, rank: Mapping[Tensor, int]) -> dict[Tensor, frozenset[Tensor]]:
+    """The kept tensors and inputs that each tensor is computed of. `rank`: see `_Cuts`."""
+    seen_twice = _seen_twice(fusion)
+    ends = {t for e in fusion.tensor_exprs for t in tensor_inputs(e) if _has_to_end(fusion, e, t, seen_twice)}
+    found: dict[Tensor, frozenset[Tensor]] = {}
+    for e in fusion.tensor_exprs:
+        read = frozenset[Tensor]().union(*(found.get(t, {t}) for t in tensor_inputs(e)))
+        for t in tensor_outputs(e):
+            # What has fewer dims is small beside it.
+            nbytes = sum(s.dtype.itemsize for s in read if rank[s] >= rank[t])
+            is_cheap = isinstance(e, COMPUTED_AGAIN) and t not in ends and nbytes <= 2 * t.dtype.itemsize
+            found[t] = read if is_cheap else frozenset({t})
+    return found
