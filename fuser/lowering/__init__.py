@@ -15,8 +15,6 @@ Passes: what each does, and why it stands there
                           prefetch_loads.
     keep_turns            Keep what the first iterations load in shared memory, and the last iteration in registers, for
                           a loop that goes over the same data backwards. Behind prefetch_loads, which moves loads.
-    take_places           Reuse shared memory in place: what a stage computes of a row overwrites the row behind its
-                          last read. Before pipeline_copies, which starts the next copy behind the last read of a place.
     pipeline_copies       Commit and wait for asynchronous copies to shared memory (cp.async); where the schedule asks,
                           start those of the next iteration as places become free. As prefetch_loads.
     insert_grid_barriers  Put a wait of the whole grid between conflicting accesses of device memory by different

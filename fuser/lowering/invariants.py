@@ -4,7 +4,6 @@
     prefetch_loads       collectives_are_whole       still
     read_early           collectives_are_whole       still
     keep_turns           collectives_are_whole       still
-    take_places          collectives_are_whole       still
     pipeline_copies      collectives_are_whole       still
                          copies_are_waited_for       a wait parts the copies to a buffer from its reads
     insert_grid_barriers no_unordered_blocks         a wait of the whole grid parts accesses by different blocks, one a write
@@ -243,7 +242,6 @@ ENSURES: dict[str, tuple[Invariant, ...]] = {
     "prefetch_loads": (collectives_are_whole,),
     "read_early": (collectives_are_whole,),
     "keep_turns": (collectives_are_whole,),
-    "take_places": (collectives_are_whole,),
     "pipeline_copies": (collectives_are_whole, copies_are_waited_for),
     "insert_grid_barriers": (no_unordered_blocks,),
     "expand_collectives": (no_collectives, semaphores_are_reset),
@@ -267,7 +265,6 @@ _BEFORE_EXPANSION = (
     "prefetch_loads",
     "read_early",
     "keep_turns",
-    "take_places",
     "pipeline_copies",
     "insert_grid_barriers",
 )

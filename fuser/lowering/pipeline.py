@@ -34,7 +34,6 @@ from fuser.lowering.pipeline_copies import pipeline_copies
 from fuser.lowering.prefetch_loads import prefetch_loads
 from fuser.lowering.read_beside import read_beside
 from fuser.lowering.read_early import read_early
-from fuser.lowering.take_places import take_places
 from fuser.lowering.unswitch_loops import unswitch_loops
 from fuser.lowering.values_by_owners import values_by_owners
 from fuser.lowering.whole_blocks import whole_blocks
@@ -47,7 +46,6 @@ PASSES = (
     "prefetch_loads",
     "read_early",
     "keep_turns",
-    "take_places",
     "pipeline_copies",
     "insert_grid_barriers",
     "expand_collectives",
@@ -133,7 +131,6 @@ def lower_fusion(
         "keep_turns",
         lambda: keep_turns(body, scheduled.kept_turns, lowered.private_buffers, context.threads, context.sizes),
     )
-    body = step("take_places", lambda: take_places(body, lowered.private_buffers))
     recycled, must = _loads_ahead(scheduled, MemoryType.shared)
     asked = frozenset(n for n, s in scheduled.states.items() if s.op_type is LoadStoreOpType.cp_async)
     twice = frozenset(n for n in recycled if scheduled.states[n].trips_ahead == 2)

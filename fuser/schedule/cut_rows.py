@@ -224,7 +224,6 @@ def cut_params(
     *,
     one_pass: bool = False,
     is_double: bool = False,
-    in_place: bool = False,
 ) -> InnerPersistentParams:
     """The parameters for a shape, with reasons. `is_double`: of elements of eight bytes."""
     # Not measured for Doubles. Rows together have no registers for what is read early (H200: layer_norm f16 1256x50257 beside
@@ -239,7 +238,7 @@ def cut_params(
         accesses.vectorized,
         bounds,
         shape.cluster,
-        not in_place,
+        True,
         in_shared,
         misaligned=accesses.misaligned,
         aligned_to=accesses.aligned_to,
@@ -249,7 +248,6 @@ def cut_params(
         realigned=realigned,
         beside_ahead=is_narrow,
         in_turn=is_narrow and not realigned,
-        in_place=in_place,
         reasons=(
             f"a row of {length} elements lies in the shared memory of {shape.cluster} blocks of {shape.threads} threads, "
             f"{shape.batch} accesses of {accesses.vector} each, {shape.together} rows at once"

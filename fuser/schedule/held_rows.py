@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from fuser.ir.dtypes import DataType
 from fuser.ir.exact_statistics import exact_statistics, in_double
 from fuser.ir.fusion import ExpSum, Fusion, Welford, tensor_outputs
 from fuser.ir.once import once
@@ -15,7 +14,7 @@ from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.scheduled_fusion import ScheduledFusion
 from fuser.records import record
 from fuser.schedule.pointwise import cache_arguments
-from fuser.schedule.stages import as_defined, is_cheap, kept_between, row_reductions, stage_levels
+from fuser.schedule.stages import as_defined, kept_between, row_reductions, stage_levels
 
 
 def in_two_passes(builder: ScheduleBuilder, *, one_pass: bool = False) -> None:
@@ -65,17 +64,6 @@ def held_rows(segment: Fusion, *, one_pass: bool) -> Held:
     cache_arguments(builder)
     stages = len(set(stage_levels(builder).values()))
     return Held(stages, _bytes(builder, inputs_only=False), _bytes(builder, inputs_only=True))
-
-
-@once
-def costly_types(segment: Fusion) -> frozenset[DataType]:
-    """Of what is computed of a row at some cost, for a stage and for later ones, exponentials in two passes."""
-    builder = ScheduleBuilder(segment)
-    for name in _of_two_passes(as_defined(segment), one_pass=False):
-        builder.two_pass(name)
-    cache_arguments(builder)
-    kept = [k.name for k in kept_between(builder) if not is_cheap(builder, k.name)]
-    return frozenset(builder.state(name).tensor.dtype for name in kept)
 
 
 def _bytes(builder: ScheduleBuilder, *, inputs_only: bool) -> int:

@@ -30,7 +30,6 @@ from fuser.schedule.cut_rows_over_grid import choose_cut_grid_shape, cut_cluster
 from fuser.schedule.few_held_rows import few_held_rows, few_in_shared
 from fuser.schedule.held_rows import (
     adds_in_double,
-    costly_types,
     has_statistics,
     held_rows,
     joins_statistics,
@@ -107,7 +106,6 @@ class InnerPersistentScheduler:
             return Refused("the data is needed once")
         for one_pass in (False, True):
             held_rows(segment, one_pass=one_pass)  # what `propose` asks for any sizes
-        costly_types(segment)
         return Accepted()
 
     def propose(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Params | Refused:
@@ -195,7 +193,6 @@ class InnerPersistentScheduler:
             shape, inputs_only = (even, False) if even is not None else (shape, inputs_only)
         is_few = few is not None or shaped is not None or even is not None
         in_shared = found.placed_anywhere(device)
-        lies_in_place = len(reads) == 1 and costly_types(segment) == {reads[0].tensor.dtype}
         is_crowded = isinstance(shape, Refused) or shape.is_crowded(
             vector, loaded, per_element, is_double=narrowest > 4
         )
@@ -239,8 +236,6 @@ class InnerPersistentScheduler:
                 if not isinstance(bounds, Refused):
                     once = sums_exponentials and lying.cluster > 1 and _is_narrow(segment)
                     one_pass = joined or (once and lying.together == 1)
-                    # Rows together have their own loop over the accesses of each.
-                    in_place = lies_in_place and not one_pass and lying.together == 1
                     return cut_params(
                         lying,
                         found.order,
@@ -251,12 +246,9 @@ class InnerPersistentScheduler:
                         length,
                         one_pass=one_pass,
                         is_double=narrowest > 4,
-                        in_place=in_place,
                     )
         if in_shared and is_crowded and not is_few and not accesses.misaligned:
-            placed = choose_shared_shape(
-                length, vector, loaded, exchanges, device, reads_beside=shared_bytes > 0, in_place=lies_in_place
-            )
+            placed = choose_shared_shape(length, vector, loaded, exchanges, device, reads_beside=shared_bytes > 0)
             if placed is not None:
                 capacity = placed.threads * placed.batch * placed.cluster * vector
                 bounds = found.bounds(segment, inputs, capacity)
@@ -275,9 +267,8 @@ class InnerPersistentScheduler:
                         bounds,
                         in_shared,
                         length,
-                        one_pass=joins or (sums_exponentials and placed.resident == 1 and not lies_in_place),
+                        one_pass=joins or (sums_exponentials and placed.resident == 1),
                         beside_at_once=at_once,
-                        in_place=lies_in_place,
                     )
         if sums_exponentials and not keeps and (isinstance(shape, Refused) or shape.cluster > 1):
             # Blocks that wait for one another had better do so once.
@@ -435,7 +426,7 @@ class InnerPersistentScheduler:
                 in_shared=bool(near.in_shared),
             )
             time = near_time(row, found.rows, near.cluster, near.threads, near.batch, room, device)
-            if is_exact and not near.in_place:
+            if is_exact:
                 time *= EXACT_NEAR
             if not is_worth_it(shape, time):
                 return None
@@ -645,7 +636,7 @@ EXACT_ELEMENTS, EXACT_REGISTERS = 12, 8
 
 EXACT_NEAR = 1.1
 """What clusters take longer than expected for such rows that compute exponentials twice (H200: softmax f32 439x128256 166 us,
-138.5 expected; 143.6 in place)."""
+138.5 expected)."""
 
 PIECE_REGISTERS = 48
 """Registers of a thread that goes over its pieces: with 40, one that writes a row of Float spills."""

@@ -200,8 +200,7 @@ def _rows(params: InnerPersistentParams, device: DeviceInfo) -> Iterator[InnerPe
         if params.cluster * 2 <= device.max_cluster:
             yield replace(params, cluster=params.cluster * 2, batch=-(-params.batch // 2))
     for name in ("one_pass", "inputs_only"):
-        if not params.in_place:
-            yield _with(params, **{name: not getattr(params, name)})
+        yield _with(params, **{name: not getattr(params, name)})
     if not params.in_shared:
         yield replace(params, resident=0 if params.resident else 2)
 

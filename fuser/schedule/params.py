@@ -223,7 +223,6 @@ class InnerPersistentParams:
     whole_blocks  the rows of a block are tested once
     few         every block has a processor for itself: registers need not leave room for others
     alone       the same, for the blocks of clusters, of registers as they come
-    in_place    whether exponentials that a stage computes for itself and later ones take the place of the row in shared memory
     bundle      rows whose parts are neighbours in memory, which pass through shared memory as whole vectors; 0: none do
     reasons     why, in words; no part of the kernel's key
     """
@@ -256,7 +255,6 @@ class InnerPersistentParams:
     beside_ahead: bool = False
     in_turn: bool = False
     alone: bool = False
-    in_place: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -19,10 +19,8 @@ from fuser.schedule.rows_in_shared import (
     inline_together,
     pass_through_registers,
     place_rows,
-    put_in_place,
     take_together,
     unrolled,
-    vectorize_in_place,
     vectorize_rows,
 )
 from fuser.schedule.stages import keep_stages, reduced_groups_of, row_reductions
@@ -41,7 +39,6 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     copies = cache_arguments(builder)
     placed = place_rows(builder, copies, params)
     keep_reads_last(builder, copies)
-    moved = put_in_place(builder) if params.in_place else []
     keep_stages(builder, inputs_only=params.inputs_only)
     pass_through_registers(builder, placed)
     if params.whole_blocks:
@@ -53,7 +50,6 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     in_registers = [a for a in params.vectorized if a in copies and a not in params.in_shared]
     vectorize(builder, copies, in_registers, misaligned=params.misaligned)
     vectorize_rows(builder, placed, misaligned=params.misaligned)
-    vectorize_in_place(builder, moved, misaligned=params.misaligned)
     if params.resident or params.few:
         builder.ask_blocks_per_sm(max(params.resident, 1))
     if params.beside_ahead:
@@ -79,10 +75,6 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
         first = [copies[n] for n in params.beside_first]
         # A row whose ends cut accesses is not copied while the one before is read.
         goes_ahead = params.blocks > 0 and not (params.in_shared and params.misaligned)
-        if moved:
-            # What takes the place of a row is computed with its sum, and not with what reads it again.
-            along = next(k for k, axis in enumerate(builder.state(name).loop) if axis.is_reduction)
-            ahead += [(n, along) for n in moved]
         inline_rows(builder, placed, persistent=goes_ahead, apart=first, ahead=ahead)
     return builder
 

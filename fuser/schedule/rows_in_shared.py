@@ -23,7 +23,7 @@ from fuser.records import record
 from fuser.schedule.params import InnerPersistentParams
 from fuser.schedule.reads import InputRead
 from fuser.schedule.room_for_exchanges import BESIDE_ROW
-from fuser.schedule.stages import is_cheap, kept_between, reduced_groups_of, row_reductions
+from fuser.schedule.stages import reduced_groups_of
 
 BESIDE_BYTES = 64
 """What a thread loads together of what all rows share: sixteen registers (H200: layer_norm bf16 4096x32768 in shared memory
@@ -54,10 +54,8 @@ CLUSTER = 0.9
 CLUSTER_STEP = 0.96
 """What each further doubling of a cluster costs."""
 
-ACCESSES, ACCESSES_IN_PLACE = 8, 16
-"""Accesses of a thread that are best where nothing else decides; and where exponentials take the place of the row, for which
-ptxas then takes 48 registers, not 32 (H200: softmax f32 3000x32768 over two blocks of 512 threads 222.5 us, of 256 202.4,
-439x128256 over eight 157.6 and 143.6)."""
+ACCESSES = 8
+"""Accesses of a thread that are best where nothing else decides."""
 
 FEW_ACCESSES = (0.6, 0.7, 0.9)
 """What blocks get done whose threads have one, two or three accesses: most of their time goes into exchanges."""
@@ -96,13 +94,11 @@ def choose_shared_shape(
     device: DeviceInfo,
     *,
     reads_beside: bool = False,
-    in_place: bool = False,
 ) -> SharedShape | None:
     """The spread of rows of `length` elements, `loaded` bytes read for each; None if no cluster holds a row.
 
     exchanges      how often the threads of a row have to wait for one another
     reads_beside   whether the elements of a row need others that all rows share
-    in_place       whether exponentials take the place of the row
     """
     wanted = HIDING_THREADS if reads_beside else WANTED_THREADS
     best: tuple[tuple[float, ...], SharedShape] | None = None
@@ -124,7 +120,7 @@ def choose_shared_shape(
                 score *= CLUSTER * CLUSTER_STEP ** (cluster.bit_length() - 2)
             if batch <= len(FEW_ACCESSES):
                 score *= FEW_ACCESSES[batch - 1]
-            key = score, -abs(math.log2(batch / (ACCESSES_IN_PLACE if in_place else ACCESSES)))
+            key = score, -abs(math.log2(batch / ACCESSES))
             if best is None or key > best[0]:
                 best = key, found
     return None if best is None else best[1]
@@ -154,7 +150,6 @@ def params_in_shared(
     *,
     one_pass: bool,
     beside_at_once: int = 0,
-    in_place: bool = False,
 ) -> InnerPersistentParams:
     """The parameters for a shape, with reasons."""
     return InnerPersistentParams(
@@ -166,11 +161,10 @@ def params_in_shared(
         vectorized,
         bounds,
         shape.cluster,
-        not in_place,
+        True,
         in_shared,
         one_pass=one_pass,
         beside_at_once=beside_at_once,
-        in_place=in_place,
         reasons=(
             f"a row of {length} elements lies in the shared memory of {shape.cluster} blocks of {shape.threads} threads, "
             f"{shape.batch} accesses of {vector} each",
@@ -230,35 +224,6 @@ def vectorize_rows(builder: ScheduleBuilder, placed: Iterable[str], *, misaligne
             state, innermost = builder.state(each), builder.innermost(each)
             if state.parallel_type(state.loop[innermost]) is not ParallelType.vectorize:
                 builder.parallelize(each, innermost, ParallelType.vectorize)
-            if misaligned:
-                builder.allow_misaligned(each)
-
-
-def put_in_place(builder: ScheduleBuilder) -> list[str]:
-    """Let what a stage computes at some cost, for itself and for later ones, lie in shared memory; names of the copies there.
-
-    Each thread reads again what it wrote itself, and lowering lets it take the place of the row that it is computed from
-    (`lowering/take_places.py`): a read in place of a second computation, and no register (H200: softmax f32 1495x50257
-    padded 222.6 us, 185.2 so).
-    """
-    results = {tensor_outputs(e)[0].name for e in row_reductions(builder)}
-    made: list[str] = []
-    for kept in kept_between(builder):
-        if is_cheap(builder, kept.name):
-            continue
-        later = [t for use in builder.uses(kept.name) if (t := tensor_outputs(use)[0].name) not in results]
-        copy = builder.cache_after(kept.name, cached_uses=later)
-        builder.set_memory_type(copy, MemoryType.shared)
-        builder.cache_after(copy)
-        made.append(copy)
-    return made
-
-
-def vectorize_in_place(builder: ScheduleBuilder, moved: Iterable[str], *, misaligned: bool) -> None:
-    """One access for each vector of what takes the place of a row, and of what is read of it again."""
-    for name in moved:
-        for each in (name, *(t.name for t in builder.consumers(name))):
-            builder.parallelize(each, builder.innermost(each), ParallelType.vectorize)
             if misaligned:
                 builder.allow_misaligned(each)
 
