@@ -11,8 +11,7 @@ Passes: what each does, and why it stands there
     prefetch_loads        Load the next iteration's inputs into registers while this one computes, where the schedule
                           asks. Loops are still those of the loop nests, and no barrier is placed.
     read_early            Hoist loads above a collective: elements that a loaded index chooses, such as the logit of a
-                          row's label, and, with clusters, what some elements of a row share (read_beside.py). As
-                          prefetch_loads.
+                          row's label. As prefetch_loads.
     keep_turns            Keep what the first iterations load in shared memory, and the last iteration in registers, for
                           a loop that goes over the same data backwards. Behind prefetch_loads, which moves loads.
     pipeline_copies       Commit and wait for asynchronous copies to shared memory (cp.async); where the schedule asks,

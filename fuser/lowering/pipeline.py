@@ -32,7 +32,6 @@ from fuser.lowering.merge_predicates import merge_predicates
 from fuser.lowering.peel_loops import peel_loops
 from fuser.lowering.pipeline_copies import pipeline_copies
 from fuser.lowering.prefetch_loads import prefetch_loads
-from fuser.lowering.read_beside import read_beside
 from fuser.lowering.read_early import read_early
 from fuser.lowering.unswitch_loops import unswitch_loops
 from fuser.lowering.values_by_owners import values_by_owners
@@ -126,7 +125,7 @@ def lower_fusion(
     body = seen("build_loop_nests", lowered.body)
     ahead, required = _loads_ahead(scheduled, MemoryType.local)
     body = step("prefetch_loads", lambda: prefetch_loads(body, ahead, required))
-    body = step("read_early", lambda: read_beside(read_early(body)))
+    body = step("read_early", lambda: read_early(body))
     body = step(
         "keep_turns",
         lambda: keep_turns(body, scheduled.kept_turns, lowered.private_buffers, context.threads, context.sizes),
