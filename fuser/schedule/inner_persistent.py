@@ -60,7 +60,6 @@ from fuser.schedule.rows import Rows, find_rows
 from fuser.schedule.rows_in_shared import REGISTERS as SHARED_REGISTERS
 from fuser.schedule.rows_in_shared import (
     choose_shared_shape,
-    loaded_together,
     params_in_shared,
 )
 from fuser.schedule.rows_over_grid import (
@@ -253,7 +252,6 @@ class InnerPersistentScheduler:
                 capacity = placed.threads * placed.batch * placed.cluster * vector
                 bounds = found.bounds(segment, inputs, capacity)
                 if not isinstance(bounds, Refused):
-                    at_once = 0 if narrowest > 4 else loaded_together(placed.batch, shared_bytes * vector)
                     # One pass takes registers, and saves an exchange during which no other block of an SM loads; of
                     # statistics one over shared memory, too, which takes twice as many accesses where those are half as
                     # wide (H200: layer_norm bf16 857x128256 beside Floats 168 us, 157; f16 484x128256 80.4, 81.8).
@@ -268,7 +266,6 @@ class InnerPersistentScheduler:
                         in_shared,
                         length,
                         one_pass=joins or (sums_exponentials and placed.resident == 1),
-                        beside_at_once=at_once,
                     )
         if sums_exponentials and not keeps and (isinstance(shape, Refused) or shape.cluster > 1):
             # Blocks that wait for one another had better do so once.

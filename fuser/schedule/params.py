@@ -214,8 +214,6 @@ class InnerPersistentParams:
     misaligned  their accesses begin anywhere, and the ends of a row cut them
     aligned_to  the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     beside_first  inputs that all rows share, which are loaded with the row and not when they are used
-    beside_at_once  accesses of a thread for which the same inputs are loaded together, before the results of the first are
-                stored; 0: for each when it is used
     pieces      accesses of a thread that are waited for together, where blocks of a row meet in device memory
     beside_ahead  whether reads of the same inputs may go before stores of results that stand in front of them
     in_turn     whether the first stage waits for a row in shared memory piece by piece, and not for all of it
@@ -247,7 +245,6 @@ class InnerPersistentParams:
     together: int = 1
     resident: int = 0
     realigned: tuple[str, ...] = ()
-    beside_at_once: int = 0
     few: bool = False
     prefetch: bool = False
     bundle: int = 0

@@ -46,7 +46,7 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     if params.prefetch:
         builder.prefetch([a for a in copies if a not in params.beside_first and _is_one_row(builder, a)])
     name = _reference_name(builder)
-    rows, group = _transform(builder, name, params, params.blocks or blocks)
+    rows = _transform(builder, name, params, params.blocks or blocks)
     in_registers = [a for a in params.vectorized if a in copies and a not in params.in_shared]
     vectorize(builder, copies, in_registers, misaligned=params.misaligned)
     vectorize_rows(builder, placed, misaligned=params.misaligned)
@@ -61,27 +61,18 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     if params.in_turn:
         for row in placed:
             builder.load_ahead(row, best_effort=True)
-    ahead: list[tuple[str, int]] = []
-    if group:
-        inside = len(builder.state(name).loop) - group
-        ahead = [
-            (copies[a], len(builder.state(copies[a]).loop) - inside)
-            for a in in_registers
-            if a not in params.beside_first and is_shared_by_rows(builder, a)
-        ]
     if params.together > 1:
-        inline_together(builder, [copies[a] for a in in_registers], rows, ahead)
+        inline_together(builder, [copies[a] for a in in_registers], rows)
     else:
         first = [copies[n] for n in params.beside_first]
         # A row whose ends cut accesses is not copied while the one before is read.
         goes_ahead = params.blocks > 0 and not (params.in_shared and params.misaligned)
-        inline_rows(builder, placed, persistent=goes_ahead, apart=first, ahead=ahead)
+        inline_rows(builder, placed, persistent=goes_ahead, apart=first)
     return builder
 
 
-def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParams, blocks: int) -> tuple[int, int]:
-    """Positions of the loop over the rows of a thread, 0 if it has one, and of that over the accesses for which what all
-    rows share is loaded together, 0 if it is not."""
+def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParams, blocks: int) -> int:
+    """Position of the loop over the rows of a thread; 0 if it has one."""
     loop = builder.state(name).loop
     graph = builder.graph()
     # Dims of one element stay out of the merged loops: tensors without them could not share those.
@@ -121,13 +112,12 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
         else:
             builder.set_cluster(ParallelType.grid_y, params.cluster, params.alone or params.few)
     types.append((at + 2, ParallelType.block_x))
-    group = 0
     at_once = (
         # Of a group a piece of the row is waited for when it is used.
         params.pieces
         if params.in_grid and not (params.in_shared and params.misaligned)
-        else params.beside_at_once
-        if params.beside_at_once or not params.in_shared
+        else 1
+        if not params.in_shared
         else cut_unrolled(params.batch)
         if params.misaligned
         else unrolled(params.batch)
@@ -137,7 +127,6 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
         types[-1] = at + 3, ParallelType.block_x
         if not params.in_shared:
             types.append((at + 1, ParallelType.unroll))
-        group = at + 2 if params.beside_at_once else 0
         # Of rows that are cut, only threads with the first or the last vector test more than once for all accesses.
         types.append((at + 2, ParallelType.unswitch if params.aligned_to else ParallelType.unroll))
     if params.aligned_to:
@@ -154,7 +143,7 @@ def _transform(builder: ScheduleBuilder, name: str, params: InnerPersistentParam
     for position, parallel_type in types:
         builder.parallelize(name, position, parallel_type)
     builder.parallelize_like(name)
-    return place, group
+    return place
 
 
 def _is_one_row(builder: ScheduleBuilder, argument: str) -> bool:

@@ -25,10 +25,6 @@ from fuser.schedule.reads import InputRead
 from fuser.schedule.room_for_exchanges import BESIDE_ROW
 from fuser.schedule.stages import reduced_groups_of
 
-BESIDE_BYTES = 64
-"""What a thread loads together of what all rows share: sixteen registers (H200: layer_norm bf16 4096x32768 in shared memory
-144.1 us, 139.9 with two accesses of two weights; rms_norm f16 170x128256 with Float weights 44.5 and 42.8)."""
-
 UNROLLED = 4
 """Accesses of a thread at once: enough loads of shared memory in flight, and bodies that the compiler still handles well."""
 
@@ -149,7 +145,6 @@ def params_in_shared(
     length: int,
     *,
     one_pass: bool,
-    beside_at_once: int = 0,
 ) -> InnerPersistentParams:
     """The parameters for a shape, with reasons."""
     return InnerPersistentParams(
@@ -164,7 +159,6 @@ def params_in_shared(
         True,
         in_shared,
         one_pass=one_pass,
-        beside_at_once=beside_at_once,
         reasons=(
             f"a row of {length} elements lies in the shared memory of {shape.cluster} blocks of {shape.threads} threads, "
             f"{shape.batch} accesses of {vector} each",
@@ -197,14 +191,6 @@ def pass_through_registers(builder: ScheduleBuilder, placed: Iterable[str]) -> N
             builder.cache_after(tensor_inputs(made)[0].name, cached_uses=[name])
 
 
-def loaded_together(batch: int, nbytes: int) -> int:
-    """Accesses of a thread for which what all rows share is loaded before the first result is stored; 0: for each by itself.
-
-    A store holds up the loads behind it: nothing tells that they read other memory. `nbytes`: of those for one access.
-    """
-    return 2 if nbytes and 2 * nbytes <= BESIDE_BYTES and batch % 2 == 0 else 0
-
-
 def unrolled(batch: int) -> int:
     """The largest number of accesses up to `UNROLLED` that divides those of a thread."""
     return next(u for u in range(min(UNROLLED, batch), 0, -1) if batch % u == 0)
@@ -234,11 +220,10 @@ def inline_rows(
     *,
     persistent: bool,
     apart: Collection[str] = (),
-    ahead: Sequence[tuple[str, int]] = (),
 ) -> None:
     """Every stage in its own loops over the row; the rows in shared memory outside of those, one row ahead where blocks go
-    over many, what is to be `apart` outside of all loops, and what is to be `ahead` at the loop given with it."""
-    ahead = [*_of_a_row(builder), *ahead]
+    over many, and what is to be `apart` outside of all loops."""
+    ahead = _of_a_row(builder)
     if not persistent and not apart:
         builder.inline_most(limits=ahead)
         return
@@ -275,9 +260,7 @@ def take_together(builder: ScheduleBuilder, name: str, params: InnerPersistentPa
     builder.merge(name, 0, 1)
 
 
-def inline_together(
-    builder: ScheduleBuilder, copies: Iterable[str], rows: int, ahead: Iterable[tuple[str, int]] = ()
-) -> None:
+def inline_together(builder: ScheduleBuilder, copies: Iterable[str], rows: int) -> None:
     """Every stage in its own loops; outside of the loop over the rows of a thread, which is number `rows`, what they share is
     read, and what each row has one of is computed. `copies`: of the inputs in registers."""
     graph = builder.graph()
@@ -292,4 +275,4 @@ def inline_together(
         is_full = any(graph.group(d) in reduced and not d.is_broadcast for d in target.visible)
         if isinstance(expr, Pointwise) and not is_full:
             places[target.name] = min(1, len(builder.state(target.name).loop))
-    builder.inline_most(limits=[*{**places, **dict(ahead)}.items()])
+    builder.inline_most(limits=[*places.items()])
