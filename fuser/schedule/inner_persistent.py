@@ -44,7 +44,6 @@ from fuser.schedule.row_shapes import (
     BYTES_PER_THREAD,
     EVEN_CLUSTER,
     MOST_CUT,
-    MOST_FIRST,
     REGISTERS_FOR_ADDRESSES,
     REGISTERS_FOR_DOUBLES,
     RowShape,
@@ -79,8 +78,7 @@ REGISTERS_FOR_GROUP = 16
 fill 128 registers spill."""
 REGISTERS_FOR_SUMS, MOVING_DOUBLES = 32, 0.7
 """All of that for sums of Doubles alone, with no statistics or exponentials of them, and what is on its way of a byte that is
-loaded (rms_norm f64 8x128256: 52 registers with four accesses, 79 with eight; add_rms_norm 46 with two, 56 with three). With
-what a single row shares loaded first, add_rms_norm 1x250003 takes 9.9 us, 10.9 without."""
+loaded (rms_norm f64 8x128256: 52 registers with four accesses, 79 with eight; add_rms_norm 46 with two, 56 with three)."""
 REGISTERS_FOR_RESTS = 12
 """As many more where results are Floats, and the blocks meet through device memory."""
 IN_DOUBLE, QUARTERS = 2, 128
@@ -453,9 +451,6 @@ class InnerPersistentScheduler:
             accesses.aligned_to,
             one_pass,
             shape.resident,
-            beside_first=_beside_first(
-                segment, found, shape, is_double, device, inputs_only=inputs_only, placed=placed
-            ),
             pieces=pieces if placed else 1,
             reasons=(
                 f"a row of {found.length} elements lies over a group of {shape.sharing} blocks of the grid, {shape.threads} "
@@ -578,32 +573,6 @@ def room_of(
     rests = REGISTERS_FOR_RESTS if any(t.dtype.itemsize == 4 for t in segment.output_tensors) else 0
     registers = REGISTERS_FOR_ADDRESSES + REGISTERS_FOR_GROUP + doubles + rests + found.accesses.vector
     return Room(False, held, registers, MOST_CUT if found.cut else MOST_IN_REGISTERS)
-
-
-def _beside_first(
-    segment: Fusion,
-    found: Rows,
-    shape: GridShape,
-    is_double: bool,
-    device: DeviceInfo,
-    *,
-    inputs_only: bool,
-    placed: tuple[str, ...],
-) -> tuple[str, ...]:
-    """What all rows share, where a thread has registers to load it before its blocks meet; a single row shares all it has."""
-    if placed or found.accesses.aligned_to:
-        return ()
-    # What lies along some of a row's dims only is read where it is used: its elements are those of several threads.
-    beside = [
-        r
-        for r in found.along
-        if (found.is_single or r not in found.reads) and r.name == r.tensor.name and found.is_along_all(r)
-    ]
-    room = room_of(segment, found, is_double, inputs_only=inputs_only, one_pass=True, in_shared=False)
-    elements = shape.batch * found.accesses.vector
-    registers = room.registers + elements * (room.held + sum(r.tensor.dtype.itemsize for r in beside)) // 4
-    limit = min(MOST_FIRST, device.registers_per_sm // (shape.threads * shape.resident))
-    return tuple(r.name for r in beside) if registers < limit else ()
 
 
 MOST_INSIDE = 4
