@@ -23,7 +23,6 @@ from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import ExpSum, Fusion
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.schedule.alignment import ACCESS
-from fuser.schedule.bundled_rows import propose_bundle
 from fuser.schedule.cut_rows import LEAST_BYTES, LEAST_BYTES_BESIDE, choose_cut_shape, cut_params
 from fuser.schedule.cut_rows_over_grid import WORTH as CUT_WORTH
 from fuser.schedule.cut_rows_over_grid import choose_cut_grid_shape, cut_cluster_time
@@ -112,9 +111,6 @@ class InnerPersistentScheduler:
             return rows
         if rows.inside > 1:
             return self._side_by_side(segment, rows, inputs, device)
-        bundled = propose_bundle(segment, rows, inputs, device, one_pass=joins_statistics(segment))
-        if bundled is not None:
-            return bundled
         near = self._near(segment, rows, inputs, device)
         if isinstance(near, InnerPersistentParams) and near.few:
             return near

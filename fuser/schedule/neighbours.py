@@ -175,10 +175,9 @@ def _reduction(params: ReductionParams, device: DeviceInfo) -> Iterator[Reductio
 
 
 def _rows(params: InnerPersistentParams, device: DeviceInfo) -> Iterator[InnerPersistentParams]:
-    if params.in_grid or params.bundle:
-        # The blocks of a row wait for one another, and all are there; a bundle has the loops of its rows.
-        if params.in_grid:
-            yield from _halves_and_doubles(params, "pieces", most=params.batch)
+    if params.in_grid:
+        # The blocks of a row wait for one another, and all are there.
+        yield from _halves_and_doubles(params, "pieces", most=params.batch)
         return
     # As many elements of a row as before, or more: for its extents the row still fits.
     for threads, batch in ((params.threads * 2, -(-params.batch // 2)), (params.threads // 2, params.batch * 2)):

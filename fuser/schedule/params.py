@@ -221,7 +221,6 @@ class InnerPersistentParams:
     whole_blocks  the rows of a block are tested once
     few         every block has a processor for itself: registers need not leave room for others
     alone       the same, for the blocks of clusters, of registers as they come
-    bundle      rows whose parts are neighbours in memory, which pass through shared memory as whole vectors; 0: none do
     reasons     why, in words; no part of the kernel's key
     """
 
@@ -247,7 +246,6 @@ class InnerPersistentParams:
     realigned: tuple[str, ...] = ()
     few: bool = False
     prefetch: bool = False
-    bundle: int = 0
     pieces: int = 1
     beside_ahead: bool = False
     in_turn: bool = False

@@ -116,7 +116,7 @@ def worth_steps(
     """Two steps in place of what is proposed for a segment, and why; None if one kernel should be as fast."""
     if not isinstance(params, InnerPersistentParams | ReductionParams) or not _has_steps(segment):
         return None
-    if isinstance(params, InnerPersistentParams) and (params.bundle or params.misaligned):
+    if isinstance(params, InnerPersistentParams) and params.misaligned:
         return None
     parts = find_parts(segment, inputs)
     if parts is None:

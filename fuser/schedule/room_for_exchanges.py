@@ -17,7 +17,7 @@ DRIVER = 1024
 """What the driver takes for itself of a processor's shared memory, for each block on it; no part of what a block may have."""
 
 EXCHANGES = 1024
-"""What the threads of rows join: values of each warp and of each block of a cluster, or of a bundle of rows. So many bytes
+"""What the threads of rows join: values of each warp and of each block of a cluster. So many bytes
 of small buffers lie side by side (`PLENTY` in lowering/allocate_shared.py). The table of powers that exponentials of Doubles
 read, 512 bytes, is among them (codegen/exponentials.py): beside it each of 32 warps at most leaves a maximum and a sum."""
 

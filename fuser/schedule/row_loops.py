@@ -5,7 +5,6 @@ from __future__ import annotations
 from fuser.ir.enums import CacheOp, ParallelType
 from fuser.ir.fusion import Fusion, tensor_outputs
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.schedule.bundled_rows import schedule_bundle
 from fuser.schedule.cut_rows import cut_unrolled
 from fuser.schedule.held_rows import in_two_passes
 from fuser.schedule.params import InnerPersistentParams
@@ -34,8 +33,6 @@ def schedule_rows(segment: Fusion, params: InnerPersistentParams, blocks: int = 
     for tensor, dim, low, high in params.bounds:
         builder.ask_extent_within(tensor, dim, low, high)
     in_two_passes(builder, one_pass=params.one_pass)
-    if params.bundle:
-        return schedule_bundle(builder, params, _reference_name(builder))
     copies = cache_arguments(builder)
     placed = place_rows(builder, copies, params)
     keep_reads_last(builder, copies)
