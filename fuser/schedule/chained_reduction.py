@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
-from fuser.ir.enums import ParallelType, SchedulerType
+from fuser.ir.enums import SchedulerType
 from fuser.ir.fusion import (
     Expr,
     ExpSum,
@@ -34,7 +34,6 @@ from fuser.ir.kernel import MOST_POST_WORDS, post_words
 from fuser.ir.once import once
 from fuser.ir.schedule import ScheduleBuilder
 from fuser.ir.wide_results import wide_results
-from fuser.schedule.chained_cluster import one_cluster
 from fuser.schedule.exponential_rows import choose_exponential_rows
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.neighbours import with_neighbours
@@ -139,9 +138,6 @@ class ChainedReductionScheduler:
         found = -(-count // together)
         is_long = isinstance(rows, ReductionParams) and length * together > LONG
         if isinstance(rows, ReductionParams):
-            cluster = self._in_cluster(segment, graph, rows, extent.keys() - reduced, count, length, inputs, device)
-            if cluster is not None:
-                return cluster
             if rows.posted and not _may_post(segment, graph, extent.keys() - reduced, count):
                 rows = replace(rows, posted=0)
             rows = self._posted(segment, graph, rows, extent.keys() - reduced, count, length, inputs, device)
@@ -165,34 +161,6 @@ class ChainedReductionScheduler:
             bounds = _rows_within(graph, segment, extent.keys() - reduced, most * together)
         words = (*rows.reasons, f"{reason}: the last one joins what all of them have")
         return ChainedParams(rows, blocks, bounds, reasons=words)
-
-    def _in_cluster(
-        self,
-        segment: Fusion,
-        graph: IterationGraph,
-        rows: ReductionParams,
-        kept: Collection[Group],
-        count: int,
-        length: int,
-        inputs: SegmentInputs,
-        device: DeviceInfo,
-    ) -> ChainedParams | None:
-        """The same in one cluster, where rows are so few."""
-        sizes = _row_bytes(segment, count, inputs)
-        is_wide = any(t.dtype.itemsize > 4 for t in segment.input_tensors if t.dtype.is_floating)
-        has_statistics = any(isinstance(e, Welford) for e in segment.tensor_exprs)
-        moved = count * length * sum(sizes)
-        found = one_cluster(rows, count, length, moved, device, is_wide=is_wide, has_statistics=has_statistics)
-        if found is None:
-            return None
-        bounds: tuple[tuple[str, int, int, int], ...] = ()
-        if found.most:
-            bounds = _rows_within(graph, segment, kept, found.most)
-            if not bounds:
-                return None
-        blocks = found.blocks or found.rows.grid_reduce
-        words = (*rows.reasons, f"{count} rows in one cluster of {blocks} blocks")
-        return ChainedParams(found.rows, found.blocks, bounds, together=found.blocks > 0, reasons=words)
 
     def _posted(
         self,
@@ -228,8 +196,6 @@ class ChainedReductionScheduler:
                 builder = ReductionScheduler().schedule(segment, params.rows, params.blocks)
         for tensor, dim, low, high in params.bounds:
             builder.ask_extent_within(tensor, dim, low, high)
-        if params.together:
-            builder.set_cluster(ParallelType.grid_x, params.blocks)
         return builder
 
 

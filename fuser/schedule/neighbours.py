@@ -231,7 +231,7 @@ def _chained(params: ChainedParams, device: DeviceInfo) -> Iterator[ChainedParam
     for rows in _near(params.rows, device):
         assert isinstance(rows, (ReductionParams, InnerPersistentParams))
         yield replace(params, rows=rows)
-    if params.blocks and not params.together and not params.bounds:
+    if params.blocks and not params.bounds:
         yield from _halves_and_doubles(params, "blocks")
 
 

@@ -284,14 +284,12 @@ class ChainedParams:
     rows      the loops of the rows
     blocks    that go over all of them; 0: as many as the loops of the rows have
     bounds    (input, dim, low, high) of an extent that the blocks' number follows from
-    together  the blocks are one cluster
     reasons   why, in words; no part of what is compared
     """
 
     rows: ReductionParams | InnerPersistentParams
     blocks: int
     bounds: tuple[tuple[str, int, int, int], ...] = ()
-    together: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -29,11 +29,10 @@ def test_cases_are_found_by_name_and_seed():
 
 def test_fields_are_changed_also_those_of_fields():
     chained = ChainedParams(SUM, 4)
-    found = changed(chained, assignments_of("rows.unroll=2 together=True rows.vectorized=('t0','t1')"))
+    found = changed(chained, assignments_of("rows.unroll=2 blocks=8 rows.vectorized=('t0','t1')"))
     assert found.rows.unroll == 2
     assert found.rows.vectorized == ("t0", "t1")
-    assert found.together
-    assert found.blocks == 4
+    assert found.blocks == 8
     assert chained.rows == SUM
 
 

@@ -15,7 +15,7 @@ from fuser.ir.device_info import H200
 from fuser.ir.kernel import AtomicAdd, Post, Receive, walk
 from fuser.ir.launch_plan import Meeting
 from fuser.runtime.nvrtc import is_available
-from fuser.schedule import chained_reduction, posted_rows
+from fuser.schedule import posted_rows
 from fuser.schedule.params import ReductionParams
 from fuser.schedule.posted_rows import posted_losses
 from fuser.simulator.device import SimulatorDevice
@@ -85,7 +85,6 @@ def test_losses_of_posted_rows(dtype: DataType, rows: int, columns: int, monkeyp
     """From the blocks of a row to its last one, and from there to the last of all; the same bits every time."""
     monkeypatch.setattr(posted_rows, "LEAST_GAIN", -100.0)
     monkeypatch.setattr(posted_rows, "LEAST_SHARE", -100.0)
-    monkeypatch.setattr(chained_reduction, "one_cluster", lambda *_, **__: None)
     monkeypatch.setattr(posted_rows, "SHAPES", ((64, 2), (96, 1)))
     device = replace(H200, sm_count=6)
     arrays = arrays_for(losses, rows, columns, dtype)
