@@ -48,7 +48,6 @@ from fuser.schedule.params import (
     Refused,
     SegmentInputs,
 )
-from fuser.schedule.posted_rows import posted_losses
 from fuser.schedule.reduced_dims import accepts_reductions, reduced_groups, reductions_of, reference_reduction
 from fuser.schedule.reduction import ReductionScheduler
 from fuser.schedule.reference import dim_groups, resolving_graph, tangled_dims, uncovered
@@ -140,7 +139,6 @@ class ChainedReductionScheduler:
         if isinstance(rows, ReductionParams):
             if rows.posted and not _may_post(segment, graph, extent.keys() - reduced, count):
                 rows = replace(rows, posted=0)
-            rows = self._posted(segment, graph, rows, extent.keys() - reduced, count, length, inputs, device)
         sharing = rows.grid_reduce if isinstance(rows, ReductionParams) else 1
         if isinstance(rows, ReductionParams) and sharing > 1 and not (rows.cluster or rows.posted):
             if is_long:
@@ -161,26 +159,6 @@ class ChainedReductionScheduler:
             bounds = _rows_within(graph, segment, extent.keys() - reduced, most * together)
         words = (*rows.reasons, f"{reason}: the last one joins what all of them have")
         return ChainedParams(rows, blocks, bounds, reasons=words)
-
-    def _posted(
-        self,
-        segment: Fusion,
-        graph: IterationGraph,
-        rows: ReductionParams,
-        kept: Collection[Group],
-        count: int,
-        length: int,
-        inputs: SegmentInputs,
-        device: DeviceInfo,
-    ) -> ReductionParams:
-        """The same over all processors, where few rows leave many idle: of losses, of which blocks have two results to post."""
-        sizes = _row_bytes(segment, count, inputs)
-        found = reductions_of(segment)
-        if len(found) != 2 or not any(isinstance(e, ExpSum) for e in found) or len(sizes) != 1:
-            return rows
-        if not _is_bounded(segment, graph, kept, count):
-            return rows
-        return posted_losses(rows, count, length, sizes[0], device) or rows
 
     def candidates(self, segment: Fusion, inputs: SegmentInputs, device: DeviceInfo) -> Iterable[Params]:
         """See Scheduler."""
