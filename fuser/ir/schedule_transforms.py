@@ -179,15 +179,6 @@ class TransformVerbs(ScheduledFusion):
         self.whole_blocks = True
         self.records.append(Record("ask_whole_blocks", "", ()))
 
-    def post_results(self) -> None:
-        """Let blocks that share a result post what they have to the last of them by number, which alone goes on with it.
-
-        It is known beforehand which block that is: what a reduction over blocks gives may be reduced over the others next.
-        Several blocks wait then, so all have to be on the device at once.
-        """
-        self.posts_results = True
-        self.records.append(Record("post_results", "", ()))
-
     def set_cluster(self, parallel_type: ParallelType, size: int, alone: bool = False) -> None:
         """Launch `size` consecutive blocks along a grid axis as a cluster, which share their shared memory.
 

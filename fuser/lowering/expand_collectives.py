@@ -71,17 +71,15 @@ def expand_collectives(
     cluster: Mapping[ParallelType, int] = _NO_CLUSTER,
     *,
     alone: bool = False,
-    many_wait: bool = False,
 ) -> Expanded:
     """Expand every collective of a body.
 
     threads, sizes   index and extent of each parallel axis of the kernel
     cluster          blocks of a cluster along a grid axis
     alone            each of them has a processor for itself
-    many_wait        all blocks are on the device at once, and several may wait for what others post
     """
     axes = ParallelAxes(threads, sizes, FreshNumbers(body))
-    expander = _Expander(axes, cluster, alone=alone, many_wait=many_wait)
+    expander = _Expander(axes, cluster, alone=alone)
     result = expander.whole(body)
     if cluster:
         result = enter_cluster(result, axes.thread)
@@ -98,9 +96,7 @@ def _executions(outer: Int | None, loop: For) -> Int | None:
 
 
 class _Expander:
-    def __init__(
-        self, axes: ParallelAxes, cluster: Mapping[ParallelType, int], *, alone: bool, many_wait: bool
-    ) -> None:
+    def __init__(self, axes: ParallelAxes, cluster: Mapping[ParallelType, int], *, alone: bool) -> None:
         self.axes = axes
         self.cluster = cluster
         self.alone = alone
@@ -110,7 +106,7 @@ class _Expander:
         self.semaphores = Semaphores()
         self.joins = joins = Joins(axes)
         self.block = BlockReduces(axes, joins)
-        self.posts = PostedReduces(self.block, self.semaphores, cluster, many_wait=many_wait)
+        self.posts = PostedReduces(self.block, self.semaphores, cluster)
         self.grid = GridReduces(self.block, self.workspaces, self.semaphores, self.posts)
         self.groups = GroupReduces(joins, self.workspaces, self.semaphores)
         self.barriers = GridBarriers(axes, self.semaphores)

@@ -161,16 +161,15 @@ class NestState:
                 continue
             downstream = self._downstream(leader)
             # Other blocks need the result if they compute something of it. So does another reduction over blocks or over a
-            # serial loop around this one: the last blocks of its parts would differ, unless they are the last ones by number.
+            # serial loop around this one: the last blocks of its parts would differ.
             spread = any(
-                (self._reduction_types(name, GRID_TYPES) and not self.builder.posts_results)
-                or self._sums_over_executions(name, leader)
+                self._reduction_types(name, GRID_TYPES) or self._sums_over_executions(name, leader)
                 for name in downstream
             ) or any(
                 p in axes and not group.is_broadcast for name in downstream for p, group in self._parallel_axes(name)
             )
             self.grid_broadcast[leader] = spread
-            self.cooperative |= spread or self.builder.posts_results
+            self.cooperative |= spread
             if spread:
                 continue
             for name in downstream:

@@ -143,7 +143,6 @@ def lower_fusion(
             context.sizes,
             scheduled.cluster,
             alone=scheduled.alone,
-            many_wait=scheduled.posts_results,
         ),
     )
     body = seen("expand_collectives", expanded.body)

@@ -7,7 +7,7 @@ After:  one thread of every block posts what the block has: pairs of words, the 
 
 That takes the time of one store and one read. Where the block that arrives last goes on (`expand_grid`), a fence, the addition
 to a counter, a barrier and reads of the partials follow one another: 2300 cycles, with posts 1000 (H200). A block waits, which
-others must have room beside: only one does, or those of one cluster, or all blocks are on the device at once (`post_results`).
+others must have room beside: only one does, or those of one cluster.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ class PostedReduces:
     """Statements of reductions over the grid by posts.
 
     cluster     blocks of a cluster along a grid axis
-    many_wait   several blocks may wait: all of them are on the device at once
     flags       statements at the start of the kernel: whether a block is the last one by number
     """
 
@@ -60,15 +59,12 @@ class PostedReduces:
         block: BlockReduces,
         semaphores: Semaphores,
         cluster: Mapping[ParallelType, int],
-        *,
-        many_wait: bool = False,
     ) -> None:
         self._axes = block.axes
         self._joins = block.joins
         self._block = block
         self._semaphores = semaphores
         self._cluster = cluster
-        self._many_wait = many_wait
         self.flags: list[Stmt] = []
 
     def is_for(self, reduces: Sequence[Reduce]) -> bool:
@@ -80,7 +76,7 @@ class PostedReduces:
         return (
             not r.grid_broadcast
             and is_one(r.slots)
-            and (self._many_wait or all(self._is_cluster(p) for p in kept))
+            and all(self._is_cluster(p) for p in kept)
             and not any(p in r.grid_axes for p in self._cluster)
             and threads.is_const
             and threads.value % WARP == 0

@@ -23,8 +23,8 @@ Where to look
                      and cut_rows_over_grid.py; the verbs of all of them row_loops.py. reads_last.py keeps rows that are
                      read in the second-level cache
     columns          plan_columns.py, columns_over_cluster.py; gradients rows_in_blocks.py and columns_in_blocks.py
-    reductions       plan_reduction.py and plan_columns.py choose threads, blocks and unrolling; chained_reduction.py and
-                     posted_rows.py join results of rows; total_reductions.py splits a total beside reductions of rows;
+    reductions       plan_reduction.py and plan_columns.py choose threads, blocks and unrolling; chained_reduction.py
+                     joins results of rows; total_reductions.py splits a total beside reductions of rows;
                      reduction_steps.py says when two steps, each a kernel, are better
     length of text   text_length.py: how many elements an iteration repeats its ops for follows from the instruction
                      cache

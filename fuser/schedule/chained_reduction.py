@@ -24,16 +24,13 @@ from fuser.ir.fusion import (
     Output,
     ScalarOp,
     Tensor,
-    Welford,
     tensor_inputs,
     tensor_outputs,
 )
 from fuser.ir.integers import Int
 from fuser.ir.iteration_graph import Group, IterationGraph
-from fuser.ir.kernel import MOST_POST_WORDS, post_words
 from fuser.ir.once import once
 from fuser.ir.schedule import ScheduleBuilder
-from fuser.ir.wide_results import wide_results
 from fuser.schedule.exponential_rows import choose_exponential_rows
 from fuser.schedule.inner_persistent import InnerPersistentScheduler
 from fuser.schedule.neighbours import with_neighbours
@@ -52,7 +49,7 @@ from fuser.schedule.reduced_dims import accepts_reductions, reduced_groups, redu
 from fuser.schedule.reduction import ReductionScheduler
 from fuser.schedule.reference import dim_groups, resolving_graph, tangled_dims, uncovered
 from fuser.schedule.row_loops import schedule_rows
-from fuser.schedule.stages import as_defined, chained_reductions
+from fuser.schedule.stages import chained_reductions
 from fuser.schedule.total_reductions import split_totals
 
 MOST_BLOCKS = 8192
@@ -136,11 +133,8 @@ class ChainedReductionScheduler:
             together = rows.block_iterate * (1 if rows.inner else rows.vector)
         found = -(-count // together)
         is_long = isinstance(rows, ReductionParams) and length * together > LONG
-        if isinstance(rows, ReductionParams):
-            if rows.posted and not _may_post(segment, graph, extent.keys() - reduced, count):
-                rows = replace(rows, posted=0)
         sharing = rows.grid_reduce if isinstance(rows, ReductionParams) else 1
-        if isinstance(rows, ReductionParams) and sharing > 1 and not (rows.cluster or rows.posted):
+        if isinstance(rows, ReductionParams) and sharing > 1 and not rows.cluster:
             if is_long:
                 return Refused("several blocks share a result of a row")
             rows, sharing = replace(rows, grid_reduce=1), 1
@@ -251,24 +245,6 @@ def _rows_within(
         None,
     )
     return () if place is None else ((*place, 1, most // others),)
-
-
-def _is_bounded(segment: Fusion, graph: IterationGraph, kept: Collection[Group], count: int) -> bool:
-    """Whether it is known that there are at most `count` rows, or can be asked for."""
-    return all(g.extent.is_const for g in kept) or bool(_rows_within(graph, segment, kept, count))
-
-
-def _may_post(segment: Fusion, graph: IterationGraph, kept: Collection[Group], count: int) -> bool:
-    """Whether what is chained to `count` rows is posted where their parts are: else it would end in other blocks than they do.
-
-    It is so many values at most, each of a result by itself.
-    """
-    chained = chained_reductions(segment.tensor_exprs, graph)
-    wide = wide_results(as_defined(segment))
-    results = [t for e in chained for t in tensor_outputs(e)]
-    values = (t.dtype for t in results for _ in range(1 + (t.name in wide)))
-    is_single = not any(isinstance(e, (Welford, ExpSum)) for e in chained)
-    return is_single and post_words(values) <= MOST_POST_WORDS and _is_bounded(segment, graph, kept, count)
 
 
 @once

@@ -156,7 +156,7 @@ def _transpose(params: TransposeParams, device: DeviceInfo) -> Iterator[Transpos
 
 def _reduction(params: ReductionParams, device: DeviceInfo) -> Iterator[ReductionParams]:
     yield from _halves_and_doubles(params, "unroll", most=16)
-    if params.posted or params.cluster:
+    if params.cluster:
         # So many threads and blocks are there at once as those that wait for one another need.
         return
     # The other axis of a block is that of the kept dims, or of the reduced ones that are no neighbours in memory.

@@ -162,8 +162,6 @@ class ReductionParams:
                     and of plain sums the accesses of a thread should not wait for registers
     one_turn        as many blocks share a reduction as have one turn each, whatever that number is (`grid_reduce` is 2)
     resident        blocks that an SM must have registers for; 0: as many as the compiler leaves room for
-    posted          blocks that share a reduction post what they have to the last of them, and all blocks are on the device at
-                    once: so many on an SM; 0: they do not
     reasons         why, in words; no part of what is compared
     """
 
@@ -186,7 +184,6 @@ class ReductionParams:
     few: bool = False
     one_turn: bool = False
     resident: int = 0
-    posted: int = 0
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

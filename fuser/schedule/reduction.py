@@ -48,7 +48,6 @@ from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams
 from fuser.schedule.plan_columns import BRIEF_ROWS, FEW_ROWS
 from fuser.schedule.plan_reduction import plan_reduction
 from fuser.schedule.pointwise import cache_arguments, split_vector, vectorize
-from fuser.schedule.posted_rows import posted_sums
 from fuser.schedule.reads import input_reads
 from fuser.schedule.reduced_dims import (
     accepts_reductions,
@@ -279,7 +278,6 @@ class ReductionScheduler:
             few=plan.is_few,
             one_turn=plan.one_turn,
             resident=plan.resident,
-            posted=posted_sums(space, plan, device),
             streaming=_streams(space, plan, moved, device),
             reasons=plan.reasons,
         )
@@ -317,10 +315,7 @@ class ReductionScheduler:
         graph, along = builder.graph(), reduced_groups_of(builder)
         lasting = {t.name for t in builder.tensors if not any(graph.group(d) in along for d in t.visible)}
         steps = self._transform(builder, name, params, blocks, rows_stay=rows_stay)
-        if params.posted:
-            builder.post_results()
-            builder.ask_blocks_per_sm(params.posted)
-        elif params.resident:
+        if params.resident:
             builder.ask_blocks_per_sm(params.resident)
         elif params.few:
             # Else ptxas holds so few registers that a thread's reads wait for one another.

@@ -19,7 +19,6 @@ from fuser.ir.facts import TensorDescriptor
 from fuser.ir.fusion import Fusion
 from fuser.ir.kernel import AtomicAdd, For, Kernel, Post, Store, walk
 from fuser.ir.kernel_accesses import stmt_reads
-from fuser.ir.launch_plan import Meeting
 from fuser.optimize.pipeline import optimize_fusion
 from fuser.runtime.compiled_kernel import CompiledKernel
 from fuser.runtime.nvrtc import is_available
@@ -274,7 +273,7 @@ def check(
     simulator = SimulatorDevice(info=device)
     kernel = KernelCompiler(simulator).compile(fusion, [described(a) for a in arrays])
     assert kernel.plan is not None
-    assert not kernel.plan.cooperative or kernel.plan.meetings == (Meeting.posts,)
+    assert not kernel.plan.cooperative
     found = run_on(simulator, kernel, fusion, arrays)
     again = run_on(simulator, kernel, fusion, arrays)
     for t, expected in zip(fusion.output_tensors, expected_of(define, arrays), strict=True):
@@ -592,10 +591,10 @@ def test_an_output_that_also_updates_an_input_lies_as_that_input(monkeypatch: py
 @pytest.mark.parametrize("dtype", [DataType.Float, DataType.Double], ids=lambda d: d.name)
 @pytest.mark.parametrize("what", ["sum", "var", "both", "five sums"])
 @pytest.mark.parametrize("shape", [(1, 3, 76_800), (9, 1, 8505), (9, 3, 20_000)], ids=str)
-def test_long_rows_are_posted_where_what_is_chained_to_them_is(
+def test_long_rows_that_blocks_share_are_cut_from_what_is_chained_to_them(
     what: str, shape: tuple[int, int, int], dtype: DataType, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else they end in the last blocks by number, and what is chained to them in those that arrive last."""
+    """They end in the last block of each row, of which none has all rows."""
     monkeypatch.setenv("FUSER_VERIFY", "passes")
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1, -1], True, dtype)

@@ -86,11 +86,11 @@ def test_differences_in_words() -> None:
 
 
 def test_blocks_that_wait_for_one_another_stay_as_many() -> None:
-    posted = ReductionParams((0, 1), True, 256, 1, 4, ("t0",), 64, posted=2)
+    together = ReductionParams((0, 1), True, 256, 1, 4, ("t0",), 16, cluster=True)
     assert {
-        (p.grid_reduce, p.block_reduce, p.posted) for p in neighbours(posted, H200) if isinstance(p, ReductionParams)
-    } == {(64, 256, 2)}
-    counted = Counter(type(p) for p in neighbours(posted, H200))
+        (p.grid_reduce, p.block_reduce, p.cluster) for p in neighbours(together, H200) if isinstance(p, ReductionParams)
+    } == {(16, 256, True)}
+    counted = Counter(type(p) for p in neighbours(together, H200))
     assert set(counted) == {ReductionParams}
 
 

@@ -313,8 +313,7 @@ def test_registers_hold_what_is_in_flight(name: str) -> None:
     ([0, 1], [(rows, 4096) for rows in range(300, 30_000, 297)]),
 ])  # fmt: skip
 def test_few_kernels_serve_many_numbers_of_rows(dims: list[int], shapes: list[tuple[int, int]]) -> None:
-    """Row counts are a matter of the launch plan: a hundred of them share at most three kernels, and two whose blocks are all
-    on the device at once."""
+    """Row counts are a matter of the launch plan: a hundred of them share at most three kernels."""
     assert len(shapes) == 100
     fusion = reduction("sum", dims, 2, D.Float)
     kernels = set()
@@ -322,8 +321,7 @@ def test_few_kernels_serve_many_numbers_of_rows(dims: list[int], shapes: list[tu
         inputs = [described(shape, D.Float)]
         params = propose(fusion, inputs, H200)
         kernels.add((params, scheduled_with_facts(fusion, inputs, params)[1]))
-    assert len({replace(p, posted=0) for p, _ in kernels}) <= 3
-    assert len(kernels) <= 5, [p for p, _ in kernels]
+    assert len(kernels) <= 3, [p for p, _ in kernels]
 
 
 def test_compiles_are_counted_for_numbers_of_rows() -> None:
