@@ -161,7 +161,6 @@ class ReductionParams:
     few             as many blocks are asked for as keep the threads of an SM busy, and no more: all of few are there at once,
                     and of plain sums the accesses of a thread should not wait for registers
     one_turn        as many blocks share a reduction as have one turn each, whatever that number is (`grid_reduce` is 2)
-    resident        blocks that an SM must have registers for; 0: as many as the compiler leaves room for
     reasons         why, in words; no part of what is compared
     """
 
@@ -183,7 +182,6 @@ class ReductionParams:
     streaming: bool = False
     few: bool = False
     one_turn: bool = False
-    resident: int = 0
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -42,7 +42,6 @@ from fuser.ir.schedule_propagation import origins
 from fuser.records import record
 from fuser.runtime.variants import REGISTERS_PER_SM
 from fuser.schedule.alignment import LEAST_VECTORS, RowAccesses, choose_accesses, one_run
-from fuser.schedule.held_doubles import plan_held_doubles
 from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Accepted, Params, ParamsClass, ReductionParams, Refused, SegmentInputs
 from fuser.schedule.plan_columns import BRIEF_ROWS, FEW_ROWS
@@ -253,7 +252,7 @@ class ReductionScheduler:
             written=sum(outputs),
             ragged=any(math.prod(extent[g] for g in row) * size % SECTOR for size in outputs),
         )
-        plan = plan_held_doubles(space, device) or plan_reduction(space, device)
+        plan = plan_reduction(space, device)
         if plan.unroll > max(1, most // vector):
             words = (
                 f"{element_instructions(segment)} instructions an element: {most} of a thread are as many as are cached"
@@ -277,7 +276,6 @@ class ReductionScheduler:
             cluster=plan.cluster,
             few=plan.is_few,
             one_turn=plan.one_turn,
-            resident=plan.resident,
             streaming=_streams(space, plan, moved, device),
             reasons=plan.reasons,
         )
@@ -315,9 +313,7 @@ class ReductionScheduler:
         graph, along = builder.graph(), reduced_groups_of(builder)
         lasting = {t.name for t in builder.tensors if not any(graph.group(d) in along for d in t.visible)}
         steps = self._transform(builder, name, params, blocks, rows_stay=rows_stay)
-        if params.resident:
-            builder.ask_blocks_per_sm(params.resident)
-        elif params.few:
+        if params.few:
             # Else ptxas holds so few registers that a thread's reads wait for one another.
             builder.ask_blocks_per_sm(max(1, _resident(segment) // (params.block_reduce * params.block_iterate)))
         loaded = [made for argument, made in copies.items() if argument not in builder.output_names]

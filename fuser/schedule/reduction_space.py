@@ -85,7 +85,6 @@ class ReductionPlan:
     is_few: bool = False
     one_turn: bool = False
     grid_along: bool = False
-    resident: int = 0
 
 
 def most_in_flight(space: Space) -> int:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.compile_case import compile_case
+from benchmarks.reduction_cases import cross_entropy
+from fuser import DataType
 from fuser.ir.device_info import DeviceInfo
+from fuser.runtime.nvrtc import is_available
 from fuser.schedule.plan_reduction import plan_reduction
 from fuser.schedule.reduction_space import ReductionPlan, Space
 
@@ -51,3 +55,14 @@ def test_very_long_rows_are_shared_by_all() -> None:
     found = plan(1, 50_000_000, 2)
     assert not found.cluster
     assert found.grid_reduce > H200.sm_count
+
+
+@pytest.mark.skipif(not is_available(), reason="no NVRTC")
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(101, 50257), (117, 250_003), (100_003, 1000), (1313, 7168), (300, 5003)]
+)
+def test_losses_of_doubles_do_not_spill(rows: int, columns: int) -> None:
+    program = compile_case(cross_entropy(rows, columns, DataType.Double))
+    for kernel in program.kernels.values():
+        assert kernel.resources is not None
+        assert kernel.resources.spill_bytes == kernel.resources.stack_bytes == 0
