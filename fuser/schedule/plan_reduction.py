@@ -50,9 +50,6 @@ _MOST_TURNS = 4
 _BUCKET = 8
 # Blocks of a sum of all elements that have a turn each: so many or more, and no more.
 _LEAST_OF_ONE_TURN, _MOST_OF_ONE_TURN = 2048, 1 << 15
-# Accesses of a thread to a row that lies apart from others, least threads along parts of one, and rows that blocks share
-# rather than their parts: no fewer than SMs by this factor.
-_MANY_ACCESSES, _LEAST_ALONG, _ROWS_APART = 4, 64, 2
 # Turns of a block that is one of two on its SM in turn.
 _LEAST_TURNS = 4
 
@@ -63,8 +60,6 @@ def plan_reduction(space: Space, device: DeviceInfo) -> ReductionPlan:
         return plan_columns(space, device)
     if space.runs == 1:
         return _plan_inner(space, device)
-    if space.kept == 1 and space.may_split and not (space.heavy or space.held):
-        return _plan_all(space, device)
     return _plan_planes(space, device)
 
 
@@ -182,36 +177,6 @@ def _plan_planes(space: Space, device: DeviceInfo) -> ReductionPlan:
         unroll = even_unroll(along, unroll)
     reasons.append(flight_words(space, device, unroll))
     return ReductionPlan(threads, 1, grid, unroll, tuple(reasons), others, outer, grid_along=is_along)
-
-
-def _plan_all(space: Space, device: DeviceInfo) -> ReductionPlan:
-    """One sum of rows that lie apart in memory: blocks take some rows each, or parts of all rows where those are few."""
-    steps = ceil_div(space.run, space.vector)
-    rows = max(space.runs, 1)
-    unroll = most_in_flight(space)
-    most = 2 * device.sm_count
-    # Blocks of little data have fewer threads to join (H200: f64 702x1024 padded 8.4 us with 512 threads, 8.0 with 256).
-    block = LONG_BLOCK if rows * steps >= most * LONG_BLOCK * unroll else BLOCK
-    threads = power_of_two(ceil_div(steps, _MANY_ACCESSES), WARP, block)
-    others = min(block // threads, power_of_two(rows, 1, block))
-    trips = ceil_div(rows, others * most)
-    grid, is_along = ceil_div(rows, others * trips), False
-    if grid * _ROWS_APART < device.sm_count:
-        threads = power_of_two(ceil_div(steps, most), WARP, block // power_of_two(rows, 1, block // _LEAST_ALONG))
-        others = min(block // threads, power_of_two(rows, 1, block))
-
-        def idle(count: int) -> int:
-            """Accesses that the threads of so many blocks have time for."""
-            return count * ceil_div(ceil_div(steps, count), threads) * threads
-
-        grid, is_along = min((device.sm_count, most), key=idle), True
-    reasons = [f"{rows} rows apart, of {steps} accesses: {threads} threads along a row, {others} rows at a time"]
-    reasons.append(
-        f"{grid} blocks have {'parts of all rows' if is_along else 'some rows'}, the last one joins their results"
-    )
-    unroll = even_unroll(ceil_div(ceil_div(steps, grid if is_along else 1), threads), unroll)
-    reasons.append(flight_words(space, device, unroll))
-    return ReductionPlan(threads, 1, grid, unroll, tuple(reasons), others, is_few=grid <= most, grid_along=is_along)
 
 
 def _whole_trips(steps: int, threads: int, most: int) -> tuple[int, int] | None:
