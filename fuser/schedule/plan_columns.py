@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 from fuser.ir.device_info import DeviceInfo
@@ -48,30 +47,19 @@ _TURNS_OF_MANY = 4
 # Bytes of an access so short that a thread has statistics of few columns, and accesses of such threads at once.
 _SHORT_ACCESS = 4
 _SHORT_UNROLL = 8
-# Threads of a block, most blocks of a cluster and least accesses side by side where a cluster shares columns; more threads are
-# for little data alone, in bytes. Bytes of a row that a block takes at least, and one in so many SMs that work without.
-_CLUSTERED = ((BLOCK, 16, 1), (LONG_BLOCK, 8, WARP // 2))
-_LITTLE, _LEAST_PIECE, _MOST_IDLE = 4 << 20, 16, 4
 
 
 def plan_columns(space: Space, device: DeviceInfo) -> ReductionPlan:
     """Neighbouring threads take neighbouring columns, the others of a block other rows. Without columns it is as with one."""
     columns = max(1, ceil_div(space.kept, space.vector))
-    plan = _plan_alone_or_shared(space, device, columns)
-    has_turns = space.reduced > plan.grid_reduce * plan.block_reduce * plan.unroll
-    is_idle = ceil_div(columns, plan.block_iterate) * _MOST_IDLE < device.sm_count
-    if space.may_split and (plan.grid_reduce > 1 or (has_turns and is_idle)):
-        plan = _plan_cluster(space, device, columns) or plan
-    return _with_room(plan, space, device)
+    return _with_room(_plan_alone_or_shared(space, device, columns), space, device)
 
 
 def _with_room(plan: ReductionPlan, space: Space, device: DeviceInfo) -> ReductionPlan:
     """The same with so few threads along the reduced dims that what they join fits in the shared memory of a block."""
     along, across = plan.block_reduce, plan.block_iterate
-    # Blocks that share columns join what all of them have in the same way, and those of a cluster tell it one another.
-    told = across * plan.grid_reduce if plan.cluster else 0
-
-    while along > 1 and space.joined.room(across, along, space.vector, told) > device.shared_per_block_optin:
+    # Blocks that share columns join what all of them have in the same way.
+    while along > 1 and space.joined.room(across, along, space.vector) > device.shared_per_block_optin:
         along //= 2
     if along == plan.block_reduce:
         return plan
@@ -79,36 +67,6 @@ def _with_room(plan: ReductionPlan, space: Space, device: DeviceInfo) -> Reducti
         f"{plan.block_reduce} threads along the reduced dims would have more to join than shared memory holds: {along}"
     )
     return replace(plan, block_reduce=along, reasons=(*plan.reasons, words))
-
-
-def _plan_cluster(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan | None:
-    """Few columns of little data: the blocks of a cluster share them, and have all their rows on their way at once.
-
-    They join their parts through shared memory, sooner than a last block does. Statistics of Doubles, which take longest to
-    join, may have two turns. None where no cluster does that, or too few SMs would work (H200: var_mean f64 1264x64 8.1 -> 6.1
-    us, f32 397x257 8.5 -> 5.3, sum f32 5880x64 7.3 -> 5.9).
-    """
-    most, turns_of_most = most_in_flight(space), 2 if space.heavy and space.exact else 1
-    large = space.kept * space.reduced * space.bytes_per_step > _LITTLE * space.vector
-    for threads, largest, narrowest in _CLUSTERED[:1] if large else _CLUSTERED:
-        clusters = [c for c in (2, 4, 8, 16) if c <= min(largest, device.max_cluster)]
-        for cluster, across in itertools.product(clusters, (WARP, WARP // 2, LINE, LINE // 2)):
-            blocks, along = ceil_div(columns, across) * cluster, threads // across
-            rows = ceil_div(ceil_div(space.reduced, cluster), along)
-            turns = ceil_div(rows, most)
-            is_wide = across >= narrowest and across * space.bytes_per_step >= _LEAST_PIECE
-            # No SM should have two blocks while others have none.
-            is_spread = device.sm_count * 2 <= blocks * 5 and blocks * 20 <= device.sm_count * 21
-            if is_wide and is_spread and turns <= turns_of_most:
-                unroll = even_unroll(ceil_div(rows, turns), most)
-                reasons = (
-                    f"{columns} accesses a row: {across} threads along the kept dims, {along} along the reduced ones",
-                    f"{blocks // cluster} blocks of columns leave SMs idle: the {cluster} blocks of a cluster share one",
-                    flight_words(space, device, unroll),
-                )
-                is_few = is_full(space, unroll)
-                return ReductionPlan(along, across, cluster, unroll, reasons, cluster=True, is_few=is_few)
-    return None
 
 
 def _plan_alone_or_shared(space: Space, device: DeviceInfo, columns: int) -> ReductionPlan:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fuser import DataType
-from fuser.ir.device_info import H200, DeviceInfo
+from fuser.ir.device_info import H200
 from fuser.ir.facts import TensorDescriptor
 from fuser.schedule.params import ReductionParams
 from tests.schedule.test_reduction import TINY, propose, reduction, simulate
@@ -92,54 +92,6 @@ def test_sums_that_blocks_share_have_many_threads_on_an_sm(dtype: DataType) -> N
 def test_few_columns_of_doubles_have_many_last_blocks() -> None:
     params = planned("var_mean", (58498, 64), D.Double, stride=1063)
     assert (params.block_iterate, params.block_reduce, params.grid_reduce) == (8, 32, 33)
-
-
-@pytest.mark.parametrize(
-    ("op", "dtype", "shape", "plan"),
-    [
-        ("sum", D.BFloat16, (6428, 64, 1063), (8, 32, 16)),
-        ("sum", D.Float, (6818, 64, 64), (4, 64, 16)),
-        ("sum", D.Double, (1205, 64, 64), (4, 64, 8)),
-        ("var_mean", D.Double, (1264, 64, 64), (4, 64, 8)),
-        ("var_mean", D.Double, (8652, 64, 1063), (4, 64, 8)),
-        ("var_mean", D.Float, (397, 257, 257), (8, 32, 2)),
-        ("var_mean", D.BFloat16, (2874, 257, 257), (16, 32, 8)),
-    ],
-    ids=str,
-)
-def test_clusters_share_few_columns_of_little_data(
-    op: str, dtype: DataType, shape: tuple[int, int, int], plan: tuple[int, int, int]
-) -> None:
-    rows, columns, stride = shape
-    params = planned(op, (rows, columns), dtype, stride)
-    assert params.cluster
-    assert (params.block_iterate, params.block_reduce, params.grid_reduce) == plan
-    turns = 2 if op == "var_mean" and dtype is D.Double else 1
-    assert rows <= params.grid_reduce * params.block_reduce * params.unroll * turns
-
-
-@pytest.mark.parametrize(
-    ("op", "dtype", "shape"),
-    [
-        ("sum", D.Float, (657, 1024)),
-        ("sum", D.Double, (2274, 1024)),
-        ("sum", D.Float, (10083, 63)),
-        ("var_mean", D.BFloat16, (6230, 257)),
-        ("var_mean", D.BFloat16, (377, 64)),
-        ("var_mean", D.Double, (5187, 257)),
-    ],
-    ids=str,
-)
-def test_what_takes_clusters_some_turns_has_none(op: str, dtype: DataType, shape: tuple[int, int]) -> None:
-    assert not planned(op, shape, dtype).cluster
-
-
-def test_devices_have_the_clusters_that_they_can() -> None:
-    given = [TensorDescriptor(D.Float, (6818, 64), (64, 1), 256)]
-    for name in ("sm_80", "sm_120a"):
-        device = DeviceInfo.preset(name)
-        params = propose(reduction("sum", [0], 2, D.Float), given, device)
-        assert not params.cluster or params.grid_reduce <= device.max_cluster
 
 
 @pytest.mark.parametrize("shape", [(1694, 16384), (3120, 16384)], ids=str)
