@@ -126,14 +126,8 @@ def _plan_inner(space: Space, device: DeviceInfo) -> ReductionPlan:
     if grid > 1 and not cluster and turns == 2 and not (space.heavy or space.held):
         # Half as many threads have fewer parts to join (H200: f32 1497x257 7.0 -> 6.4 us).
         threads, turns = threads // 2, 2 * turns
-    is_streamed = space.held and space.kept > few and grid == 1 and threads == block
-    whole = _whole_trips(steps, threads, unroll) if is_streamed else None
-    if whole is not None:
-        threads, unroll = whole
-        reasons.append(f"{threads} threads of {unroll} accesses: every trip is whole")
-    else:
-        even = cluster or grid == 1
-        unroll = even_unroll(turns, unroll) if even else min(unroll, power_of_two(turns, 1, MAX_UNROLL))
+    even = cluster or grid == 1
+    unroll = even_unroll(turns, unroll) if even else min(unroll, power_of_two(turns, 1, MAX_UNROLL))
     reasons.append(flight_words(space, device, unroll))
     two_waves = grid > 1 and not cluster and grid >= _bucketed(_wanted_blocks(space, device, threads), blocks)
     # What is held takes many registers: where all SMs have a block of their own, there must be room for a second.
@@ -177,18 +171,6 @@ def _plan_planes(space: Space, device: DeviceInfo) -> ReductionPlan:
         unroll = even_unroll(along, unroll)
     reasons.append(flight_words(space, device, unroll))
     return ReductionPlan(threads, 1, grid, unroll, tuple(reasons), others, outer, grid_along=is_along)
-
-
-def _whole_trips(steps: int, threads: int, most: int) -> tuple[int, int] | None:
-    """Threads of a held row, of about that many, and accesses of each at once, that leave no trip partly filled; None where
-    there are none.
-
-    What is partly filled goes another way, which tests each access (H200: cross_entropy bf16 8192x32000 138.7 us with 128
-    threads of 8 accesses, 3.9 trips, and 136.0 with 160 of 5; 96 of 8, 5.2 trips, 152.0).
-    """
-    sizes = (threads, threads * 5 // 4, threads * 3 // 2)
-    fitting = ((t, u) for t in sizes for u in range(most, most // 2, -1) if steps % (t * u) == 0)
-    return next(fitting, None)
 
 
 def _long_block(space: Space) -> int:

@@ -367,25 +367,6 @@ def test_a_row_leaves_one_number_and_its_threads_share_the_joining(define: Defin
 
 
 @pytest.mark.parametrize(
-    ("columns", "dtype", "threads", "accesses"),
-    [
-        (32000, BFloat16, 160, 5),
-        (32000, Float, 320, 5),
-        (256000, BFloat16, 128, 5),
-        (5120, Double, 128, 5),
-        (7168, Float, 256, 7),
-        (128256, BFloat16, 128, 8),
-    ],
-)
-def test_trips_of_long_rows_are_whole_where_threads_can_divide_them(
-    columns: int, dtype: DataType, threads: int, accesses: int
-) -> None:
-    rows = params(fusion_of(cross_entropy, dtype), 8192, columns).rows
-    assert isinstance(rows, ReductionParams)
-    assert (rows.block_reduce, rows.unroll) == (threads, accesses)
-
-
-@pytest.mark.parametrize(
     ("rows", "columns", "expected"), [(2, 7168, 1), (42, 1000, 1), (200, 7168, 0), (8192, 32000, 0)]
 )
 def test_threads_of_few_rows_may_take_the_registers_of_an_sm(rows: int, columns: int, expected: int) -> None:
