@@ -302,7 +302,6 @@ class ScanParams:
     misaligned      their accesses begin anywhere, and the ends of a row cut them
     aligned_to      the output at whose aligned places a row is cut into vectors; "": at multiples of the vector
     cluster         blocks that share a row
-    resident        blocks that must fit on a processor: registers are held to that; 0: as many as the compiler leaves room for
     ahead           what a step needs is loaded while the one before it computes
     bounds          (input, dim, low, high): extents for which a row takes one step; none: a loop over steps
     reasons         why, in words; no part of what is compared
@@ -318,7 +317,6 @@ class ScanParams:
     misaligned: bool = False
     aligned_to: str = ""
     cluster: int = 1
-    resident: int = 0
     ahead: bool = False
     bounds: tuple[tuple[str, int, int, int], ...] = ()
     reasons: tuple[str, ...] = field(default=(), compare=False)

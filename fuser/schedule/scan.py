@@ -58,10 +58,6 @@ _FEW_ROWS = 4
 # 19.6 into fours and 17.9 with 16 threads a row.
 _MOST_BY_ELEMENT = 16
 _SHORT_VECTOR = 4
-# Registers of a thread that holds sixteen numbers of four bytes, and how many more blocks should have a place than there are:
-# clusters do not fill all processors (64 rows of a million floats 166 us with 40 registers, 221 with 64).
-_REGISTERS = 40
-_SPARE = 1.1
 # Threads on a processor that fold columns, and the bytes of a row that one transaction moves.
 _COLUMN_THREADS = 1024
 _SECTOR_BYTES = 64
@@ -158,8 +154,6 @@ class ScanScheduler:
         builder = ScheduleBuilder(segment)
         for tensor, at, low, high in params.bounds:
             builder.ask_extent_within(tensor, at, low, high)
-        if params.resident:
-            builder.ask_blocks_per_sm(params.resident)
         copies = cache_arguments(builder)
         name = scan.output.name
         # An output that is itself the reference becomes a copy; the scan goes on under the copy's source.
@@ -218,14 +212,6 @@ def _inner(
         *([f"{kept} rows leave SMs idle: the {cluster} blocks of a cluster share one"] if cluster > 1 else []),
         "a row is read in one go" if steps == 1 else f"{steps} steps a row, each carries into the next",
     )
-    resident = 0
-    if steps > 1 and cluster > 1 and not ahead:
-        # Blocks that wait for one another in every step had better all be there.
-        words = tiles * vector * max(1, widest // 4)
-        registers = max(_REGISTERS, _REGISTERS // 5 + 2 * words) * (1 if widest <= 4 else 2)
-        most_resident = device.registers_per_sm // (registers * threads)
-        wanted = -(-int(kept * cluster * _SPARE) // device.sm_count)
-        resident = wanted if 1 < wanted <= most_resident else 0
     return ScanParams(
         order,
         True,
@@ -235,7 +221,6 @@ def _inner(
         vector,
         vectorized,
         cluster=cluster,
-        resident=resident,
         ahead=ahead,
         reasons=reasons,
     )
