@@ -151,7 +151,6 @@ def _transpose(params: TransposeParams, device: DeviceInfo) -> Iterator[Transpos
     for threads in (params.threads * 2, params.threads // 2):
         if _fits(device, threads) and threads <= min(m * n // v for v in vectors):
             yield replace(params, threads=threads)
-    yield replace(params, few=not params.few)
 
 
 def _reduction(params: ReductionParams, device: DeviceInfo) -> Iterator[ReductionParams]:

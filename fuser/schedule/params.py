@@ -116,8 +116,6 @@ class TransposeParams:
     merged      blocks are counted along one axis of the grid
     across      neighbouring blocks are neighbours along M
     aligned_to  the output along N at whose aligned places its rows are cut into vectors; "": at multiples of the vector
-    few         as many blocks are asked for as keep the threads of an SM busy, and no more: a thread's accesses are many, and
-                should not wait for registers
     reasons     why, in words
     """
 
@@ -132,7 +130,6 @@ class TransposeParams:
     merged: bool = False
     across: bool = False
     aligned_to: str = ""
-    few: bool = False
     reasons: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -30,7 +30,6 @@ from fuser.schedule.neighbours import with_neighbours
 from fuser.schedule.params import Accepted, Params, ParamsClass, Refused, SegmentInputs, TransposeParams
 from fuser.schedule.pointwise import PointwiseScheduler, cache_arguments, reference_output, vectorize_by
 from fuser.schedule.reads import input_reads
-from fuser.schedule.reduction_space import RESIDENT
 from fuser.schedule.reference import dim_groups, resolving_graph
 
 LINE_BYTES = 128
@@ -182,8 +181,6 @@ class TransposeScheduler:
             merged=max(batch, counts[across]) > GRID_LIMIT,
             across=across,
             aligned_to=aligned_to,
-            # Vectors beside single elements are loaded first, and would leave the others too few registers.
-            few=max(vectors) > 1 and tile[0] * tile[1] >= MOST_ACCESSES * threads * min(vectors),
             reasons=(
                 f"{', '.join(a.name for a in sides.staged)} lie along {sides.staged_run[-1].name}, the rest along "
                 f"{sides.run[-1].name}",
@@ -202,8 +199,6 @@ class TransposeScheduler:
         reference = reference_output(segment)
         assert reference is not None
         builder = ScheduleBuilder(segment)
-        if params.few:
-            builder.ask_blocks_per_sm(max(1, RESIDENT // params.threads))
         copies = cache_arguments(builder)
         loads = {read: made for read, made in copies.items() if read not in builder.output_names}
         staged_loads = [loads[n] for n in params.staged if n in loads]

@@ -315,21 +315,6 @@ def test_accesses_are_narrow_only_beside_long_lines_or_in_few_tiles() -> None:
     assert (few.tile, few.vectors) == ((32, 32), (1, 4))
 
 
-def test_many_single_accesses_beside_vectors_have_registers() -> None:
-    cut, wide, by_element, whole_tiles = (
-        compiled(rounded_plus(dtype), tensor(dtype, n, m), tensor(dtype, m, n, **y))
-        for dtype, m, n, y in (
-            (Half, 269, 250_003, {}),
-            (Half, 1363, 7168, {}),
-            (BFloat16, 215, 50257, {"alignment": 2}),
-            (Float, 8192, 8192, {}),
-        )
-    )
-    for (kernel, params), blocks in ((cut, 4), (wide, 4), (by_element, 0), (whole_tiles, 0)):
-        assert kernel.kernel_ir is not None
-        assert (params.few, kernel.kernel_ir.min_blocks) == (blocks > 0, blocks)
-
-
 def test_many_rows_that_begin_anywhere_are_cut() -> None:
     def aligned_to(dtype: DataType, m: int, n: int, **y: Any) -> str:
         return compiled(rounded_plus(dtype), tensor(dtype, n, m), tensor(dtype, m, n, **y))[1].aligned_to
