@@ -80,9 +80,6 @@ REGISTERS_FOR_SUMS, MOVING_DOUBLES = 32, 0.7
 loaded (rms_norm f64 8x128256: 52 registers with four accesses, 79 with eight; add_rms_norm 46 with two, 56 with three)."""
 REGISTERS_FOR_RESTS = 12
 """As many more where results are Floats, and the blocks meet through device memory."""
-IN_DOUBLE, QUARTERS = 2, 128
-"""As many times the bytes of a thread where statistics are sums in Double of rows read by element (H200: batch norm f32
-128x512x7x7 of 256 threads 14.6 us, of 512 16.6, of pairs of Floats 16.6 and 18.9; 64x2048x7x7 24.5, 25.4, 25.0 and 26.3)."""
 REGISTERS_OF_CUT = 8
 """Of a thread for each tensor that is read from any address on: the gradient of layer_norm f32 9x50257 takes 78, not 48."""
 
@@ -274,17 +271,6 @@ class InnerPersistentScheduler:
             )
         if isinstance(shape, Refused):
             return shape
-        if not is_few and shape.cluster == 1 and vector == 1 and found.along == reads and adds_in_double(segment):
-            # What a warp joins in Double costs more than an element of its threads.
-            of_one = choose_row_shape(
-                spread, rows, vector, per_element, loaded, narrowest, device, wanted=IN_DOUBLE * BYTES_PER_THREAD
-            )
-            if not isinstance(of_one, Refused) and of_one.cluster == 1 and of_one.rows == 1:
-                # As many warps on each quarter of an SM.
-                threads = min(-(-of_one.threads // QUARTERS) * QUARTERS, device.max_threads_per_block)
-                batch = -(-length // threads)
-                shape = RowShape(threads, batch, 1, of_one.registers, threads * batch * loaded, 1)
-                one_pass = True
         if not is_few and shape.cluster == 1 and rows * 2 <= device.sm_count and cut == 0:
             is_double = narrowest > 4
             row = Row(length, vector, found.moved, 1 if one_pass else exchanges, is_double, accesses.misaligned)
