@@ -16,7 +16,7 @@ from fuser.schedule.few_rows import (
     is_alone,
 )
 from fuser.schedule.held_rows import adds_in_double, has_statistics, joins_statistics, kept_bytes, stages_on_chip
-from fuser.schedule.params import InnerPersistentParams, Refused, SegmentInputs
+from fuser.schedule.params import Refused
 from fuser.schedule.row_shapes import REGISTERS_FOR_ADDRESSES, RowShape
 from fuser.schedule.rows import Rows
 
@@ -52,9 +52,7 @@ def few_held_rows(segment: Fusion, found: Rows, shape: RowShape | Refused, devic
     few = _few_rows(segment, found)
     if few is None:
         return None
-    # Not measured for 16 bits and Doubles.
-    in_place = found.loaded if few.in_double and not found.is_single and found.placed(device) else 0
-    best = choose_few_shape(few, kept_bytes(segment), REGISTERS_FOR_ADDRESSES, device, in_place)
+    best = choose_few_shape(few, kept_bytes(segment), REGISTERS_FOR_ADDRESSES, device)
     # A row that registers would hold badly goes to shared memory, which this does not judge: where all rows are there at once
     # it is slower (H200: layer_norm bf16 16x128256 10.9 us, in the registers of eight blocks 8.4; f16 61x50257 12.1 and 10.7).
     is_double = any(r.tensor.dtype.itemsize > 4 for r in found.reads)
@@ -68,32 +66,3 @@ def few_held_rows(segment: Fusion, found: Rows, shape: RowShape | Refused, devic
     in_blocks = best.cluster == shape.cluster == 1 and best.threads > WARP
     is_known = in_blocks and is_alone(few, -(-found.rows // device.sm_count))
     return best if best.time < time - (LEAST_ALONE if is_known else LEAST_GAIN) else None
-
-
-def few_in_shared(
-    segment: Fusion, found: Rows, few: FewShape, inputs: SegmentInputs, device: DeviceInfo, *, one_pass: bool
-) -> InnerPersistentParams | Refused:
-    """Parameters for few rows that lie in shared memory, all at once."""
-    vector, accesses = found.accesses.vector, found.accesses
-    bounds = found.bounds(segment, inputs, few.threads * few.batch * few.cluster * vector)
-    if isinstance(bounds, Refused):
-        return bounds
-    return InnerPersistentParams(
-        found.order,
-        few.threads,
-        1,
-        few.batch,
-        vector,
-        accesses.vectorized,
-        bounds,
-        few.cluster,
-        True,
-        found.placed(device),
-        one_pass=one_pass,
-        alone=1 < few.cluster <= device.sm_count // found.rows,
-        reasons=(
-            f"all {found.rows} rows of {found.length} elements lie in shared memory at once, each in that of {few.cluster} "
-            f"blocks of {few.threads} threads, {few.batch} accesses of {vector} each",
-            f"about {few.time:.1f} us beside the launch",
-        ),
-    )

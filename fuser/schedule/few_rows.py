@@ -8,12 +8,10 @@ are microseconds, all rates bytes a microsecond. The figures are those of an H20
 
 from __future__ import annotations
 
-import itertools
 import math
 
 from fuser.ir.device_info import DeviceInfo
 from fuser.records import record
-from fuser.schedule.room_for_exchanges import BESIDE_ROW
 from fuser.schedule.rows_over_grid import CLUSTERED, DEVICE_RATE, SM_RATE
 
 ELEMENT, SINGLE_ELEMENT = 0.01, 0.03
@@ -79,11 +77,7 @@ CLUSTER, IN_CLUSTER, PER_BLOCK = 0.6, 0.3, 0.03
 """What a cluster takes to be there, an exchange of its blocks, and what each block adds."""
 
 THREADS = (32, 64, 128, 256, 512, 1024)
-MOST_ACCESSES, MOST_IN_SHARED = 32, 48
-SHARED_REGISTERS = 48
-"""Registers of a thread whose row lies in shared memory, and the accesses that it may have of it."""
-IN_SHARED = 3.6e-5
-"""What an element of an SM takes longer that passes through shared memory (the same, 4x32x112x112 over two 11.4 us)."""
+MOST_ACCESSES = 32
 MOST_PER_SM = 4
 """Rows, or blocks of them, of an SM: with more it is the memory that counts."""
 LEAST_GAIN, LEAST_ALONE, LEAST_OF_CLUSTER = 0.3, 0.1, 0.15
@@ -128,26 +122,24 @@ class FewRows:
 
 @record
 class FewShape:
-    """`threads` with `batch` accesses each in every of `cluster` blocks of a row, in registers or in shared memory."""
+    """`threads` with `batch` accesses each in every of `cluster` blocks of a row."""
 
     threads: int
     batch: int
     cluster: int
     registers: int
     time: float
-    in_shared: bool = False
     one_pass: bool = False
 
 
 @record
 class _Share:
     """What the blocks of a row have to do, however many threads they have: `per_sm` of them on a processor; the time of what
-    moves, of instructions, and of the way through shared memory."""
+    moves, and of instructions."""
 
     per_sm: int
     moving: float
     working: float
-    passing: float
 
 
 def few_time(
@@ -157,12 +149,11 @@ def few_time(
     cluster: int,
     fit: int,
     *,
-    in_shared: bool = False,
     one_pass: bool = False,
 ) -> float:
     """Of rows over as many blocks each, `fit` of which have processors of their own. `one_pass`: of those whose statistics may
     be of one."""
-    return _time(few, _share(few, cluster, fit), threads, batch, cluster, in_shared=in_shared, one_pass=one_pass)
+    return _time(few, _share(few, cluster, fit), threads, batch, cluster, one_pass=one_pass)
 
 
 def _share(few: FewRows, cluster: int, fit: int) -> _Share:
@@ -172,18 +163,15 @@ def _share(few: FewRows, cluster: int, fit: int) -> _Share:
     moving = max(share / SM_RATE, per_sm * share / MOST_RATE, few.rows * few.length * few.moved / DEVICE_RATE)
     instructions = (EXACT_INSTRUCTIONS if few.is_exact else INSTRUCTIONS) + BESIDE_INSTRUCTIONS * few.is_searched
     working = few.length / cluster * per_sm * instructions * INSTRUCTION
-    return _Share(per_sm, moving, working, few.length / cluster * per_sm * IN_SHARED)
+    return _Share(per_sm, moving, working)
 
 
-def _time(
-    few: FewRows, share: _Share, threads: int, batch: int, cluster: int, *, in_shared: bool, one_pass: bool
-) -> float:
+def _time(few: FewRows, share: _Share, threads: int, batch: int, cluster: int, *, one_pass: bool) -> float:
     per_sm, moving, working = share.per_sm, share.moving, share.working
     warps = per_sm * -(-threads // WARP)
-    passing = share.passing if in_shared else 0.0
     if few.in_double:
         ways = _ONE_PASS if one_pass else _TWO_PASSES
-        time = LATENCY + max(moving, working) + passing + ways.base + warps * ways.warp
+        time = LATENCY + max(moving, working) + ways.base + warps * ways.warp
         time += batch * few.vector * ways.element + TURN * (per_sm - 1)
         return time + (ways.exchange + PER_BLOCK * cluster if cluster > 1 else 0.0)
     if cluster == 1 and threads > WARP and is_alone(few, per_sm):
@@ -191,7 +179,7 @@ def _time(
         return time + (ONE_PASS + warps * WARP_ONCE if one_pass else TWO_PASSES + warps * WARP_TWICE)
     element = ELEMENT if few.vector > 1 else SINGLE_ELEMENT
     element = EXACT_ELEMENT if few.is_exact else CUT_ELEMENT if few.is_cut else element
-    time = LATENCY + max(moving, working) + passing + batch * few.vector * element
+    time = LATENCY + max(moving, working) + batch * few.vector * element
     time += warps * (EXACT_WARP_TIME if few.is_exact else CUT_WARP_TIME if few.is_cut else WARP_TIME)
     if cluster > 1:
         time += TURN * (per_sm - 1)
@@ -210,15 +198,13 @@ def fitting(cluster: int, device: DeviceInfo) -> int:
     return math.floor(device.sm_count * CLUSTERED[cluster] / cluster)
 
 
-def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo, placed: int = 0) -> FewShape | None:
+def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo) -> FewShape | None:
     """The shape that should take least time; None if the device does not hold all rows at once.
 
     held      bytes that a thread keeps of an element
     overhead  registers of a thread beside those
-    placed    bytes of an element that may lie in shared memory in their place; 0: none may
     """
     best: FewShape | None = None
-    places = (False, True) if placed else (False,)
     for cluster in (1, 2, 4, 8, 16):
         fit = fitting(cluster, device) if cluster <= device.max_cluster else 0
         if fit < 1 or (cluster > 1 and few.length < cluster * few.vector * WARP):
@@ -240,18 +226,15 @@ def choose_few_shape(few: FewRows, held: int, overhead: int, device: DeviceInfo,
             threads = max(min(threads, WARP), -(-accesses // (batch * WARP)) * WARP)
             if threads > max(WARP, 2 * accesses):
                 continue
-            for in_shared, one_pass in itertools.product(places, passes):
-                time = _time(few, share, threads, batch, cluster, in_shared=in_shared, one_pass=one_pass)
+            for one_pass in passes:
+                time = _time(few, share, threads, batch, cluster, one_pass=one_pass)
                 if time >= limit:
                     continue
-                if in_shared:
-                    registers, shared = SHARED_REGISTERS, batch * threads * few.vector * placed + BESIDE_ROW
-                else:
-                    registers, shared = _registers(few, batch, held, overhead), 0
-                if batch > (MOST_IN_SHARED if in_shared else MOST_ACCESSES) or registers > device.registers_per_thread:
+                registers = _registers(few, batch, held, overhead)
+                if batch > MOST_ACCESSES or registers > device.registers_per_thread:
                     continue
-                if per_sm <= _resident(threads, registers, shared, device):
-                    best, limit = FewShape(threads, batch, cluster, registers, time, in_shared, one_pass), time
+                if per_sm <= _resident(threads, registers, device):
+                    best, limit = FewShape(threads, batch, cluster, registers, time, one_pass), time
     return best
 
 
@@ -263,13 +246,10 @@ def _registers(few: FewRows, batch: int, held: int, overhead: int) -> int:
     return -(-(overhead + kept + moving) // 8) * 8
 
 
-def _resident(threads: int, registers: int, shared: int, device: DeviceInfo) -> int:
+def _resident(threads: int, registers: int, device: DeviceInfo) -> int:
     """Blocks that an SM holds."""
-    if shared > device.shared_per_block_optin:
-        return 0
     return min(
         device.max_threads_per_sm // threads,
         device.registers_per_sm // (registers * threads),
         device.max_blocks_per_sm,
-        device.shared_per_sm // max(shared, 1),
     )

@@ -26,7 +26,7 @@ from fuser.schedule.alignment import ACCESS
 from fuser.schedule.cut_rows import LEAST_BYTES, LEAST_BYTES_BESIDE, choose_cut_shape, cut_params
 from fuser.schedule.cut_rows_over_grid import WORTH as CUT_WORTH
 from fuser.schedule.cut_rows_over_grid import choose_cut_grid_shape, cut_cluster_time
-from fuser.schedule.few_held_rows import few_held_rows, few_in_shared
+from fuser.schedule.few_held_rows import few_held_rows
 from fuser.schedule.held_rows import (
     adds_in_double,
     has_statistics,
@@ -163,8 +163,6 @@ class InnerPersistentScheduler:
             shape = RowShape(few.threads, few.batch, 1, few.registers, in_flight, few.cluster)
             one_pass = few.one_pass or (few.cluster > 1 and joins_statistics(segment))
             inputs_only, per_element = False, kept_bytes(segment, one_pass=one_pass)
-            if few.in_shared:
-                return few_in_shared(segment, found, few, inputs, device, one_pass=one_pass)
         exchanges = stages_on_chip(segment) - 1
         shaped: RowShape | None = None
         if not has_statistics(segment):
