@@ -24,6 +24,7 @@ from fuser.schedule.reference import (
     dim_order,
     lacking_output,
     resolving_graph,
+    squeezed_dim,
     tangled_dims,
     uncovered,
 )
@@ -89,7 +90,8 @@ class PointwiseScheduler:
         lacking = lacking_output(graph, segment, [g for g in dim_groups(graph, reference) if not g.is_broadcast])
         if lacking is not None:
             return Refused(f"the output {lacking.name} lacks a dimension of {reference.name}, the largest")
-        tangled = tangled_dims(segment, graph)
+        groups = dim_groups(graph, reference)
+        tangled = tangled_dims(segment, graph) or squeezed_dim(segment, graph, groups, resolved=True)
         if tangled is not None:
             return Refused(tangled)
         return Accepted()

@@ -77,12 +77,21 @@ def tangled_dims(segment: Fusion, graph: IterationGraph) -> str | None:
     return None if ambiguous is None else f"{ambiguous.name} is broadcast to two different dimensions"
 
 
-def squeezed_dim(segment: Fusion, graph: IterationGraph, groups: Collection[Group]) -> str | None:
+def squeezed_dim(
+    segment: Fusion, graph: IterationGraph, groups: Collection[Group], *, resolved: bool = False
+) -> str | None:
     """Why the threads that share some dims may need elements of one another: a tensor without such a dim is read from one that
-    has it, where it happens to have one element. None if there is no such tensor."""
+    has it, where it happens to have one element. None if there is no such tensor.
+
+    resolved   also where it has one element by definition, and is spread over the elements of another tensor's dim: what is
+               computed for those threads is held by no other
+    """
     for e in segment.tensor_exprs:
         if isinstance(e, Squeeze) and any(
-            is_dropped and not d.is_broadcast and graph.group(d) in groups
+            is_dropped
+            and (resolved or not d.is_broadcast)
+            and not graph.group(d).is_broadcast
+            and graph.group(d) in groups
             for d, is_dropped in zip(e.input.visible, e.flags, strict=True)
         ):
             return f"{e.output.name} is read from one place of a dimension of {e.input.name}"

@@ -181,9 +181,9 @@ def _cells(
             bounds |= dict.fromkeys(whole[1])
             found.append(whole[0])
     found += [a for a in arguments if a.tensor.name not in held]
-    if not inner and not held:
-        return None
     solid = [g for g in inner if sizes[g] != 1]
+    if not solid and not held:
+        return None
     for i, a in enumerate(found):
         own = [g for g in solid if a.stride(g)]
         running = a.cell

@@ -366,3 +366,20 @@ def test_candidates_ask_only_for_extents_that_hold() -> None:
     fusion = fd.fusion.ir_fusion
     found = list(PointwiseScheduler().candidates(fusion, bind_inputs(fusion, inputs), H200))
     assert {d for p in found if isinstance(p, PointwiseParams) for *_, d in p.divisors} == {4}
+
+
+@pytest.mark.parametrize("computed", [True, False])
+def test_what_is_squeezed_and_spread_over_threads_is_no_bug(computed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column that is read as one, and without its dim of one element: other threads would hold it."""
+    monkeypatch.setenv("FUSER_VERIFY", "passes")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        column = fd.define_tensor([-1, 1], contiguity=True)
+        a = fd.ops.exp(column) if computed else column
+        spread = fd.ops.broadcast(fd.ops.sin(fd.ops.squeeze(a, [1])), [False, True])
+        fd.add_output(x * spread + a)
+    rng = np.random.default_rng(0)
+    x, column = rng.random((7, 300), np.float32), rng.random((7, 1), np.float32)
+    a = np.exp(column) if computed else column
+    (found,) = fd.execute([x, column], device="simulator")
+    np.testing.assert_allclose(found, x * np.sin(a) + a, rtol=1e-5)
