@@ -244,6 +244,8 @@ def _segments_between(fusion: Fusion, without: Collection[SizesRefused]) -> Segm
         segments.append(_view_segment(fusion, views))
     exprs = [e for e in _ordered(rest) if e not in after]
     last = tuple(_segment_of(rest, after, without) for _ in after[:1])
+    if not exprs:
+        return SegmentedFusion(fusion, (*segments, *last))
     if exprs and (after or not is_whole):
         part, extents = sub_fusion(rest, exprs)
         scheduler, why = choose_scheduler(part, without)

@@ -93,7 +93,8 @@ class _Extents:
 
     def asked_constant(self, extents: Collection[Int]) -> tuple[Bound, ...] | None:
         """What has to be asked for so that equal extents are one constant; None where that is not enough."""
-        asked: dict[Bound, None] = {}
+        # By place: numbers of a trace cannot be keys.
+        asked: dict[Place, Bound] = {}
         is_known = any(e.is_const for e in extents)
         for e in sorted(extents, key=str):
             if isinstance(e, Symbol) and is_known:
@@ -101,8 +102,8 @@ class _Extents:
             for s in sorted(e.symbols, key=str):
                 if s not in self.owners:
                     return None
-                asked[(*self.owners[s], self.evaluate(s), self.evaluate(s))] = None
-        return tuple(asked)
+                asked[self.owners[s]] = (*self.owners[s], self.evaluate(s), self.evaluate(s))
+        return tuple(asked.values())
 
     def asked_divisible(self, group: Group, divisor: int) -> tuple[Divisor, ...] | None:
         """What has to be asked for so that the extent of a dim is a multiple; None where that is not enough."""
@@ -160,12 +161,12 @@ def _cells(
     inner: Sequence[Group],
     extents: _Extents,
 ) -> Cells | None:
-    bounds: dict[Bound, None] = {}
+    bounds: dict[Place, Bound] = {}
     for group in inner:
         asked = extents.asked_constant(extents.extents[group])
         if asked is None:
             return None
-        bounds |= dict.fromkeys(asked)
+        bounds |= {b[:2]: b for b in asked}
     sizes = {g: inputs.evaluate(g.extent) for g in (*around, *inner)}
     last = next((g for g in reversed(around) if sizes[g] != 1), None)
     if last is None:
@@ -178,7 +179,7 @@ def _cells(
         whole = None if described is None else _held(graph, segment, t, described, inner, extents)
         if whole is not None and whole[0].stride(last):
             held[t.name] = whole[0]
-            bounds |= dict.fromkeys(whole[1])
+            bounds |= {b[:2]: b for b in whole[1]}
             found.append(whole[0])
     found += [a for a in arguments if a.tensor.name not in held]
     solid = [g for g in inner if sizes[g] != 1]
@@ -206,7 +207,7 @@ def _cells(
         a.stride(last) == (a.cell if a.name in runs else 1) and not _is_moved_inside(graph, a, inner) for a in found
     ):
         return None
-    return Cells(tuple(found), tuple(inner), tuple(held), frozenset(runs), tuple(bounds))
+    return Cells(tuple(found), tuple(inner), tuple(held), frozenset(runs), tuple(bounds.values()))
 
 
 def _held(
