@@ -82,13 +82,6 @@ def evaluate_fusion(fusion: Fusion, inputs: Iterable[Any], state: tuple[int, int
     return [np.asarray(values[t.name], order="C") for t in returned_tensors(fusion)]
 
 
-def evaluate_updates(fusion: Fusion, inputs: Iterable[Any], state: tuple[int, int] | None = None) -> dict[str, Array]:
-    """New contents of every input that is updated in place, by name of the input."""
-    values = evaluate_values(fusion, inputs, state)
-    updates = [(o.alias_of.name, values[o.tensor.name]) for o in fusion.outputs if o.alias_of is not None]
-    return {name: np.asarray(array, order="C") for name, array in updates}
-
-
 def evaluate_values(fusion: Fusion, inputs: Iterable[Any], state: tuple[int, int] | None = None) -> dict[str, Array]:
     """Every tensor of the fusion for these inputs, by name.
 

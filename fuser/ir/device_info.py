@@ -12,6 +12,9 @@ from fuser.tracebacks import short_traceback
 INSTRUCTION_BYTES = 16
 """Of one machine instruction, from compute capability 7.0 on."""
 
+SECTOR_BYTES = 32
+"""What the caches read and write as one."""
+
 
 @record
 class DeviceInfo:

@@ -315,8 +315,3 @@ LIBRARY_OPS: dict[str, LibraryRow] = {
 def library_results(op: str, call: Call) -> Sequence[Result]:
     """The results of an op. Raises DefinitionRuntimeError for operands that do not fit."""
     return LIBRARY_OPS[op].results(call)
-
-
-def scalar_operands(expr: LibraryOp) -> list[tuple[str, Scalar]]:
-    """Numbers that an op takes, by parameter."""
-    return [(n, v) for n, v in zip(expr.names, expr.inputs, strict=True) if isinstance(v, Scalar)]

@@ -255,7 +255,6 @@ _toolchains: dict[str, str] = {}
 
 _SUCCESS = 0
 _FLAGS = ("--std=c++17", "-default-device", "--diag-suppress=177")
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _FILE_LINE = re.compile(r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\): (?:catastrophic )?error", re.MULTILINE)
 
 

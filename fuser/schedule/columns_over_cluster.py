@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
 from fuser.records import record
 from fuser.schedule.room_for_exchanges import OF_COLUMN_THREAD, Joined
 from fuser.schedule.rows_over_grid import CLUSTERED, DEVICE_RATE
@@ -42,8 +42,6 @@ IN_GRID, PER_GRID_BLOCK = 4.2, 0.01
 """The same through device memory, where all blocks wait for all (H200: batch norm f32 8x256x28x28 over 33 blocks 13.0 us, over
 clusters 13.1 to 19; 4x32x112x112 over 132 blocks 13.8, over 66 13.7, over clusters 14.8 to 19)."""
 
-SECTOR = 32
-"""Bytes of a row that a block takes at least: memory is read in such pieces."""
 
 NARROW = 1.2e-7
 """What each byte takes longer that is moved in pieces of one sector; in those of two, an eighth of that, and so on (H200: f32
@@ -113,7 +111,7 @@ def shape_time(
 def _narrow(work: Work, across: int) -> float:
     """What short runs of `across` accesses take longer."""
     moved = work.rows * -(-work.columns // work.vector) * work.moved
-    return moved * NARROW * (SECTOR / (across * work.loaded)) ** 3
+    return moved * NARROW * (SECTOR_BYTES / (across * work.loaded)) ** 3
 
 
 def grid_time(work: Work, across: int, along: int, sharing: int, device: DeviceInfo) -> float:
@@ -136,7 +134,7 @@ def choose_cluster_shape(
     accesses = -(-work.columns // work.vector)
     widths = {1 << k for k in range((accesses - 1).bit_length() + 1)}
     # Less than a sector is read as a whole one.
-    least = min(max(widths), max(1, SECTOR // (work.vector * widest)))
+    least = min(max(widths), max(1, SECTOR_BYTES // (work.vector * widest)))
     for across in sorted(w for w in widths if least <= w <= WARP):
         tiles = -(-accesses // across)
         narrow = _narrow(work, across)

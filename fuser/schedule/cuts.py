@@ -74,10 +74,11 @@ class _Cuts:
         tensors = list(dict.fromkeys((*fusion.tensors, *read)))
         self.definitions = {t: e for e in fusion.tensor_exprs for t in tensor_outputs(e)}
         self.order = {t: k for k, t in enumerate(tensors)}
-        self.level = _levels(fusion)
+        seen_twice = _seen_twice(fusion)
+        self.level = _levels(fusion, seen_twice)
         graph = fusion.resolved_dims
         self.rank = {t: len({graph.group(d) for d in t.visible if not d.is_broadcast}) for t in tensors}
-        self.sources = _sources(fusion, self.rank)
+        self.sources = _sources(fusion, self.rank, seen_twice)
 
     def run(self) -> list[Part]:
         """See `cut_fusion`."""
@@ -220,13 +221,12 @@ class _Cuts:
         return sub_fusion(replace(self.fusion, exprs=kept, outputs=outputs), exprs)
 
 
-def _levels(fusion: Fusion) -> dict[Tensor, int]:
-    """The level of each tensor."""
+def _levels(fusion: Fusion, seen_twice: Collection[Tensor]) -> dict[Tensor, int]:
+    """The level of each tensor. `seen_twice`: see `_seen_twice`."""
     graph = fusion.resolved_dims
     level: dict[Tensor, int] = {}
     reduced: dict[Tensor, frozenset[Group]] = {}
     again: dict[Tensor, bool] = {}
-    seen_twice = _seen_twice(fusion)
     for e in fusion.tensor_exprs:
         sources = tensor_inputs(e)
         at = max((level.get(t, 0) + _has_to_end(fusion, e, t, seen_twice) for t in sources), default=0)
@@ -273,9 +273,10 @@ def _seen_twice(fusion: Fusion) -> frozenset[Tensor]:
     return frozenset(t for t, found in flags.items() if len(found) > 1)
 
 
-def _sources(fusion: Fusion, rank: Mapping[Tensor, int]) -> dict[Tensor, frozenset[Tensor]]:
+def _sources(
+    fusion: Fusion, rank: Mapping[Tensor, int], seen_twice: Collection[Tensor]
+) -> dict[Tensor, frozenset[Tensor]]:
     """The kept tensors and inputs that each tensor is computed of. `rank`: see `_Cuts`."""
-    seen_twice = _seen_twice(fusion)
     ends = {t for e in fusion.tensor_exprs for t in tensor_inputs(e) if _has_to_end(fusion, e, t, seen_twice)}
     found: dict[Tensor, frozenset[Tensor]] = {}
     for e in fusion.tensor_exprs:

@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from fuser.ir.device_info import DeviceInfo
+from fuser.ir.device_info import SECTOR_BYTES, DeviceInfo
 from fuser.ir.dtypes import DataType
 from fuser.ir.enums import CacheOp, ParallelType, SchedulerType
 from fuser.ir.exact_statistics import RUN_DIGITS, exact_statistics, in_double, value_digits
@@ -65,7 +65,6 @@ from fuser.schedule.room_for_exchanges import joined_bytes
 from fuser.schedule.stages import as_defined, keep_stages, reduced_groups_of, row_reductions, split_stages, stage_levels
 from fuser.schedule.text_length import element_instructions, most_repeated
 from fuser.schedule.total_reductions import rfactor_totals
-from fuser.schedule.written_columns import SECTOR
 
 # Accumulators of a thread along kept dims: more would push the loads in flight out of its registers.
 _ACCUMULATORS = 32
@@ -250,7 +249,7 @@ class ReductionScheduler:
             wide=any(size > 4 for size, _ in reads),
             may_split=len(set(stage_levels(as_defined(segment)).values())) == 1,
             written=sum(outputs),
-            ragged=any(math.prod(extent[g] for g in row) * size % SECTOR for size in outputs),
+            ragged=any(math.prod(extent[g] for g in row) * size % SECTOR_BYTES for size in outputs),
         )
         plan = plan_reduction(space, device)
         if plan.unroll > max(1, most // vector):

@@ -30,8 +30,6 @@ from fuser.schedule.reduction_space import (
     power_of_two,
 )
 
-SECTOR = 32
-"""Bytes of memory that are read and written as one."""
 _JOIN = 2
 """Turns that take as long as a block's first loads and its join."""
 _SHARE_OF_CACHE = 2

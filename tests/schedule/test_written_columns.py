@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuser import DataType as D
-from fuser.ir.device_info import H200
+from fuser.ir.device_info import H200, SECTOR_BYTES
 from fuser.schedule.params import ReductionParams
-from fuser.schedule.written_columns import SECTOR
 from tests.schedule.test_reduced_outputs import NARROW, blocks_of, planned, product_and_sums
 from tests.schedule.test_reduction import propose, simulate
 
@@ -49,7 +48,7 @@ def test_parts_are_not_joined_for_longer_than_they_are_made(rows: int, columns: 
 def test_rows_that_share_sectors_are_cut_where_aligned_ones_are_not(rows: int, columns: int, dtype: D) -> None:
     """What the resident blocks move fits in L2, or parts are as many as can be joined. Nothing leaves the cache early."""
     params = planned([0], (rows, columns), dtype)
-    shared = columns * dtype.itemsize % SECTOR > 0
+    shared = columns * dtype.itemsize % SECTOR_BYTES > 0
     assert params.streaming is not shared
     if not shared:
         return
