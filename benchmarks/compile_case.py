@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from benchmarks.case import Case, define_fusion
 from fuser.compiler.bind_inputs import BoundInputs, bind_inputs
-from fuser.compiler.compile_fusion import compile_fusion
-from fuser.compiler.kernel_compiler import CompileOptions
+from fuser.compiler.compile_fusion import compile_fusion, concrete_fusion, inputs_of_segments, plan_fusion
+from fuser.compiler.kernel_compiler import CompileOptions, KernelCompiler
 from fuser.compiler.program_cache import CacheCounters, ProgramCache
 from fuser.compiler.recorder import Recorder
+from fuser.compiler.segment_failures import until_sizes_fit
 from fuser.host_ir.program import HostProgram
 from fuser.ir.device_info import H200, DeviceInfo
+from fuser.schedule.params import Params
+from fuser.schedule.segment import Segment, SizesRefused
 
 
 class TextOnly:
@@ -47,6 +50,25 @@ def ir_fusion(case: Case) -> Any:
 def bind_case(case: Case, fusion: Any) -> BoundInputs:
     """Its inputs without data. As `execute` does, this leaves the extents that have to be equal to the concrete fusion."""
     return bind_inputs(fusion, [i.descriptor() for i in case.inputs], check_extents=False)
+
+
+def proposed(case: Case, info: DeviceInfo = H200) -> list[tuple[Segment, Params]]:
+    """The segments of a case, and what schedulers propose for them; nothing is lowered.
+
+    Raises NotSupportedError as `compile_case` does.
+    """
+    fusion = ir_fusion(case)
+    bound = bind_case(case, fusion)
+    fusion = concrete_fusion(fusion, bound)
+    compiler = KernelCompiler(info)
+
+    def attempt(without: frozenset[SizesRefused], reasons: Sequence[str]) -> list[tuple[Segment, Params]]:
+        segmented = plan_fusion(fusion, Recorder(), without, reasons)
+        bindings = inputs_of_segments(segmented, bound)
+        given = zip(segmented.segments, bindings, strict=True)
+        return [(s, compiler.propose(s, inputs)) for s, inputs in given]
+
+    return until_sizes_fit(attempt)
 
 
 def compile_together(cases: Iterable[Case], info: DeviceInfo = H200) -> CacheCounters:

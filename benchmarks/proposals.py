@@ -21,16 +21,11 @@ from typing import Any
 
 from benchmarks.asked_cases import asked_cases
 from benchmarks.case import Case
-from benchmarks.compile_case import bind_case, ir_fusion
-from fuser.compiler.compile_fusion import concrete_fusion, inputs_of_segments, plan_fusion
-from fuser.compiler.kernel_compiler import KernelCompiler
-from fuser.compiler.recorder import Recorder
-from fuser.compiler.segment_failures import until_sizes_fit
+from benchmarks.compile_case import proposed
 from fuser.compiler.uncollected import uncollected
 from fuser.errors import FuserError, NotSupportedError
 from fuser.ir.device_info import DeviceInfo
 from fuser.schedule.registry import SCHEDULERS
-from fuser.schedule.segment import SizesRefused
 
 MOST_MS = 1.0
 TIMES = 5
@@ -94,18 +89,8 @@ class ProposalClock:
 
 def proposals_of(case: Case, info: DeviceInfo) -> list[Proposal]:
     """Every proposal on the way to the kernels of a case, refused ones included."""
-    fusion = ir_fusion(case)
-    bound = bind_case(case, fusion)
-    fusion = concrete_fusion(fusion, bound)
-    compiler = KernelCompiler(info)
-
-    def attempt(without: frozenset[SizesRefused], reasons: Sequence[str]) -> None:
-        segmented = plan_fusion(fusion, Recorder(), without, reasons)
-        for segment, inputs in zip(segmented.segments, inputs_of_segments(segmented, bound), strict=True):
-            compiler.propose(segment, inputs)
-
     with ProposalClock() as clock:
-        until_sizes_fit(attempt)
+        proposed(case, info)
     return clock.found
 
 

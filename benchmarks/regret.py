@@ -24,16 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.case import Case
-from benchmarks.compile_case import ir_fusion
+from benchmarks.compile_case import proposed
 from benchmarks.param_times import DATA, SegmentTimes, cases_of, read, text_of
-from fuser.compiler.bind_inputs import bind_inputs
-from fuser.compiler.compile_fusion import concrete_fusion, inputs_of_segments, plan_fusion
-from fuser.compiler.kernel_compiler import KernelCompiler
-from fuser.compiler.recorder import Recorder
-from fuser.compiler.segment_failures import until_sizes_fit
 from fuser.errors import FuserError
 from fuser.ir.device_info import DeviceInfo
-from fuser.schedule.segment import SizesRefused
 
 MOST_MEAN = 0.05
 MOST_95 = 0.20
@@ -59,20 +53,11 @@ def is_held_out(case: str) -> bool:
 
 def proposals_of(case: Case, info: DeviceInfo) -> dict[tuple[str, ...], str]:
     """What is proposed for each segment of a case, by the segment's outputs."""
-    fusion = ir_fusion(case)
-    bound = bind_inputs(fusion, [i.descriptor() for i in case.inputs])
-    fusion = concrete_fusion(fusion, bound)
-    compiler = KernelCompiler(info)
-
-    def attempt(without: frozenset[SizesRefused], reasons: Sequence[str]) -> dict[tuple[str, ...], str]:
-        segmented = plan_fusion(fusion, Recorder(), without, reasons)
-        return {
-            tuple(t.name for t in segment.fusion.output_tensors): text_of(compiler.propose(segment, inputs))
-            for segment, inputs in zip(segmented.segments, inputs_of_segments(segmented, bound), strict=True)
-            if segment.has_kernel
-        }
-
-    return until_sizes_fit(attempt)
+    return {
+        tuple(t.name for t in s.fusion.output_tensors): text_of(params)
+        for s, params in proposed(case, info)
+        if s.has_kernel
+    }
 
 
 def regrets(measured: Iterable[SegmentTimes], info: DeviceInfo) -> list[Regret]:
@@ -87,12 +72,12 @@ def regrets(measured: Iterable[SegmentTimes], info: DeviceInfo) -> list[Regret]:
         if case is None:
             continue
         try:
-            proposed = proposals_of(case, info)
+            planned = proposals_of(case, info)
         except FuserError as error:
             print(f"{name}: {type(error).__name__}: {error.message.splitlines()[0]}", file=sys.stderr)
             continue
         for outputs, us in segments.items():
-            text, best = proposed.get(outputs), min(us, key=us.__getitem__)
+            text, best = planned.get(outputs), min(us, key=us.__getitem__)
             value = None if text is None or text not in us else us[text] / us[best] - 1
             found.append(Regret(name, case.family, value, text or "cut otherwise", best))
     return found
@@ -137,6 +122,10 @@ def main(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(arguments)
     measured = [t for path in asked.files or sorted(DATA.glob("*.jsonl")) for t in read(path)]
     measured = [t for t in measured if not asked.held_out or is_held_out(t.case)]
+    if not measured:
+        parser.error(
+            "no times were measured: on a GPU, python3 -m benchmarks.tuned --wide --times benchmarks/data/NAME.jsonl"
+        )
     text, is_missed = text_of_regrets(regrets(measured, DeviceInfo.preset(asked.device)), asked.worst)
     print(text)
     return int(is_missed)

@@ -92,3 +92,11 @@ def test_reasons_are_no_part_of_what_is_compared() -> None:
 def test_lists_of_cases_have_names() -> None:
     with pytest.raises(ValueError, match="public, sweep"):
         cases_of("private")
+
+
+def test_without_times_it_says_how_to_measure_some(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = tmp_path / "none.jsonl"
+    empty.write_text("")
+    with pytest.raises(SystemExit):
+        regret.main([str(empty)])
+    assert "benchmarks.tuned --wide --times" in capsys.readouterr().err
