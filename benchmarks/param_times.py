@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.case import Case
-from benchmarks.cases import public_cases
+from benchmarks.case_sets import SETS
 from benchmarks.sweep_cases import sweep_cases
 from fuser.compiler.tuning_record import Fate, SegmentTuning
-from fuser.schedule.params import NoOpParams, Params
+from fuser.schedule.params import Params
 
 DATA = Path(__file__).resolve().parent / "data"
 
@@ -39,25 +39,27 @@ class SegmentTimes:
 
 
 def text_of(params: Params) -> str:
-    """What parameters are compared by: all but their reasons, those of parameters within them included."""
-    return repr(_bare(params))
+    """What parameters are compared by: all but reasons and what is as ever, in parameters within them as well."""
+    return _text(params)
 
 
-def _bare(params: Any) -> Any:
-    if isinstance(params, NoOpParams):
-        return params
-    inner = {f.name: _bare(v) for f in fields(params) if hasattr(v := getattr(params, f.name), "reasons")}
-    return replace(params, reasons=(), **inner)
+def _text(value: Any) -> str:
+    if not is_dataclass(value):
+        return repr(value)
+    said = ((f.name, getattr(value, f.name)) for f in fields(value) if f.name != "reasons")
+    defaults = {f.name: f.default for f in fields(value)}
+    inner = ", ".join(f"{name}={_text(v)}" for name, v in said if v != defaults[name])
+    return f"{type(value).__name__}({inner})"
 
 
 def cases_of(name: str) -> dict[str, Case]:
-    """The cases of a list (`public`, `sweep<seed>`) by their names in files. Raises ValueError for another list."""
-    if name == "public":
-        found = public_cases()
+    """The cases of a list (`public`, `everyday`, `sweep<seed>`) by their names in files. Raises ValueError for another."""
+    if name in SETS:
+        found = SETS[name]()
     elif name.startswith("sweep") and name.removeprefix("sweep").isdigit():
         found = sweep_cases(int(name.removeprefix("sweep")))
     else:
-        raise ValueError(f"no list of cases {name!r}; there are: public, sweep<seed>")
+        raise ValueError(f"no list of cases {name!r}; there are: {', '.join(SETS)}, sweep<seed>")
     return {f"{name}/{c.name}": c for c in found}
 
 

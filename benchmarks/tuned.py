@@ -1,16 +1,18 @@
 """What tuning gains over what schedulers propose: each case tuned on its own inputs, with the time of every segment.
 
     python3 -m benchmarks.tuned [PART OF A NAME ...] [--seed N] [--losers] [--json FILE]
-    python3 -m benchmarks.tuned --seed 11 --wide --times benchmarks/data/h200.jsonl --part 1/4 --seconds 200
+    python3 -m benchmarks.tuned --set everyday --wide --times benchmarks/data/h200.jsonl --part 1/8 --lock /tmp/gpu
 
 Public cases, or with `--seed` those of the sweep. `--losers` prints all candidates of each segment. Times are those that tuning
 takes: one run of a kernel with a cold second-level cache. `--times` keeps them for `benchmarks.regret`; `--wide` has candidates
-two choices away from the proposal as well, as many as make 24, drawn by the case's name. Needs torch and a GPU.
+two choices away from the proposal as well, as many as make 24, drawn by the case's name. Parts that run at once compile side
+by side, and measure one after the other where they have the same `--lock`. Needs torch and a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import math
 import random
@@ -19,6 +21,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from benchmarks.case import Case, define_fusion
@@ -64,6 +67,20 @@ def wide_candidates() -> AbstractContextManager[object]:
     return patch.object(KernelCompiler, "candidates", wide)
 
 
+def measured_alone(lock: Path) -> AbstractContextManager[object]:
+    """While it is in place one process measures at a time, of all that name the same file."""
+    from fuser.compiler import tuning
+
+    plain = tuning._Run._measured  # pyright: ignore[reportPrivateUsage]
+
+    def alone(run: Any, *arguments: Any) -> list[list[float]]:
+        with lock.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            return plain(run, *arguments)
+
+    return patch.object(tuning._Run, "_measured", alone)  # pyright: ignore[reportPrivateUsage]
+
+
 def lines_of(case: Case, record: TuningRecord, seconds: float) -> list[str]:
     """A line for each segment: proposed, best, their quotient, how the best differs."""
     lines: list[str] = []
@@ -84,19 +101,24 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python3 -m benchmarks.tuned", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="parts of the names of cases")
     parser.add_argument("--seed", type=int, help="the sweep's cases of this seed instead of the public ones")
+    parser.add_argument("--set", default="", help="a list of cases (public, everyday) instead of --seed")
     parser.add_argument("--losers", action="store_true", help="print all candidates")
     parser.add_argument("--json", type=Path, help="file for what was found")
     parser.add_argument("--times", type=Path, help="file that times are added to, for benchmarks.regret")
     parser.add_argument("--wide", action="store_true", help=f"{WIDE} candidates of each segment, not only the nearest")
     parser.add_argument("--part", default="1/1", help="K/N: every Nth case, from the Kth on")
+    parser.add_argument("--lock", type=Path, help="file that is locked while this process measures")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no case after so long")
     asked = parser.parse_args(arguments)
-    group = "public" if asked.seed is None else f"sweep{asked.seed}"
+    group = asked.set or ("public" if asked.seed is None else f"sweep{asked.seed}")
     cases = cases_of(group).items()
     chosen = {label: c for label, c in cases if not asked.names or any(n in c.name for n in asked.names)}
     first, of = map(int, asked.part.split("/"))
     chosen = dict(list(chosen.items())[first - 1 :: of])
-    with wide_candidates() if asked.wide else nullcontext():
+    with (
+        wide_candidates() if asked.wide else nullcontext(),
+        measured_alone(asked.lock) if asked.lock else nullcontext(),
+    ):
         return tune_all(chosen, asked)
 
 

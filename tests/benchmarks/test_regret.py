@@ -90,7 +90,7 @@ def test_reasons_are_no_part_of_what_is_compared() -> None:
 
 
 def test_lists_of_cases_have_names() -> None:
-    with pytest.raises(ValueError, match="public, sweep"):
+    with pytest.raises(ValueError, match="public, everyday, sweep"):
         cases_of("private")
 
 
